@@ -1,0 +1,26 @@
+# One front door; `make help` lists what is behind it.
+.DEFAULT_GOAL := build
+JOBS ?= $(shell nproc)
+release := build/release
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+.PHONY: build
+build: ## set up, then build everything into build/release
+	@./setup
+	@cmake --preset release -Wno-dev >build-release.log 2>&1 || { cat build-release.log; exit 1; }; rm -f build-release.log
+	@cmake --build --preset release -j $(JOBS)
+
+.PHONY: run
+run: build ## the main job: frames through real filters on every device
+	@POCL_DEVICES=$${POCL_DEVICES:-"basic basic"} $(release)/berth demo
+
+.PHONY: test
+test: build ## every test that runs without a GPU
+	@cd $(release) && ctest --output-on-failure -j $(JOBS) --no-tests=error
+
+.PHONY: install
+install: build ## install the library and the command under PREFIX (default /usr/local)
+	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)

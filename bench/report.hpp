@@ -1,0 +1,120 @@
+// What every benchmark prints: a line per case while it runs, and as its last
+// line one JSON object with all of them. Ours and the peer are timed in turns,
+// so that a noisy neighbour disturbs both alike; medians over the rounds.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace berth::bench {
+
+enum class Better { higher, lower };
+
+struct Case {
+  std::string name;
+  double ours = 0;
+  std::optional<double> peer;
+  std::string unit = "ns";
+  Better better = Better::higher;
+  std::optional<double> goal;                          // of the ratio; of `ours` where there is no peer
+  std::vector<std::pair<std::string, double>> fields;  // further figures
+
+  // Peer over ours where higher is better, ours over peer where lower is.
+  std::optional<double> ratio() const {
+    if (!peer || *peer <= 0 || ours <= 0) return std::nullopt;
+    return better == Better::higher ? *peer / ours : ours / *peer;
+  }
+  bool met() const {
+    if (!goal) return true;
+    const double value = ratio().value_or(ours);
+    return better == Better::higher ? value >= *goal : value <= *goal;
+  }
+};
+
+class Report {
+ public:
+  // argv[1], if given, keeps only the cases whose name contains it.
+  Report(std::string bench, int argc, char** argv) : bench_(std::move(bench)), filter_(argc > 1 ? argv[1] : "") {}
+  ~Report() { print_json(); }
+
+  bool wants(std::string_view name) const { return filter_.empty() || name.find(filter_) != std::string_view::npos; }
+  void add(Case c) {
+    std::printf("%-34s ours %10.2f %s", c.name.c_str(), c.ours, c.unit.c_str());
+    if (c.peer) std::printf("  peer %10.2f", *c.peer);
+    if (c.ratio()) std::printf("  ratio %7.2f", *c.ratio());
+    if (c.goal)
+      std::printf("  goal %s %.2f %s", c.better == Better::higher ? ">=" : "<=", *c.goal, c.met() ? "met" : "missed");
+    std::printf("\n");
+    std::fflush(stdout);
+    cases_.push_back(std::move(c));
+  }
+  // A remark that belongs to the figures, e.g. a peer model that is off.
+  void note(const std::string& text) { std::printf("note: %s\n", text.c_str()); }
+
+ private:
+  static std::string number(std::optional<double> value) {
+    if (!value) return "null";
+    char text[40];
+    std::snprintf(text, sizeof text, "%.6g", *value);
+    return text;
+  }
+  void print_json() const {
+    std::string out = "{\"bench\": \"" + bench_ + "\", \"cases\": [";
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const Case& c = cases_[i];
+      if (i) out += ", ";
+      out += "{\"case\": \"" + c.name + "\", \"ours\": " + number(c.ours) + ", \"peer\": " + number(c.peer) +
+             ", \"unit\": \"" + c.unit + "\", \"ratio\": " + number(c.ratio()) + ", \"better\": \"" +
+             (c.better == Better::higher ? "higher" : "lower") + "\", \"goal\": " + number(c.goal) +
+             ", \"met\": " + (c.met() ? "true" : "false");
+      for (const auto& [key, value] : c.fields) out += ", \"" + key + "\": " + number(value);
+      out += "}";
+    }
+    std::printf("%s]}\n", out.c_str());
+  }
+  std::string bench_;
+  std::string filter_;
+  std::vector<Case> cases_;
+};
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Nanoseconds per iteration of f(iterations).
+inline double time_ns(std::size_t iterations, const std::function<void(std::size_t)>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f(iterations);
+  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count() / static_cast<double>(iterations);
+}
+
+// Medians of `rounds` timings of both, taken in turns.
+inline std::pair<double, double> interleaved(std::size_t rounds, std::size_t iterations,
+                                             const std::function<void(std::size_t)>& ours,
+                                             const std::function<void(std::size_t)>& peer) {
+  std::vector<double> a, b;
+  ours(iterations / 10 + 1);
+  peer(iterations / 10 + 1);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    a.push_back(time_ns(iterations, ours));
+    b.push_back(time_ns(iterations, peer));
+  }
+  return {median(a), median(b)};
+}
+
+// Keeps the compiler from dropping a value nobody reads.
+template <class T>
+inline void keep(const T& value) {
+  asm volatile("" : : "r,m"(value) : "memory");
+}
+
+}  // namespace berth::bench

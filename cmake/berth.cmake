@@ -1,0 +1,74 @@
+# berth_folder(NAME SEES folder...): one library target per folder of src/,
+# its tests (x_test.cpp beside x.cpp) in one binary. A folder links only what it
+# may see, so an arrow in the wrong direction does not link.
+set(BERTH_WARNINGS -Wall -Wextra -Wpedantic -Werror)
+if(BERTH_SANITIZE)
+  add_compile_options(-fsanitize=${BERTH_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${BERTH_SANITIZE})
+  if(BERTH_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()
+
+# Headers a GPU machine lacks travel in this ignored folder (make gpu-bundle).
+set(BERTH_BUNDLE ${PROJECT_SOURCE_DIR}/gpu-bundle/include)
+
+function(berth_folder name)
+  cmake_parse_arguments(ARG "" "" "SEES;LIBRARIES;TEST_LABELS;TEST_ENVIRONMENT" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+
+  if(NOT sources)
+    return()
+  endif()
+  add_library(berth_${name} STATIC ${sources})
+  add_library(berth::${name} ALIAS berth_${name})
+  set_target_properties(berth_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(berth_${name} PUBLIC cxx_std_20)
+  target_compile_options(berth_${name} PRIVATE ${BERTH_WARNINGS})
+  target_include_directories(berth_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  if(EXISTS ${BERTH_BUNDLE})
+    target_include_directories(berth_${name} SYSTEM PRIVATE ${BERTH_BUNDLE})
+  endif()
+  foreach(seen ${ARG_SEES})
+    if(TARGET berth_${seen})
+      target_link_libraries(berth_${name} PUBLIC berth_${seen})
+    endif()
+  endforeach()
+  target_link_libraries(berth_${name} PUBLIC ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY BERTH_FOLDERS berth_${name})
+  install(TARGETS berth_${name} EXPORT berth ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+  if(BERTH_TESTS AND tests)
+    berth_test(${name}_test SOURCES ${tests} LIBRARIES berth_${name} LABELS ${ARG_TEST_LABELS}
+      ENVIRONMENT ${ARG_TEST_ENVIRONMENT})
+  endif()
+endfunction()
+
+# berth_test(NAME SOURCES ... LIBRARIES ... LABELS ...): one binary, one entry.
+# Labels: asan, tsan (run under that sanitizer in CI), gpu (needs a GPU).
+function(berth_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE ${BERTH_WARNINGS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  if(EXISTS ${BERTH_BUNDLE})
+    target_include_directories(${name} SYSTEM PRIVATE ${BERTH_BUNDLE})
+  endif()
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main)
+  # Property tests run where rapidcheck is installed (Debian), not on a bare GPU machine.
+  find_library(BERTH_RAPIDCHECK rapidcheck)
+  find_path(BERTH_RAPIDCHECK_INCLUDE rapidcheck.h)
+  if(BERTH_RAPIDCHECK AND BERTH_RAPIDCHECK_INCLUDE)
+    target_link_libraries(${name} PRIVATE ${BERTH_RAPIDCHECK})
+    target_compile_definitions(${name} PRIVATE BERTH_HAS_RAPIDCHECK=1)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}"
+    SKIP_RETURN_CODE 77 TIMEOUT 120)
+endfunction()

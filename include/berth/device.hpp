@@ -1,0 +1,235 @@
+// Device: how to talk to hardware. One interface for CUDA, OpenCL, the host's
+// own processor and simulated devices; one contract suite tests them all.
+// Driver libraries are opened at run time: a missing one is a normal condition,
+// reported as not_initialized. Nothing here chooses; see placement.hpp.
+//
+// Threads: a Device may be used from any thread. A Stream, and what is enqueued
+// on it, belongs to one thread at a time. Events may be watched from any thread.
+// No call leaves a context current on the caller's thread that was not before.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/device_info.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+class Device;
+class Stream;
+
+// What a device says about its load at one moment. Absent: it does not say.
+struct LoadSample {
+  std::optional<std::uint64_t> memory_bytes_free;
+  std::optional<std::uint64_t> memory_bytes_total;
+  std::optional<std::uint32_t> active_streams;
+  std::optional<std::uint32_t> queue_depth;
+  std::optional<double> utilisation;  // 0 to 1
+};
+
+// Device memory. Back ends derive from it; freeing happens in the destructor
+// and is safe after the device was lost.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  std::uint64_t bytes = 0;
+  std::uint64_t generation = 0;  // of the device when it was allocated
+  void* native = nullptr;        // CUdeviceptr, cl_mem or a host pointer
+  const Device* device = nullptr;
+};
+
+// Shared handle to device memory; copying it copies the handle.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  explicit operator bool() const noexcept { return memory_ != nullptr; }
+  std::uint64_t bytes() const noexcept { return memory_ ? memory_->bytes : 0; }
+  void* native() const noexcept { return memory_ ? memory_->native : nullptr; }
+  const std::shared_ptr<Memory>& memory() const noexcept { return memory_; }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+};
+
+// One argument of a kernel: a buffer, or a plain value of up to 16 bytes.
+class Argument {
+ public:
+  Argument(const Buffer& buffer) : buffer_(buffer) {}
+  template <class T>
+    requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && !std::is_pointer_v<T>)
+  Argument(T value) : size_(sizeof(T)) {
+    std::memcpy(bytes_.data(), &value, sizeof(T));
+  }
+  bool is_buffer() const noexcept { return size_ == 0; }
+  const Buffer& buffer() const noexcept { return buffer_; }
+  const void* value() const noexcept { return bytes_.data(); }
+  std::size_t value_size() const noexcept { return size_; }
+
+ private:
+  Buffer buffer_;
+  alignas(16) std::array<std::byte, 16> bytes_{};
+  std::size_t size_ = 0;
+};
+
+// What a host kernel sees of its arguments.
+class HostArguments {
+ public:
+  explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
+  template <class T>
+  std::span<T> buffer(std::size_t i) const {
+    const Buffer& b = arguments_[i].buffer();
+    return {static_cast<T*>(b.native()), static_cast<std::size_t>(b.bytes() / sizeof(T))};
+  }
+  template <class T>
+  T value(std::size_t i) const {
+    T out;
+    std::memcpy(&out, arguments_[i].value(), sizeof(T));
+    return out;
+  }
+
+ private:
+  std::span<const Argument> arguments_;
+};
+
+// Work items of a launch: `global` in all, in groups of `group` (0: the back end
+// chooses). CUDA launches whole groups, so a kernel checks its bounds.
+struct LaunchShape {
+  std::array<std::uint32_t, 3> global{1, 1, 1};
+  std::array<std::uint32_t, 3> group{0, 0, 0};
+};
+
+// One kernel in the languages the back ends speak; each takes what it knows.
+struct KernelSource {
+  std::string entry;
+  // Called for rows [begin, end) of the outermost dimension of the shape.
+  std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host;
+  std::string opencl_c;
+  std::string ptx;
+};
+
+// A kernel ready to launch on the device that made it.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+};
+
+// The moment at which everything enqueued before it on its stream is done.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // False while pending; an error when the work before it failed.
+  virtual Result<bool> done() = 0;
+  // Polls until done or until the deadline: timeout then. Never hangs, also not
+  // on a device that failed or was lost.
+  virtual Result<void> wait(Deadline deadline = {}) = 0;
+  // Time on the device between `earlier` and this, both done.
+  virtual Result<Duration> since(const Event& earlier) const = 0;
+};
+
+// An ordered queue of work on one device.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual Device& device() noexcept = 0;
+  virtual Priority priority() const noexcept = 0;
+
+  // The copies and launches return when enqueued; host memory must stay valid
+  // until an event recorded afterwards is done. A stale buffer, a range outside
+  // of it or a buffer of another device is refused.
+  virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
+  virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
+  virtual Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) = 0;
+  virtual Result<std::shared_ptr<Event>> record() = 0;
+
+  // Calls `closure` on this thread with the device's context current, so that
+  // native calls reach this device and stream; restores the caller's context.
+  virtual Result<void> run(const std::function<Result<void>(Stream&)>& closure) = 0;
+
+  // Everything enqueued so far is done, or the deadline passed.
+  Result<void> wait(Deadline deadline = {});
+
+  // CUstream or cl_command_queue; null on host and simulated devices.
+  virtual void* native() const noexcept = 0;
+};
+
+struct NativeHandles {
+  void* device = nullptr;   // CUdevice (as a number) or cl_device_id
+  void* context = nullptr;  // CUcontext or cl_context
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const noexcept = 0;
+  const DeviceId& id() const noexcept { return info().id; }
+  // Incarnation of the device's context; handles of an earlier one are stale.
+  virtual std::uint64_t generation() const noexcept = 0;
+
+  virtual Result<Buffer> allocate(std::uint64_t bytes) = 0;
+  virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
+  // not_supported when `source` has no form this back end speaks.
+  virtual Result<std::shared_ptr<Kernel>> load(const KernelSource& source) = 0;
+  virtual Result<LoadSample> sample() = 0;
+  virtual NativeHandles native() const noexcept = 0;
+
+  // Ends all use: later calls answer device_lost, pending events resolve.
+  // Idempotent; the destructor calls it.
+  virtual void close() noexcept = 0;
+};
+
+// One way to reach devices.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const noexcept = 0;
+  // What is there now; empty when the library works but finds nothing,
+  // not_initialized when there is no library.
+  virtual Result<std::vector<DeviceInfo>> list() = 0;
+  virtual Result<std::shared_ptr<Device>> open(const DeviceId& id) = 0;
+};
+
+struct BackendOptions {
+  // Host devices that split the cores among them; 1 owns them all.
+  unsigned host_devices = 1;
+  // TOML file of simulated devices; empty: none. See docs/simulated.md.
+  std::string simulated_file;
+  Clock* clock = nullptr;  // null: the real clock
+};
+
+struct BackendEntry {
+  std::string_view name;
+  std::unique_ptr<Backend> (*make)(const BackendOptions&);
+};
+// Every back end of the product, preferred ones first. Adding one is a file
+// and a line in this list.
+std::span<const BackendEntry> backend_list();
+// Unknown names are invalid_argument and list the known ones.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options = {});
+
+// What a machine offers: devices of all back ends, and the back ends that
+// could not be asked, each with its reason. A GPU seen through CUDA and OpenCL
+// (same PCI address) is listed once, CUDA preferred.
+struct Listing {
+  std::vector<DeviceInfo> devices;
+  struct Silent {
+    std::string backend;
+    Error error;
+  };
+  std::vector<Silent> silent;
+};
+Listing list_devices(std::span<const std::unique_ptr<Backend>> backends);
+
+}  // namespace berth

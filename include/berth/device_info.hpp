@@ -1,0 +1,58 @@
+// What is known about a device without asking it twice: identity, size,
+// ability. A value nobody knows is absent, never zero.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "berth/ids.hpp"
+
+namespace berth {
+
+// CUDA compute capability, or the OpenCL version of the device. Ordered
+// lexicographically: 9.0 > 8.9.
+struct Capability {
+  std::int32_t major = 0;
+  std::int32_t minor = 0;
+  friend auto operator<=>(const Capability&, const Capability&) = default;
+};
+std::string to_string(Capability capability);
+
+enum class Priority : std::uint8_t { low, normal, high };
+std::string_view to_string(Priority priority) noexcept;
+
+struct DeviceInfo {
+  DeviceId id;
+  std::string backend;  // "cuda", "opencl", "host", "simulated"
+  std::string name;     // as the driver calls it
+  int ordinal = 0;      // position within its back end; for display only
+
+  std::optional<std::uint64_t> memory_bytes_total;
+  std::optional<Capability> capability;
+  std::optional<std::uint32_t> compute_units;
+  std::optional<std::string> pci_address;  // "0000:8a:00.0": the same GPU through two back ends has the same
+  std::optional<std::int32_t> numa_node;
+
+  // Where it executes is the id. Whose memory it uses and what it fails with
+  // may be shared (partitions of one GPU): equal strings mean "the same".
+  std::string memory_domain;
+  std::string fault_domain;
+
+  // How many pieces of work keep it busy at once: streams that fill a GPU's
+  // copy engines, cores of a host device. At least 1.
+  std::uint32_t concurrency = 1;
+  // The processor standing in for an accelerator.
+  bool is_fallback = false;
+
+  std::set<std::string> features;             // e.g. "stream_priority", "ptx", "opencl_c"
+  std::map<std::string, std::string> labels;  // the operator's own
+
+  friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
+};
+
+}  // namespace berth

@@ -1,0 +1,84 @@
+// DeviceView: all that a decision may know about one device, as plain data.
+// It is copied from the live board onto the caller's stack, so that choosing
+// needs no lock, can be explained afterwards and replayed from a record.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "berth/clock.hpp"
+#include "berth/device_info.hpp"
+
+namespace berth {
+
+// An unsigned number or "nobody knows", in eight bytes; all ones is "unknown".
+class Maybe {
+ public:
+  constexpr Maybe() = default;
+  constexpr Maybe(std::uint64_t value) : raw_(value) {}
+  constexpr Maybe(std::optional<std::uint64_t> value) : raw_(value.value_or(unknown)) {}
+  constexpr bool has_value() const { return raw_ != unknown; }
+  constexpr explicit operator bool() const { return has_value(); }
+  constexpr std::uint64_t operator*() const { return raw_; }  // precondition: has_value()
+  constexpr std::uint64_t value_or(std::uint64_t other) const { return has_value() ? raw_ : other; }
+  constexpr std::uint64_t raw() const { return raw_; }  // for storing; Maybe(raw) restores it
+  friend bool operator==(const Maybe&, const Maybe&) = default;
+
+ private:
+  static constexpr std::uint64_t unknown = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t raw_ = unknown;
+};
+
+// Two axes of health. What the operator wants: recovery never changes it.
+enum class Intent : std::uint8_t { in_service, cordoned, draining };
+// What is observed: errors and silence change it, see health.hpp.
+enum class Health : std::uint8_t { healthy, suspect, quarantined, probation, lost };
+// How much the load values are worth.
+enum class SampleState : std::uint8_t { unknown, fresh, stale };
+
+std::string_view to_string(Intent intent) noexcept;
+std::string_view to_string(Health health) noexcept;
+std::string_view to_string(SampleState state) noexcept;
+
+struct DeviceView {
+  const DeviceInfo* info = nullptr;  // never null in a view given to a decision; owned by the board
+  // Rank of the id among the devices at hand: ties go to the lowest, whatever
+  // order the devices were reported in.
+  std::uint32_t id_order = 0;
+
+  // Counted here, at once, so always known: work charged to the device and not
+  // yet settled, the time it is expected to take, the bytes promised to it.
+  std::uint32_t in_flight = 0;
+  std::uint64_t backlog_ns = 0;
+  std::uint64_t memory_bytes_promised = 0;
+  // Pieces of work charged since the device last entered service. Proportional
+  // policies share out by it; entering service later earns no credit.
+  std::uint64_t charged_total = 0;
+
+  // Reported by the device; absent when it does not say.
+  Maybe memory_bytes_free;
+  Maybe active_streams;
+  Maybe queue_depth;
+  TimePoint sampled_at{};
+  SampleState sample = SampleState::unknown;
+
+  // Learnt for the work class at hand: nanoseconds per unit of cost.
+  Maybe unit_cost_ns;
+  std::uint32_t measurements = 0;
+
+  // Configured capacity in thousandths; 1000 unless told otherwise. Positive.
+  std::uint32_t weight_milli = 1000;
+
+  Intent intent = Intent::in_service;
+  Health health = Health::healthy;
+
+  // Bytes a new promise may take: free as last reported minus what is promised.
+  Maybe memory_bytes_available() const noexcept {
+    if (!memory_bytes_free) return {};
+    return *memory_bytes_free > memory_bytes_promised ? *memory_bytes_free - memory_bytes_promised : 0;
+  }
+};
+
+}  // namespace berth

@@ -1,0 +1,35 @@
+// FakeClock: virtual time for tests and simulations.
+// Time moves only by advance(), or by itself to the wake-up time of a sleeper
+// when `sleepers_advance` is on (single-threaded programs, where nobody else
+// could move it).
+#pragma once
+
+#include <atomic>
+
+#include "berth/clock.hpp"
+
+namespace berth {
+
+class FakeClock final : public Clock {
+ public:
+  enum class Sleepers { block, advance };
+  explicit FakeClock(Sleepers sleepers = Sleepers::advance) : sleepers_(sleepers) {}
+
+  TimePoint now() const noexcept override { return TimePoint(Duration(now_ns_.load(std::memory_order_acquire))); }
+  void sleep_until(TimePoint when) override;
+  // Returns true at once if notified; otherwise advances to `when` (advance) or
+  // polls real time in short steps until somebody advances past it (block).
+  bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) override;
+
+  void advance(Duration duration) { advance_to(now() + duration); }
+  // Never moves backwards.
+  void advance_to(TimePoint when);
+
+ private:
+  const Sleepers sleepers_;
+  std::atomic<std::int64_t> now_ns_{0};
+  std::mutex mutex_;  // guards nothing but the sleepers' wake-up
+  std::condition_variable moved_;
+};
+
+}  // namespace berth

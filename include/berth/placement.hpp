@@ -1,0 +1,124 @@
+// Placement: which device, and why. One policy library for every level of the
+// product: pool, scheduler, routing and deployment all choose with it.
+// Pure: time, load and the ticket come in as data, so the same code answers for
+// real, for `plan`, for `why` and in simulations. Hard limits are filters and
+// run before any policy; a policy only ranks what is left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/device_view.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+// What a caller asks for. A default-constructed value constrains nothing.
+struct Hints {
+  std::uint64_t memory_bytes_min = 0;        // must be free and is promised to the lease
+  std::optional<Capability> capability_min;  // absent: any
+  std::optional<Priority> priority;          // absent: normal
+
+  std::optional<std::string> backend;         // only this back end
+  std::set<std::string> features;             // all of them
+  std::map<std::string, std::string> labels;  // all of them, equal values
+  std::vector<DeviceId> only;                 // empty: any device
+  std::vector<DeviceId> avoid;
+
+  // Size of the work in units of its class; 1 when the caller does not know.
+  // Expected time = cost x the unit cost learnt for `work_class` on a device.
+  double cost = 1.0;
+  std::uint16_t work_class = 0;  // see Scheduler::work_class
+};
+
+// A number drawn by the caller, the only source of variety of a policy: the
+// next of a sequence or a random one, as the policy says.
+using Ticket = std::uint64_t;
+enum class TicketKind : std::uint8_t { none, sequence, random };
+
+struct Policy {
+  std::string_view name;     // file, symbol, configuration name, metric label, test name
+  std::string_view summary;  // one line for people
+  TicketKind ticket = TicketKind::none;
+
+  // Index into `eligible` of the best device. `eligible` is not empty and in
+  // registration order. Must be pure and thread-safe.
+  std::function<std::size_t(const Hints&, std::span<const DeviceView> eligible, Ticket)> choose;
+
+  // Cost of each eligible device, lower is better, in the same order; what the
+  // policy ranks by. Ranking and explanation only, not on the hot path.
+  std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
+};
+
+// Every policy of the product, in the order they are documented.
+std::span<const Policy> policies();
+// nullptr when there is none of that name.
+const Policy* find_policy(std::string_view name);
+// The same, with an error that names the nearest policy and lists all.
+Result<const Policy*> policy_named(std::string_view name);
+
+// Why a device was not even ranked. Ordered as the filters run.
+enum class Rejection : std::uint8_t {
+  not_selected,    // `only`, `avoid` or `backend` leaves it out
+  not_in_service,  // cordoned or draining
+  unhealthy,       // quarantined, lost, or on probation with work in flight
+  stale,           // its load is older than the caller tolerates
+  capability,      // below the minimum, or unknown
+  feature,         // lacks a feature or label
+  memory,          // too few bytes available, or unknown
+};
+std::string_view to_string(Rejection rejection) noexcept;
+
+// The filters alone: nothing if `view` may serve `hints`.
+std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept;
+
+struct Explanation {
+  struct Candidate {
+    DeviceId device;
+    std::optional<Rejection> rejection;  // absent: it was ranked
+    std::string detail;                  // "needs 22 GiB, 3.1 GiB available"
+    std::optional<std::uint64_t> cost;   // absent: it was rejected
+  };
+  struct Stage {
+    std::string name;  // "healthy", "fit 22 GiB"
+    std::size_t left = 0;
+  };
+  std::string policy;
+  Ticket ticket = 0;
+  std::vector<Candidate> candidates;  // in registration order
+  std::vector<Stage> funnel;          // begins with all devices
+  std::optional<DeviceId> winner;
+  std::optional<DeviceId> runner_up;
+
+  // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", then a table.
+  std::string to_text() const;
+  // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
+  std::string reason() const;
+};
+
+struct Decision {
+  std::optional<std::size_t> winner;  // index into the views given
+  // A policy that answered outside of the list was overruled by least_loaded.
+  bool policy_misbehaved = false;
+};
+
+// Filter, then choose. Fills `explanation` when it is not null (allocates).
+Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                Explanation* explanation = nullptr);
+
+// Indices of all eligible devices, best first: by cost, then by stable id.
+std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+                              Ticket ticket);
+
+// Bytes for people: "22.0 GiB".
+std::string bytes_text(std::uint64_t bytes);
+
+}  // namespace berth

@@ -1,0 +1,153 @@
+// Pool: who holds which device. It opens devices, keeps the live board of their
+// load and is the only place that hands out leases. A device that cannot be
+// opened is in the pool with its reason and does not stop the others.
+//
+// acquire = filter, choose, charge: the live counters of all devices are copied
+// to the stack, a policy chooses, and one compare-and-swap charges the winner;
+// a lost race decides again. Between two polls callers therefore see each
+// other's charges and neither herd nor overcommit.
+//
+// All functions may be called from several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/device.hpp"
+#include "berth/device_view.hpp"
+#include "berth/health.hpp"
+#include "berth/placement.hpp"
+#include "berth/random.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+class Pool;
+class Board;  // the live counters; src/pool/board.hpp
+
+struct PoolOptions {
+  std::string policy = "least_loaded";
+  // One poll per device may be outstanding; it is given up after the deadline,
+  // and a device silent for longer than `stale_after` gets no new work.
+  Duration poll_period = std::chrono::milliseconds(250);
+  Duration poll_deadline = std::chrono::milliseconds(1000);
+  Duration stale_after = std::chrono::milliseconds(2000);
+  bool poll = true;  // false: poll_now() is the only poll (tests, simulations)
+  HealthRules health;
+  // A policy of the caller's own, used instead of `policy`.
+  std::optional<Policy> custom_policy;
+  Clock* clock = nullptr;    // null: the real clock
+  Random* random = nullptr;  // null: the real source
+};
+
+// How work on a lease ended; feeds health and the learnt cost.
+struct Outcome {
+  std::optional<ErrorCode> error;  // absent: success
+  std::optional<Duration> busy;    // time the device worked on it, if known
+};
+
+// The right to use a device, with the bytes and the expected time it was
+// charged. Move-only; gives everything back when it goes out of scope.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease() { release(); }
+
+  explicit operator bool() const noexcept { return board_ != nullptr; }
+  Device& device() const noexcept;
+  const DeviceId& id() const noexcept;
+  // The view of the winner the decision was based on.
+  const DeviceView& view() const noexcept { return view_; }
+  std::uint64_t memory_bytes() const noexcept { return bytes_; }
+  std::size_t slot() const noexcept { return slot_; }
+
+  // Gives back without a verdict (the work was cancelled, or there was none).
+  void release() noexcept;
+  // Gives back and tells the board how it went.
+  void settle(const Outcome& outcome) noexcept;
+
+ private:
+  friend class Board;
+  Board* board_ = nullptr;
+  std::size_t slot_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t cost_ns_ = 0;
+  double cost_ = 1.0;
+  std::uint16_t work_class_ = 0;
+  DeviceView view_;
+};
+
+struct DeviceStatus {
+  DeviceInfo info;
+  DeviceView view;              // view.info points into this object
+  std::optional<Error> error;   // why it could not be opened, or was lost
+  std::optional<Duration> age;  // of the load values; absent: never sampled
+};
+
+class Pool {
+ public:
+  // All devices of all back ends that answer. No device at all: no_device, with
+  // the reasons of the silent back ends. A named back end that is missing: its error.
+  static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
+  // These devices, in this order. Empty, or the same id twice: invalid_argument.
+  static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  std::size_t device_count() const noexcept;             // devices in the pool, unusable ones included
+  std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
+  Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
+  Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
+  // Ordinals are for people; an unknown one is no_device with code 101.
+  Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
+  // Takes turns; never fails while a device is usable.
+  Result<std::shared_ptr<Device>> next_device();
+  // Most bytes available: free as reported minus promised. Ties: lowest id.
+  Result<std::shared_ptr<Device>> best_available_device() const;
+  std::vector<DeviceStatus> status() const;
+  std::string to_text() const;
+
+  // A lease on the device the policy prefers, or no_eligible_device with the
+  // reason of every device. With a deadline: waits for a release, first by
+  // priority, then in order of arrival.
+  Result<Lease> acquire(const Hints& hints = {});
+  Result<Lease> acquire(const Hints& hints, Deadline deadline);
+  // All of `count` different devices, or none.
+  Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);
+  // The same decision without charging it, explained.
+  Explanation explain(const Hints& hints = {}) const;
+
+  // Devices come and go while the pool works.
+  Result<void> join(std::shared_ptr<Device> device);
+  Result<void> leave(const DeviceId& id);  // no new work; its leases stay valid until released
+  Result<void> set_intent(const DeviceId& id, Intent intent);
+  Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
+
+  // Whether every device has answered its first poll or has timed out.
+  bool ready() const;
+  Result<void> wait_ready(Deadline deadline);
+  // Starts a poll of every device that has none outstanding, and waits for
+  // them until the poll deadline.
+  void poll_now();
+
+  std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
+  Board& board() noexcept { return *board_; }
+  Clock& clock() const noexcept { return *clock_; }
+
+ private:
+  struct Poller;
+  explicit Pool(PoolOptions options);
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<Poller> poller_;
+  PoolOptions options_;
+  Clock* clock_;
+};
+
+}  // namespace berth

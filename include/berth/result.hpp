@@ -1,0 +1,166 @@
+// Result<T>: a value, or the Error that says why the world failed.
+// Member names follow std::expected, which the compilers at hand do not offer
+// in C++20; the type becomes an alias when they do. Exceptions never cross a
+// public function of Berth. "Cannot place" is not an Error of the world but an
+// ErrorCode of its own, with the reasons in the message.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "berth/assert.hpp"
+
+namespace berth {
+
+enum class ErrorCode {
+  invalid_argument,    // the call is wrong
+  not_found,           // names something that is not there
+  already_exists,      // names something that is there already
+  not_supported,       // valid, but not on this device or in this build
+  not_initialized,     // a driver library is missing or did not start
+  no_device,           // the machine has no such device at all
+  no_eligible_device,  // devices exist, none can take this request now
+  out_of_memory,       // device or host memory is exhausted
+  unavailable,         // a passing fault: device busy, link down, resource held elsewhere
+  queue_full,          // a bounded queue refused the work
+  timeout,             // a deadline passed
+  cancelled,           // the caller, or a shutdown, withdrew the work
+  stale_handle,        // the handle belongs to an earlier generation of its device
+  device_lost,         // this process cannot use the device any more
+  work_failed,         // the work ran and reported failure
+  io,                  // a file or socket failed
+  internal,            // Berth broke a promise of its own, without a reason to abort
+};
+
+// What a caller can do about an error.
+enum class Reaction { fix_the_call, retry, wait, restart_process, give_up };
+
+std::string_view to_string(ErrorCode code) noexcept;
+std::string_view to_string(Reaction reaction) noexcept;
+Reaction reaction_to(ErrorCode code) noexcept;
+
+// The driver's own words, kept beside ours.
+struct DriverError {
+  int code = 0;
+  std::string name;  // e.g. "CUDA_ERROR_ILLEGAL_ADDRESS"
+  bool operator==(const DriverError&) const = default;
+};
+
+struct [[nodiscard]] Error {
+  ErrorCode code = ErrorCode::internal;
+  std::string message;                // one sentence: what is wrong
+  std::string advice;                 // one sentence: what to do; may be empty
+  std::string where;                  // id of the device or node concerned; may be empty
+  std::optional<DriverError> driver;  // absent where no driver was involved
+
+  // "message (driver name, code) on device; advice", for people.
+  std::string to_text() const;
+  Reaction reaction() const noexcept { return reaction_to(code); }
+  bool operator==(const Error&) const = default;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+  using error_type = Error;
+
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool has_value() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return has_value(); }
+
+  // value(), * and -> assert that there is a value; error() that there is none.
+  T& value() & { return *checked(); }
+  const T& value() const& { return *checked(); }
+  T&& value() && { return std::move(*checked()); }
+  T& operator*() & { return *checked(); }
+  const T& operator*() const& { return *checked(); }
+  T&& operator*() && { return std::move(*checked()); }
+  T* operator->() { return checked(); }
+  const T* operator->() const { return checked(); }
+
+  const Error& error() const& {
+    BERTH_ASSERT(!has_value());
+    return std::get<1>(state_);
+  }
+  Error&& error() && {
+    BERTH_ASSERT(!has_value());
+    return std::move(std::get<1>(state_));
+  }
+
+  template <class U>
+  T value_or(U&& other) const& {
+    return has_value() ? std::get<0>(state_) : static_cast<T>(std::forward<U>(other));
+  }
+  template <class U>
+  T value_or(U&& other) && {
+    return has_value() ? std::get<0>(std::move(state_)) : static_cast<T>(std::forward<U>(other));
+  }
+
+  // and_then: f(T) -> Result<U>. transform: f(T) -> U. transform_error: f(Error) -> Error.
+  template <class F>
+  auto and_then(F&& f) && -> std::invoke_result_t<F, T&&> {
+    if (!has_value()) return std::get<1>(std::move(state_));
+    return std::invoke(std::forward<F>(f), std::get<0>(std::move(state_)));
+  }
+  template <class F>
+  auto transform(F&& f) && -> Result<std::invoke_result_t<F, T&&>> {
+    if (!has_value()) return std::get<1>(std::move(state_));
+    return std::invoke(std::forward<F>(f), std::get<0>(std::move(state_)));
+  }
+  template <class F>
+  Result transform_error(F&& f) && {
+    if (has_value()) return std::move(*this);
+    return std::invoke(std::forward<F>(f), std::get<1>(std::move(state_)));
+  }
+
+ private:
+  T* checked() {
+    BERTH_ASSERT(has_value());
+    return &std::get<0>(state_);
+  }
+  const T* checked() const {
+    BERTH_ASSERT(has_value());
+    return &std::get<0>(state_);
+  }
+  std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  using value_type = void;
+  using error_type = Error;
+
+  Result() = default;
+  Result(Error error) : error_(std::move(error)) {}
+
+  bool has_value() const noexcept { return !error_.has_value(); }
+  explicit operator bool() const noexcept { return has_value(); }
+  void value() const { BERTH_ASSERT(has_value()); }
+  const Error& error() const& {
+    BERTH_ASSERT(!has_value());
+    return *error_;
+  }
+  Error&& error() && {
+    BERTH_ASSERT(!has_value());
+    return *std::move(error_);
+  }
+  template <class F>
+  auto and_then(F&& f) && -> std::invoke_result_t<F> {
+    if (!has_value()) return *std::move(error_);
+    return std::invoke(std::forward<F>(f));
+  }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace berth

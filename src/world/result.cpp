@@ -1,0 +1,72 @@
+#include "berth/result.hpp"
+
+namespace berth {
+
+std::string_view to_string(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_argument: return "invalid_argument";
+    case ErrorCode::not_found: return "not_found";
+    case ErrorCode::already_exists: return "already_exists";
+    case ErrorCode::not_supported: return "not_supported";
+    case ErrorCode::not_initialized: return "not_initialized";
+    case ErrorCode::no_device: return "no_device";
+    case ErrorCode::no_eligible_device: return "no_eligible_device";
+    case ErrorCode::out_of_memory: return "out_of_memory";
+    case ErrorCode::unavailable: return "unavailable";
+    case ErrorCode::queue_full: return "queue_full";
+    case ErrorCode::timeout: return "timeout";
+    case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::stale_handle: return "stale_handle";
+    case ErrorCode::device_lost: return "device_lost";
+    case ErrorCode::work_failed: return "work_failed";
+    case ErrorCode::io: return "io";
+    case ErrorCode::internal: return "internal";
+  }
+  return "internal";
+}
+
+std::string_view to_string(Reaction reaction) noexcept {
+  switch (reaction) {
+    case Reaction::fix_the_call: return "fix_the_call";
+    case Reaction::retry: return "retry";
+    case Reaction::wait: return "wait";
+    case Reaction::restart_process: return "restart_process";
+    case Reaction::give_up: return "give_up";
+  }
+  return "give_up";
+}
+
+Reaction reaction_to(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::not_found:
+    case ErrorCode::already_exists:
+    case ErrorCode::not_supported:
+    case ErrorCode::stale_handle: return Reaction::fix_the_call;
+    case ErrorCode::unavailable:
+    case ErrorCode::timeout:
+    case ErrorCode::io: return Reaction::retry;
+    case ErrorCode::no_eligible_device:
+    case ErrorCode::out_of_memory:
+    case ErrorCode::queue_full: return Reaction::wait;
+    // A faulted GPU context poisons every context of the process: nothing short
+    // of a new process brings the device back.
+    case ErrorCode::device_lost: return Reaction::restart_process;
+    case ErrorCode::not_initialized:
+    case ErrorCode::no_device:
+    case ErrorCode::cancelled:
+    case ErrorCode::work_failed:
+    case ErrorCode::internal: return Reaction::give_up;
+  }
+  return Reaction::give_up;
+}
+
+std::string Error::to_text() const {
+  std::string text = message.empty() ? std::string(to_string(code)) : message;
+  if (driver) text += " (" + driver->name + ", code " + std::to_string(driver->code) + ")";
+  if (!where.empty() && text.find(where) == std::string::npos) text += " on " + where;
+  if (!advice.empty()) text += "; " + advice;
+  return text;
+}
+
+}  // namespace berth
