@@ -44,14 +44,16 @@ struct PoolOptions {
   Random* random = nullptr;  // null: the real source
 };
 
-// How work on a lease ended; feeds health and the learnt cost.
+// How work on a lease ended: completed, failed, or (error `cancelled`)
+// cancelled. Feeds health and the learnt cost.
 struct Outcome {
   std::optional<ErrorCode> error;  // absent: success
   std::optional<Duration> busy;    // time the device worked on it, if known
 };
 
 // The right to use a device, with the bytes and the expected time it was
-// charged. Move-only; gives everything back when it goes out of scope.
+// charged. Move-only; gives everything back when it goes out of scope. The pool
+// outlives its leases: destroying it while one is out is an assertion.
 class Lease {
  public:
   Lease() = default;
@@ -60,8 +62,8 @@ class Lease {
   ~Lease() { release(); }
 
   explicit operator bool() const noexcept { return board_ != nullptr; }
-  Device& device() const noexcept;
-  const DeviceId& id() const noexcept;
+  Device& device() const noexcept { return *device_; }
+  const DeviceId& id() const noexcept { return view_.info->id; }
   // The view of the winner the decision was based on.
   const DeviceView& view() const noexcept { return view_; }
   std::uint64_t memory_bytes() const noexcept { return bytes_; }
@@ -75,9 +77,10 @@ class Lease {
  private:
   friend class Board;
   Board* board_ = nullptr;
+  Device* device_ = nullptr;
   std::size_t slot_ = 0;
   std::uint64_t bytes_ = 0;
-  std::uint64_t cost_ns_ = 0;
+  std::uint64_t backlog_ns_ = 0;
   double cost_ = 1.0;
   std::uint16_t work_class_ = 0;
   DeviceView view_;
@@ -85,7 +88,7 @@ class Lease {
 
 struct DeviceStatus {
   DeviceInfo info;
-  DeviceView view;              // view.info points into this object
+  DeviceView view;              // view.info is owned by the pool
   std::optional<Error> error;   // why it could not be opened, or was lost
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "berth/pool.hpp"
+#include "berth/statistics.hpp"
 
 namespace berth {
 
@@ -40,22 +41,6 @@ struct Work {
   Hints hints;
   Deadline deadline;           // not started by then: cancelled (timeout)
   bool may_run_twice = false;  // failed on the device's account: tried once more elsewhere
-};
-
-struct DeviceStatistics {
-  DeviceId device;
-  std::uint64_t dispatched = 0;
-  std::uint64_t completed = 0;
-  std::uint64_t failed = 0;
-  std::uint64_t cancelled = 0;
-  std::uint64_t in_flight = 0;
-  std::optional<double> rate;  // learnt cost units per busy second; absent: never measured
-};
-
-struct Statistics {
-  std::vector<DeviceStatistics> devices;  // in pool order
-  std::uint64_t version = 0;              // changes whenever anything in it does
-  DeviceStatistics total() const;
 };
 
 struct SchedulerOptions {

@@ -1,0 +1,893 @@
+#include "pool/board.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <new>
+#include <thread>
+
+namespace berth {
+namespace {
+
+// Devices whose views fit on the stack of a charge (7 KiB); more use a buffer
+// that each thread keeps.
+constexpr std::size_t stack_devices = 64;
+// Lost races before a charge takes the lock: with two callers the second try
+// nearly always wins, and a decision costs about as much as the lock.
+constexpr int tries_without_lock = 4;
+// Collects of the statistics before writers are asked to stand still.
+constexpr int collects_without_lock = 8;
+
+std::uint32_t or_unknown(std::optional<std::uint32_t> value) { return value.value_or(0xffffffffU); }
+Maybe known(std::uint32_t value) { return value == 0xffffffffU ? Maybe() : Maybe(value); }
+
+double sound_cost(double cost) { return std::isfinite(cost) && cost > 0 ? cost : 1.0; }
+
+Error no_such_device(const DeviceId& id) {
+  return {ErrorCode::not_found,
+          "there is no device " + id.text() + " in the pool",
+          "list the pool's devices",
+          id.text(),
+          {}};
+}
+
+}  // namespace
+
+// A copy of the live words: the views, and beside each its slot and the charge
+// word it was read with.
+struct Board::Copy {
+  DeviceView* views;
+  std::uint16_t* slots;
+  std::uint64_t* charges;
+  std::size_t room;
+  std::size_t count = 0;
+  std::span<const DeviceView> span() const { return {views, count}; }
+};
+
+struct Board::Waiter {
+  const Policy* policy;
+  const Hints* hints;
+  Ticket ticket;
+  Priority priority;
+  Lease lease;
+  bool granted = false;
+  std::condition_variable ready;
+};
+
+// Asks acquire() to take the lock; its holder then sees only finitely many
+// charges that were under way.
+class Board::Exclusive {
+ public:
+  explicit Exclusive(const Board& board) : board_(board) { board_.exclusive_.fetch_add(1, std::memory_order_relaxed); }
+  ~Exclusive() { board_.exclusive_.fetch_sub(1, std::memory_order_relaxed); }
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
+
+ private:
+  const Board& board_;
+};
+
+std::uint64_t Board::Status::pack() const noexcept {
+  return weight_milli | (std::uint64_t{id_order} << 32) | (static_cast<std::uint64_t>(intent) << 44) |
+         (static_cast<std::uint64_t>(health) << 46) | (static_cast<std::uint64_t>(sample) << 49) |
+         (present ? status_present : 0) | (troubled ? status_troubled : 0) | (retired ? status_retired : 0);
+}
+
+Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
+  Status status;
+  status.weight_milli = static_cast<std::uint32_t>(word);
+  status.id_order = (word >> 32) & 0xfff;
+  status.intent = static_cast<Intent>((word >> 44) & 3);
+  status.health = static_cast<Health>((word >> 46) & 7);
+  status.sample = static_cast<SampleState>((word >> 49) & 3);
+  status.present = word & status_present;
+  status.troubled = word & status_troubled;
+  status.retired = word & status_retired;
+  return status;
+}
+
+bool Board::Status::open() const noexcept {
+  return present && intent == Intent::in_service && health != Health::quarantined && health != Health::lost &&
+         sample != SampleState::stale;
+}
+
+void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, std::uint16_t work_class,
+                 DeviceView& view) const noexcept {
+  const Slot& s = slots_[slot];
+  view.info = infos_[slot].load(std::memory_order_acquire);
+  view.id_order = (status >> 32) & 0xfff;
+  view.in_flight = static_cast<std::uint32_t>(charge & in_flight_mask);
+  view.backlog_ns = s.backlog_ns.load(std::memory_order_relaxed);
+  view.memory_bytes_promised = s.promised_bytes.load(std::memory_order_relaxed);
+  const std::uint64_t charged = charge >> charged_shift;
+  const std::uint64_t before = s.charged_before.load(std::memory_order_relaxed);
+  view.charged_total = charged > before ? charged - before : 0;
+  view.memory_bytes_free = Maybe(s.free_bytes.load(std::memory_order_relaxed));
+  const std::uint64_t load = s.streams_and_depth.load(std::memory_order_relaxed);
+  view.active_streams = known(static_cast<std::uint32_t>(load));
+  view.queue_depth = known(static_cast<std::uint32_t>(load >> 32));
+  view.sampled_at = TimePoint(Duration(s.sampled_at_ns.load(std::memory_order_relaxed)));
+  view.sample = static_cast<SampleState>((status >> 49) & 3);
+  const Learnt learnt = Learnt::unpack(s.learnt[work_class].load(std::memory_order_relaxed));
+  view.unit_cost_ns = learnt.measurements
+                          ? Maybe(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(learnt.unit_cost_ns + 0.5)))
+                          : Maybe();
+  view.measurements = learnt.measurements;
+  view.weight_milli = static_cast<std::uint32_t>(status);
+  view.intent = static_cast<Intent>((status >> 44) & 3);
+  view.health = static_cast<Health>((status >> 46) & 7);
+}
+
+std::size_t Board::copy(std::uint16_t work_class, Copy& to) const noexcept {
+  const std::size_t used = std::min(used_.load(std::memory_order_acquire), to.room);
+  const std::uint16_t known_class = work_class < classes ? work_class : 0;
+  to.count = 0;
+  for (std::size_t slot = 0; slot < used; ++slot) {
+    // The charge word first: a charge with it then fails if anything that
+    // matters was closed after the status was read.
+    const std::uint64_t charge = slots_[slot].charge.load(std::memory_order_acquire);
+    const std::uint64_t status = slots_[slot].status.load(std::memory_order_acquire);
+    if (!(status & status_present)) continue;
+    fill(slot, charge, status, known_class, *new (to.views + to.count) DeviceView);
+    to.slots[to.count] = static_cast<std::uint16_t>(slot);
+    to.charges[to.count] = charge;
+    ++to.count;
+  }
+  return to.count;
+}
+
+template <class Use>
+auto Board::with_copy(Use&& use) const {
+  const std::size_t used = used_.load(std::memory_order_acquire);
+  if (used <= stack_devices) {
+    alignas(DeviceView) std::byte views[stack_devices * sizeof(DeviceView)];
+    std::uint16_t slots[stack_devices];
+    std::uint64_t charges[stack_devices];
+    Copy copy{reinterpret_cast<DeviceView*>(views), slots, charges, stack_devices};
+    return use(copy);
+  }
+  struct Buffer {
+    std::vector<DeviceView> views;
+    std::vector<std::uint16_t> slots;
+    std::vector<std::uint64_t> charges;
+  };
+  thread_local Buffer buffer;
+  if (buffer.views.size() < options_.capacity) {
+    buffer.views.resize(options_.capacity);
+    buffer.slots.resize(options_.capacity);
+    buffer.charges.resize(options_.capacity);
+  }
+  Copy copy{buffer.views.data(), buffer.slots.data(), buffer.charges.data(), buffer.views.size()};
+  return use(copy);
+}
+
+std::size_t Board::snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots) const {
+  return with_copy([&](Copy& at) {
+    copy(hints.work_class, at);
+    for (std::size_t i = 0; i < std::min(at.count, views.size()); ++i) views[i] = at.views[i];
+    for (std::size_t i = 0; i < std::min(at.count, slots.size()); ++i) slots[i] = at.slots[i];
+    return at.count;
+  });
+}
+
+Board::Board(Options options) : options_(options) {
+  BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
+  if (!options_.clock) options_.clock = &real_clock();
+  if (!options_.random) options_.random = &real_random();
+  slots_ = std::make_unique<Slot[]>(options_.capacity);
+  infos_ = std::make_unique<std::atomic<const DeviceInfo*>[]>(options_.capacity);
+  devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
+  cold_.resize(options_.capacity);
+}
+
+Board::~Board() {
+  for (std::size_t slot = 0; slot < used_.load(); ++slot) {
+    const bool every_lease_is_back = (slots_[slot].charge.load() & in_flight_mask) == 0;
+    BERTH_ASSERT(every_lease_is_back);
+  }
+}
+
+std::optional<std::size_t> Board::find(const DeviceId& id) const {
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    if (cold_[slot].id == id) return slot;
+  }
+  return std::nullopt;
+}
+
+Result<std::size_t> Board::find_present(const DeviceId& id) const {
+  const auto slot = find(id);
+  if (!slot || !status_of(*slot).present) return no_such_device(id);
+  return *slot;
+}
+
+Result<std::size_t> Board::place(const DeviceInfo& info) {
+  if (info.id.empty()) {
+    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id", {}, {}};
+  }
+  const auto known = find(info.id);
+  if (known && status_of(*known).present) {
+    return Error{ErrorCode::already_exists,
+                 "the device " + info.id.text() + " is in the pool already",
+                 "name each device once",
+                 info.id.text(),
+                 {}};
+  }
+  const std::size_t slot = known.value_or(used_.load(std::memory_order_relaxed));
+  if (slot == options_.capacity) {
+    return Error{ErrorCode::unavailable,
+                 "the pool has room for " + std::to_string(slot) + " devices and is full",
+                 "make the pool with a larger capacity",
+                 info.id.text(),
+                 {}};
+  }
+  kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
+  infos_[slot].store(kept_infos_.back().get(), std::memory_order_release);
+  cold_[slot].id = info.id;
+  return slot;
+}
+
+Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
+  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = place(device->info());
+  if (!slot) return slot;
+  Cold& cold = cold_[*slot];
+  devices_[*slot].store(device.get(), std::memory_order_release);
+  cold.device = std::move(device);
+  cold.error.reset();
+  cold.health = {};
+  Slot& s = slots_[*slot];
+  s.free_bytes.store(Maybe().raw(), std::memory_order_relaxed);
+  s.streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
+  for (auto& learnt : s.learnt) learnt.store(0, std::memory_order_relaxed);
+  used_.store(std::max(used_.load(std::memory_order_relaxed), *slot + 1), std::memory_order_release);
+  Status status;
+  status.present = true;
+  status.retired = !cold.retired.empty();
+  write_status(*slot, status);
+  order_ids();
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  serve_waiters();
+  return slot;
+}
+
+Result<std::size_t> Board::join_unusable(DeviceInfo info, Error why) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = place(info);
+  if (!slot) return slot;
+  cold_[*slot].device.reset();
+  cold_[*slot].error = std::move(why);
+  cold_[*slot].health = {};
+  cold_[*slot].health.health = Health::lost;
+  used_.store(std::max(used_.load(std::memory_order_relaxed), *slot + 1), std::memory_order_release);
+  Status status;
+  status.present = true;
+  status.health = Health::lost;
+  write_status(*slot, status);
+  order_ids();
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  return slot;
+}
+
+Result<void> Board::leave(const DeviceId& id) {
+  std::shared_ptr<Device> unused;  // freed after the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const Result<std::size_t> slot = find_present(id);
+    if (!slot) return slot.error();
+    Status status = status_of(*slot);
+    status.present = false;
+    write_status(*slot, status);
+    // Closed now: nobody can be charged any more, so what is in flight only falls.
+    Cold& cold = cold_[*slot];
+    if ((slots_[*slot].charge.load() & in_flight_mask) == 0) {
+      unused = std::move(cold.device);
+    } else {
+      if (cold.device) cold.retired.push_back(std::move(cold.device));
+      status.retired = true;
+      write_status(*slot, status);
+    }
+    cold.device.reset();
+    order_ids();
+    changes_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return {};
+}
+
+Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = find_present(id);
+  if (!slot) return slot.error();
+  Status status = status_of(*slot);
+  status.intent = intent;
+  write_status(*slot, status);
+  serve_waiters();
+  return {};
+}
+
+Result<void> Board::set_weight(const DeviceId& id, double weight) {
+  if (!std::isfinite(weight) || weight <= 0) {
+    return Error{ErrorCode::invalid_argument,
+                 "the weight of " + id.text() + " is not a finite positive number",
+                 "give a weight such as 1.0",
+                 id.text(),
+                 {}};
+  }
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = find_present(id);
+  if (!slot) return slot.error();
+  Status status = status_of(*slot);
+  // Thousandths; the smallest positive one stays positive.
+  status.weight_milli = static_cast<std::uint32_t>(std::clamp(std::round(weight * 1000), 1.0, 4294967295.0));
+  write_status(*slot, status);
+  level();
+  return {};
+}
+
+Board::Status Board::status_of(std::size_t slot) const noexcept {
+  return Status::unpack(slots_[slot].status.load(std::memory_order_relaxed));
+}
+
+void Board::write_status(std::size_t slot, const Status& status) noexcept {
+  Slot& s = slots_[slot];
+  const bool was_open = !(s.charge.load(std::memory_order_relaxed) & closed_bit);
+  const bool opens = status.open();
+  if (was_open && !opens) s.charge.fetch_or(closed_bit, std::memory_order_seq_cst);
+  s.status.store(status.pack(), std::memory_order_release);
+  if (!was_open && opens) {
+    level();
+    s.charge.fetch_and(~closed_bit, std::memory_order_seq_cst);
+  }
+}
+
+void Board::order_ids() noexcept {
+  std::vector<std::size_t> present;
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    if (status_of(slot).present) present.push_back(slot);
+  }
+  std::sort(present.begin(), present.end(), [&](auto a, auto b) { return cold_[a].id < cold_[b].id; });
+  for (std::size_t rank = 0; rank < present.size(); ++rank) {
+    Status status = status_of(present[rank]);
+    status.id_order = static_cast<std::uint32_t>(rank);
+    write_status(present[rank], status);
+  }
+}
+
+// Whoever enters service, or changes weight, starts level with the others:
+// shares are counted from here on, and nobody has credit or debt.
+void Board::level() noexcept {
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    Slot& s = slots_[slot];
+    s.charged_before.store(s.charge.load(std::memory_order_relaxed) >> charged_shift, std::memory_order_relaxed);
+  }
+}
+
+// One bad minute must not empty the pool: at most half of the devices are out
+// because of errors.
+bool Board::may_eject(std::size_t slot) const noexcept {
+  std::size_t present = 0;
+  std::size_t out = 1;
+  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+    const Status status = status_of(i);
+    if (!status.present) continue;
+    ++present;
+    if (i != slot && status.health == Health::quarantined) ++out;
+  }
+  return 2 * out <= present;
+}
+
+void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
+  cold_[slot].health = health;
+  Status status = status_of(slot);
+  status.health = health.health;
+  status.troubled = health != HealthState{};
+  write_status(slot, status);
+}
+
+void Board::tick_locked(TimePoint now) noexcept {
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    Status status = status_of(slot);
+    if (!status.present) continue;
+    const TimePoint sampled_at{Duration(slots_[slot].sampled_at_ns.load(std::memory_order_relaxed))};
+    if (status.sample == SampleState::fresh && now - sampled_at > options_.stale_after) {
+      status.sample = SampleState::stale;
+      write_status(slot, status);
+    }
+    const HealthState health = after_time(cold_[slot].health, now);
+    if (health != cold_[slot].health) write_health(slot, health);
+  }
+}
+
+TimePoint Board::next_event_locked() const noexcept {
+  TimePoint next = TimePoint::max();
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    if (status_of(slot).present && cold_[slot].health.health == Health::quarantined)
+      next = std::min(next, cold_[slot].health.retry_at);
+  }
+  return next;
+}
+
+void Board::serve_waiters() {
+  if (waiters_.empty()) return;
+  const Exclusive exclusive(*this);
+  for (Waiter* waiter : waiters_) {
+    if (waiter->granted) continue;
+    if (attempt_exclusive(*waiter->policy, *waiter->hints, waiter->ticket, nullptr, waiter->lease) ==
+        Attempt::charged) {
+      waiter->granted = true;
+      waiter->ready.notify_one();
+    }
+  }
+}
+
+std::uint16_t Board::work_class(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = class_names_.find(name); known != class_names_.end()) return known->second;
+  const std::size_t next = class_names_.size() + 1;
+  if (next >= classes) return 0;
+  class_names_.emplace(name, static_cast<std::uint16_t>(next));
+  return static_cast<std::uint16_t>(next);
+}
+
+Learnt Board::learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
+  return Learnt::unpack(slots_[slot].learnt[work_class < classes ? work_class : 0].load(std::memory_order_relaxed));
+}
+
+void Board::learn(Slot& slot, std::uint16_t work_class, double unit_cost_ns) noexcept {
+  std::atomic<std::uint64_t>& word = slot.learnt[work_class];
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  while (
+      !word.compare_exchange_weak(seen, Learnt::unpack(seen).after(unit_cost_ns).pack(), std::memory_order_relaxed)) {
+  }
+}
+
+bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  Cold& cold = cold_[slot];
+  Status status = status_of(slot);
+  if (!status.present || sequence <= cold.sequence) return false;
+  cold.sequence = sequence;
+  Slot& s = slots_[slot];
+  s.free_bytes.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
+                            std::memory_order_relaxed);
+  s.sampled_at_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  status.sample = SampleState::fresh;
+  write_status(slot, status);
+  serve_waiters();
+  return true;
+}
+
+void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  cold_[slot].sequence = std::max(cold_[slot].sequence, sequence);
+}
+
+void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (!status_of(slot).present) return;
+  const HealthState health = after_failure(cold_[slot].health, error.code, now, options_.health, may_eject(slot));
+  if (health.health == Health::lost && !cold_[slot].error) cold_[slot].error = error;
+  write_health(slot, health);
+}
+
+void Board::tick(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  tick_locked(now);
+  serve_waiters();
+}
+
+Ticket Board::draw(const Policy& policy) const noexcept {
+  switch (policy.ticket) {
+    case TicketKind::none: return 0;
+    case TicketKind::sequence: return sequence_.fetch_add(1, std::memory_order_relaxed);
+    case TicketKind::random: return options_.random->next();
+  }
+  return 0;
+}
+
+Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                       Explanation* explanation) const {
+  const Decision decision = choose(policy, hints, views, ticket, explanation);
+  if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
+  return decision;
+}
+
+Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const DeviceView& view, const Hints& hints,
+                             Lease& lease) noexcept {
+  Slot& s = slots_[slot];
+  if ((seen & in_flight_mask) == in_flight_mask) return Attempt::full;
+  if (seen & closed_bit) return Attempt::lost;
+
+  const std::uint64_t bytes = hints.memory_bytes_min;
+  if (bytes) {
+    std::uint64_t promised = s.promised_bytes.load(std::memory_order_relaxed);
+    do {
+      const Maybe free(s.free_bytes.load(std::memory_order_relaxed));
+      if (!free || *free < promised || *free - promised < bytes) return Attempt::lost;
+    } while (!s.promised_bytes.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
+  }
+  const double cost = sound_cost(hints.cost);
+  const std::uint16_t work_class = hints.work_class < classes ? hints.work_class : 0;
+  const Learnt learnt = Learnt::unpack(s.learnt[work_class].load(std::memory_order_relaxed));
+  // Expected times are bounded so that a sum of all in flight cannot overflow.
+  const std::uint64_t backlog =
+      learnt.measurements ? static_cast<std::uint64_t>(std::min(cost * learnt.unit_cost_ns, 1e13)) : 0;
+  if (backlog) s.backlog_ns.fetch_add(backlog, std::memory_order_relaxed);
+
+  if (!s.charge.compare_exchange_strong(seen, seen + one_charge, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed)) {
+    if (backlog) s.backlog_ns.fetch_sub(backlog, std::memory_order_relaxed);
+    if (bytes) s.promised_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    return Attempt::lost;
+  }
+  lease.board_ = this;
+  // Charged, so the device stays until this lease is settled.
+  lease.device_ = devices_[slot].load(std::memory_order_acquire);
+  lease.slot_ = slot;
+  lease.bytes_ = bytes;
+  lease.backlog_ns_ = backlog;
+  lease.cost_ = cost;
+  lease.work_class_ = work_class;
+  lease.view_ = view;
+  return Attempt::charged;
+}
+
+Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
+                              Lease& lease) {
+  return with_copy([&](Copy& at) {
+    copy(hints.work_class, at);
+    const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
+    if (!decision.winner) return Attempt::nobody;
+    const std::size_t i = *decision.winner;
+    return charge(at.slots[i], at.charges[i], at.views[i], hints, lease);
+  });
+}
+
+// The lock is held and acquire() stands aside: only charges and releases under
+// way can still win a race, so this ends.
+Board::Attempt Board::attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket,
+                                        Explanation* explanation, Lease& lease) {
+  for (;;) {
+    const Attempt result = attempt(policy, hints, ticket, explanation, lease);
+    if (result != Attempt::lost) return result;
+    std::this_thread::yield();
+  }
+}
+
+Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
+                                  Lease& lease) {
+  if (exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
+    for (int i = 0; i < tries_without_lock; ++i) {
+      const Attempt result = attempt(policy, hints, ticket, explanation, lease);
+      if (result == Attempt::charged) [[likely]]
+        return result;
+      if (result != Attempt::lost) break;
+    }
+  }
+  const Exclusive exclusive(*this);
+  const std::lock_guard lock(mutex_);
+  // Nobody may only mean that time has passed which nobody has told us of.
+  tick_locked(options_.clock->now());
+  return attempt_exclusive(policy, hints, ticket, explanation, lease);
+}
+
+Error Board::refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const {
+  if (attempt == Attempt::full) {
+    return {ErrorCode::queue_full,
+            "the device chosen holds as much work as can be counted",
+            "wait until some of it is done",
+            {},
+            {}};
+  }
+  Explanation explanation;
+  with_copy([&](Copy& at) {
+    copy(hints.work_class, at);
+    return choose(policy, hints, at.span(), ticket, &explanation);
+  });
+  std::string message = explanation.reason();
+  const char* separator = " [";
+  for (const Explanation::Candidate& candidate : explanation.candidates) {
+    if (!candidate.rejection) continue;
+    message += separator + candidate.device.text() + ": " + std::string(to_string(*candidate.rejection));
+    if (!candidate.detail.empty()) message += ", " + candidate.detail;
+    separator = "; ";
+  }
+  if (separator[0] == ';') message += "]";
+  return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
+}
+
+Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
+  const Ticket ticket = draw(policy);
+  Lease lease;
+  const Attempt result = try_acquire(policy, hints, ticket, explanation, lease);
+  if (result != Attempt::charged) return refusal(result, policy, hints, ticket);
+  return lease;
+}
+
+Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline deadline) {
+  Waiter waiter{&policy, &hints, draw(policy), hints.priority.value_or(Priority::normal), {}, false, {}};
+  if (try_acquire(policy, hints, waiter.ticket, nullptr, waiter.lease) == Attempt::charged)
+    return std::move(waiter.lease);
+
+  std::unique_lock lock(mutex_);
+  const auto after = [](const Waiter* a, const Waiter* b) { return a->priority > b->priority; };
+  waiters_.insert(std::upper_bound(waiters_.begin(), waiters_.end(), &waiter, after), &waiter);
+  // A release that does not see this number is seen by the attempt below, and
+  // the other way round.
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  serve_waiters();
+  while (!waiter.granted && !deadline.passed(options_.clock->now())) {
+    if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, next_event_locked()))) {
+      tick_locked(options_.clock->now());
+      serve_waiters();
+    }
+  }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &waiter));
+  lock.unlock();
+  if (waiter.granted) return std::move(waiter.lease);
+  Error error = refusal(Attempt::nobody, policy, hints, waiter.ticket);
+  error.code = ErrorCode::timeout;
+  error.message = "the deadline passed: " + error.message;
+  return error;
+}
+
+Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hints& hints, std::size_t count) {
+  if (count == 0) {
+    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one", {}, {}};
+  }
+  const Exclusive exclusive(*this);
+  const std::lock_guard lock(mutex_);
+  tick_locked(options_.clock->now());
+  for (;;) {
+    // First all winners from one view of the board, then the charges: a group
+    // that does not fit charges nobody.
+    std::vector<DeviceView> views(used_.load(std::memory_order_relaxed));
+    std::vector<std::uint16_t> slots(views.size());
+    std::vector<std::uint64_t> charges(views.size());
+    Copy at{views.data(), slots.data(), charges.data(), views.size()};
+    copy(hints.work_class, at);
+    std::vector<DeviceView> left(views.begin(), views.begin() + static_cast<std::ptrdiff_t>(at.count));
+    std::vector<std::size_t> left_index(at.count);
+    for (std::size_t i = 0; i < at.count; ++i) left_index[i] = i;
+    std::vector<std::size_t> winners;
+    while (winners.size() < count) {
+      const Ticket ticket = draw(policy);
+      const Decision decision = decide(policy, hints, left, ticket, nullptr);
+      if (!decision.winner) {
+        Error error = refusal(Attempt::nobody, policy, hints, ticket);
+        error.message = "only " + std::to_string(winners.size()) + " of the " + std::to_string(count) +
+                        " devices asked for can be had: " + error.message;
+        return error;
+      }
+      winners.push_back(left_index[*decision.winner]);
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
+      left_index.erase(left_index.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
+    }
+    std::vector<Lease> leases(count);
+    std::size_t charged = 0;
+    while (charged < count) {
+      const std::size_t i = winners[charged];
+      if (charge(slots[i], charges[i], views[i], hints, leases[charged]) != Attempt::charged) break;
+      ++charged;
+    }
+    if (charged == count) return leases;
+    for (Lease& lease : leases) give_back(lease, slots_[lease.slot_].cancelled);
+    std::this_thread::yield();
+  }
+}
+
+Result<DeviceId> Board::select(const Policy& policy, const Hints& hints) {
+  const Ticket ticket = draw(policy);
+  const DeviceInfo* winner = with_copy([&](Copy& at) -> const DeviceInfo* {
+    copy(hints.work_class, at);
+    const Decision decision = decide(policy, hints, at.span(), ticket, nullptr);
+    return decision.winner ? at.views[*decision.winner].info : nullptr;
+  });
+  if (!winner) return refusal(Attempt::nobody, policy, hints, ticket);
+  return winner->id;
+}
+
+Explanation Board::explain(const Policy& policy, const Hints& hints) const {
+  const Ticket ticket =
+      policy.ticket == TicketKind::sequence ? sequence_.load(std::memory_order_relaxed) : draw(policy);
+  Explanation explanation;
+  with_copy([&](Copy& at) {
+    copy(hints.work_class, at);
+    return choose(policy, hints, at.span(), ticket, &explanation);
+  });
+  return explanation;
+}
+
+// Nothing here may wait: statistics() waits for the two steps at the end.
+std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>& verdict) noexcept {
+  if (!lease.board_) return 0;
+  Slot& s = slots_[lease.slot_];
+  if (lease.backlog_ns_) s.backlog_ns.fetch_sub(lease.backlog_ns_, std::memory_order_relaxed);
+  if (lease.bytes_) s.promised_bytes.fetch_sub(lease.bytes_, std::memory_order_relaxed);
+  lease.board_ = nullptr;
+  verdict.fetch_add(1, std::memory_order_release);
+  return s.charge.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
+  const std::size_t slot = lease.slot_;
+  Slot& s = slots_[slot];
+  std::atomic<std::uint64_t>* verdict = &s.cancelled;
+  if (outcome) {
+    // What an earlier incarnation did says nothing about this one.
+    const bool current = lease.device_ == devices_[slot].load(std::memory_order_relaxed);
+    if (!outcome->error) {
+      verdict = &s.completed;
+      if (outcome->busy && current)
+        learn(s, lease.work_class_, static_cast<double>(outcome->busy->count()) / lease.cost_);
+    } else if (*outcome->error != ErrorCode::cancelled) {
+      verdict = &s.failed;
+    }
+    const bool news = outcome->error ? blames_device(*outcome->error)
+                                     : (s.status.load(std::memory_order_relaxed) & status_troubled) != 0;
+    if (news && current) [[unlikely]]
+      settle_health(slot, *outcome);
+  }
+  if (waiting_.load(std::memory_order_relaxed)) [[unlikely]] {
+    // What is given back is offered to the waiters before anybody else sees it.
+    const Exclusive exclusive(*this);
+    const std::lock_guard lock(mutex_);
+    give_back(lease, *verdict);
+    serve_waiters();
+  } else {
+    const std::uint64_t before = give_back(lease, *verdict);
+    if (waiting_.load(std::memory_order_seq_cst)) [[unlikely]] {
+      const std::lock_guard lock(mutex_);
+      serve_waiters();
+    }
+    if ((before & in_flight_mask) != 1) return;
+  }
+  if (s.status.load(std::memory_order_relaxed) & status_retired) [[unlikely]]
+    drop_retired(slot);
+}
+
+void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
+  const TimePoint now = options_.clock->now();
+  const std::lock_guard lock(mutex_);
+  if (!status_of(slot).present) return;
+  const HealthState state = cold_[slot].health;
+  const HealthState health = outcome.error ? after_failure(state, *outcome.error, now, options_.health, may_eject(slot))
+                                           : after_success(state);
+  if (health.health == Health::lost && !cold_[slot].error) {
+    cold_[slot].error = Error{ErrorCode::device_lost,
+                              "the device was lost while it worked",
+                              "restart the process, or let the device leave and join again",
+                              cold_[slot].id.text(),
+                              {}};
+  }
+  write_health(slot, health);
+}
+
+// Frees earlier incarnations of a device once none of its leases is out.
+void Board::drop_retired(std::size_t slot) noexcept {
+  std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
+  const std::lock_guard lock(mutex_);
+  if ((slots_[slot].charge.load() & in_flight_mask) != 0) return;
+  unused.swap(cold_[slot].retired);
+  Status status = status_of(slot);
+  status.retired = false;
+  write_status(slot, status);
+}
+
+namespace {
+struct Counts {
+  std::uint64_t charge, completed, failed, cancelled;
+  bool operator==(const Counts&) const = default;
+  std::uint64_t settled() const { return completed + failed + cancelled; }
+};
+}  // namespace
+
+Statistics Board::statistics() const {
+  // Every counter only grows (the charge word carries the number of charges
+  // ever made), so two equal collects in a row are a cut that really existed;
+  // the sum tells whether a settlement was half done.
+  std::vector<Counts> cut, again;
+  std::uint64_t changes = 0;
+  const auto collect = [&](std::vector<Counts>& into) {
+    changes = changes_.load(std::memory_order_acquire);
+    into.resize(used_.load(std::memory_order_acquire));
+    bool whole = true;
+    for (std::size_t i = 0; i < into.size(); ++i) {
+      const Slot& s = slots_[i];
+      into[i] = {s.charge.load(std::memory_order_acquire), s.completed.load(std::memory_order_acquire),
+                 s.failed.load(std::memory_order_acquire), s.cancelled.load(std::memory_order_acquire)};
+      const std::uint64_t open = (into[i].charge >> charged_shift) - into[i].settled();
+      whole = whole && (open << charged_shift) == ((into[i].charge & in_flight_mask) << charged_shift);
+    }
+    return whole;
+  };
+  const auto settled_down = [&] {
+    const bool whole = collect(again);
+    const bool same = whole && again == cut;
+    cut.swap(again);
+    return same;
+  };
+  collect(cut);
+  bool done = false;
+  for (int i = 0; i < collects_without_lock && !done; ++i) done = settled_down();
+  const auto to_statistics = [&] {
+    Statistics statistics;
+    statistics.version = changes;
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      DeviceStatistics device;
+      device.completed = cut[i].completed;
+      device.failed = cut[i].failed;
+      device.cancelled = cut[i].cancelled;
+      device.in_flight = cut[i].charge & in_flight_mask;
+      device.dispatched = cut[i].settled() + device.in_flight;
+      statistics.version += device.dispatched + cut[i].settled();
+      if (device.dispatched == 0 && !(slots_[i].status.load() & status_present)) continue;
+      device.device = infos_[i].load(std::memory_order_acquire)->id;
+      const Learnt known = learnt(i, 0);
+      if (known.measurements) device.rate = 1e9 / known.unit_cost_ns;
+      statistics.devices.push_back(std::move(device));
+    }
+    return statistics;
+  };
+  if (done) return to_statistics();
+  const Exclusive exclusive(*this);
+  const std::lock_guard lock(mutex_);
+  while (!settled_down()) std::this_thread::yield();
+  return to_statistics();
+}
+
+DeviceStatistics Statistics::total() const {
+  DeviceStatistics sum;
+  for (const DeviceStatistics& device : devices) {
+    sum.dispatched += device.dispatched;
+    sum.completed += device.completed;
+    sum.failed += device.failed;
+    sum.cancelled += device.cancelled;
+    sum.in_flight += device.in_flight;
+    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
+  }
+  return sum;
+}
+
+std::vector<Board::Entry> Board::entries() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Entry> out;
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    const Slot& s = slots_[slot];
+    const std::uint64_t status = s.status.load(std::memory_order_relaxed);
+    if (!(status & status_present)) continue;
+    Entry entry{slot, infos_[slot].load(std::memory_order_relaxed), cold_[slot].device, cold_[slot].error, {}};
+    fill(slot, s.charge.load(std::memory_order_acquire), status, 0, entry.view);
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Lease::Lease(Lease&& other) noexcept { *this = std::move(other); }
+
+Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  board_ = std::exchange(other.board_, nullptr);
+  device_ = other.device_;
+  slot_ = other.slot_;
+  bytes_ = other.bytes_;
+  backlog_ns_ = other.backlog_ns_;
+  cost_ = other.cost_;
+  work_class_ = other.work_class_;
+  view_ = other.view_;
+  return *this;
+}
+
+void Lease::release() noexcept {
+  if (board_) board_->settle(*this, nullptr);
+}
+
+void Lease::settle(const Outcome& outcome) noexcept {
+  if (board_) board_->settle(*this, &outcome);
+}
+
+}  // namespace berth

@@ -1,0 +1,236 @@
+// Board: the live words of every device, and the only place that charges them.
+// Choosing copies the words onto the caller's stack (that copy is the view a
+// policy sees), decides, and charges the winner with one compare-and-swap on its
+// charge word; a lost race decides again, and after a few losses under the lock.
+// Readers and charges take no lock and allocate nothing for up to 64 devices.
+//
+// Bytes are promised before the charge, within what the device last reported as
+// free, so callers never overcommit it together. A device that leaves keeps its
+// slot; the same id joining again gets it back, with its statistics. Every
+// charge is settled exactly once, as completed, failed or cancelled.
+//
+// The board never reads the clock and never samples a device on the way of a
+// charge: the poller brings samples and time (tick).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/pool.hpp"
+#include "berth/statistics.hpp"
+#include "pool/learnt.hpp"
+
+namespace berth {
+
+class Board {
+ public:
+  static constexpr std::size_t capacity_default = 256;
+  static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
+  // Classes of work with a learnt cost each; class 0 is for work without one.
+  static constexpr std::size_t classes = 16;
+  static constexpr std::uint64_t in_flight_max = (1 << 18) - 1;  // per device
+
+  struct Options {
+    std::size_t capacity = capacity_default;
+    HealthRules health;
+    Duration stale_after = std::chrono::milliseconds(2000);
+    Clock* clock = nullptr;    // null: the real clock
+    Random* random = nullptr;  // null: the real source; must be thread-safe if the board's users are
+  };
+
+  Board() : Board(Options()) {}
+  explicit Board(Options options);
+  // No lease may be out.
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  // The slot of the device. already_exists if its id is in the pool.
+  Result<std::size_t> join(std::shared_ptr<Device> device);
+  // A device that could not be opened: in the pool, never chosen, with its reason.
+  Result<std::size_t> join_unusable(DeviceInfo info, Error why);
+  // No new work; its leases stay valid until they are released.
+  Result<void> leave(const DeviceId& id);
+  Result<void> set_intent(const DeviceId& id, Intent intent);
+  Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
+
+  // Filter, choose, charge. no_eligible_device names the reason of every
+  // device. Fills `explanation` when it is not null.
+  Result<Lease> acquire(const Policy& policy, const Hints& hints, Explanation* explanation = nullptr);
+  // Waits for a release or another change until the deadline; served by
+  // priority, then in order of arrival. A request that nothing can satisfy yet
+  // does not hold up those behind it.
+  Result<Lease> acquire(const Policy& policy, const Hints& hints, Deadline deadline);
+  // `count` different devices, or none.
+  Result<std::vector<Lease>> acquire_group(const Policy& policy, const Hints& hints, std::size_t count);
+  // What acquire would choose; charges nothing, but draws the policy's ticket.
+  Result<DeviceId> select(const Policy& policy, const Hints& hints);
+  // The same, explained, and without drawing from the sequence.
+  Explanation explain(const Policy& policy, const Hints& hints) const;
+
+  // Copies the devices at hand into `views`, in slot order; gives how many there
+  // are. `slots`, if not empty, gets the slot of each.
+  std::size_t snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots = {}) const;
+
+  // A number for a class of work; the same name, the same number. Names beyond
+  // the fifteenth share class 0.
+  std::uint16_t work_class(std::string_view name);
+  Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept;
+  // The device's answer to poll number `sequence`; older than one already seen
+  // (or given up): dropped, false.
+  bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now);
+  // Answers up to this number will not be believed any more.
+  void give_up_poll(std::size_t slot, std::uint64_t sequence);
+  // The device said that it is gone, or failed outside of a lease.
+  void apply_failure(std::size_t slot, const Error& error, TimePoint now);
+  // Time passed: old samples go stale, pauses of quarantined devices end.
+  void tick(TimePoint now);
+
+  // One consistent cut over all devices, those that left included if they ever
+  // had work.
+  Statistics statistics() const;
+  std::uint64_t policy_errors() const noexcept { return policy_errors_.load(std::memory_order_relaxed); }
+  std::size_t waiting() const noexcept { return waiting_.load(std::memory_order_relaxed); }
+
+  struct Entry {
+    std::size_t slot = 0;
+    const DeviceInfo* info = nullptr;  // lives as long as the board
+    std::shared_ptr<Device> device;    // null: unusable
+    std::optional<Error> error;
+    DeviceView view;
+  };
+  std::vector<Entry> entries() const;  // devices in the pool, in slot order
+  std::size_t capacity() const noexcept { return options_.capacity; }
+  Clock& clock() const noexcept { return *options_.clock; }
+
+ private:
+  friend class Lease;
+
+  // Layout of the charge word, from the low end: work in flight, closed (no
+  // charge may succeed), work ever charged. One compare-and-swap with the value
+  // seen therefore proves that nobody was charged, settled or closed since.
+  static constexpr int closed_shift = 18;
+  static constexpr std::uint64_t in_flight_mask = (std::uint64_t{1} << closed_shift) - 1;
+  static constexpr std::uint64_t closed_bit = std::uint64_t{1} << closed_shift;
+  static constexpr int charged_shift = closed_shift + 1;
+  static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
+
+  // Layout of the status word, written under the lock only.
+  struct Status {
+    std::uint32_t weight_milli = 1000;
+    std::uint32_t id_order = 0;
+    Intent intent = Intent::in_service;
+    Health health = Health::healthy;
+    SampleState sample = SampleState::unknown;
+    bool present = false;
+    bool troubled = false;  // a success must be told to the health rules
+    bool retired = false;   // an earlier incarnation waits for its last lease
+    std::uint64_t pack() const noexcept;
+    static Status unpack(std::uint64_t word) noexcept;
+    bool open() const noexcept;
+  };
+  static constexpr std::uint64_t status_present = std::uint64_t{1} << 51;
+  static constexpr std::uint64_t status_troubled = std::uint64_t{1} << 52;
+  static constexpr std::uint64_t status_retired = std::uint64_t{1} << 53;
+
+  struct alignas(64) Slot {
+    // What every decision reads: one cache line.
+    std::atomic<std::uint64_t> charge{closed_bit};
+    std::atomic<std::uint64_t> backlog_ns{0};
+    std::atomic<std::uint64_t> promised_bytes{0};
+    std::atomic<std::uint64_t> free_bytes{Maybe().raw()};
+    std::atomic<std::uint64_t> status{0};
+    std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
+    std::atomic<std::int64_t> sampled_at_ns{0};
+    std::atomic<std::uint64_t> charged_before{0};  // when it last entered service
+    // What settling writes.
+    alignas(64) std::atomic<std::uint64_t> completed{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> cancelled{0};
+    alignas(64) std::array<std::atomic<std::uint64_t>, classes> learnt{};
+  };
+
+  // What only the lock's holder touches.
+  struct Cold {
+    DeviceId id;
+    std::shared_ptr<Device> device;
+    std::vector<std::shared_ptr<Device>> retired;
+    std::optional<Error> error;
+    HealthState health;
+    std::uint64_t sequence = 0;
+  };
+
+  struct Waiter;
+  class Exclusive;
+  struct Copy;
+
+  template <class Use>
+  auto with_copy(Use&& use) const;
+  std::size_t copy(std::uint16_t work_class, Copy& to) const noexcept;
+  void fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, std::uint16_t work_class,
+            DeviceView& view) const noexcept;
+  Ticket draw(const Policy& policy) const noexcept;
+  Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                  Explanation* explanation) const;
+  enum class Attempt { charged, lost, nobody, full };
+  Attempt charge(std::size_t slot, std::uint64_t seen, const DeviceView& view, const Hints& hints,
+                 Lease& lease) noexcept;
+  Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
+  Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
+                            Lease& lease);
+  Attempt try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
+  Error refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
+
+  std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>& verdict) noexcept;
+  void settle(Lease& lease, const Outcome* outcome) noexcept;
+  void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
+  void drop_retired(std::size_t slot) noexcept;
+  void learn(Slot& slot, std::uint16_t work_class, double unit_cost_ns) noexcept;
+
+  // All of these: the lock is held.
+  std::optional<std::size_t> find(const DeviceId& id) const;
+  Result<std::size_t> place(const DeviceInfo& info);
+  Result<std::size_t> find_present(const DeviceId& id) const;
+  Status status_of(std::size_t slot) const noexcept;
+  void write_status(std::size_t slot, const Status& status) noexcept;
+  void order_ids() noexcept;
+  void level() noexcept;
+  bool may_eject(std::size_t slot) const noexcept;
+  void write_health(std::size_t slot, const HealthState& health) noexcept;
+  void tick_locked(TimePoint now) noexcept;
+  TimePoint next_event_locked() const noexcept;
+  void serve_waiters();
+
+  Options options_;
+  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
+  std::atomic<std::size_t> used_{0};
+
+  // Holders of the lock that need others to stand still; while it is not zero,
+  // acquire() takes the lock too.
+  mutable std::atomic<std::uint32_t> exclusive_{0};
+  std::atomic<std::uint32_t> waiting_{0};
+  mutable std::atomic<std::uint64_t> policy_errors_{0};
+  std::atomic<std::uint64_t> changes_{0};  // of the membership, for the version of statistics
+
+  alignas(64) mutable std::atomic<Ticket> sequence_{0};
+
+  // Guards everything below, every status word and the closed bits.
+  alignas(64) mutable std::mutex mutex_;
+  std::vector<Cold> cold_;
+  std::vector<std::unique_ptr<const DeviceInfo>> kept_infos_;
+  std::map<std::string, std::uint16_t, std::less<>> class_names_;
+  std::vector<Waiter*> waiters_;  // sorted: priority, then arrival
+};
+
+}  // namespace berth

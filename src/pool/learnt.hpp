@@ -1,0 +1,49 @@
+// Learnt: what one unit of a class of work costs on a device, as an exponential
+// mean with the number of measurements beside it, in one 64-bit word so that it
+// is read and replaced whole. Pure. Samples that cannot be a time (not finite,
+// zero, negative) are ignored.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace berth {
+
+struct Learnt {
+  double unit_cost_ns = 0;         // meaningless while there is no measurement
+  std::uint32_t measurements = 0;  // stops counting at 65,535
+
+  friend bool operator==(const Learnt&, const Learnt&) = default;
+
+  // The first sample counts whole, later ones a tenth: a speed that changed is
+  // believed after about ten pieces of work, a single odd one moves little.
+  static constexpr double weight_of_new = 0.1;
+  // A sample counts as at most this many times the mean (or this fraction of
+  // it), so that no single one pins the mean; ten in a row still move it 600x.
+  static constexpr double sample_spread = 10.0;
+  // A femtosecond to eleven days: outside of it a clock is broken.
+  static constexpr double unit_cost_ns_min = 1e-6;
+  static constexpr double unit_cost_ns_max = 1e15;
+
+  [[nodiscard]] Learnt after(double sample_ns) const noexcept {
+    if (!std::isfinite(sample_ns) || sample_ns <= 0) return *this;
+    double sample = std::clamp(sample_ns, unit_cost_ns_min, unit_cost_ns_max);
+    if (measurements == 0) return {sample, 1};
+    sample = std::clamp(sample, unit_cost_ns / sample_spread, unit_cost_ns * sample_spread);
+    const double mean = weight_of_new * sample + (1 - weight_of_new) * unit_cost_ns;
+    return {mean, std::min<std::uint32_t>(measurements + 1, 0xffff)};
+  }
+
+  // 48 bits of the mean (a relative error below 1e-10), 16 of the count. Zero
+  // is "never measured".
+  std::uint64_t pack() const noexcept {
+    return (std::bit_cast<std::uint64_t>(unit_cost_ns) & ~std::uint64_t{0xffff}) | measurements;
+  }
+  static Learnt unpack(std::uint64_t word) noexcept {
+    return {std::bit_cast<double>(word & ~std::uint64_t{0xffff}), static_cast<std::uint32_t>(word & 0xffff)};
+  }
+};
+
+}  // namespace berth
