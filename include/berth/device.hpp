@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "berth/assert.hpp"
 #include "berth/clock.hpp"
 #include "berth/device_info.hpp"
 #include "berth/result.hpp"
@@ -84,17 +85,20 @@ class Argument {
   std::size_t size_ = 0;
 };
 
-// What a host kernel sees of its arguments.
+// What a host kernel sees of its arguments. Asking for one that is not there, or
+// as something that it is not, is a bug of the kernel and asserts.
 class HostArguments {
  public:
   explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
   template <class T>
   std::span<T> buffer(std::size_t i) const {
+    BERTH_ASSERT(i < arguments_.size() && arguments_[i].is_buffer());
     const Buffer& b = arguments_[i].buffer();
     return {static_cast<T*>(b.native()), static_cast<std::size_t>(b.bytes() / sizeof(T))};
   }
   template <class T>
   T value(std::size_t i) const {
+    BERTH_ASSERT(i < arguments_.size() && arguments_[i].value_size() == sizeof(T));
     T out;
     std::memcpy(&out, arguments_[i].value(), sizeof(T));
     return out;
@@ -109,12 +113,17 @@ class HostArguments {
 struct LaunchShape {
   std::array<std::uint32_t, 3> global{1, 1, 1};
   std::array<std::uint32_t, 3> group{0, 0, 0};
+
+  // The last dimension that is larger than 1, or the first: 0 for a vector,
+  // 1 for an image.
+  constexpr std::size_t outermost() const noexcept { return global[2] > 1 ? 2 : global[1] > 1 ? 1 : 0; }
 };
 
 // One kernel in the languages the back ends speak; each takes what it knows.
 struct KernelSource {
   std::string entry;
-  // Called for rows [begin, end) of the outermost dimension of the shape.
+  // Called for rows [begin, end) of shape.outermost(); a kernel whose image may
+  // have a single row asks which dimension that is.
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host;
   std::string opencl_c;
   std::string ptx;
@@ -130,7 +139,9 @@ class Kernel {
 class Event {
  public:
   virtual ~Event() = default;
-  // False while pending; an error when the work before it failed.
+  // False while pending; an error when work failed that was enqueued since the
+  // event recorded before this one. A lost device is an error to every event
+  // that was pending.
   virtual Result<bool> done() = 0;
   // Polls until done or until the deadline: timeout then. Never hangs, also not
   // on a device that failed or was lost.

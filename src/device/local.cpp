@@ -1,0 +1,161 @@
+#include "device/local.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <new>
+
+namespace berth {
+namespace {
+
+// A cache line, and enough for every vector type.
+constexpr std::align_val_t alignment{64};
+// From here on a mapping of its own costs less than it saves: it is handed back
+// to the system at once, and reserves nothing before it is touched.
+constexpr std::uint64_t mapped_from_bytes = 1 << 20;
+
+class LocalMemory final : public Memory {
+ public:
+  explicit LocalMemory(Incarnation incarnation) : incarnation_(std::move(incarnation)) {}
+  LocalMemory(const LocalMemory&) = delete;
+  LocalMemory& operator=(const LocalMemory&) = delete;
+  ~LocalMemory() override {
+    if (native != nullptr && bytes >= mapped_from_bytes) {
+      munmap(native, bytes);
+    } else {
+      ::operator delete(native, alignment);
+    }
+    incarnation_.account->bytes_used.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  const Incarnation& incarnation() const { return incarnation_; }
+
+ private:
+  Incarnation incarnation_;
+};
+
+void* obtain(std::uint64_t bytes) {
+  if (bytes < mapped_from_bytes) return ::operator new(bytes, alignment, std::nothrow);
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1,
+                      /*offset=*/0);
+  return mapped == MAP_FAILED ? nullptr : mapped;
+}
+
+bool charge(Account& account, std::uint64_t bytes, std::uint64_t limit) {
+  std::uint64_t used = account.bytes_used.load(std::memory_order_relaxed);
+  do {
+    if (used > limit || bytes > limit - used) return false;
+  } while (!account.bytes_used.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+Error refused(const Incarnation& here, std::string message) {
+  return {ErrorCode::invalid_argument, std::move(message), {}, here.account->id.text(), {}};
+}
+
+// A handle made by `there`, used on `here`.
+Result<void> check_handle(const Incarnation& here, const Incarnation& there, const char* what) {
+  if (there.account != here.account) {
+    return Error{ErrorCode::invalid_argument,
+                 std::string("the ") + what + " belongs to " + there.account->id.text(),
+                 "use it on the device that made it",
+                 here.account->id.text(),
+                 {}};
+  }
+  if (there.generation != here.generation) {
+    return Error{ErrorCode::stale_handle,
+                 std::string("the ") + what + " belongs to generation " + std::to_string(there.generation) +
+                     ", the device is at " + std::to_string(here.generation),
+                 "make it anew on the reopened device",
+                 here.account->id.text(),
+                 {}};
+  }
+  return {};
+}
+
+Result<void> check_buffer(const Incarnation& here, const Buffer& buffer) {
+  if (!buffer) return refused(here, "the buffer is empty");
+  const auto* memory = dynamic_cast<const LocalMemory*>(buffer.memory().get());
+  if (memory == nullptr) return refused(here, "the buffer belongs to a device of another back end");
+  return check_handle(here, memory->incarnation(), "buffer");
+}
+
+}  // namespace
+
+std::uint64_t next_generation() noexcept {
+  static std::atomic<std::uint64_t> generation{0};
+  return generation.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+Error device_lost_error(const DeviceId& id) {
+  return {ErrorCode::device_lost, "the device was lost or closed", "open it again", id.text(), {}};
+}
+
+Error too_much_error(const DeviceId& id, std::uint64_t bytes, std::uint64_t limit) {
+  return {ErrorCode::out_of_memory,
+          std::to_string(bytes) + " bytes do not fit, the device has " + std::to_string(limit) + " for this process",
+          "free buffers or ask for less",
+          id.text(),
+          {}};
+}
+
+Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnation, std::uint64_t bytes,
+                              std::uint64_t limit) {
+  Account& account = *incarnation.account;
+  if (bytes == 0) return refused(incarnation, "a buffer of zero bytes was asked for");
+  auto memory = std::make_shared<LocalMemory>(incarnation);
+  if (!charge(account, bytes, limit)) return too_much_error(account.id, bytes, limit);
+  memory->bytes = bytes;
+  memory->native = obtain(bytes);
+  if (memory->native == nullptr) return too_much_error(account.id, bytes, limit);
+  memory->generation = incarnation.generation;
+  memory->device = &device;
+  return Buffer(std::move(memory));
+}
+
+Result<std::byte*> locate(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
+                          std::uint64_t bytes) {
+  if (Result<void> usable = check_buffer(incarnation, buffer); !usable) return std::move(usable).error();
+  if (offset > buffer.bytes() || bytes > buffer.bytes() - offset) {
+    return refused(incarnation, std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
+                                    " reach beyond the buffer of " + std::to_string(buffer.bytes()));
+  }
+  return static_cast<std::byte*>(buffer.native()) + offset;
+}
+
+LocalKernel::LocalKernel(Incarnation incarnation, const KernelSource& source)
+    : incarnation_(std::move(incarnation)), entry_(source.entry), host_(source.host) {}
+
+Result<void> LocalKernel::check(const Incarnation& incarnation, const LaunchShape& shape,
+                                std::span<const Argument> arguments) const {
+  if (Result<void> usable = check_handle(incarnation, incarnation_, "kernel"); !usable) return usable;
+  for (const std::uint32_t size : shape.global) {
+    if (size == 0) return refused(incarnation, "the launch of '" + entry_ + "' has a dimension of size zero");
+  }
+  for (const Argument& argument : arguments) {
+    if (!argument.is_buffer()) continue;
+    if (Result<void> usable = check_buffer(incarnation, argument.buffer()); !usable) return usable;
+  }
+  return {};
+}
+
+Result<void> LocalKernel::compute(const LaunchShape& shape, std::span<const Argument> arguments) const {
+  if (!host_) return {};
+  return guarded(incarnation_.account->id, [&]() -> Result<void> {
+    host_(shape, 0, shape.global[shape.outermost()], HostArguments(arguments));
+    return {};
+  });
+}
+
+Result<void> guarded(const DeviceId& id, const std::function<Result<void>()>& closure) {
+  try {
+    return closure();
+  } catch (const std::exception& failure) {
+    return Error{ErrorCode::work_failed, std::string("the work threw: ") + failure.what(), {}, id.text(), {}};
+  } catch (...) {
+    return Error{ErrorCode::work_failed, "the work threw something that is no std::exception", {}, id.text(), {}};
+  }
+}
+
+}  // namespace berth

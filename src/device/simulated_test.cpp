@@ -1,0 +1,413 @@
+#include "device/simulated.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "berth/fake_clock.hpp"
+
+namespace berth {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+SimulatedSpec spec_called(std::string id) {
+  SimulatedSpec spec;
+  spec.id = std::move(id);
+  return spec;
+}
+
+std::unique_ptr<Stream> stream_on(Device& device) {
+  Result<std::unique_ptr<Stream>> stream = device.open_stream();
+  EXPECT_TRUE(stream.has_value());
+  return std::move(stream).value();
+}
+
+std::shared_ptr<Event> event_on(Stream& stream) {
+  Result<std::shared_ptr<Event>> event = stream.record();
+  EXPECT_TRUE(event.has_value());
+  return std::move(event).value();
+}
+
+SimulatedFault fault_at(SimulatedFault::Kind kind, SimulatedFault::Trigger trigger, std::uint64_t at) {
+  SimulatedFault fault;
+  fault.kind = kind;
+  fault.trigger = trigger;
+  fault.at = at;
+  return fault;
+}
+
+using Kind = SimulatedFault::Kind;
+using Trigger = SimulatedFault::Trigger;
+
+TEST(Simulated, WorkIsDoneWhenTheClockReachesItsFinish) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.speed = 2.0;
+  spec.launch_time = microseconds(100);
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  const auto before = event_on(*stream);
+  ASSERT_TRUE(simulated_work(*stream, 10.0).has_value());
+  const auto event = event_on(*stream);
+  EXPECT_FALSE(*event->done());
+  clock.advance(microseconds(5099));
+  EXPECT_FALSE(*event->done());
+  clock.advance(microseconds(1));
+  EXPECT_TRUE(*event->done());
+  EXPECT_EQ(*event->since(*before), microseconds(5100)) << "10 units at speed 2 are 5 ms, and the launch";
+}
+
+TEST(Simulated, AFasterDeviceIsFasterInProportion) {
+  FakeClock clock;
+  SimulatedSpec slow = spec_called("slow"), fast = spec_called("fast");
+  fast.speed = 4.0;
+  slow.launch_time = fast.launch_time = Duration::zero();
+  slow.item_ns = fast.item_ns = 0.5;
+  KernelSource source;
+  source.entry = "nothing";
+  source.ptx = ".version 6.0";
+  const auto time_on = [&](const SimulatedSpec& spec) {
+    const auto device = make_simulated_device(spec, clock);
+    const auto stream = stream_on(*device);
+    const auto before = event_on(*stream);
+    const auto kernel = device->load(source);
+    EXPECT_TRUE(kernel.has_value()) << "a simulated device understands every language";
+    EXPECT_TRUE(stream->launch(**kernel, {{1000, 8, 1}, {}}, {}).has_value());
+    const auto event = event_on(*stream);
+    EXPECT_TRUE(event->wait().has_value());
+    return *event->since(*before);
+  };
+  EXPECT_EQ(time_on(slow), microseconds(4));
+  EXPECT_EQ(time_on(fast), microseconds(1));
+}
+
+TEST(Simulated, StreamsShareTheEnginesOfADevice) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.launch_time = Duration::zero();
+  spec.concurrency = 2;
+  const auto device = make_simulated_device(spec, clock);
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::shared_ptr<Event>> events;
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back(stream_on(*device));
+    ASSERT_TRUE(simulated_work(*streams.back(), 1.0).has_value());
+    events.push_back(event_on(*streams.back()));
+  }
+  EXPECT_EQ(device->sample()->queue_depth, 4U);
+  EXPECT_EQ(device->sample()->active_streams, 4U);
+  EXPECT_EQ(device->sample()->utilisation, 1.0);
+  clock.advance(milliseconds(1));
+  EXPECT_TRUE(*events[0]->done() && *events[1]->done());
+  EXPECT_FALSE(*events[2]->done() || *events[3]->done());
+  EXPECT_EQ(device->sample()->queue_depth, 2U);
+  clock.advance(milliseconds(1));
+  EXPECT_TRUE(*events[2]->done() && *events[3]->done());
+  EXPECT_EQ(device->sample()->queue_depth, 0U);
+  EXPECT_EQ(device->sample()->utilisation, 0.0);
+}
+
+TEST(Simulated, CopiesMoveBytesAndTakeTheTimeOfTheLink) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.copy_bytes_per_second = 1e9;
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  const auto buffer = device->allocate(1000);
+  ASSERT_TRUE(buffer.has_value());
+  const std::vector<std::byte> sent(1000, std::byte{7});
+  std::vector<std::byte> received(1000);
+  const auto before = event_on(*stream);
+  ASSERT_TRUE(stream->copy_in(*buffer, 0, sent).has_value());
+  ASSERT_TRUE(stream->copy_out(*buffer, 0, received).has_value());
+  const auto event = event_on(*stream);
+  ASSERT_TRUE(event->wait().has_value());
+  EXPECT_EQ(*event->since(*before), microseconds(2));
+  EXPECT_EQ(received, sent);
+}
+
+TEST(Simulated, AClosureCostsOneLaunchUnlessItSaysWhatItCosts) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.launch_time = milliseconds(1);
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  const auto start = event_on(*stream);
+  ASSERT_TRUE(stream->run([](Stream&) { return Result<void>(); }).has_value());
+  const auto plain = event_on(*stream);
+  ASSERT_TRUE(stream->run([](Stream& inner) { return simulated_work(inner, 4.0); }).has_value());
+  const auto costly = event_on(*stream);
+  ASSERT_TRUE(costly->wait().has_value());
+  EXPECT_EQ(*plain->since(*start), milliseconds(1));
+  EXPECT_EQ(*costly->since(*plain), milliseconds(5));
+}
+
+TEST(Simulated, ACostThatIsNoNumberIsRefused) {
+  FakeClock clock;
+  const auto device = make_simulated_device(spec_called("a"), clock);
+  const auto stream = stream_on(*device);
+  EXPECT_EQ(simulated_work(*stream, -1.0).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(simulated_work(*stream, NAN).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(simulated_work(*stream, INFINITY).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Simulated, AScriptedErrorFailsThatEventAndNoLaterOne) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::error, Trigger::launch, 2)};
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  std::vector<std::shared_ptr<Event>> events;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
+    events.push_back(event_on(*stream));
+  }
+  EXPECT_TRUE(events[0]->wait().has_value());
+  EXPECT_FALSE(*events[1]->done()) << "a failure takes its time like a success";
+  EXPECT_EQ(events[1]->wait().error().code, ErrorCode::work_failed);
+  EXPECT_EQ(events[1]->wait().error().where, "a");
+  EXPECT_TRUE(events[2]->wait().has_value());
+}
+
+TEST(Simulated, AHangEndsAtTheDeadlineAndWithoutOneAtTheLimit) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::hang, Trigger::launch, 1)};
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
+  const auto event = event_on(*stream);
+  const TimePoint before = clock.now();
+  EXPECT_EQ(event->wait(Deadline::after(clock, seconds(2))).error().code, ErrorCode::timeout);
+  EXPECT_EQ(clock.now() - before, seconds(2));
+  EXPECT_EQ(event->wait().error().code, ErrorCode::timeout);
+  EXPECT_EQ(clock.now() - before, seconds(2) + simulated_wait_limit);
+  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value()) << "enqueueing behind a hang does not hang";
+  EXPECT_EQ(stream->wait(Deadline::after(clock, seconds(2))).error().code, ErrorCode::timeout);
+  device->close();
+  EXPECT_EQ(event->wait().error().code, ErrorCode::device_lost) << "closing resolves it";
+}
+
+TEST(Simulated, ClosingWakesAWaiterOnAnotherThread) {
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::hang, Trigger::launch, 1)};
+  const auto device = make_simulated_device(spec, real_clock());
+  const auto stream = stream_on(*device);
+  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
+  const auto event = event_on(*stream);
+  Result<void> waited;
+  std::thread waiter([&] { waited = event->wait(Deadline::after(real_clock(), seconds(30))); });
+  device->close();
+  waiter.join();
+  EXPECT_EQ(waited.error().code, ErrorCode::device_lost);
+}
+
+TEST(Simulated, ALostDeviceAnswersDeviceLostToEverything) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::lost, Trigger::launch, 2)};
+  const auto device = make_simulated_device(spec, clock);
+  const auto stream = stream_on(*device);
+  const auto buffer = device->allocate(64);
+  ASSERT_TRUE(buffer.has_value());
+  const auto finished = event_on(*stream);
+  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
+  const auto pending = event_on(*stream);
+  EXPECT_EQ(simulated_work(*stream, 1.0).error().code, ErrorCode::device_lost);
+
+  std::vector<std::byte> bytes(64);
+  EXPECT_EQ(stream->copy_in(*buffer, 0, bytes).error().code, ErrorCode::device_lost);
+  EXPECT_EQ(stream->copy_out(*buffer, 0, bytes).error().code, ErrorCode::device_lost);
+  EXPECT_EQ(stream->record().error().code, ErrorCode::device_lost);
+  EXPECT_EQ(stream->wait().error().code, ErrorCode::device_lost);
+  EXPECT_EQ(stream->run([](Stream&) { return Result<void>(); }).error().code, ErrorCode::device_lost);
+  EXPECT_EQ(device->allocate(64).error().code, ErrorCode::device_lost);
+  EXPECT_EQ(device->open_stream().error().code, ErrorCode::device_lost);
+  EXPECT_EQ(device->sample().error().code, ErrorCode::device_lost);
+  EXPECT_EQ(pending->wait().error().code, ErrorCode::device_lost);
+  EXPECT_TRUE(finished->wait().has_value()) << "what was done before stays done";
+}
+
+TEST(Simulated, AReopenedDeviceHasANewGenerationAndOldHandlesAreStale) {
+  FakeClock clock;
+  const auto backend = make_simulated_backend({spec_called("a")}, clock);
+  auto first = *backend->open(DeviceId("a"));
+  const auto buffer = first->allocate(64);
+  ASSERT_TRUE(buffer.has_value());
+  KernelSource source;
+  source.entry = "nothing";
+  source.host = [](const LaunchShape&, std::uint32_t, std::uint32_t, const HostArguments&) {};
+  const auto kernel = first->load(source);
+  ASSERT_TRUE(kernel.has_value());
+  ASSERT_TRUE(lose_simulated_device(*first).has_value());
+
+  const auto second = *backend->open(DeviceId("a"));
+  EXPECT_NE(second->generation(), first->generation());
+  const auto stream = stream_on(*second);
+  std::vector<std::byte> bytes(64);
+  EXPECT_EQ(stream->copy_in(*buffer, 0, bytes).error().code, ErrorCode::stale_handle);
+  EXPECT_EQ(stream->launch(**kernel, {}, {}).error().code, ErrorCode::stale_handle);
+  const auto fresh = second->load(source);
+  ASSERT_TRUE(fresh.has_value());
+  const Argument stale[] = {*buffer};
+  EXPECT_EQ(stream->launch(**fresh, {}, stale).error().code, ErrorCode::stale_handle);
+  first.reset();
+  EXPECT_EQ(stream->copy_in(*buffer, 0, bytes).error().code, ErrorCode::stale_handle);
+}
+
+TEST(Simulated, ALossByTimeSparesWhatWasDoneAndEndsWithItsWindow) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.launch_time = Duration::zero();
+  SimulatedFault loss;
+  loss.kind = Kind::lost;
+  loss.trigger = Trigger::time;
+  loss.at_time = milliseconds(10);
+  loss.lasting = milliseconds(5);
+  spec.faults = {loss};
+  const auto backend = make_simulated_backend({spec}, clock);
+  const auto device = *backend->open(DeviceId("a"));
+  const auto stream = stream_on(*device);
+  ASSERT_TRUE(simulated_work(*stream, 9.0).has_value());
+  const auto in_time = event_on(*stream);
+  ASSERT_TRUE(simulated_work(*stream, 9.0).has_value());
+  const auto too_late = event_on(*stream);
+  EXPECT_EQ(too_late->wait().error().code, ErrorCode::device_lost);
+  EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(10)) << "the waiter learns it when it happens";
+  EXPECT_TRUE(in_time->wait().has_value());
+  EXPECT_EQ(backend->open(DeviceId("a")).error().code, ErrorCode::device_lost);
+  clock.advance(milliseconds(5));
+  const auto again = backend->open(DeviceId("a"));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(simulated_work(*stream_on(**again), 1.0).has_value());
+  EXPECT_EQ(device->sample().error().code, ErrorCode::device_lost);
+}
+
+TEST(Simulated, ScriptedShortageOfMemoryIsRefusedAndPasses) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  SimulatedFault fault = fault_at(Kind::out_of_memory, Trigger::allocation, 2);
+  fault.times = 2;
+  spec.faults = {fault, fault_at(Kind::out_of_memory, Trigger::launch, 1)};
+  const auto device = make_simulated_device(spec, clock);
+  EXPECT_TRUE(device->allocate(1).has_value());
+  EXPECT_EQ(device->allocate(1).error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ(device->allocate(1).error().code, ErrorCode::out_of_memory);
+  EXPECT_TRUE(device->allocate(1).has_value());
+  const auto stream = stream_on(*device);
+  EXPECT_EQ(simulated_work(*stream, 1.0).error().code, ErrorCode::out_of_memory);
+  EXPECT_TRUE(simulated_work(*stream, 1.0).has_value());
+}
+
+TEST(Simulated, MemoryIsTotalLessForeignLessOwn) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.memory_bytes_total = std::uint64_t{80} << 30;
+  spec.memory_bytes_foreign = std::uint64_t{20} << 30;
+  const auto device = make_simulated_device(spec, clock);
+  EXPECT_EQ(device->sample()->memory_bytes_free, std::uint64_t{60} << 30);
+  {
+    const auto half = device->allocate(std::uint64_t{40} << 30);
+    ASSERT_TRUE(half.has_value()) << "more than this machine has is fine, nobody touches it";
+    EXPECT_EQ(device->sample()->memory_bytes_free, std::uint64_t{20} << 30);
+    EXPECT_EQ(device->allocate((std::uint64_t{20} << 30) + 1).error().code, ErrorCode::out_of_memory);
+    ASSERT_TRUE(set_simulated_foreign_bytes(*device, std::uint64_t{50} << 30).has_value());
+    EXPECT_EQ(device->sample()->memory_bytes_free, 0U) << "others took what we hold: never below zero";
+  }
+  EXPECT_EQ(device->sample()->memory_bytes_free, std::uint64_t{30} << 30);
+  EXPECT_EQ(device->sample()->memory_bytes_total, std::uint64_t{80} << 30);
+}
+
+TEST(Simulated, UnknownMemoryIsAbsentNotZero) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.memory_bytes_total.reset();
+  const auto device = make_simulated_device(spec, clock);
+  EXPECT_FALSE(device->info().memory_bytes_total.has_value());
+  EXPECT_FALSE(device->sample()->memory_bytes_free.has_value());
+  EXPECT_TRUE(device->allocate(64).has_value());
+}
+
+TEST(Simulated, ASilentSampleIsAnErrorAndAHangingOneEndsWithTheDevice) {
+  FakeClock clock(FakeClock::Sleepers::block);
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::sample_silent, Trigger::sample, 1), fault_at(Kind::sample_hang, Trigger::sample, 2)};
+  const auto device = make_simulated_device(spec, clock);
+  EXPECT_EQ(device->sample().error().code, ErrorCode::unavailable);
+  Result<LoadSample> answer = LoadSample{};
+  std::thread poller([&] { answer = device->sample(); });
+  device->close();
+  poller.join();
+  EXPECT_EQ(answer.error().code, ErrorCode::device_lost);
+}
+
+TEST(Simulated, AHangingSampleGivesUpAtTheLimit) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::sample_hang, Trigger::sample, 1)};
+  const auto device = make_simulated_device(spec, clock);
+  EXPECT_EQ(device->sample().error().code, ErrorCode::timeout);
+  EXPECT_EQ(clock.now().time_since_epoch(), simulated_wait_limit);
+  EXPECT_TRUE(device->sample().has_value());
+}
+
+TEST(Simulated, OnTheRealClockWorkWaitsOnATimer) {
+  SimulatedSpec spec = spec_called("a");
+  spec.launch_time = Duration::zero();
+  const auto device = make_simulated_device(spec, real_clock());
+  const auto stream = stream_on(*device);
+  const TimePoint before = real_clock().now();
+  ASSERT_TRUE(simulated_work(*stream, 3.0).has_value());
+  ASSERT_TRUE(stream->wait(Deadline::after(real_clock(), seconds(30))).has_value());
+  EXPECT_GE(real_clock().now() - before, milliseconds(3));
+}
+
+TEST(Simulated, OnlySimulatedDevicesTakeSimulatedWork) {
+  const auto host = make_backend("host");
+  ASSERT_TRUE(host.has_value());
+  const auto device = (*host)->open(DeviceId("host"));
+  ASSERT_TRUE(device.has_value());
+  EXPECT_EQ(simulated_work(*stream_on(**device), 1.0).error().code, ErrorCode::not_supported);
+  EXPECT_EQ(lose_simulated_device(**device).error().code, ErrorCode::not_supported);
+  EXPECT_EQ(set_simulated_foreign_bytes(**device, 1).error().code, ErrorCode::not_supported);
+}
+
+TEST(SimulatedDeathTest, AnImpossibleSpecIsABugOfTheCaller) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.speed = 0;
+  EXPECT_DEATH(static_cast<void>(make_simulated_device(spec, clock)), "assertion failed");
+}
+
+// The reference's tests re-implement the logic they mean to test. Here a script
+// drives the code itself through every outcome a driver has.
+TEST(Simulated, S4_F10_AScriptDrivesEveryOutcomeOfADriverWithoutHardware) {
+  FakeClock clock;
+  const std::pair<Kind, ErrorCode> outcomes[] = {{Kind::error, ErrorCode::work_failed},
+                                                 {Kind::lost, ErrorCode::device_lost},
+                                                 {Kind::hang, ErrorCode::timeout},
+                                                 {Kind::out_of_memory, ErrorCode::out_of_memory}};
+  for (const auto& [kind, code] : outcomes) {
+    SimulatedSpec spec = spec_called("a");
+    spec.faults = {fault_at(kind, Trigger::launch, 2)};
+    const auto device = make_simulated_device(spec, clock);
+    const auto stream = stream_on(*device);
+    const auto attempt = [&] {
+      Result<void> enqueued = stream->run([](Stream&) { return Result<void>(); });
+      return enqueued ? stream->wait(Deadline::after(clock, seconds(1))) : enqueued;
+    };
+    EXPECT_TRUE(attempt().has_value());
+    const Result<void> second = attempt();
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, code);
+    EXPECT_EQ(second.error().where, "a");
+  }
+}
+
+}  // namespace
+}  // namespace berth
