@@ -44,18 +44,26 @@ struct Hints {
 using Ticket = std::uint64_t;
 enum class TicketKind : std::uint8_t { none, sequence, random };
 
+// Who wins at equal cost: the lowest id, or (the references' rules) the first
+// or last in registration order.
+enum class Ties : std::uint8_t { stable_id, first, last };
+
 struct Policy {
   std::string_view name;     // file, symbol, configuration name, metric label, test name
   std::string_view summary;  // one line for people
   TicketKind ticket = TicketKind::none;
 
   // Index into `eligible` of the best device. `eligible` is not empty and in
-  // registration order. Must be pure and thread-safe.
+  // registration order. Must be pure and thread-safe. An answer outside of the
+  // list, or an exception, is overruled by least_loaded.
   std::function<std::size_t(const Hints&, std::span<const DeviceView> eligible, Ticket)> choose;
 
   // Cost of each eligible device, lower is better, in the same order; what the
-  // policy ranks by. Ranking and explanation only, not on the hot path.
+  // policy ranks by. Ranking and explanation only, not on the hot path. A policy
+  // without it is ranked by asking `choose` again without the ones chosen before.
   std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
+
+  Ties ties = Ties::stable_id;
 };
 
 // Every policy of the product, in the order they are documented.
@@ -83,34 +91,43 @@ std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noex
 struct Explanation {
   struct Candidate {
     DeviceId device;
-    std::optional<Rejection> rejection;  // absent: it was ranked
-    std::string detail;                  // "needs 22 GiB, 3.1 GiB available"
-    std::optional<std::uint64_t> cost;   // absent: it was rejected
+    std::optional<Rejection> rejection;  // the first filter it failed; absent: it was ranked
+    std::string detail;                  // "needs 22.0 GiB, 3.1 GiB available"
+    std::optional<std::uint64_t> cost;   // absent: it was rejected, or the policy does not say
+    std::uint32_t in_flight = 0;
+    Maybe memory_bytes_available;
   };
   struct Stage {
-    std::string name;  // "healthy", "fit 22 GiB"
+    std::string name;  // "healthy", "fit 22.0 GiB"
     std::size_t left = 0;
   };
   std::string policy;
   Ticket ticket = 0;
+  Hints hints;
   std::vector<Candidate> candidates;  // in registration order
   std::vector<Stage> funnel;          // begins with all devices
   std::optional<DeviceId> winner;
   std::optional<DeviceId> runner_up;
+  bool policy_misbehaved = false;
+  // Without a winner: the filter that stands between the request and the devices
+  // nearest to it (those that fail the fewest filters, and none for good). Absent
+  // when there are no devices.
+  std::optional<Rejection> cause;
 
-  // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", then a table.
-  std::string to_text() const;
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
   std::string reason() const;
+  // The reason; "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b"; a table.
+  std::string to_text() const;
 };
 
 struct Decision {
   std::optional<std::size_t> winner;  // index into the views given
-  // A policy that answered outside of the list was overruled by least_loaded.
+  // The policy answered outside of the list, or threw, and was overruled by least_loaded.
   bool policy_misbehaved = false;
 };
 
-// Filter, then choose. Fills `explanation` when it is not null (allocates).
+// Filter, then choose. Fills `explanation` when it is not null. Without one, and
+// with at most 64 devices, nothing is allocated.
 Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                 Explanation* explanation = nullptr);
 

@@ -1,0 +1,95 @@
+// From a cost function to a Policy. A policy names the cost of a device (lower
+// is better), this adaptor makes both halves of it: `choose`, one pass without
+// allocation into which the cost function is inlined, and `costs`, the same
+// numbers for ranking and explanation. Ties go by id_order unless told otherwise.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "berth/placement.hpp"
+
+namespace berth::policy {
+
+using Views = std::span<const DeviceView>;
+__extension__ using u128 = unsigned __int128;
+
+// Behind every other device, whatever their load.
+inline constexpr std::uint64_t last_resort = std::numeric_limits<std::uint64_t>::max();
+
+constexpr std::uint64_t saturated(u128 value) {
+  return value < last_resort ? static_cast<std::uint64_t>(value) : last_resort;
+}
+constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? last_resort : product;
+}
+constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? last_resort : sum;
+}
+
+// A cost that is a quotient, compared exactly and without a division. The
+// product of a numerator and a denominator must fit into Product.
+template <class Value, class Product>
+struct Ratio {
+  Value numerator = 0;
+  Value denominator = 1;
+  friend constexpr bool operator<(Ratio a, Ratio b) {
+    return Product{a.numerator} * b.denominator < Product{b.numerator} * a.denominator;
+  }
+  friend constexpr bool operator==(Ratio a, Ratio b) {
+    return Product{a.numerator} * b.denominator == Product{b.numerator} * a.denominator;
+  }
+};
+
+// As whole numbers: never reverses an order, and keeps 32 bits after the point.
+constexpr std::uint64_t as_cost(std::uint64_t cost) { return cost; }
+template <class Value, class Product>
+constexpr std::uint64_t as_cost(Ratio<Value, Product> cost) {
+  return saturated((u128{cost.numerator} << 32) / cost.denominator);
+}
+
+template <Ties ties, class Cost>
+std::size_t lowest(Views eligible, Cost cost) {
+  std::size_t best = 0;
+  auto best_cost = cost(eligible[0]);
+  for (std::size_t i = 1; i < eligible.size(); ++i) {
+    const auto here = cost(eligible[i]);
+    const bool wins_tie =
+        ties == Ties::last || (ties == Ties::stable_id && eligible[i].id_order < eligible[best].id_order);
+    if (here < best_cost || (wins_tie && here == best_cost)) {
+      best = i;
+      best_cost = here;
+    }
+  }
+  return best;
+}
+
+// `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a
+// whole number or a Ratio. It may look at all devices first and hand over one of
+// several cost functions; each gets a loop of its own.
+template <Ties ties = Ties::stable_id, class Over>
+Policy cost_policy(std::string_view summary, Over over) {
+  Policy policy;
+  policy.summary = summary;
+  policy.ties = ties;
+  policy.choose = [over](const Hints& hints, Views eligible, Ticket ticket) {
+    return over(hints, eligible, ticket, [eligible](auto cost) { return lowest<ties>(eligible, cost); });
+  };
+  policy.costs = [over](const Hints& hints, Views eligible, Ticket ticket) {
+    return over(hints, eligible, ticket, [eligible](auto cost) {
+      std::vector<std::uint64_t> costs;
+      for (const DeviceView& view : eligible) costs.push_back(as_cost(cost(view)));
+      return costs;
+    });
+  };
+  return policy;
+}
+
+}  // namespace berth::policy

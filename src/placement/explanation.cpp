@@ -1,0 +1,283 @@
+// Why a decision came out as it did, as data and as text for people: the
+// dominant reason first, then the way the field narrowed, then every device.
+#include <algorithm>
+#include <array>
+
+#include "placement/explain.hpp"
+
+namespace berth {
+namespace {
+
+std::string count_of(std::size_t n, std::string_view noun) {
+  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+}
+
+std::string wanted_features(const Hints& hints) {
+  std::string text;
+  for (const std::string& feature : hints.features) text += (text.empty() ? "" : ", ") + feature;
+  for (const auto& [name, value] : hints.labels) text += (text.empty() ? "" : ", ") + name + "=" + value;
+  return text;
+}
+
+// A request for more than the device has at all is not a matter of waiting.
+bool is_too_small(const Hints& hints, const DeviceView& view) {
+  return view.info->memory_bytes_total && *view.info->memory_bytes_total < hints.memory_bytes_min;
+}
+
+// Never to be eligible for these hints, whatever happens to the device.
+bool fails_for_good(const Hints& hints, const DeviceView& view) {
+  return fails(Rejection::not_selected, hints, view) || fails(Rejection::capability, hints, view) ||
+         fails(Rejection::feature, hints, view) || is_too_small(hints, view);
+}
+
+std::string memory_detail(const Hints& hints, const DeviceView& view) {
+  const std::string needs = bytes_text(hints.memory_bytes_min);
+  if (is_too_small(hints, view))
+    return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
+  const Maybe available = view.memory_bytes_available();
+  if (!available) return "needs " + needs + ", does not say how much is free";
+  const std::string has = bytes_text(*available);
+  // Rounded alike, the difference would be invisible.
+  if (needs == has) {
+    return "needs " + std::to_string(hints.memory_bytes_min) + " bytes, " + std::to_string(*available) + " available";
+  }
+  return "needs " + needs + ", " + has + " available";
+}
+
+std::string feature_detail(const Hints& hints, const DeviceInfo& info) {
+  for (const std::string& feature : hints.features) {
+    if (!info.features.contains(feature)) return "lacks " + feature;
+  }
+  for (const auto& [name, value] : hints.labels) {
+    const auto found = info.labels.find(name);
+    if (found == info.labels.end()) return "has no label " + name + ", needs " + value;
+    if (found->second != value) return "has " + name + "=" + found->second + ", needs " + value;
+  }
+  return {};
+}
+
+std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<Rejection> rejection) {
+  if (!rejection) return view.health == Health::healthy ? "" : std::string(to_string(view.health));
+  switch (*rejection) {
+    case Rejection::not_selected:
+      if (hints.backend && view.info->backend != *hints.backend) {
+        return "is a " + view.info->backend + " device, needs " + *hints.backend;
+      }
+      return std::find(hints.avoid.begin(), hints.avoid.end(), view.info->id) != hints.avoid.end()
+                 ? "to be avoided"
+                 : "not among those asked for";
+    case Rejection::not_in_service: return std::string(to_string(view.intent));
+    case Rejection::unhealthy:
+      return view.health == Health::probation ? "on probation, busy with one piece of work"
+                                              : std::string(to_string(view.health));
+    case Rejection::stale: return "has not reported its load lately";
+    case Rejection::capability:
+      return "needs " + to_string(*hints.capability_min) + ", " +
+             (view.info->capability ? "has " + to_string(*view.info->capability) : "does not say");
+    case Rejection::feature: return feature_detail(hints, *view.info);
+    case Rejection::memory: return memory_detail(hints, view);
+  }
+  return {};
+}
+
+// Name of the stage behind a filter; empty when the hints do not ask for one.
+std::string stage_name(Rejection filter, const Hints& hints) {
+  switch (filter) {
+    case Rejection::not_selected: return hints.only.empty() && hints.avoid.empty() && !hints.backend ? "" : "selected";
+    case Rejection::capability: return hints.capability_min ? "of capability " + to_string(*hints.capability_min) : "";
+    case Rejection::feature: return wanted_features(hints).empty() ? "" : "with " + wanted_features(hints);
+    case Rejection::memory: return hints.memory_bytes_min == 0 ? "" : "fit " + bytes_text(hints.memory_bytes_min);
+    case Rejection::not_in_service: return "in service";
+    case Rejection::unhealthy: return "healthy";
+    case Rejection::stale: return "with fresh load";
+  }
+  return {};
+}
+
+// The nearest devices are those that fail the fewest filters, and none for good
+// if there are such. Most of them fail `cause` first; on a tie the later filter,
+// which is the nearer one to being eligible.
+std::optional<Rejection> cause_of(const Hints& hints, std::span<const DeviceView> views) {
+  if (views.empty()) return std::nullopt;
+  const bool all_for_good =
+      std::all_of(views.begin(), views.end(), [&](const DeviceView& view) { return fails_for_good(hints, view); });
+  std::array<std::size_t, std::size(filters)> votes{};
+  std::size_t fewest = std::size(filters) + 1;
+  for (const DeviceView& view : views) {
+    if (!all_for_good && fails_for_good(hints, view)) continue;
+    const auto failed = static_cast<std::size_t>(
+        std::count_if(std::begin(filters), std::end(filters), [&](Rejection f) { return fails(f, hints, view); }));
+    if (failed > fewest) continue;
+    if (failed < fewest) votes.fill(0);
+    fewest = failed;
+    ++votes[static_cast<std::size_t>(*reject(hints, view))];
+  }
+  const auto most = std::max_element(votes.rbegin(), votes.rend());
+  return static_cast<Rejection>(votes.rend() - most - 1);
+}
+
+std::string padded(std::string text, std::size_t width, bool right) {
+  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+}  // namespace
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  static constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  // Tenths of the unit, rounded; 1023.95 KiB and above is 1.0 MiB.
+  const auto tenths = [&] {
+    const std::uint64_t shift = 10 * (unit + 1);
+    const std::uint64_t whole = bytes >> shift;
+    const std::uint64_t rest = (bytes & ((std::uint64_t{1} << shift) - 1)) >> (shift - 10);
+    return whole * 10 + (rest * 10 + 512) / 1024;
+  };
+  while (unit + 1 < units.size() && tenths() >= 10240) ++unit;
+  return std::to_string(tenths() / 10) + "." + std::to_string(tenths() % 10) + " " + units[unit];
+}
+
+std::string_view to_string(Rejection rejection) noexcept {
+  switch (rejection) {
+    case Rejection::not_selected: return "not_selected";
+    case Rejection::not_in_service: return "not_in_service";
+    case Rejection::unhealthy: return "unhealthy";
+    case Rejection::stale: return "stale";
+    case Rejection::capability: return "capability";
+    case Rejection::feature: return "feature";
+    case Rejection::memory: return "memory";
+  }
+  return "not_selected";
+}
+
+Explanation explain(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                    const Decision& decision) {
+  Explanation result;
+  result.policy = policy.name;
+  result.ticket = ticket;
+  result.hints = hints;
+  result.policy_misbehaved = decision.policy_misbehaved;
+
+  std::array<std::size_t, std::size(filters)> rejected{};
+  std::vector<DeviceView> eligible;
+  for (const DeviceView& view : views) {
+    const auto rejection = reject(hints, view);
+    if (rejection) {
+      ++rejected[static_cast<std::size_t>(*rejection)];
+    } else {
+      eligible.push_back(view);
+    }
+    result.candidates.push_back({view.info->id, rejection, detail_of(hints, view, rejection), std::nullopt,
+                                 view.in_flight, view.memory_bytes_available()});
+  }
+
+  std::size_t left = views.size();
+  result.funnel.push_back({left == 1 ? "device" : "devices", left});
+  for (const Rejection filter : filters) {
+    const std::size_t out = rejected[static_cast<std::size_t>(filter)];
+    left -= out;
+    const bool asked = filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
+                       filter != Rejection::stale && !stage_name(filter, hints).empty();
+    if (out > 0 || asked) result.funnel.push_back({stage_name(filter, hints), left});
+  }
+
+  if (!decision.winner) {
+    result.cause = cause_of(hints, views);
+    return result;
+  }
+  const Policy& decider = decision.policy_misbehaved ? *find_policy("least_loaded") : policy;
+  const std::vector<std::uint64_t> costs = costs_of(decider, hints, eligible, ticket);
+  std::size_t next = 0;
+  for (Explanation::Candidate& candidate : result.candidates) {
+    if (!candidate.rejection && !costs.empty()) candidate.cost = costs[next++];
+  }
+  result.winner = views[*decision.winner].info->id;
+  const std::vector<std::size_t> ranking = rank(decider, hints, views, ticket);
+  if (ranking.size() > 1) result.runner_up = views[ranking[1]].info->id;
+  return result;
+}
+
+std::string Explanation::reason() const {
+  const auto eligible = static_cast<std::size_t>(
+      std::count_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return !c.rejection; }));
+  if (winner) {
+    std::string text =
+        policy_misbehaved ? "least_loaded, in place of " + policy + ", which named no eligible device," : policy;
+    text += " chose " + winner->text();
+    if (!runner_up) return text + ", the only eligible device";
+    return text + " among " + count_of(eligible, "eligible device") + "; next is " + runner_up->text();
+  }
+  if (!cause) return "there are no devices";
+
+  std::vector<const Candidate*> kept_out;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.rejection == cause) kept_out.push_back(&candidate);
+  }
+  const bool all = kept_out.size() == candidates.size();
+  const std::string nobody = all ? "no device " : "no device that could serve ";
+  // One device speaks for the others; the table has them all.
+  const auto example = [&](const Candidate& candidate) {
+    std::string text = " (" + candidate.device.text() + ": " + candidate.detail;
+    if (kept_out.size() > 1) text += "; " + std::to_string(kept_out.size() - 1) + " more";
+    return text + ")";
+  };
+  switch (*cause) {
+    case Rejection::not_selected: return "no device is selected" + example(*kept_out.front());
+    case Rejection::not_in_service: return nobody + "is in service" + example(*kept_out.front());
+    case Rejection::unhealthy: return nobody + "is healthy" + example(*kept_out.front());
+    case Rejection::stale: return nobody + "has reported its load lately" + example(*kept_out.front());
+    case Rejection::capability:
+      return nobody + "has capability " + to_string(*hints.capability_min) + example(*kept_out.front());
+    case Rejection::feature: return nobody + "has " + wanted_features(hints) + example(*kept_out.front());
+    case Rejection::memory: break;
+  }
+  const Candidate* largest = nullptr;
+  for (const Candidate* candidate : kept_out) {
+    if (!candidate->memory_bytes_available) continue;
+    if (largest == nullptr || *candidate->memory_bytes_available > *largest->memory_bytes_available)
+      largest = candidate;
+  }
+  const std::string text = nobody + "has " + bytes_text(hints.memory_bytes_min) + " free";
+  if (largest == nullptr) return text + example(*kept_out.front());
+  return text + " (largest: " + bytes_text(*largest->memory_bytes_available) + " on " + largest->device.text() + ")";
+}
+
+std::string Explanation::to_text() const {
+  std::string text = reason() + "\n";
+  for (const Stage& stage : funnel) text += std::to_string(stage.left) + " " + stage.name + " -> ";
+  text += (winner ? winner->text() : "none") + "\n";
+  if (candidates.empty()) return text;
+
+  using Row = std::array<std::string, 6>;
+  std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
+  for (const Candidate& candidate : candidates) {
+    std::string verdict = candidate.rejection ? std::string(to_string(*candidate.rejection)) : "eligible";
+    if (winner == candidate.device) verdict = "winner";
+    if (runner_up == candidate.device) verdict = "runner-up";
+    const bool last = candidate.cost == std::numeric_limits<std::uint64_t>::max();
+    rows.push_back({candidate.device.text(), verdict,
+                    !candidate.cost ? "-"
+                    : last          ? "last"
+                                    : std::to_string(*candidate.cost),
+                    std::to_string(candidate.in_flight),
+                    candidate.memory_bytes_available ? bytes_text(*candidate.memory_bytes_available) : "unknown",
+                    candidate.detail});
+  }
+  Row::size_type column = 0;
+  std::array<std::size_t, std::tuple_size_v<Row>> width{};
+  for (; column < width.size(); ++column) {
+    for (const Row& row : rows) width[column] = std::max(width[column], row[column].size());
+  }
+  for (const Row& row : rows) {
+    std::string line;
+    for (column = 0; column < row.size(); ++column) {
+      line += (column > 0 ? "  " : "") + padded(row[column], width[column], column >= 2 && column <= 4);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace berth

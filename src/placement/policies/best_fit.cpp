@@ -1,0 +1,21 @@
+// best_fit: the device with the fewest bytes available that still fits.
+// Prefers: filling a device before opening the next, so that large free blocks
+// stay whole for large work. A healthy device comes before any suspect one.
+// Assumes: memory is what is scarce. The filters have removed what does not fit.
+// A device that does not say how much it has comes after all that do.
+// Ties: lowest id.
+// Loses to spread and least_loaded on time: it stacks work on one device.
+#include "placement/load.hpp"
+
+namespace berth::policy {
+
+Policy best_fit() {
+  return cost_policy("fewest bytes available that still fit", [](const Hints&, Views, Ticket, auto use) {
+    return use([](const DeviceView& view) {
+      constexpr std::uint64_t half = last_resort / 2;
+      return std::min(view.memory_bytes_available().value_or(half), half) + (is_suspect(view) ? half + 1 : 0);
+    });
+  });
+}
+
+}  // namespace berth::policy

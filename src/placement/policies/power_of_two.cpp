@@ -1,0 +1,91 @@
+// power_of_two: two different devices drawn at random, the one with less work
+// for its speed wins (Mitzenmacher, "The power of two choices in randomized load
+// balancing", IEEE TPDS 12, 2001). Devices are drawn in proportion to their
+// speed, otherwise slow ones are drawn too often and tie up the tail.
+// Prefers: the less loaded of two. Speed and load are those of least_loaded.
+// Assumes: a random ticket. Worth it when the load is old or many deciders do
+// not see each other: a random pair does not herd.
+// Ties: the one drawn first, so that idle devices share the work.
+// Loses to least_loaded when the load is counted at once, as in one pool.
+#include "berth/random.hpp"
+#include "placement/load.hpp"
+
+namespace berth::policy {
+namespace {
+
+struct Pair {
+  std::size_t first = 0;
+  std::size_t second = 0;
+};
+
+// Uniform in [0, bound) from 64 random bits.
+std::uint64_t below(std::uint64_t random, std::uint64_t bound) {
+  return static_cast<std::uint64_t>((u128{random} * bound) >> 64);
+}
+
+Pair draw_equal(std::size_t n, Ticket ticket) {
+  Pair pair{below(splitmix64(ticket), n), below(splitmix64(~ticket), n - 1)};
+  if (pair.second >= pair.first) ++pair.second;
+  return pair;
+}
+
+template <class Speed>
+Pair draw_weighted(Views eligible, Ticket ticket, Speed speed) {
+  std::uint64_t total = 0;
+  for (const DeviceView& view : eligible) total += speed(view);
+  const auto find = [&](std::uint64_t mark, std::size_t without) {
+    for (std::size_t i = 0;; ++i) {
+      if (i == without) continue;
+      const std::uint64_t here = speed(eligible[i]);
+      if (mark < here) return i;
+      mark -= here;
+    }
+  };
+  Pair pair;
+  pair.first = find(below(splitmix64(ticket), total), eligible.size());
+  pair.second = find(below(splitmix64(~ticket), total - speed(eligible[pair.first])), pair.first);
+  return pair;
+}
+
+// Calls use(pair, cost): the pair drawn, and the cost that compares them.
+template <class Use>
+auto over_pair(Views eligible, Ticket ticket, Use use) {
+  switch (speed_source(eligible)) {
+    case SpeedSource::configured:
+      return use(draw_weighted(eligible, ticket, [](const DeviceView& view) -> std::uint64_t { return weight(view); }),
+                 [](const DeviceView& view) { return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)}; });
+    case SpeedSource::learnt:
+      // Units per 2^48 ns, the cap of unit_ns: at least 1.
+      return use(draw_weighted(eligible, ticket,
+                               [](const DeviceView& view) { return (std::uint64_t{1} << 48) / unit_ns(view); }),
+                 [](const DeviceView& view) { return saturating_product(load(view), unit_ns(view)); });
+    case SpeedSource::none: break;
+  }
+  return use(draw_equal(eligible.size(), ticket), [](const DeviceView& view) { return std::uint64_t{load(view)}; });
+}
+
+}  // namespace
+
+Policy power_of_two() {
+  Policy policy;
+  policy.summary = "the less loaded of two drawn at random, in proportion to speed";
+  policy.ticket = TicketKind::random;
+  policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t {
+    if (eligible.size() == 1) return 0;
+    return over_pair(eligible, ticket, [eligible](Pair pair, auto cost) {
+      return cost(eligible[pair.second]) < cost(eligible[pair.first]) ? pair.second : pair.first;
+    });
+  };
+  // Devices that were not drawn are a last resort.
+  policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
+    std::vector<std::uint64_t> costs(eligible.size(), last_resort);
+    if (eligible.size() == 1) return std::vector<std::uint64_t>{load(eligible[0])};
+    over_pair(eligible, ticket, [&](Pair pair, auto cost) {
+      for (const std::size_t i : {pair.first, pair.second}) costs[i] = as_cost(cost(eligible[i]));
+    });
+    return costs;
+  };
+  return policy;
+}
+
+}  // namespace berth::policy

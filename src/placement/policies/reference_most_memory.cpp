@@ -1,0 +1,18 @@
+// reference_most_memory: the reference pool's "best available" device, exactly
+// (S4-6): the most bytes in total, free or not; a device that does not say has 0.
+// Prefers: the largest device, always the same.
+// Assumes: nothing runs anywhere.
+// Ties: first registered.
+// Loses to spread, which looks at what is available.
+#include "placement/cost_policy.hpp"
+
+namespace berth::policy {
+
+Policy reference_most_memory() {
+  return cost_policy<Ties::first>(
+      "reference: most bytes in total, first position", [](const Hints&, Views, Ticket, auto use) {
+        return use([](const DeviceView& view) { return ~view.info->memory_bytes_total.value_or(0); });
+      });
+}
+
+}  // namespace berth::policy

@@ -1,0 +1,68 @@
+// weighted_capacity: work shared out in exact proportion to the weights, counted
+// over all pieces charged so far: after every single piece each device is within
+// one piece of its exact share, also when work comes one after the other.
+// The quota method of Balinski and Young ("The quota method of apportionment",
+// American Mathematical Monthly 82, 1975): among the devices that stay within
+// their upper quota with one more piece, the smallest (charged + 1) / weight.
+// The naive way, smallest (charged + 1) / weight alone, lets the heaviest device
+// run ahead of its quota by several pieces.
+// Prefers: whoever is furthest behind its share. Suspect devices keep their
+// share: it cannot grow by failing fast, and what was held back would come back
+// as a burst.
+// Assumes: weights that mean speed, pieces of equal cost on average. A device
+// that was filtered out for a while catches up when it returns, unless it
+// re-entered service (then its count starts level).
+// Ties: lowest id.
+// Loses to least_loaded when pieces differ in cost: it never looks at queues.
+#include "placement/load.hpp"
+
+namespace berth::policy {
+namespace {
+
+// (charged + 1) / weight, after all that stay within their quota.
+template <class Value, class Product>
+struct Turn {
+  bool over_quota = false;
+  Ratio<Value, Product> share;
+  friend bool operator<(const Turn& a, const Turn& b) {
+    return a.over_quota != b.over_quota ? b.over_quota : a.share < b.share;
+  }
+  friend bool operator==(const Turn& a, const Turn& b) { return a.over_quota == b.over_quota && a.share == b.share; }
+};
+
+template <class Value, class Product>
+std::uint64_t as_cost(const Turn<Value, Product>& turn) {
+  constexpr std::uint64_t half = last_resort / 2;
+  return std::min(as_cost(turn.share), half) + (turn.over_quota ? half + 1 : 0);
+}
+
+template <class Value, class Product, class Use>
+auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
+  return use([pieces, weights](const DeviceView& view) {
+    const auto charged = static_cast<Value>(view.charged_total);
+    // One more stays within the quota rounded up: charged < pieces x weight / weights.
+    const bool over_quota =
+        Product{charged} * static_cast<Value>(weights) >= Product{static_cast<Value>(pieces)} * weight(view);
+    return Turn<Value, Product>{over_quota, {static_cast<Value>(charged + 1), weight(view)}};
+  });
+}
+
+}  // namespace
+
+Policy weighted_capacity() {
+  return cost_policy("exact shares in proportion to the weights", [](const Hints&, Views eligible, Ticket, auto use) {
+    std::uint64_t pieces = 1;  // with the one to be placed
+    std::uint64_t weights = 0;
+    for (const DeviceView& view : eligible) {
+      pieces = saturating_sum(pieces, view.charged_total);
+      weights += weight(view);
+    }
+    // Products of 32-bit numbers are several times cheaper than those of 64-bit
+    // ones, and enough for the first four thousand million pieces.
+    constexpr std::uint64_t small = std::numeric_limits<std::uint32_t>::max();
+    if (pieces <= small && weights <= small) return by_quota<std::uint32_t, std::uint64_t>(pieces, weights, use);
+    return by_quota<std::uint64_t, u128>(pieces, weights, use);
+  });
+}
+
+}  // namespace berth::policy
