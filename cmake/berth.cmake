@@ -57,6 +57,8 @@ function(berth_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_compile_options(${name} PRIVATE ${BERTH_WARNINGS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  # Where tests find the example files.
+  target_compile_definitions(${name} PRIVATE BERTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(EXISTS ${BERTH_BUNDLE})
     target_include_directories(${name} SYSTEM PRIVATE ${BERTH_BUNDLE})
   endif()
