@@ -1,0 +1,150 @@
+// What Berth adds to an empty kernel on PoCL's `basic` devices: launch, record
+// and wait through a stream, beside the shortest raw calls that do the same
+// (enqueue and finish, no profiling). One host thread per device, because a
+// `basic` device computes inside the enqueue. The goal is 1 us added, which as a
+// bound of the ratio is 1 + 1 us / peer.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/backends.hpp"
+#include "device/opencl.hpp"
+#include "report.hpp"
+
+#include <barrier>
+
+namespace {
+
+using namespace berth;
+
+constexpr std::size_t rounds = 41;
+constexpr std::size_t iterations = 4000;
+constexpr double added_us_goal = 1.0;
+
+KernelSource empty_source() {
+  KernelSource source;
+  source.entry = "empty";
+  source.opencl_c = "kernel void empty() {}";
+  return source;
+}
+
+[[noreturn]] void give_up(const std::string& what) {
+  std::fprintf(stderr, "%s\n", what.c_str());
+  std::exit(1);
+}
+
+// The same work twice on one device.
+class Ours {
+ public:
+  explicit Ours(Device& device) : stream_(device.open_stream().value()), kernel_(device.load(empty_source()).value()) {}
+  void operator()(std::size_t times) {
+    for (std::size_t i = 0; i < times; ++i) {
+      if (!stream_->launch(*kernel_, {}, {}) || !stream_->wait()) give_up("a launch failed");
+    }
+  }
+
+ private:
+  std::unique_ptr<Stream> stream_;
+  std::shared_ptr<Kernel> kernel_;
+};
+
+// Objects live until the process ends.
+class Raw {
+ public:
+  Raw(const OpenclApi& api, Device& device) : api_(api) {
+    auto* id = static_cast<cl_device_id>(device.native().device);
+    cl_context context = api.clCreateContext(nullptr, 1, &id, nullptr, nullptr, nullptr);
+    queue_ = api.clCreateCommandQueue(context, id, 0, nullptr);
+    const std::string source = empty_source().opencl_c;
+    const char* text = source.c_str();
+    cl_program program = api.clCreateProgramWithSource(context, 1, &text, nullptr, nullptr);
+    api.clBuildProgram(program, 1, &id, "", nullptr, nullptr);
+    kernel_ = api.clCreateKernel(program, "empty", nullptr);
+  }
+  void operator()(std::size_t times) {
+    const std::size_t one = 1;
+    for (std::size_t i = 0; i < times; ++i) {
+      if (api_.clEnqueueNDRangeKernel(queue_, kernel_, 1, nullptr, &one, nullptr, 0, nullptr, nullptr) != CL_SUCCESS ||
+          api_.clFinish(queue_) != CL_SUCCESS) {
+        give_up("a raw launch failed");
+      }
+    }
+  }
+
+ private:
+  const OpenclApi& api_;
+  cl_command_queue queue_ = nullptr;
+  cl_kernel kernel_ = nullptr;
+};
+
+void measure(bench::Report& report, const OpenclApi& api, std::span<const std::shared_ptr<Device>> devices) {
+  const std::string name = "basic/" + std::to_string(devices.size());
+  if (!report.wants(name)) return;
+  // All devices are in the same phase at the same time.
+  std::vector<std::vector<double>> ours_us(devices.size()), raw_us(devices.size());
+  std::barrier phase(static_cast<std::ptrdiff_t>(devices.size()));
+  const auto work = [&](std::size_t i) {
+    Ours ours(*devices[i]);
+    Raw raw(api, *devices[i]);
+    ours(iterations / 10);
+    raw(iterations / 10);
+    for (std::size_t round = 0; round < rounds; ++round) {
+      phase.arrive_and_wait();
+      ours_us[i].push_back(bench::time_ns(iterations, std::ref(ours)) / 1000);
+      phase.arrive_and_wait();
+      raw_us[i].push_back(bench::time_ns(iterations, std::ref(raw)) / 1000);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < devices.size(); ++i) threads.emplace_back(work, i);
+  work(0);
+  for (std::thread& thread : threads) thread.join();
+
+  bench::Case result;
+  result.name = name;
+  result.unit = "us";
+  result.better = bench::Better::lower;
+  double raw = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    result.ours += bench::median(ours_us[i]) / static_cast<double>(devices.size());
+    raw += bench::median(raw_us[i]) / static_cast<double>(devices.size());
+  }
+  result.peer = raw;
+  result.goal = 1 + added_us_goal / raw;
+  result.fields.emplace_back("added_us", result.ours - raw);
+  report.add(result);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  setenv("POCL_DEVICES", "basic basic", /*overwrite=*/1);
+  bench::Report report("opencl", argc, argv);
+  const Result<const OpenclApi*> api = opencl_api();
+  if (!api) {
+    report.note(api.error().to_text());
+    return 0;
+  }
+  const auto backend = make_opencl_backend({});
+  const auto infos = backend->list();
+  if (!infos) {
+    report.note(infos.error().to_text());
+    return 0;
+  }
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const DeviceInfo& info : *infos) {
+    // `basic` is called cpu-minimal since PoCL 4.
+    if (!info.name.starts_with("basic") && !info.name.starts_with("cpu-minimal")) continue;
+    auto device = backend->open(info.id);
+    if (device) devices.push_back(*device);
+  }
+  if (devices.size() < 2) {
+    report.note("no two PoCL `basic` devices here; install pocl-opencl-icd");
+    return 0;
+  }
+  report.note("through a stream; the lane's share is measured with the scheduler");
+  measure(report, **api, std::span(devices).first(1));
+  measure(report, **api, std::span(devices).first(2));
+}
