@@ -10,10 +10,12 @@
 // All functions may be called from several threads.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,21 +29,26 @@
 namespace berth {
 
 class Pool;
-class Board;  // the live counters; src/pool/board.hpp
+class Board;   // the live counters; src/pool/board.hpp
+class Poller;  // asks the devices; src/pool/poller.hpp
 
 struct PoolOptions {
   std::string policy = "least_loaded";
-  // One poll per device may be outstanding; it is given up after the deadline,
-  // and a device silent for longer than `stale_after` gets no new work.
+  // The first poll runs at once. One poll per device may be outstanding; it is
+  // given up after the deadline, and a device silent for longer than
+  // `stale_after` gets no new work until it answers again.
   Duration poll_period = std::chrono::milliseconds(250);
   Duration poll_deadline = std::chrono::milliseconds(1000);
   Duration stale_after = std::chrono::milliseconds(2000);
-  bool poll = true;  // false: poll_now() is the only poll (tests, simulations)
+  // False: no thread is started, and poll_now() is the only poll; it asks the
+  // devices on the caller's thread. Age is judged at polls.
+  bool poll = true;
+  std::size_t capacity = 256;  // ids the pool can ever know, at most 4096
   HealthRules health;
   // A policy of the caller's own, used instead of `policy`.
   std::optional<Policy> custom_policy;
   Clock* clock = nullptr;    // null: the real clock
-  Random* random = nullptr;  // null: the real source
+  Random* random = nullptr;  // null: the real source; thread-safe if the pool's users are several
 };
 
 // How work on a lease ended: completed, failed, or (error `cancelled`)
@@ -98,6 +105,9 @@ class Pool {
   // All devices of all back ends that answer. No device at all: no_device, with
   // the reasons of the silent back ends. A named back end that is missing: its error.
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
+  // The same with these back ends alone; a single one that is silent is its error.
+  static Result<std::unique_ptr<Pool>> open_all(std::span<const std::unique_ptr<Backend>> backends,
+                                                PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
   ~Pool();
@@ -118,8 +128,11 @@ class Pool {
   std::string to_text() const;
 
   // A lease on the device the policy prefers, or no_eligible_device with the
-  // reason of every device. With a deadline: waits for a release, first by
-  // priority, then in order of arrival.
+  // reason of every device. Nobody eligible while the first poll is still under
+  // way: waits for it, at most the poll deadline, and decides again.
+  // With a deadline: waits for a release or another change, first by priority,
+  // then in order of arrival; a request that does not fit yet holds up nobody
+  // behind it. Too late: timeout, with the reasons.
   Result<Lease> acquire(const Hints& hints = {});
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
   // All of `count` different devices, or none.
@@ -137,20 +150,26 @@ class Pool {
   bool ready() const;
   Result<void> wait_ready(Deadline deadline);
   // Starts a poll of every device that has none outstanding, and waits for
-  // them until the poll deadline.
+  // them until the poll deadline. Judges the age of all samples.
   void poll_now();
 
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
+  const Policy& policy() const noexcept { return *policy_; }
   Board& board() noexcept { return *board_; }
   Clock& clock() const noexcept { return *clock_; }
 
  private:
-  struct Poller;
-  explicit Pool(PoolOptions options);
-  std::unique_ptr<Board> board_;
-  std::unique_ptr<Poller> poller_;
+  Pool(PoolOptions options, const Policy* policy, std::size_t devices);
+  static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::size_t devices);
+  void start();
+  bool await_first_poll() const;
+
   PoolOptions options_;
   Clock* clock_;
+  const Policy* policy_;
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<Poller> poller_;
+  std::atomic<Ticket> turn_{0};
 };
 
 }  // namespace berth

@@ -236,6 +236,8 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.device = std::move(device);
   cold.error.reset();
   cold.health = {};
+  cold.silent_since.reset();
+  cold.sampled = false;
   Slot& s = slots_[*slot];
   s.free_bytes.store(Maybe().raw(), std::memory_order_relaxed);
   s.streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
@@ -384,15 +386,9 @@ void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
   write_status(slot, status);
 }
 
-void Board::tick_locked(TimePoint now) noexcept {
+void Board::end_pauses(TimePoint now) noexcept {
   for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
-    Status status = status_of(slot);
-    if (!status.present) continue;
-    const TimePoint sampled_at{Duration(slots_[slot].sampled_at_ns.load(std::memory_order_relaxed))};
-    if (status.sample == SampleState::fresh && now - sampled_at > options_.stale_after) {
-      status.sample = SampleState::stale;
-      write_status(slot, status);
-    }
+    if (!status_of(slot).present) continue;
     const HealthState health = after_time(cold_[slot].health, now);
     if (health != cold_[slot].health) write_health(slot, health);
   }
@@ -451,11 +447,18 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   s.free_bytes.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
+  cold.silent_since = now;
+  cold.sampled = true;
   s.sampled_at_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   status.sample = SampleState::fresh;
   write_status(slot, status);
   serve_waiters();
   return true;
+}
+
+void Board::poll_started(std::size_t slot, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (!cold_[slot].silent_since) cold_[slot].silent_since = now;
 }
 
 void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
@@ -473,7 +476,15 @@ void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now) {
 
 void Board::tick(TimePoint now) {
   const std::lock_guard lock(mutex_);
-  tick_locked(now);
+  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+    Status status = status_of(slot);
+    const auto since = cold_[slot].silent_since;
+    if (!status.present || status.sample == SampleState::stale || !since) continue;
+    if (now - *since <= options_.stale_after) continue;
+    status.sample = SampleState::stale;
+    write_status(slot, status);
+  }
+  end_pauses(now);
   serve_waiters();
 }
 
@@ -567,8 +578,8 @@ Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Tick
   }
   const Exclusive exclusive(*this);
   const std::lock_guard lock(mutex_);
-  // Nobody may only mean that time has passed which nobody has told us of.
-  tick_locked(options_.clock->now());
+  // Nobody may only mean that a pause is over and nobody has told us.
+  end_pauses(options_.clock->now());
   return attempt_exclusive(policy, hints, ticket, explanation, lease);
 }
 
@@ -620,7 +631,7 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline 
   serve_waiters();
   while (!waiter.granted && !deadline.passed(options_.clock->now())) {
     if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, next_event_locked()))) {
-      tick_locked(options_.clock->now());
+      end_pauses(options_.clock->now());
       serve_waiters();
     }
   }
@@ -640,7 +651,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
   }
   const Exclusive exclusive(*this);
   const std::lock_guard lock(mutex_);
-  tick_locked(options_.clock->now());
+  end_pauses(options_.clock->now());
   for (;;) {
     // First all winners from one view of the board, then the charges: a group
     // that does not fit charges nobody.
@@ -859,7 +870,8 @@ std::vector<Board::Entry> Board::entries() const {
     const Slot& s = slots_[slot];
     const std::uint64_t status = s.status.load(std::memory_order_relaxed);
     if (!(status & status_present)) continue;
-    Entry entry{slot, infos_[slot].load(std::memory_order_relaxed), cold_[slot].device, cold_[slot].error, {}};
+    Entry entry{slot, infos_[slot].load(std::memory_order_relaxed), cold_[slot].device, cold_[slot].error, {}, false};
+    entry.sampled = cold_[slot].sampled;
     fill(slot, s.charge.load(std::memory_order_acquire), status, 0, entry.view);
     out.push_back(std::move(entry));
   }

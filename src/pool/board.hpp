@@ -88,6 +88,8 @@ class Board {
   // The device's answer to poll number `sequence`; older than one already seen
   // (or given up): dropped, false.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now);
+  // A poll was sent: from the first one on, silence counts.
+  void poll_started(std::size_t slot, TimePoint now);
   // Answers up to this number will not be believed any more.
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // The device said that it is gone, or failed outside of a lease.
@@ -107,6 +109,7 @@ class Board {
     std::shared_ptr<Device> device;    // null: unusable
     std::optional<Error> error;
     DeviceView view;
+    bool sampled = false;  // the load values were reported at view.sampled_at
   };
   std::vector<Entry> entries() const;  // devices in the pool, in slot order
   std::size_t capacity() const noexcept { return options_.capacity; }
@@ -167,6 +170,8 @@ class Board {
     std::optional<Error> error;
     HealthState health;
     std::uint64_t sequence = 0;
+    std::optional<TimePoint> silent_since;  // absent: never polled
+    bool sampled = false;
   };
 
   struct Waiter;
@@ -206,7 +211,7 @@ class Board {
   void level() noexcept;
   bool may_eject(std::size_t slot) const noexcept;
   void write_health(std::size_t slot, const HealthState& health) noexcept;
-  void tick_locked(TimePoint now) noexcept;
+  void end_pauses(TimePoint now) noexcept;
   TimePoint next_event_locked() const noexcept;
   void serve_waiters();
 

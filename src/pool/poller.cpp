@@ -1,0 +1,251 @@
+#include "pool/poller.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace berth {
+
+// Shared with the threads that ask, so that one stuck in a driver may outlive
+// the pool. The board's lock is taken under this one, never the other way round.
+struct Poller::State : std::enable_shared_from_this<Poller::State> {
+  // What is known of the questions to one slot.
+  struct Target {
+    const Device* device = nullptr;
+    std::uint64_t sequence = 0;
+    bool outstanding = false;
+    bool given_up = false;
+    bool settled = false;  // the first question has an answer, or none in time
+    TimePoint asked_at{};
+  };
+  struct Question {
+    std::size_t slot;
+    std::shared_ptr<Device> device;
+    std::uint64_t sequence;
+    TimePoint asked_at;
+  };
+  struct Asker {
+    std::thread thread;
+    bool ended = false;
+  };
+
+  State(Board& b, Rules r) : board(b), clock(b.clock()), rules(r), targets(b.capacity()) {}
+
+  Board& board;  // not touched once `stopped`
+  Clock& clock;  // the same
+  const Rules rules;
+
+  std::mutex mutex;  // guards everything below
+  bool stopped = false;
+  bool asked_to_look = false;
+  std::vector<Target> targets;  // by slot
+  std::deque<Question> questions;
+  std::vector<std::unique_ptr<Asker>> askers;
+  std::size_t idle = 0;
+  std::condition_variable has_question;
+  std::condition_variable timer_wakes;
+  std::condition_variable changed;
+
+  // Devices to ask now: all of them, or those never asked.
+  std::vector<Question> due(bool all) {
+    std::vector<Question> found;
+    const TimePoint now = clock.now();
+    for (Board::Entry& entry : board.entries()) {
+      if (!entry.device) continue;
+      Target& target = targets[entry.slot];
+      if (target.device != entry.device.get()) {
+        // Another device than last time: what was asked before is void.
+        if (target.outstanding) board.give_up_poll(entry.slot, target.sequence);
+        target = Target{entry.device.get(), target.sequence, false, false, false, {}};
+      } else if (!all && entry.view.sample != SampleState::unknown) {
+        continue;
+      }
+      if (target.outstanding) continue;
+      target.outstanding = true;
+      target.given_up = false;
+      target.asked_at = now;
+      board.poll_started(entry.slot, now);
+      found.push_back({entry.slot, std::move(entry.device), ++target.sequence, now});
+    }
+    return found;
+  }
+
+  void hand_out(std::vector<Question> found) {
+    for (Question& question : found) questions.push_back(std::move(question));
+    // A thread that is stuck in a driver is not idle, so nobody waits for it.
+    for (std::size_t missing = questions.size() - std::min(idle, questions.size()); missing > 0; --missing) {
+      auto asker = std::make_unique<Asker>();
+      asker->thread = std::thread([state = shared_from_this(), self = asker.get()] { state->ask(*self); });
+      askers.push_back(std::move(asker));
+      ++idle;
+    }
+    has_question.notify_all();
+  }
+
+  void ask(Asker& self) {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      has_question.wait(lock, [&] { return stopped || !questions.empty(); });
+      if (stopped) break;
+      Question question = std::move(questions.front());
+      questions.pop_front();
+      --idle;
+      lock.unlock();
+      const Result<LoadSample> answer = question.device->sample();
+      question.device.reset();
+      lock.lock();
+      if (stopped) break;
+      ++idle;
+      take(question.slot, question.sequence, question.asked_at, answer);
+    }
+    self.ended = true;
+    changed.notify_all();
+  }
+
+  void take(std::size_t slot, std::uint64_t sequence, TimePoint asked_at, const Result<LoadSample>& answer) {
+    Target& target = targets[slot];
+    if (target.sequence != sequence) return;
+    target.outstanding = false;
+    if (!target.given_up) {
+      target.settled = true;
+      // Other errors count as silence: the device may answer the next time.
+      if (answer)
+        board.apply_sample(slot, sequence, *answer, asked_at);
+      else if (answer.error().code == ErrorCode::device_lost)
+        board.apply_failure(slot, answer.error(), clock.now());
+    }
+    changed.notify_all();
+  }
+
+  // Gives up on questions past their deadline; when the next one will be.
+  TimePoint give_up_late() {
+    const TimePoint now = clock.now();
+    TimePoint next = TimePoint::max();
+    for (std::size_t slot = 0; slot < targets.size(); ++slot) {
+      Target& target = targets[slot];
+      if (!target.outstanding || target.given_up) continue;
+      const TimePoint limit = target.asked_at + rules.deadline;
+      if (now < limit) {
+        next = std::min(next, limit);
+        continue;
+      }
+      target.given_up = true;
+      target.settled = true;
+      board.give_up_poll(slot, target.sequence);
+      changed.notify_all();
+    }
+    return next;
+  }
+
+  void keep_time() {
+    std::unique_lock lock(mutex);
+    TimePoint next_round = clock.now();
+    while (!stopped) {
+      const TimePoint limit = give_up_late();
+      const bool round = clock.now() >= next_round;
+      if (round) next_round = clock.now() + rules.period;
+      if (round || asked_to_look) hand_out(due(round));
+      asked_to_look = false;
+      board.tick(clock.now());
+      clock.wait_until(timer_wakes, lock, std::min(limit, next_round));
+    }
+  }
+
+  bool ready() {
+    for (const Board::Entry& entry : board.entries()) {
+      if (!entry.device) continue;
+      const Target& target = targets[entry.slot];
+      if (target.device != entry.device.get() || !target.settled) return false;
+    }
+    return true;
+  }
+};
+
+Poller::Poller(Board& board, Rules rules) : state_(std::make_shared<State>(board, rules)) {
+  if (rules.threads) timer_ = std::thread([state = state_] { state->keep_time(); });
+}
+
+Poller::~Poller() {
+  std::vector<std::unique_ptr<State::Asker>> askers;
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->stopped = true;
+    state_->timer_wakes.notify_all();
+    state_->has_question.notify_all();
+    const auto ended = [](const auto& asker) { return asker->ended; };
+    // In real time: a clock that stands still must not hold up the end.
+    state_->changed.wait_for(lock, state_->rules.deadline,
+                             [&] { return std::all_of(state_->askers.begin(), state_->askers.end(), ended); });
+    for (auto& asker : state_->askers) {
+      if (asker->ended)
+        askers.push_back(std::move(asker));
+      else
+        asker->thread.detach();  // stuck in a driver; it owns what it uses
+    }
+  }
+  for (auto& asker : askers) asker->thread.join();
+  if (timer_.joinable()) timer_.join();
+}
+
+void Poller::look_again() {
+  const std::lock_guard lock(state_->mutex);
+  state_->asked_to_look = true;
+  state_->timer_wakes.notify_all();
+}
+
+void Poller::poll_now() {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  std::vector<State::Question> questions = state.due(true);
+  if (!state.rules.threads) {
+    lock.unlock();
+    for (const State::Question& question : questions) {
+      const Result<LoadSample> answer = question.device->sample();
+      lock.lock();
+      state.take(question.slot, question.sequence, question.asked_at, answer);
+      lock.unlock();
+    }
+    lock.lock();
+  } else {
+    std::vector<std::pair<std::size_t, std::uint64_t>> asked;
+    for (const State::Question& question : questions) asked.emplace_back(question.slot, question.sequence);
+    state.hand_out(std::move(questions));
+    const auto done = [&] {
+      return std::none_of(asked.begin(), asked.end(), [&](const auto& poll) {
+        const State::Target& target = state.targets[poll.first];
+        return target.sequence == poll.second && target.outstanding && !target.given_up;
+      });
+    };
+    while (!done()) {
+      const TimePoint limit = state.give_up_late();
+      if (!done()) state.clock.wait_until(state.changed, lock, limit);
+    }
+  }
+  state.board.tick(state.clock.now());
+}
+
+bool Poller::ready() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->ready();
+}
+
+Result<void> Poller::wait_ready(Deadline deadline) {
+  if (!state_->rules.threads && !ready()) poll_now();
+  std::unique_lock lock(state_->mutex);
+  while (!state_->ready()) {
+    if (deadline.passed(state_->clock.now())) {
+      return Error{ErrorCode::timeout,
+                   "not every device has answered its first poll",
+                   "wait longer, or look at the pool's status",
+                   {},
+                   {}};
+    }
+    state_->clock.wait_until(state_->changed, lock, deadline.at);
+  }
+  return {};
+}
+
+}  // namespace berth

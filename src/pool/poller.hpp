@@ -1,0 +1,44 @@
+// Poller: asks every device for its load and brings the answers, and the time,
+// to the board. One timer sets the pace. A device may take as long as it likes
+// to answer: each has at most one question outstanding, on a thread that waits
+// for nobody else, and an answer later than the deadline is dropped. A device
+// that never answers is left alone, also when the pool goes away.
+//
+// Without threads (poll = false) it asks on the caller's thread, when told to.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "pool/board.hpp"
+
+namespace berth {
+
+class Poller {
+ public:
+  struct Rules {
+    Duration period;
+    Duration deadline;
+    bool threads;
+  };
+  // Starts the first poll at once (with threads).
+  Poller(Board& board, Rules rules);
+  // Waits for questions under way, at most for the deadline.
+  ~Poller();
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  // Devices have joined: those never asked are asked now.
+  void look_again();
+  void poll_now();
+  // Every device has answered its first question, or was given up on.
+  bool ready() const;
+  Result<void> wait_ready(Deadline deadline);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+  std::thread timer_;
+};
+
+}  // namespace berth

@@ -1,0 +1,285 @@
+#include "berth/pool.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "pool/board.hpp"
+#include "pool/poller.hpp"
+
+namespace berth {
+namespace {
+
+// The drivers' own numbers, which callers of CUDA code look for.
+const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
+const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};
+const DriverError invalid_device{101, "CUDA_ERROR_INVALID_DEVICE"};
+
+Error wrong_option(std::string what) {
+  return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions", {}, {}};
+}
+
+// A year is for ever, and adding it to a time does not overflow.
+Duration bounded(Duration duration) { return std::min<Duration>(duration, std::chrono::hours(24 * 365)); }
+
+Error none_usable(const std::vector<Board::Entry>& entries) {
+  std::string message = "no device of the pool can be used now";
+  for (const Board::Entry& entry : entries) {
+    message += (&entry == &entries.front() ? " [" : "; ") + entry.info->id.text() + ": ";
+    message += entry.error ? entry.error->message : std::string(to_string(entry.view.health));
+    if (entry.view.intent != Intent::in_service) message += ", " + std::string(to_string(entry.view.intent));
+    if (entry.view.sample == SampleState::stale) message += ", stale";
+  }
+  if (!entries.empty()) message += "]";
+  return {ErrorCode::no_eligible_device, std::move(message), "look at the pool's status", {}, {}};
+}
+
+Result<std::shared_ptr<Device>> usable(const Board::Entry& entry) {
+  if (entry.device) return entry.device;
+  return *entry.error;
+}
+
+// In one line: what a person asks about a device, and nothing that is a pointer.
+std::string line(const Board::Entry& entry, TimePoint now) {
+  const DeviceInfo& info = *entry.info;
+  const DeviceView& view = entry.view;
+  std::string text = info.backend + ":" + std::to_string(info.ordinal) + " " + info.id.text();
+  if (!info.name.empty() && info.name != info.id.text()) text += " (" + info.name + ")";
+  text += ": " + std::string(to_string(view.health));
+  if (view.intent != Intent::in_service) text += ", " + std::string(to_string(view.intent));
+  if (entry.error) text += ", " + entry.error->to_text();
+  if (view.in_flight) text += ", " + std::to_string(view.in_flight) + " in flight";
+  if (const Maybe bytes = view.memory_bytes_available()) text += ", " + bytes_text(*bytes) + " available";
+  if (view.sample == SampleState::stale) text += ", stale";
+  if (entry.sampled) {
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - view.sampled_at);
+    text += ", " + std::to_string(age.count()) + " ms old";
+  }
+  return text;
+}
+
+}  // namespace
+
+Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
+    : options_(std::move(options)),
+      clock_(options_.clock ? options_.clock : &real_clock()),
+      policy_(options_.custom_policy ? &*options_.custom_policy : policy) {
+  Board::Options board;
+  board.capacity = std::max(options_.capacity, devices);
+  board.health = options_.health;
+  board.stale_after = bounded(options_.stale_after);
+  board.clock = clock_;
+  board.random = options_.random;
+  board_ = std::make_unique<Board>(board);
+}
+
+Pool::~Pool() = default;
+
+Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::size_t devices) {
+  const Policy* policy = nullptr;
+  if (options.custom_policy) {
+    if (!options.custom_policy->choose) return wrong_option("the custom policy has no choose function");
+  } else {
+    const Result<const Policy*> named = policy_named(options.policy);
+    if (!named) return named.error();
+    policy = *named;
+  }
+  if (options.poll_period <= Duration::zero() || options.poll_deadline <= Duration::zero() ||
+      options.stale_after <= Duration::zero())
+    return wrong_option("the poll period, the poll deadline and the age limit must be positive");
+  if (std::max(options.capacity, devices) > Board::capacity_max || options.capacity == 0)
+    return wrong_option("a pool holds between 1 and " + std::to_string(Board::capacity_max) + " devices");
+  return std::unique_ptr<Pool>(new Pool(std::move(options), policy, devices));
+}
+
+Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options) {
+  if (devices.empty()) {
+    return Error{ErrorCode::invalid_argument,
+                 "a pool of no devices was asked for",
+                 "name at least one device",
+                 {},
+                 invalid_value};
+  }
+  Result<std::unique_ptr<Pool>> pool = make(std::move(options), devices.size());
+  if (!pool) return pool;
+  for (std::shared_ptr<Device>& device : devices) {
+    Result<std::size_t> slot = (*pool)->board_->join(std::move(device));
+    if (slot) continue;
+    Error error = std::move(slot).error();
+    error.code = ErrorCode::invalid_argument;
+    error.driver = invalid_value;
+    return error;
+  }
+  (*pool)->start();
+  return pool;
+}
+
+Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& backends, PoolOptions options) {
+  std::vector<std::unique_ptr<Backend>> made;
+  for (const BackendEntry& entry : backend_list()) {
+    if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
+    made.push_back(entry.make(backends));
+    // Whoever names a file of simulated devices wants to know what is wrong with it.
+    if (entry.name != "simulated") continue;
+    if (Result<std::vector<DeviceInfo>> found = made.back()->list(); !found) return std::move(found).error();
+  }
+  return open_all(made, std::move(options));
+}
+
+Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Backend>> backends, PoolOptions options) {
+  Listing listing = list_devices(backends);
+  if (listing.devices.empty()) {
+    if (backends.size() == 1 && !listing.silent.empty()) return listing.silent.front().error;
+    std::string message = "no device was found";
+    for (const Listing::Silent& silent : listing.silent)
+      message += (&silent == &listing.silent.front() ? " (" : "; ") + silent.backend + ": " + silent.error.message;
+    if (!listing.silent.empty()) message += ")";
+    return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
+  }
+  Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices.size());
+  if (!pool) return pool;
+  for (DeviceInfo& info : listing.devices) {
+    const auto backend = std::find_if(backends.begin(), backends.end(),
+                                      [&](const auto& candidate) { return candidate->name() == info.backend; });
+    BERTH_ASSERT(backend != backends.end());
+    Result<std::shared_ptr<Device>> device = (*backend)->open(info.id);
+    Board& board = *(*pool)->board_;
+    const Result<std::size_t> slot =
+        device ? board.join(std::move(*device)) : board.join_unusable(std::move(info), std::move(device).error());
+    if (!slot) return slot.error();
+  }
+  (*pool)->start();
+  return pool;
+}
+
+void Pool::start() {
+  poller_ = std::make_unique<Poller>(
+      *board_, Poller::Rules{bounded(options_.poll_period), bounded(options_.poll_deadline), options_.poll});
+}
+
+std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }
+
+std::vector<std::shared_ptr<Device>> Pool::devices() const {
+  std::vector<std::shared_ptr<Device>> found;
+  for (Board::Entry& entry : board_->entries()) {
+    if (entry.device && entry.view.health != Health::lost) found.push_back(std::move(entry.device));
+  }
+  return found;
+}
+
+Result<std::shared_ptr<Device>> Pool::device(const DeviceId& id) const {
+  for (const Board::Entry& entry : board_->entries()) {
+    if (entry.info->id == id) return usable(entry);
+  }
+  return Error{ErrorCode::not_found,
+               "there is no device " + id.text() + " in the pool",
+               "list the pool's devices",
+               id.text(),
+               {}};
+}
+
+Result<std::shared_ptr<Device>> Pool::device_at(std::size_t position) const {
+  const std::vector<Board::Entry> entries = board_->entries();
+  if (position < entries.size()) return usable(entries[position]);
+  return Error{ErrorCode::invalid_argument,
+               "position " + std::to_string(position) + " is beyond the " + std::to_string(entries.size()) +
+                   " devices of the pool",
+               "count from 0",
+               {},
+               invalid_value};
+}
+
+Result<std::shared_ptr<Device>> Pool::device_by_ordinal(int ordinal) const {
+  for (const Board::Entry& entry : board_->entries()) {
+    if (entry.info->ordinal == ordinal) return usable(entry);
+  }
+  return Error{ErrorCode::no_device,
+               "no device of the pool has ordinal " + std::to_string(ordinal),
+               "name devices by id; ordinals change",
+               {},
+               invalid_device};
+}
+
+Result<std::shared_ptr<Device>> Pool::next_device() {
+  static const Policy& round_robin = *find_policy("round_robin");
+  const std::vector<Board::Entry> entries = board_->entries();
+  std::vector<DeviceView> views;
+  for (const Board::Entry& entry : entries) views.push_back(entry.view);
+  const Decision decision = choose(round_robin, {}, views, turn_.fetch_add(1, std::memory_order_relaxed));
+  if (!decision.winner) return none_usable(entries);
+  return entries[*decision.winner].device;
+}
+
+Result<std::shared_ptr<Device>> Pool::best_available_device() const {
+  if (options_.poll) await_first_poll();
+  const std::vector<Board::Entry> entries = board_->entries();
+  const Board::Entry* best = nullptr;
+  const auto bytes = [](const Board::Entry& entry) { return entry.view.memory_bytes_available().value_or(0); };
+  for (const Board::Entry& entry : entries) {
+    if (reject({}, entry.view)) continue;
+    if (!best || bytes(entry) > bytes(*best) || (bytes(entry) == bytes(*best) && entry.info->id < best->info->id))
+      best = &entry;
+  }
+  if (!best) return none_usable(entries);
+  return best->device;
+}
+
+std::vector<DeviceStatus> Pool::status() const {
+  const TimePoint now = clock_->now();
+  std::vector<DeviceStatus> all;
+  for (Board::Entry& entry : board_->entries()) {
+    DeviceStatus status{*entry.info, entry.view, std::move(entry.error), {}};
+    if (entry.sampled) status.age = now - entry.view.sampled_at;
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+std::string Pool::to_text() const {
+  const std::vector<Board::Entry> entries = board_->entries();
+  std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
+  for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock_->now());
+  return text;
+}
+
+// Whether the first poll was still under way and has now ended.
+bool Pool::await_first_poll() const {
+  if (poller_->ready()) return false;
+  return poller_->wait_ready(Deadline::after(*clock_, options_.poll_deadline)).has_value();
+}
+
+Result<Lease> Pool::acquire(const Hints& hints) {
+  Result<Lease> lease = board_->acquire(*policy_, hints);
+  if (lease || !options_.poll || !await_first_poll()) return lease;
+  return board_->acquire(*policy_, hints);
+}
+
+Result<Lease> Pool::acquire(const Hints& hints, Deadline deadline) {
+  return board_->acquire(*policy_, hints, deadline);
+}
+
+Result<std::vector<Lease>> Pool::acquire_group(const Hints& hints, std::size_t count) {
+  Result<std::vector<Lease>> leases = board_->acquire_group(*policy_, hints, count);
+  if (leases || !options_.poll || !await_first_poll()) return leases;
+  return board_->acquire_group(*policy_, hints, count);
+}
+
+Explanation Pool::explain(const Hints& hints) const { return board_->explain(*policy_, hints); }
+
+Result<void> Pool::join(std::shared_ptr<Device> device) {
+  const Result<std::size_t> slot = board_->join(std::move(device));
+  if (!slot) return slot.error();
+  poller_->look_again();
+  return {};
+}
+
+Result<void> Pool::leave(const DeviceId& id) { return board_->leave(id); }
+Result<void> Pool::set_intent(const DeviceId& id, Intent intent) { return board_->set_intent(id, intent); }
+Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_->set_weight(id, weight); }
+
+bool Pool::ready() const { return poller_->ready(); }
+Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
+void Pool::poll_now() { poller_->poll_now(); }
+
+std::uint64_t Pool::policy_errors() const noexcept { return board_->policy_errors(); }
+
+}  // namespace berth
