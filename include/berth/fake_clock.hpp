@@ -17,8 +17,9 @@ class FakeClock final : public Clock {
 
   TimePoint now() const noexcept override { return TimePoint(Duration(now_ns_.load(std::memory_order_acquire))); }
   void sleep_until(TimePoint when) override;
-  // Returns true at once if notified; otherwise advances to `when` (advance) or
-  // polls real time in short steps until somebody advances past it (block).
+  // Returns true at once if notified; otherwise advances to `when` (advance), or
+  // returns true without cause every real millisecond (block), so that neither
+  // an advance() nor a notification that just missed the wait goes unnoticed.
   bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) override;
 
   void advance(Duration duration) { advance_to(now() + duration); }

@@ -439,6 +439,7 @@ void Board::learn(Slot& slot, std::uint16_t work_class, double unit_cost_ns) noe
 
 bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now) {
   const std::lock_guard lock(mutex_);
+  if (slot >= used_.load(std::memory_order_relaxed)) return false;
   Cold& cold = cold_[slot];
   Status status = status_of(slot);
   if (!status.present || sequence <= cold.sequence) return false;

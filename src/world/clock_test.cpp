@@ -45,6 +45,17 @@ TEST(FakeClock, WaitingEndsAtTheDeadlineInVirtualTime) {
   EXPECT_EQ(clock.now().time_since_epoch(), seconds(60));
 }
 
+TEST(FakeClock, WaitersThatBlockLookForThemselvesNowAndThen) {
+  // A notification between two waits reaches nobody; the waiter must not sleep on it.
+  FakeClock clock(FakeClock::Sleepers::block);
+  std::mutex mutex;
+  std::condition_variable condition;
+  std::unique_lock lock(mutex);
+  condition.notify_all();
+  EXPECT_TRUE(clock.wait_until(condition, lock, TimePoint::max()));
+  EXPECT_EQ(clock.now(), TimePoint{});
+}
+
 TEST(Deadline, NeverDoesNotPassAndDoesNotOverflow) {
   FakeClock clock;
   EXPECT_FALSE(Deadline::never().passed(clock.now()));

@@ -18,14 +18,15 @@ void FakeClock::sleep_until(TimePoint when) {
 }
 
 bool FakeClock::wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) {
-  // The real millisecond only bounds how late a notification or an advance()
-  // from another thread is noticed; it never counts as virtual time.
+  if (now() >= when) return false;
+  // The real millisecond only bounds how late an advance() from another thread
+  // is noticed; it never counts as virtual time.
   constexpr auto real_step = std::chrono::milliseconds(1);
-  for (;;) {
-    if (now() >= when) return false;
-    if (condition.wait_for(lock, real_step) == std::cv_status::no_timeout) return true;
-    if (sleepers_ == Sleepers::advance && when != TimePoint::max()) advance_to(when);
-  }
+  if (condition.wait_for(lock, real_step) == std::cv_status::no_timeout) return true;
+  if (sleepers_ == Sleepers::advance && when != TimePoint::max()) advance_to(when);
+  // A notification that came as the step ended is gone, so the caller looks for
+  // itself, as after any wake-up without cause.
+  return now() < when;
 }
 
 }  // namespace berth

@@ -1,0 +1,868 @@
+#include "pool/board.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <thread>
+
+#include "berth/fake_clock.hpp"
+#include "pool/test_device.hpp"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+using test::bytes;
+using test::eventually;
+using test::make_device;
+using test::on;
+using test::policy;
+
+const Outcome success{};
+Outcome failure(ErrorCode code) { return {code, {}}; }
+
+// A board on virtual time with devices d0, d1 ... that have reported `free` bytes.
+struct Fixture {
+  explicit Fixture(std::size_t devices, std::uint64_t free = 1000, HealthRules health = {}) : board(options(health)) {
+    for (std::size_t i = 0; i < devices; ++i) {
+      EXPECT_TRUE(board.join(make_device("d" + std::to_string(i))));
+      sample(i, free);
+    }
+  }
+  Board::Options options(HealthRules health) {
+    Board::Options options;
+    options.clock = &clock;
+    options.random = &random;
+    options.health = health;
+    return options;
+  }
+  void sample(std::size_t slot, std::uint64_t free) {
+    LoadSample sample;
+    sample.memory_bytes_free = free;
+    EXPECT_TRUE(board.apply_sample(slot, ++sequence, sample, clock.now()));
+  }
+  DeviceView view(std::size_t slot) { return board.entries().at(slot).view; }
+  Lease take(const Hints& hints = {}, std::string_view name = "least_loaded") {
+    Result<Lease> lease = board.acquire(policy(name), hints);
+    EXPECT_TRUE(lease) << (lease ? "" : lease.error().message);
+    return lease ? std::move(*lease) : Lease();
+  }
+
+  FakeClock clock{FakeClock::Sleepers::block};
+  SeededRandom random{1};
+  std::uint64_t sequence = 0;
+  Board board;
+};
+
+TEST(Learnt, S3_3_FirstSampleReplacesAndLaterOnesCountATenth) {
+  Learnt learnt = Learnt{}.after(100);
+  EXPECT_EQ(learnt, (Learnt{100, 1}));
+  for (const auto& [sample, mean] : {std::pair{50.0, 95.0}, {50.0, 90.5}, {200.0, 101.45}}) {
+    learnt = learnt.after(sample);
+    EXPECT_NEAR(learnt.unit_cost_ns, mean, 1e-9);
+  }
+  EXPECT_EQ(learnt.measurements, 4U);
+}
+
+TEST(Learnt, S3_F4_NoMeasurementIsACountOfZeroAndNotAValueOfZero) {
+  const Learnt tiny = Learnt{}.after(1e-300);  // clamped, but measured
+  EXPECT_EQ(tiny.measurements, 1U);
+  EXPECT_EQ(tiny.after(1e-300).measurements, 2U) << "the second sample is averaged, it does not start anew";
+  EXPECT_EQ(Learnt{}.pack(), 0U);
+}
+
+TEST(Learnt, S3_F6_PoisonousSamplesAreIgnoredOrClamped) {
+  const Learnt sane = Learnt{}.after(1000);
+  for (const double poison :
+       {0.0, -5.0, std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(sane.after(poison), sane);
+  const Learnt shaken = sane.after(1e300);
+  EXPECT_NEAR(shaken.unit_cost_ns, 1900, 1e-9) << "one odd sample counts as ten times the mean at most";
+  Learnt mended = shaken;
+  for (int i = 0; i < 50; ++i) mended = mended.after(1000);
+  EXPECT_NEAR(mended.unit_cost_ns, 1000, 10);
+}
+
+TEST(Learnt, SurvivesItsPackedForm) {
+  SeededRandom random(3);
+  Learnt learnt;
+  for (int i = 0; i < 1000; ++i) {
+    learnt = learnt.after(static_cast<double>(random.next() >> 20));
+    const Learnt again = Learnt::unpack(learnt.pack());
+    EXPECT_NEAR(again.unit_cost_ns / learnt.unit_cost_ns, 1.0, 1e-10);
+    EXPECT_EQ(again.measurements, learnt.measurements);
+  }
+}
+
+TEST(Board, S3_2_StatisticsBeginAtZeroAndCountEveryEvent) {
+  Fixture f(1);
+  const DeviceStatistics none = f.board.statistics().devices.at(0);
+  EXPECT_EQ(none.dispatched + none.completed + none.failed + none.cancelled + none.in_flight, 0U);
+  EXPECT_FALSE(none.rate) << "a rate nobody measured is absent, not zero";
+
+  f.take().settle(success);
+  f.take().settle(failure(ErrorCode::work_failed));
+  f.take().settle(failure(ErrorCode::cancelled));
+  f.take().release();
+  const Lease held = f.take();
+  const DeviceStatistics all = f.board.statistics().devices.at(0);
+  EXPECT_EQ(all.dispatched, 5U);
+  EXPECT_EQ(all.completed, 1U);
+  EXPECT_EQ(all.failed, 1U);
+  EXPECT_EQ(all.cancelled, 2U);
+  EXPECT_EQ(all.in_flight, 1U);
+}
+
+TEST(Board, S3_4_WeightIsAThousandthAtLeastAndOneByDefault) {
+  Fixture f(1);
+  EXPECT_EQ(f.view(0).weight_milli, 1000U);
+  EXPECT_TRUE(f.board.set_weight(DeviceId("d0"), 2.5));
+  EXPECT_EQ(f.view(0).weight_milli, 2500U);
+  // The reference raises to 0.01; ours keeps any positive weight positive.
+  EXPECT_TRUE(f.board.set_weight(DeviceId("d0"), 1e-9));
+  EXPECT_EQ(f.view(0).weight_milli, 1U);
+}
+
+TEST(Board, S3_F12_WeightsThatAreNotFiniteAndPositiveAreRefused) {
+  Fixture f(1);
+  for (const double weight : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const Result<void> set = f.board.set_weight(DeviceId("d0"), weight);
+    ASSERT_FALSE(set);
+    EXPECT_EQ(set.error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(set.error().where, "d0");
+  }
+  EXPECT_EQ(f.view(0).weight_milli, 1000U);
+}
+
+TEST(Board, S3_5_DispatchRaisesTheDepthAndEveryVerdictLowersIt) {
+  Fixture f(1);
+  Lease a = f.take(), b = f.take(), c = f.take();
+  EXPECT_EQ(f.view(0).in_flight, 3U);
+  a.settle({{}, 100ms});
+  EXPECT_EQ(f.view(0).in_flight, 2U);
+  EXPECT_NEAR(f.board.statistics().devices[0].rate.value(), 10, 1e-6);
+  for (const Duration odd : {Duration(0), Duration(-5)}) f.take().settle({{}, odd});
+  EXPECT_EQ(f.board.learnt(0, 0).measurements, 1U) << "a time of zero or less teaches nothing";
+  b.settle(failure(ErrorCode::work_failed));
+  EXPECT_EQ(f.board.learnt(0, 0).measurements, 1U) << "failures teach nothing about speed";
+  c.settle(success);
+  c.settle(success);  // a lease is settled once
+  EXPECT_EQ(f.view(0).in_flight, 0U);
+  EXPECT_EQ(f.board.statistics().devices[0].completed, 4U);
+}
+
+TEST(Board, S3_6_DepthAndRateAreReadAsWholeValues) {
+  Fixture f(1);
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    while (!stop) f.take().settle({{}, 1ms});
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const Learnt learnt = f.board.learnt(0, 0);
+    if (learnt.measurements) {
+      EXPECT_NEAR(learnt.unit_cost_ns, 1e6, 1e-3);
+    }
+    EXPECT_LE(f.view(0).in_flight, 1U);
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST(Board, LearnsPerUnitOfCostAndPerClass) {
+  Fixture f(1);
+  Hints hints;
+  hints.work_class = f.board.work_class("resize");
+  hints.cost = 4;
+  EXPECT_EQ(f.board.work_class("resize"), hints.work_class);
+  EXPECT_NE(f.board.work_class("encode"), hints.work_class);
+  f.take(hints).settle({{}, 8ms});
+  EXPECT_NEAR(f.board.learnt(0, hints.work_class).unit_cost_ns, 2e6, 1e-3);
+  EXPECT_EQ(f.board.learnt(0, 0).measurements, 0U);
+  const Lease next = f.take(hints);
+  EXPECT_EQ(*next.view().unit_cost_ns, 2'000'000U);
+  EXPECT_EQ(f.view(0).backlog_ns, 8'000'000U);
+}
+
+TEST(Board, ClassesBeyondTheLastShareTheFirst) {
+  Board board;
+  std::set<std::uint16_t> numbers;
+  for (int i = 0; i < 40; ++i) numbers.insert(board.work_class("class " + std::to_string(i)));
+  EXPECT_EQ(numbers.size(), Board::classes);
+  EXPECT_EQ(board.work_class("class 39"), 0U);
+}
+
+TEST(Board, OddCostsCountAsOneUnit) {
+  Fixture f(1);
+  f.take().settle({{}, 1ms});
+  for (const double cost : {0.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    Hints hints;
+    hints.cost = cost;
+    const Lease lease = f.take(hints);
+    EXPECT_EQ(f.view(0).backlog_ns, 1'000'000U);
+  }
+  EXPECT_EQ(f.view(0).backlog_ns, 0U);
+}
+
+TEST(Board, S3_F8_SelectAndRecordAreOneStep) {
+  Fixture f(8);
+  std::vector<Lease> leases(8);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 2; ++i) leases[2 * t + i] = f.take();
+    });
+  for (std::thread& thread : threads) thread.join();
+  // Each saw the charges of the others: eight idle devices, eight leases, one each.
+  for (std::size_t slot = 0; slot < 8; ++slot) EXPECT_EQ(f.view(slot).in_flight, 1U);
+}
+
+TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {
+  // A policy that is asked while another thread reads: the reader ends although
+  // the decision has not. (In the reference every query takes the slot's lock.)
+  Fixture f(2);
+  std::atomic<bool> inside = false, go_on = false;
+  Policy slow = policy("least_loaded");
+  slow.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+    inside = true;
+    EXPECT_TRUE(eventually([&] { return go_on.load(); }));
+    return std::size_t{0};
+  };
+  // A group holds the board's lock while it decides.
+  std::thread holder([&] { EXPECT_TRUE(f.board.acquire_group(slow, {}, 1)); });
+  EXPECT_TRUE(eventually([&] { return inside.load(); }));
+  std::array<DeviceView, 2> views;
+  EXPECT_EQ(f.board.snapshot({}, views), 2U);
+  EXPECT_EQ(f.board.statistics().total().dispatched, 0U);
+  EXPECT_EQ(f.board.learnt(0, 0).measurements, 0U);
+  EXPECT_EQ(f.board.select(policy("least_loaded"), {})->text(), "d0");
+  go_on = true;
+  holder.join();
+}
+
+TEST(Board, S3_F16_StatisticsAreOneCutWithAVersion) {
+  Fixture f(3);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> workers;
+  for (int t = 0; t < 2; ++t)
+    workers.emplace_back([&, t] {
+      SeededRandom random(static_cast<std::uint64_t>(t));
+      while (!stop) {
+        Lease lease = f.take({}, "round_robin");
+        switch (random.below(3)) {
+          case 0: lease.settle(success); break;
+          case 1: lease.settle(failure(ErrorCode::invalid_argument)); break;
+          default: lease.release();
+        }
+      }
+    });
+  Statistics last = f.board.statistics();
+  for (int i = 0; i < 3000; ++i) {
+    const Statistics now = f.board.statistics();
+    const DeviceStatistics total = now.total(), before = last.total();
+    // Two workers hold one lease each: a torn cut would show more, or go back.
+    ASSERT_LE(total.in_flight, 2U);
+    ASSERT_GE(total.dispatched, before.dispatched);
+    ASSERT_GE(total.completed, before.completed);
+    ASSERT_GE(total.cancelled, before.cancelled);
+    ASSERT_GE(now.version, last.version);
+    ASSERT_EQ(now.version == last.version,
+              total.dispatched == before.dispatched && total.in_flight == before.in_flight);
+    for (const DeviceStatistics& d : now.devices)
+      ASSERT_EQ(d.dispatched, d.completed + d.failed + d.cancelled + d.in_flight);
+    last = now;
+  }
+  stop = true;
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_EQ(f.board.statistics().total().in_flight, 0U);
+}
+
+TEST(Board, S0_2_LoadIsPlainDataThatCanBeCopied) {
+  static_assert(std::is_trivially_copyable_v<DeviceView>);
+  static_assert(std::is_copy_constructible_v<LoadSample>);
+  Fixture f(1);
+  LoadSample sample;
+  sample.memory_bytes_free = 7;
+  sample.active_streams = 3;
+  sample.queue_depth = 5;
+  ASSERT_TRUE(f.board.apply_sample(0, 99, sample, f.clock.now()));
+  const DeviceView copy = f.view(0);
+  EXPECT_EQ(*copy.memory_bytes_free, 7U);
+  EXPECT_EQ(*copy.active_streams, 3U);
+  EXPECT_EQ(*copy.queue_depth, 5U);
+  EXPECT_EQ(copy.info->memory_bytes_total, 1000U);
+  EXPECT_EQ(copy.info->capability, (Capability{8, 0}));
+}
+
+TEST(Board, S0_16_BeforeTheFirstSampleLoadIsUnknownAndNotZero) {
+  // The reference starts with zeros, which look ideal (S0-F2); ours says unknown.
+  Board board;
+  ASSERT_TRUE(board.join(make_device("a")));
+  const DeviceView view = board.entries().at(0).view;
+  EXPECT_EQ(view.sample, SampleState::unknown);
+  EXPECT_FALSE(view.memory_bytes_free);
+  EXPECT_FALSE(view.active_streams);
+  EXPECT_FALSE(view.queue_depth);
+  EXPECT_FALSE(view.memory_bytes_available());
+}
+
+TEST(Board, S0_19_AnUpdateReplacesTheSampleAndAnUnknownSlotIsIgnored) {
+  Fixture f(1);
+  f.sample(0, 10);
+  f.sample(0, 20);
+  EXPECT_EQ(*f.view(0).memory_bytes_free, 20U);
+  EXPECT_FALSE(f.board.apply_sample(1, 100, {}, f.clock.now()));
+  EXPECT_FALSE(f.board.apply_sample(99999, 100, {}, f.clock.now()));
+  EXPECT_EQ(*f.view(0).memory_bytes_free, 20U);
+}
+
+TEST(Board, S0_F9_OlderAnswersAreDropped) {
+  Fixture f(1);
+  LoadSample newer, older;
+  newer.memory_bytes_free = 20;
+  older.memory_bytes_free = 10;
+  EXPECT_TRUE(f.board.apply_sample(0, 12, newer, f.clock.now()));
+  EXPECT_FALSE(f.board.apply_sample(0, 11, older, f.clock.now()));
+  EXPECT_FALSE(f.board.apply_sample(0, 12, older, f.clock.now()));
+  EXPECT_EQ(*f.view(0).memory_bytes_free, 20U);
+  f.board.give_up_poll(0, 13);
+  EXPECT_FALSE(f.board.apply_sample(0, 13, older, f.clock.now())) << "given up, so not believed any more";
+}
+
+TEST(Board, S0_21_NobodyEligibleIsAnAnswerAlsoWithoutDevices) {
+  Board empty;
+  const Result<Lease> none = empty.acquire(policy("least_loaded"), {});
+  ASSERT_FALSE(none);
+  // The reference calls it unrecoverable; ours can be waited for (S0-F12).
+  EXPECT_EQ(none.error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(none.error().reaction(), Reaction::wait);
+  EXPECT_FALSE(none.error().message.empty());
+}
+
+TEST(Board, S0_24_BeforeTheFirstSampleOnlyRequestsForBytesAreRefused) {
+  Board board;
+  ASSERT_TRUE(board.join(make_device("a")));
+  ASSERT_TRUE(board.join(make_device("b")));
+  {
+    const Result<Lease> any = board.acquire(policy("least_loaded"), {});
+    ASSERT_TRUE(any);
+    EXPECT_EQ(any->id().text(), "a");
+  }
+  // Capability is known at once: the reference refuses it before the first poll, ours does not.
+  Hints capable;
+  capable.capability_min = Capability{8, 0};
+  EXPECT_TRUE(board.acquire(policy("least_loaded"), capable));
+  const Result<Lease> some = board.acquire(policy("least_loaded"), bytes(1));
+  ASSERT_FALSE(some);
+  EXPECT_EQ(some.error().code, ErrorCode::no_eligible_device);
+  EXPECT_NE(some.error().message.find("memory"), std::string::npos) << some.error().message;
+}
+
+TEST(Board, S0_25_ConcurrentPicksBehaveAsIfOneAfterTheOther) {
+  Fixture f(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) f.take({}, "round_robin").settle(success);
+    });
+  for (std::thread& thread : threads) thread.join();
+  // Every pick drew one ticket of its own: exact shares.
+  for (const DeviceStatistics& device : f.board.statistics().devices) EXPECT_EQ(device.completed, 500U);
+}
+
+TEST(Board, S0_26_APickReservesWhatItWasGranted) {
+  // In the reference a pick changes nothing, so picks pile up (S0-F4).
+  Fixture f(1);
+  {
+    const Lease lease = f.take(bytes(300));
+    EXPECT_EQ(f.view(0).memory_bytes_promised, 300U);
+    EXPECT_EQ(*f.view(0).memory_bytes_available(), 700U);
+    EXPECT_EQ(f.view(0).in_flight, 1U);
+  }
+  EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
+  EXPECT_EQ(f.view(0).in_flight, 0U);
+}
+
+TEST(Board, S0_F4_PicksBetweenTwoSamplesDoNotHerd) {
+  Fixture f(4);
+  std::vector<Lease> leases;
+  for (int i = 0; i < 8; ++i) leases.push_back(f.take());
+  for (std::size_t slot = 0; slot < 4; ++slot) EXPECT_EQ(f.view(slot).in_flight, 2U);
+}
+
+TEST(Board, S0_F11_TheSameIdTwiceIsRefused) {
+  Fixture f(2);
+  const Result<std::size_t> again = f.board.join(make_device("d1"));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::already_exists);
+  EXPECT_EQ(again.error().where, "d1");
+}
+
+TEST(Board, S0_F16_AChargeThatLosesTheRaceDecidesAgain) {
+  Fixture f(2);
+  // Somebody else takes d0 while this decision is being made.
+  int calls = 0;
+  Lease intruder;
+  Policy slow = policy("least_loaded");
+  slow.choose = [&](const Hints& hints, std::span<const DeviceView> eligible, Ticket ticket) {
+    if (calls++ == 0) intruder = f.take(on("d0"));
+    return policy("least_loaded").choose(hints, eligible, ticket);
+  };
+  const Result<Lease> lease = f.board.acquire(slow, {});
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(intruder.id().text(), "d0");
+  EXPECT_EQ(lease->id().text(), "d1") << "the second look saw the intruder's charge";
+  EXPECT_EQ(lease->view().in_flight, 0U);
+}
+
+TEST(Board, AChargeLostAgainAndAgainIsDecidedUnderTheLock) {
+  Fixture f(1);
+  int calls = 0;
+  std::vector<Lease> intruders;
+  Policy unlucky = policy("least_loaded");
+  unlucky.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+    // Four races are lost; then the lock is taken and nobody else gets in.
+    if (calls++ < 4) intruders.push_back(f.take());
+    return std::size_t{0};
+  };
+  ASSERT_TRUE(f.board.acquire(unlucky, {}));
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(f.board.statistics().total().in_flight, 4U);
+}
+
+TEST(Board, S0_F17_AGroupIsAllOrNothingOnDifferentDevices) {
+  Fixture f(3, 100);
+  Result<std::vector<Lease>> group = f.board.acquire_group(policy("least_loaded"), bytes(60), 3);
+  ASSERT_TRUE(group);
+  std::set<DeviceId> ids;
+  for (const Lease& lease : *group) ids.insert(lease.id());
+  EXPECT_EQ(ids.size(), 3U);
+  group->pop_back();
+  // One device has room: a group of two gets nothing, and charges nothing.
+  const Statistics before = f.board.statistics();
+  const Result<std::vector<Lease>> second = f.board.acquire_group(policy("least_loaded"), bytes(60), 2);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::no_eligible_device);
+  EXPECT_NE(second.error().message.find("only 1 of the 2"), std::string::npos) << second.error().message;
+  EXPECT_EQ(f.board.statistics().version, before.version);
+  EXPECT_FALSE(f.board.acquire_group(policy("least_loaded"), {}, 0));
+  EXPECT_FALSE(f.board.acquire_group(policy("least_loaded"), {}, 4));
+}
+
+TEST(Board, GroupsThatCompeteDoNotDeadlockAndLeaveNothingBehind) {
+  Fixture f(3, 100);
+  std::atomic<int> granted = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        const auto group = f.board.acquire_group(policy("least_loaded"), bytes(60), 2);
+        if (!group) continue;
+        EXPECT_NE(group->at(0).id(), group->at(1).id());
+        ++granted;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(granted, 0);
+  for (std::size_t slot = 0; slot < 3; ++slot) {
+    EXPECT_EQ(f.view(slot).memory_bytes_promised, 0U);
+    EXPECT_EQ(f.view(slot).in_flight, 0U);
+  }
+}
+
+TEST(Board, S0_F14_DevicesJoinAndLeaveWhileLeasesAreOut) {
+  Fixture f(2);
+  auto old = make_device("d2");
+  std::weak_ptr<test::TestDevice> watch = old;
+  ASSERT_TRUE(f.board.join(old));
+  old.reset();
+  Lease held = f.take(on("d2"));
+  ASSERT_TRUE(f.board.leave(DeviceId("d2")));
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d2"))) << "no new work after it left";
+  EXPECT_EQ(f.board.leave(DeviceId("d2")).error().code, ErrorCode::not_found);
+  EXPECT_EQ(held.device().id().text(), "d2") << "its lease stays valid";
+  EXPECT_FALSE(watch.expired());
+
+  // The same id again gets its slot and statistics back, and a new device.
+  auto fresh = make_device("d2");
+  ASSERT_EQ(*f.board.join(fresh), 2U);
+  Lease second = f.take(on("d2"));
+  EXPECT_EQ(&second.device(), fresh.get());
+  EXPECT_NE(&held.device(), fresh.get());
+  second.settle(success);
+  // Losing the old one says nothing about the new one.
+  held.settle(failure(ErrorCode::device_lost));
+  EXPECT_EQ(f.view(2).health, Health::healthy);
+  EXPECT_TRUE(watch.expired()) << "freed with its last lease";
+  EXPECT_EQ(f.board.statistics().devices.at(2).dispatched, 2U);
+}
+
+TEST(Board, ADeviceThatLeftIsStillInTheStatisticsIfItEverWorked) {
+  Fixture f(2);
+  f.take(on("d1")).settle(success);
+  ASSERT_TRUE(f.board.leave(DeviceId("d0")));
+  ASSERT_TRUE(f.board.leave(DeviceId("d1")));
+  const Statistics statistics = f.board.statistics();
+  ASSERT_EQ(statistics.devices.size(), 1U);
+  EXPECT_EQ(statistics.devices[0].device.text(), "d1");
+  EXPECT_TRUE(f.board.entries().empty());
+}
+
+TEST(Board, IdOrderDoesNotDependOnTheOrderOfJoining) {
+  Board board;
+  for (const char* id : {"c", "a", "b"}) ASSERT_TRUE(board.join(make_device(id)));
+  const auto entries = board.entries();
+  EXPECT_EQ(entries[0].view.id_order, 2U);
+  EXPECT_EQ(entries[1].view.id_order, 0U);
+  EXPECT_EQ(entries[2].view.id_order, 1U);
+}
+
+TEST(Board, AFullBoardRefusesOneMoreDeviceButNotAnOldOne) {
+  Board::Options options;
+  options.capacity = 2;
+  Board board(options);
+  ASSERT_TRUE(board.join(make_device("a")));
+  ASSERT_TRUE(board.join(make_device("b")));
+  EXPECT_EQ(board.join(make_device("c")).error().code, ErrorCode::unavailable);
+  ASSERT_TRUE(board.leave(DeviceId("a")));
+  EXPECT_TRUE(board.join(make_device("a")));
+}
+
+TEST(Board, WhoeverEntersServiceStartsLevelWithTheOthers) {
+  Fixture f(2);
+  for (int i = 0; i < 100; ++i) f.take({}, "weighted_capacity").settle(success);
+  ASSERT_TRUE(f.board.join(make_device("d2")));
+  int late = 0;
+  for (int i = 0; i < 30; ++i) late += f.take({}, "weighted_capacity").id().text() == "d2";
+  EXPECT_EQ(late, 10) << "a third from now on, no credit for the time before";
+  EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
+  for (int i = 0; i < 40; ++i) f.take({}, "weighted_capacity").settle(success);
+  EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::in_service));
+  int back = 0;
+  for (int i = 0; i < 30; ++i) back += f.take({}, "weighted_capacity").id().text() == "d0";
+  EXPECT_EQ(back, 10);
+}
+
+TEST(Board, RecoveryNeverUndoesACordon) {
+  Fixture f(3);
+  ASSERT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
+  Lease none;
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
+  f.board.apply_failure(0, {ErrorCode::unavailable, "busy", {}, "d0", {}}, f.clock.now());
+  f.sample(0, 500);
+  f.board.tick(f.clock.now());
+  EXPECT_EQ(f.view(0).intent, Intent::cordoned);
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
+  ASSERT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::in_service));
+  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), on("d0")));
+}
+
+TEST(Board, X_F6_FailuresTakeADeviceOutAndSuccessBringsItBack) {
+  HealthRules rules;
+  Fixture f(4, 1000, rules);
+  for (std::uint32_t i = 0; i < rules.suspect_after; ++i) f.take(on("d0")).settle(failure(ErrorCode::work_failed));
+  EXPECT_EQ(f.view(0).health, Health::suspect);
+  for (std::uint32_t i = rules.suspect_after; i < rules.quarantine_after; ++i)
+    f.take(on("d0")).settle(failure(ErrorCode::work_failed));
+  EXPECT_EQ(f.view(0).health, Health::quarantined);
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
+  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), {})) << "the others go on";
+
+  f.clock.advance(rules.pause);
+  Lease probe = f.take(on("d0"));  // the pause is over: one piece of work at a time
+  EXPECT_EQ(probe.view().health, Health::probation);
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
+  probe.settle(success);
+  EXPECT_EQ(f.view(0).health, Health::healthy);
+  // What is the caller's fault never counts against the device.
+  for (int i = 0; i < 20; ++i) f.take(on("d0")).settle(failure(ErrorCode::invalid_argument));
+  EXPECT_EQ(f.view(0).health, Health::healthy);
+}
+
+TEST(Board, AtMostHalfOfTheDevicesAreOutBecauseOfErrors) {
+  Fixture f(4);
+  for (int round = 0; round < 10; ++round)
+    for (const char* id : {"d0", "d1", "d2", "d3"}) {
+      Result<Lease> lease = f.board.acquire(policy("least_loaded"), on(id));
+      if (lease) lease->settle(failure(ErrorCode::work_failed));
+    }
+  int out = 0;
+  for (std::size_t slot = 0; slot < 4; ++slot) out += f.view(slot).health == Health::quarantined;
+  EXPECT_EQ(out, 2);
+  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), {}));
+}
+
+TEST(Board, ALostDeviceIsOutAtOnceWithItsReason) {
+  Fixture f(1);
+  f.take().settle(failure(ErrorCode::device_lost));
+  EXPECT_EQ(f.view(0).health, Health::lost);
+  ASSERT_TRUE(f.board.entries().at(0).error);
+  EXPECT_EQ(f.board.entries()[0].error->code, ErrorCode::device_lost);
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), {}));
+}
+
+TEST(Board, NothingIsChargedToADeviceThatLeftDuringTheDecision) {
+  Fixture f(2);
+  for (const bool cordon : {true, false}) {
+    bool first = true;
+    Policy slow = policy("least_loaded");
+    slow.choose = [&](const Hints& hints, std::span<const DeviceView> eligible, Ticket ticket) {
+      if (std::exchange(first, false)) {
+        EXPECT_TRUE(cordon ? f.board.set_intent(DeviceId("d0"), Intent::draining) : f.board.leave(DeviceId("d0")));
+        return std::size_t{0};
+      }
+      return policy("least_loaded").choose(hints, eligible, ticket);
+    };
+    const Result<Lease> lease = f.board.acquire(slow, {});
+    ASSERT_TRUE(lease);
+    EXPECT_EQ(lease->id().text(), "d1");
+    EXPECT_EQ(f.board.set_intent(DeviceId("d0"), Intent::in_service).has_value(), cordon);
+  }
+}
+
+TEST(Board, X_F4_WaitingEndsAtTheDeadlineOfTheClockGiven) {
+  Fixture f(1, 100);
+  const Lease all = f.take(bytes(100));
+  Result<Lease> late = Lease();
+  std::thread waiter([&] { late = f.board.acquire(policy("least_loaded"), bytes(10), Deadline::after(f.clock, 5s)); });
+  EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
+  f.clock.advance(4s);
+  EXPECT_EQ(f.board.waiting(), 1U);
+  f.clock.advance(1s);
+  waiter.join();
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::timeout);
+  EXPECT_NE(late.error().message.find("d0"), std::string::npos) << late.error().message;
+  EXPECT_EQ(f.board.waiting(), 0U);
+  // A lease that is held does not expire, however late it is.
+  f.clock.advance(1000h);
+  f.board.tick(f.clock.now());
+  EXPECT_EQ(f.view(0).memory_bytes_promised, 100U);
+}
+
+TEST(Board, S0_23_WhatAnAskerThatGaveUpWasPromisedIsGivenBack) {
+  Fixture f(1, 100);
+  {
+    const Result<Lease> dropped = f.board.acquire(policy("least_loaded"), bytes(100));
+  }
+  EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
+  // Waiters that run out of time while others release: nothing is lost.
+  std::vector<std::thread> threads;
+  std::atomic<int> granted = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const auto lease = f.board.acquire(policy("least_loaded"), bytes(80), Deadline::after(f.clock, 1ms));
+        granted += lease.has_value();
+        f.clock.advance(100us);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(granted, 0);
+  EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
+  EXPECT_EQ(f.view(0).in_flight, 0U);
+  EXPECT_EQ(f.board.waiting(), 0U);
+}
+
+TEST(Board, S0_F5_WaitersAreServedByPriorityThenInOrderOfArrival) {
+  Fixture f(1, 100);
+  Lease all = f.take(bytes(100));
+  std::mutex mutex;
+  std::string order;
+  std::vector<std::thread> threads;
+  const std::vector<std::pair<char, Priority>> asked = {
+      {'l', Priority::low}, {'1', Priority::normal}, {'2', Priority::normal}, {'h', Priority::high}};
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    threads.emplace_back([&, i] {
+      Hints hints = bytes(100);
+      hints.priority = asked[i].second;
+      const Result<Lease> lease = f.board.acquire(policy("least_loaded"), hints, Deadline::never());
+      EXPECT_TRUE(lease);
+      const std::lock_guard lock(mutex);
+      order += asked[i].first;
+    });
+    EXPECT_TRUE(eventually([&] { return f.board.waiting() == i + 1; }));
+  }
+  all.release();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(order, "h12l");
+}
+
+TEST(Board, AWaiterIsWokenByEverythingThatCanHelpIt) {
+  Fixture f(1, 10);
+  HealthRules rules;
+  const auto wait_for = [&](const Hints& hints, const std::function<void()>& help) {
+    bool got = false;
+    std::thread waiter(
+        [&] { got = f.board.acquire(policy("least_loaded"), hints, Deadline::after(f.clock, 1h)).has_value(); });
+    EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
+    help();
+    waiter.join();
+    return got;
+  };
+  EXPECT_TRUE(wait_for(bytes(50), [&] { f.sample(0, 100); }));
+  EXPECT_TRUE(wait_for(on("new"), [&] { EXPECT_TRUE(f.board.join(make_device("new"))); }));
+  ASSERT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
+  EXPECT_TRUE(wait_for(on("d0"), [&] { EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::in_service)); }));
+  for (std::uint32_t i = 0; i < rules.quarantine_after; ++i) f.take(on("d0")).settle(failure(ErrorCode::work_failed));
+  ASSERT_EQ(f.view(0).health, Health::quarantined);
+  EXPECT_TRUE(wait_for(on("d0"), [&] { f.clock.advance(rules.pause); })) << "the pause ended, without any poll";
+}
+
+TEST(Board, ARequestThatDoesNotFitYetHoldsUpNobodyBehindIt) {
+  Fixture f(1, 100);
+  Lease most = f.take(bytes(60)), some = f.take(bytes(30));
+  std::thread large([&] { EXPECT_TRUE(f.board.acquire(policy("least_loaded"), bytes(100), Deadline::never())); });
+  EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
+  std::thread small([&] { EXPECT_TRUE(f.board.acquire(policy("least_loaded"), bytes(40), Deadline::never())); });
+  EXPECT_TRUE(eventually([&] { return f.board.waiting() == 2; }));
+  some.release();
+  small.join();
+  most.release();
+  large.join();
+}
+
+TEST(BoardDeathTest, DestroyingTheBoardWithALeaseOutStopsTheProgram) {
+  EXPECT_DEATH(
+      {
+        Lease lease;
+        Board board;
+        static_cast<void>(board.join(make_device("a")));
+        lease = std::move(*board.acquire(policy("least_loaded"), {}));
+      },
+      "every_lease_is_back");
+}
+
+TEST(Board, MoreDevicesThanFitOnTheStackAreChosenFromToo) {
+  Board board;
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(board.join(make_device("d" + std::to_string(1000 + i))));
+  std::vector<Lease> leases;
+  std::set<std::string> ids;
+  for (int i = 0; i < 200; ++i) {
+    leases.push_back(*board.acquire(policy("least_loaded"), {}));
+    ids.insert(leases.back().id().text());
+  }
+  EXPECT_EQ(ids.size(), 200U);
+}
+
+// Random sequences of everything; the laws that must hold after every step.
+TEST(BoardLaws, PromisesStayWithinWhatIsFreeAndTheSumAlwaysAgrees) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    set_assert_seed(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SeededRandom random(seed);
+    Fixture f(4);
+    std::vector<Lease> leases;
+    std::map<std::string, std::uint64_t> promised;
+    for (int step = 0; step < 400; ++step) {
+      const std::string id = "d" + std::to_string(random.below(5));
+      switch (random.below(8)) {
+        case 0:
+        case 1:
+        case 2: {
+          const Hints hints = bytes(random.below(600));
+          Result<Lease> lease = f.board.acquire(policies()[random.below(policies().size())], hints);
+          if (!lease) break;
+          // Granted means that it fitted into what was free when it was granted.
+          const DeviceView& seen = lease->view();
+          if (hints.memory_bytes_min) {
+            ASSERT_LE(promised[lease->id().text()] + hints.memory_bytes_min, *seen.memory_bytes_free);
+          }
+          ASSERT_EQ(seen.intent, Intent::in_service);
+          promised[lease->id().text()] += hints.memory_bytes_min;
+          leases.push_back(std::move(*lease));
+          break;
+        }
+        case 3:
+        case 4: {
+          if (leases.empty()) break;
+          const std::size_t i = random.below(leases.size());
+          promised[leases[i].id().text()] -= leases[i].memory_bytes();
+          switch (random.below(3)) {
+            case 0: leases[i].settle({{}, Duration(random.below(1000))}); break;
+            case 1: leases[i].settle(failure(ErrorCode::work_failed)); break;
+            default: leases[i].release();
+          }
+          leases.erase(leases.begin() + static_cast<std::ptrdiff_t>(i));
+          break;
+        }
+        case 5:
+          static_cast<void>(random.below(2) ? f.board.join(make_device(id)).has_value()
+                                            : f.board.leave(DeviceId(id)).has_value());
+          break;
+        case 6:
+          static_cast<void>(f.board.set_intent(DeviceId(id), random.below(4) ? Intent::in_service : Intent::cordoned));
+          break;
+        case 7: {
+          f.clock.advance(1s);
+          LoadSample sample;
+          sample.memory_bytes_free = random.below(1000);
+          f.board.apply_sample(random.below(5), ++f.sequence, sample, f.clock.now());
+          f.board.tick(f.clock.now());
+        }
+      }
+      const Statistics statistics = f.board.statistics();
+      ASSERT_EQ(statistics.total().in_flight, leases.size());
+      for (const DeviceStatistics& d : statistics.devices)
+        ASSERT_EQ(d.dispatched, d.completed + d.failed + d.cancelled + d.in_flight);
+      for (const Board::Entry& entry : f.board.entries())
+        ASSERT_EQ(entry.view.memory_bytes_promised, promised[entry.info->id.text()]);
+    }
+  }
+  set_assert_seed(0);
+}
+
+TEST(BoardStress, ManyThreadsAndAChangingPoolLoseNothing) {
+  Fixture f(4, 1000);
+  constexpr int threads = 4, rounds = 1500;
+  std::array<std::atomic<std::uint64_t>, 3> verdicts{};
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      SeededRandom random(static_cast<std::uint64_t>(t) + 100);
+      const Policy& chosen = policy(t % 2 ? "least_loaded" : "expected_finish");
+      for (int i = 0; i < rounds; ++i) {
+        const Hints hints = bytes(random.below(2) ? random.below(900) : 0);
+        Result<Lease> lease = f.board.acquire(chosen, hints);
+        if (!lease) continue;
+        if (hints.memory_bytes_min) {
+          ASSERT_LE(f.view(lease->slot()).memory_bytes_promised, 1000U);
+        }
+        const std::uint64_t verdict = random.below(3);
+        ++verdicts[verdict];
+        if (verdict == 0) lease->settle({{}, Duration(1000 + random.below(1000))});
+        if (verdict == 1) lease->settle(failure(ErrorCode::work_failed));
+        if (verdict == 2) lease->release();
+      }
+    });
+  workers.emplace_back([&] {
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::draining));
+      EXPECT_TRUE(f.board.leave(DeviceId("d3")));
+      f.clock.advance(1s);
+      f.board.tick(f.clock.now());
+      EXPECT_TRUE(f.board.join(make_device("d3")));
+      LoadSample sample;
+      sample.memory_bytes_free = 1000;
+      for (std::size_t slot = 0; slot < 4; ++slot) f.board.apply_sample(slot, ++f.sequence, sample, f.clock.now());
+      EXPECT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::in_service));
+      EXPECT_LE(f.board.statistics().total().in_flight, static_cast<std::uint64_t>(threads));
+    }
+  });
+  for (std::thread& worker : workers) worker.join();
+  const DeviceStatistics total = f.board.statistics().total();
+  EXPECT_EQ(total.completed, verdicts[0]);
+  EXPECT_EQ(total.failed, verdicts[1]);
+  EXPECT_EQ(total.cancelled, verdicts[2]);
+  EXPECT_EQ(total.in_flight, 0U);
+  for (const Board::Entry& entry : f.board.entries()) {
+    EXPECT_EQ(entry.view.memory_bytes_promised, 0U);
+    EXPECT_EQ(entry.view.backlog_ns, 0U);
+    EXPECT_EQ(entry.view.in_flight, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace berth

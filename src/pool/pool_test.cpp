@@ -1,0 +1,469 @@
+#include "berth/pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "berth/fake_clock.hpp"
+#include "pool/board.hpp"
+#include "pool/test_device.hpp"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+using test::bytes;
+using test::eventually;
+using test::make_device;
+using test::on;
+using test::TestBackend;
+using test::TestDevice;
+
+// Without threads: poll_now() is the only poll.
+PoolOptions quiet(std::string policy = "least_loaded") {
+  PoolOptions options;
+  options.policy = std::move(policy);
+  options.poll = false;
+  return options;
+}
+
+std::unique_ptr<Pool> open(std::vector<std::shared_ptr<TestDevice>> devices, PoolOptions options = quiet()) {
+  Result<std::unique_ptr<Pool>> pool = Pool::open({devices.begin(), devices.end()}, std::move(options));
+  EXPECT_TRUE(pool) << (pool ? "" : pool.error().to_text());
+  return pool ? std::move(*pool) : nullptr;
+}
+
+std::unique_ptr<Pool> open_three(PoolOptions options = quiet()) {
+  return open({make_device("b", 100, 0), make_device("a", 300, 1), make_device("c", 200, 2)}, std::move(options));
+}
+
+std::vector<std::unique_ptr<Backend>> backends_of(std::unique_ptr<Backend> backend) {
+  std::vector<std::unique_ptr<Backend>> all;
+  all.push_back(std::move(backend));
+  return all;
+}
+
+Error failing(ErrorCode code, int driver_code, std::string name) {
+  return {code, "the device did not start", "restart it", {}, DriverError{driver_code, std::move(name)}};
+}
+
+TEST(Pool, S4_1_OwnsItsDevicesInOrderAndTurnsBeginWithTheFirst) {
+  std::unique_ptr<Pool> pool = open_three();
+  EXPECT_EQ(pool->devices().size(), 3U);
+  EXPECT_EQ((*pool->next_device())->id().text(), "b");
+  EXPECT_EQ((*pool->next_device())->id().text(), "a");
+}
+
+TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
+  const auto pool = Pool::open_all(
+      backends_of(std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)})), quiet());
+  ASSERT_TRUE(pool);
+  EXPECT_EQ((*pool)->device_count(), 2U);
+  EXPECT_EQ((*(*pool)->device_at(0))->id().text(), "x");
+
+  auto silent = std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{});
+  silent->be_silent(failing(ErrorCode::not_initialized, 3, "CUDA_ERROR_NOT_INITIALIZED"));
+  const auto missing = Pool::open_all(backends_of(std::move(silent)), quiet());
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::not_initialized) << "errors of the enumeration pass through";
+  EXPECT_EQ(missing.error().driver->code, 3);
+
+  const auto none =
+      Pool::open_all(backends_of(std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{})), quiet());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::no_device);
+  EXPECT_EQ(none.error().driver, (DriverError{100, "CUDA_ERROR_NO_DEVICE"}));
+}
+
+TEST(Pool, S4_3_TheListDefinesTheOrder) {
+  std::unique_ptr<Pool> pool = open_three();
+  std::string order;
+  for (const auto& device : pool->devices()) order += device->id().text();
+  EXPECT_EQ(order, "bac");
+}
+
+TEST(Pool, S4_4_AnOrdinalFindsTheFirstDeviceThatHasIt) {
+  std::unique_ptr<Pool> pool = open({make_device("x", 1, 4), make_device("y", 1, 7), make_device("z", 1, 7)});
+  EXPECT_EQ((*pool->device_by_ordinal(7))->id().text(), "y");
+  for (const int ordinal : {0, -1, 99}) {
+    const auto none = pool->device_by_ordinal(ordinal);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ErrorCode::no_device);
+    EXPECT_EQ(none.error().driver, (DriverError{101, "CUDA_ERROR_INVALID_DEVICE"}));
+  }
+}
+
+TEST(Pool, S4_5_APoolThatExistsHasAtLeastOneDevice) {
+  EXPECT_EQ(open({make_device("x")})->device_count(), 1U);
+  EXPECT_EQ(open_three()->device_count(), 3U);
+}
+
+TEST(Pool, S4_6_BestAvailableHasTheMostFreeBytes) {
+  // The reference compares total memory, ours what is free (S4-F1); equal: the lowest id.
+  std::unique_ptr<Pool> pool = open_three();
+  EXPECT_EQ((*pool->best_available_device())->id().text(), "a") << "nothing known yet: the lowest id";
+  pool->poll_now();
+  EXPECT_EQ((*pool->best_available_device())->id().text(), "a");
+  std::unique_ptr<Pool> equal = open({make_device("z", 5), make_device("y", 5)});
+  equal->poll_now();
+  EXPECT_EQ((*equal->best_available_device())->id().text(), "y");
+}
+
+TEST(Pool, S4_F1_BestAvailableCountsWhatIsPromised) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  const Result<Lease> lease = pool->acquire([] {
+    Hints hints = on("a");
+    hints.memory_bytes_min = 150;
+    return hints;
+  }());
+  ASSERT_TRUE(lease);
+  EXPECT_EQ((*pool->best_available_device())->id().text(), "c") << "200 free beats 300 free minus 150 promised";
+}
+
+TEST(Pool, S4_7_TurnsAreDistinctUnderConcurrency) {
+  std::unique_ptr<Pool> pool = open_three();
+  std::array<std::atomic<int>, 3> turns{};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) ++turns[static_cast<std::size_t>((*pool->next_device())->info().ordinal)];
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : turns) EXPECT_EQ(count, 300);
+}
+
+TEST(Pool, S4_8_DevicesComeInPoolOrder) {
+  std::unique_ptr<Pool> pool = open_three();
+  const auto devices = pool->devices();
+  for (std::size_t i = 0; i < devices.size(); ++i) EXPECT_EQ(devices[i], *pool->device_at(i));
+}
+
+TEST(Pool, S4_9_PositionsCountFromZeroAndEndAtTheCount) {
+  std::unique_ptr<Pool> pool = open_three();
+  EXPECT_EQ((*pool->device_at(0))->id().text(), "b");
+  EXPECT_EQ((*pool->device_at(2))->id().text(), "c");
+  for (const std::size_t beyond : {std::size_t{3}, std::numeric_limits<std::size_t>::max()}) {
+    const auto none = pool->device_at(beyond);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(none.error().driver->code, 1);
+  }
+}
+
+TEST(Pool, S4_10_TheTextShowsCountAndOrdinalsAndNoHandles) {
+  std::unique_ptr<Pool> pool = open_three();
+  const std::string text = pool->to_text();
+  EXPECT_NE(text.find("3 devices"), std::string::npos) << text;
+  for (const char* part : {"simulated:0 b", "simulated:1 a", "simulated:2 c", "healthy"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  EXPECT_EQ(text.find("0x"), std::string::npos) << text;
+}
+
+TEST(Pool, S4_11_ExactlyOneDeviceObjectPerId) {
+  std::unique_ptr<Pool> pool = open_three();
+  std::set<const Device*> objects;
+  for (int i = 0; i < 12; ++i) objects.insert(pool->next_device()->get());
+  for (const char* id : {"a", "b", "c"}) objects.insert(pool->device(DeviceId(id))->get());
+  EXPECT_EQ(objects.size(), 3U);
+}
+
+TEST(Pool, S4_T1_AnEmptyListIsInvalidValue) {
+  const auto none = Pool::open({}, quiet());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(none.error().driver, (DriverError{1, "CUDA_ERROR_INVALID_VALUE"}));
+}
+
+TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
+  const auto pool = Pool::open_all(BackendOptions{}, quiet());
+  ASSERT_TRUE(pool) << pool.error().to_text();  // the host device always exists
+  EXPECT_GE((*pool)->device_count(), 1U);
+  EXPECT_TRUE((*pool)->next_device());
+}
+
+TEST(Pool, S4_T3_TheTextOfARealPoolTellsWhatAPersonAsks) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  const Result<Lease> lease = pool->acquire(on("a"));
+  ASSERT_TRUE(pool->set_intent(DeviceId("c"), Intent::cordoned));
+  EXPECT_EQ(pool->to_text(),
+            "3 devices\n"
+            "  simulated:0 b (test device b): healthy, 100 B available, 0 ms old\n"
+            "  simulated:1 a (test device a): healthy, 1 in flight, 300 B available, 0 ms old\n"
+            "  simulated:2 c (test device c): healthy, cordoned, 200 B available, 0 ms old");
+}
+
+TEST(Pool, S4_T4_ThreeDevicesTakeTurns) {
+  std::unique_ptr<Pool> pool = open_three();
+  std::vector<int> ordinals;
+  for (int i = 0; i < 7; ++i) ordinals.push_back((*pool->next_device())->info().ordinal);
+  EXPECT_EQ(ordinals, (std::vector{0, 1, 2, 0, 1, 2, 0}));
+}
+
+TEST(Pool, S4_T5_ASingleDeviceTakesEveryTurn) {
+  std::unique_ptr<Pool> pool = open({make_device("x", 1, 5)});
+  for (int i = 0; i < 4; ++i) EXPECT_EQ((*pool->next_device())->info().ordinal, 5);
+}
+
+TEST(Pool, S4_T6_InvalidValueHasTheDriversCodeOne) {
+  EXPECT_EQ(Pool::open({}, quiet()).error().driver->code, 1);
+  EXPECT_EQ(open_three()->device_at(3).error().driver->code, 1);
+}
+
+TEST(Pool, S4_F2_CallersHoldHandlesAndNoContext) {
+  // A handle outlives the pool; contexts belong to the device and its lanes.
+  std::shared_ptr<Device> device;
+  {
+    std::unique_ptr<Pool> pool = open_three();
+    std::thread elsewhere([&] { device = *pool->next_device(); });
+    elsewhere.join();
+  }
+  EXPECT_EQ(device->id().text(), "b");
+  EXPECT_EQ(device->native().context, nullptr);
+}
+
+TEST(Pool, S4_F5_ADeviceThatDoesNotOpenIsThereWithItsReasonAndStopsNobody) {
+  auto backend = std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)});
+  backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));
+  const auto opened = Pool::open_all(backends_of(std::move(backend)), quiet());
+  ASSERT_TRUE(opened);
+  Pool& pool = **opened;
+  EXPECT_EQ(pool.device_count(), 2U);
+  EXPECT_EQ(pool.devices().size(), 1U);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ((*pool.next_device())->id().text(), "y");
+  EXPECT_EQ(pool.device(DeviceId("x")).error().driver->code, 46);
+  EXPECT_EQ(pool.device_at(0).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(pool.status().at(0).error->driver->code, 46);
+  EXPECT_NE(pool.to_text().find("CUDA_ERROR_DEVICE_UNAVAILABLE"), std::string::npos) << pool.to_text();
+  EXPECT_EQ(pool.acquire()->id().text(), "y");
+  EXPECT_FALSE(pool.acquire(on("x")));
+}
+
+TEST(Pool, S4_F6_TheSameDeviceTwiceIsRefused) {
+  const auto twice = Pool::open({make_device("x"), make_device("x")}, quiet());
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(twice.error().where, "x");
+  EXPECT_FALSE(Pool::open({nullptr}, quiet()));
+}
+
+TEST(Pool, S4_F7_IdentityIsTheIdWhateverTheOrdinal) {
+  std::unique_ptr<Pool> before = open({make_device("x", 1, 0), make_device("y", 2, 1)});
+  std::unique_ptr<Pool> after = open({make_device("y", 2, 0), make_device("x", 1, 1)});
+  for (const char* id : {"x", "y"}) EXPECT_EQ((*after->device(DeviceId(id)))->id().text(), id);
+  EXPECT_EQ((*before->device_by_ordinal(0))->id().text(), "x");
+  EXPECT_EQ((*after->device_by_ordinal(0))->id().text(), "y");
+  EXPECT_EQ(before->device(DeviceId("z")).error().code, ErrorCode::not_found);
+}
+
+TEST(Pool, S4_F8_TurnsAreCountedIn64BitsAndSkipWhoIsOut) {
+  static_assert(sizeof(Ticket) == 8, "at a thousand million turns a second it wraps after 584 years");
+  std::unique_ptr<Pool> pool = open_three();
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
+  std::map<std::string, int> turns;
+  for (int i = 0; i < 100; ++i) ++turns[(*pool->next_device())->id().text()];
+  EXPECT_EQ(turns, (std::map<std::string, int>{{"b", 50}, {"c", 50}}));
+}
+
+TEST(Pool, S4_F9_HealthDrainAndWeightArePartOfEveryChoice) {
+  std::unique_ptr<Pool> pool = open_three(quiet("weighted_capacity"));
+  ASSERT_TRUE(pool->set_weight(DeviceId("a"), 8));
+  std::map<std::string, int> share;
+  for (int i = 0; i < 10; ++i) {
+    Result<Lease> lease = pool->acquire();
+    ASSERT_TRUE(lease);
+    ++share[lease->id().text()];
+    lease->settle({});
+  }
+  EXPECT_EQ(share, (std::map<std::string, int>{{"a", 8}, {"b", 1}, {"c", 1}}));
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
+  EXPECT_NE(pool->acquire()->id().text(), "a");
+  pool->acquire(on("b"))->settle({ErrorCode::device_lost, {}});
+  EXPECT_EQ(pool->acquire()->id().text(), "c");
+  EXPECT_EQ(pool->devices().size(), 2U) << "the lost one is not usable";
+  EXPECT_EQ((*pool->next_device())->id().text(), "c");
+}
+
+TEST(Pool, S4_F10_EveryPathRunsOnAFakeDriver) {
+  // Nothing usable at all: every question has an answer with the reason.
+  auto backend = std::make_unique<TestBackend>(std::vector{make_device("x")});
+  backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));
+  const auto opened = Pool::open_all(backends_of(std::move(backend)), quiet());
+  ASSERT_TRUE(opened);
+  for (const Error& error :
+       {(*opened)->next_device().error(), (*opened)->best_available_device().error(), (*opened)->acquire().error()}) {
+    EXPECT_EQ(error.code, ErrorCode::no_eligible_device);
+    EXPECT_NE(error.message.find("x"), std::string::npos) << error.message;
+  }
+}
+
+TEST(Pool, S4_F11_NextDeviceFailsOnlyWhenNobodyIsUsable) {
+  std::unique_ptr<Pool> pool = open({make_device("x")});
+  EXPECT_TRUE(pool->next_device());
+  ASSERT_TRUE(pool->set_intent(DeviceId("x"), Intent::cordoned));
+  const auto none = pool->next_device();
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("cordoned"), std::string::npos) << none.error().message;
+}
+
+TEST(Pool, S0_3_ALeaseNamesTheDeviceHandlesItAndShowsWhatTheDecisionSaw) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  const Result<Lease> lease = pool->acquire(on("a"));
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->id().text(), "a");
+  EXPECT_EQ(&lease->device(), pool->device(DeviceId("a"))->get());
+  EXPECT_EQ(*lease->view().memory_bytes_free, 300U);
+  EXPECT_EQ(lease->view().in_flight, 0U) << "as it was before the charge";
+}
+
+TEST(Pool, S0_5_PicksPollsAndAnswersMeetOnTheBoard) {
+  auto device = make_device("x", 100);
+  std::unique_ptr<Pool> pool = open({device});
+  EXPECT_FALSE(pool->acquire(bytes(50)));
+  pool->poll_now();
+  EXPECT_TRUE(pool->acquire(bytes(50)));
+  device->answer_free(10);
+  EXPECT_TRUE(pool->acquire(bytes(50))) << "the next poll has not happened";
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes(50)));
+}
+
+TEST(Pool, S0_6_IsBuiltFromAnOrderedListAndAPolicy) {
+  EXPECT_EQ(open_three(quiet("round_robin"))->acquire()->id().text(), "b");
+  const auto unknown = Pool::open({make_device("x")}, quiet("rond_robin"));
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().to_text().find("round_robin"), std::string::npos) << unknown.error().to_text();
+  PoolOptions backwards = quiet();
+  backwards.poll_period = -1ms;
+  EXPECT_EQ(Pool::open({make_device("x")}, backwards).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Pool, S0_20_ThePolicySeesTheDevicesInTheOrderOfRegistrationOnce) {
+  std::vector<std::string> seen;
+  PoolOptions options = quiet();
+  options.custom_policy = Policy{};
+  options.custom_policy->name = "mine";
+  options.custom_policy->choose = [&](const Hints&, std::span<const DeviceView> eligible, Ticket) {
+    for (const DeviceView& view : eligible) seen.push_back(view.info->id.text());
+    return eligible.size() - 1;
+  };
+  std::unique_ptr<Pool> pool = open_three(std::move(options));
+  // The reference shows unhealthy devices too; ours are filtered before (S0-F13).
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::cordoned));
+  EXPECT_EQ(pool->acquire()->id().text(), "c");
+  EXPECT_EQ(seen, (std::vector<std::string>{"b", "c"}));
+}
+
+TEST(Pool, S0_22_APolicyThatAnswersOutsideOfItsListIsOverruledAndCounted) {
+  // The reference aborts (S0-F10).
+  PoolOptions options = quiet();
+  options.custom_policy = Policy{};
+  options.custom_policy->choose = [](const Hints&, std::span<const DeviceView>, Ticket) { return std::size_t{1000}; };
+  std::unique_ptr<Pool> pool = open_three(std::move(options));
+  EXPECT_EQ(pool->acquire()->id().text(), "a");
+  EXPECT_EQ(pool->policy_errors(), 1U);
+}
+
+TEST(Pool, S0_T1_TwoDevicesTakeTurns) {
+  std::unique_ptr<Pool> pool = open({make_device("0"), make_device("1")}, quiet("round_robin"));
+  std::string ids;
+  for (int i = 0; i < 4; ++i) ids += pool->acquire({}, Deadline::after(pool->clock(), 2s))->id().text();
+  EXPECT_EQ(ids, "0101");
+}
+
+TEST(Pool, S0_F1_LoadComesFromTheDeviceAndFromOurOwnCount) {
+  auto device = make_device("x");
+  LoadSample sample;
+  sample.memory_bytes_free = 77;
+  sample.queue_depth = 3;
+  device->answer(sample);
+  std::unique_ptr<Pool> pool = open({device});
+  pool->poll_now();
+  const Result<Lease> lease = pool->acquire();
+  const DeviceView view = pool->status().at(0).view;
+  EXPECT_EQ(*view.memory_bytes_free, 77U);
+  EXPECT_EQ(*view.queue_depth, 3U);
+  EXPECT_FALSE(view.active_streams) << "what the device does not say is absent";
+  EXPECT_EQ(view.in_flight, 1U);
+  EXPECT_EQ(view.info->capability, (Capability{8, 0}));
+}
+
+TEST(Pool, S0_F12_NobodyEligibleNamesTheReasonOfEveryDevice) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::cordoned));
+  const Result<Lease> none = pool->acquire(bytes(250));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(none.error().reaction(), Reaction::wait);
+  for (const char* part : {"a: not_in_service", "b: memory", "c: memory"})
+    EXPECT_NE(none.error().message.find(part), std::string::npos) << none.error().message;
+}
+
+TEST(Pool, S0_F18_FiltersPollingAndLeastLoadedWorkTogether) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  std::vector<Lease> leases;
+  std::map<std::string, int> got;
+  for (int i = 0; i < 6; ++i) {
+    Result<Lease> lease = pool->acquire(bytes(100));
+    ASSERT_TRUE(lease);
+    ++got[lease->id().text()];
+    leases.push_back(std::move(*lease));
+  }
+  EXPECT_EQ(got, (std::map<std::string, int>{{"a", 3}, {"b", 1}, {"c", 2}})) << "each exactly as much as fits";
+  EXPECT_FALSE(pool->acquire(bytes(100)));
+  EXPECT_TRUE(pool->acquire());
+}
+
+TEST(Pool, ExplainingTellsTheSameDecisionAndChargesNothing) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  const Explanation explanation = pool->explain(bytes(150));
+  ASSERT_TRUE(explanation.winner);
+  EXPECT_EQ(explanation.winner->text(), "a");
+  EXPECT_EQ(pool->board().statistics().total().dispatched, 0U);
+  EXPECT_EQ(pool->acquire(bytes(150))->id(), *explanation.winner);
+}
+
+TEST(Pool, X_F2_WhatOneCallerHoldsEveryQuestionSees) {
+  std::unique_ptr<Pool> pool = open_three();
+  pool->poll_now();
+  const Result<std::vector<Lease>> group = pool->acquire_group(bytes(100), 3);
+  ASSERT_TRUE(group);
+  for (const DeviceStatus& status : pool->status()) EXPECT_EQ(status.view.memory_bytes_promised, 100U);
+  EXPECT_EQ(pool->board().statistics().total().in_flight, 3U);
+  EXPECT_EQ((*pool->best_available_device())->id().text(), "a");
+  EXPECT_EQ(pool->explain(bytes(150)).winner->text(), "a");
+  EXPECT_FALSE(pool->acquire(bytes(250)));
+  EXPECT_EQ(pool->board().select(pool->policy(), bytes(200))->text(), "a");
+}
+
+TEST(Pool, X_F3_OneNameOfADeviceWorksEverywhere) {
+  std::unique_ptr<Pool> pool = open_three();
+  const DeviceId id("c");
+  EXPECT_EQ((*pool->device(id))->id(), id);
+  EXPECT_EQ(pool->acquire(on("c"))->id(), id);
+  EXPECT_TRUE(pool->set_weight(id, 2));
+  EXPECT_TRUE(pool->set_intent(id, Intent::cordoned));
+  EXPECT_EQ(pool->status().at(2).info.id, id);
+  EXPECT_EQ(pool->board().statistics().devices.at(2).device, id);
+  EXPECT_TRUE(pool->leave(id));
+  EXPECT_EQ(pool->leave(id).error().where, "c");
+}
+
+TEST(Pool, ManyMoreDevicesThanTheCapacityGiven) {
+  PoolOptions options = quiet();
+  options.capacity = 1;
+  std::unique_ptr<Pool> pool = open({make_device("x"), make_device("y")}, options);
+  EXPECT_EQ(pool->device_count(), 2U);
+  EXPECT_EQ(pool->join(make_device("z")).error().code, ErrorCode::unavailable);
+  options.capacity = 5000;
+  EXPECT_EQ(Pool::open({make_device("x")}, options).error().code, ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace berth
