@@ -184,15 +184,19 @@ TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
 }
 
 TEST(Pool, S4_T3_TheTextOfARealPoolTellsWhatAPersonAsks) {
-  std::unique_ptr<Pool> pool = open_three();
+  FakeClock clock;
+  PoolOptions options = quiet();
+  options.clock = &clock;
+  std::unique_ptr<Pool> pool = open_three(options);
   pool->poll_now();
+  clock.advance(40ms);
   const Result<Lease> lease = pool->acquire(on("a"));
   ASSERT_TRUE(pool->set_intent(DeviceId("c"), Intent::cordoned));
   EXPECT_EQ(pool->to_text(),
             "3 devices\n"
-            "  simulated:0 b (test device b): healthy, 100 B available, 0 ms old\n"
-            "  simulated:1 a (test device a): healthy, 1 in flight, 300 B available, 0 ms old\n"
-            "  simulated:2 c (test device c): healthy, cordoned, 200 B available, 0 ms old");
+            "  simulated:0 b (test device b): healthy, 100 B available, 40 ms old\n"
+            "  simulated:1 a (test device a): healthy, 1 in flight, 300 B available, 40 ms old\n"
+            "  simulated:2 c (test device c): healthy, cordoned, 200 B available, 40 ms old");
 }
 
 TEST(Pool, S4_T4_ThreeDevicesTakeTurns) {
