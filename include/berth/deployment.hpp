@@ -1,0 +1,298 @@
+// Deployment: which replicas on which GPUs of which nodes. What is wanted (the
+// specs), what is there (the fleet) and what runs (the current assignments) come
+// in as plain data; a Plan comes out: assignments, what is pending and why, and
+// the smallest list of actions that leads there.
+// Pure: no clock, no files, no random source. The GPUs of a node are chosen by
+// asking placement about that node's devices. A plan never puts two replicas on
+// a GPU that one of them holds exclusively and never promises more bytes than a
+// device has; "does not fit" is part of the plan, never an error.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "berth/device_info.hpp"
+#include "berth/device_view.hpp"
+#include "berth/ids.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+// What runs the model. A word this version does not know is kept as `unknown`,
+// so that a file written for a newer version is refused by name, not guessed at.
+enum class RuntimeKind : std::uint8_t {
+  vllm,
+  tensor_rt,
+  ort,
+  candle,
+  cudarc,
+  mistral_rs,
+  python,
+  custom,
+  process,
+  library,
+  simulated,
+  open_ai,
+  anthropic,
+  gemini,
+  lite_llm,
+  http,
+  unknown,
+};
+
+struct Runtime {
+  RuntimeKind kind = RuntimeKind::process;
+  std::string name;  // of python and custom; the word itself when unknown
+  friend bool operator==(const Runtime&, const Runtime&) = default;
+};
+// "vllm", "open_ai", "python:diffusers", "custom:mine"; any other word is unknown.
+Runtime runtime_from(std::string_view text);
+std::string to_string(const Runtime& runtime);
+// From the model's name, case-insensitive; the table is in docs/deployment.md.
+Runtime infer_runtime(std::string_view model);
+
+// Whose servers a remote runtime calls.
+enum class Provider : std::uint8_t { open_ai, anthropic, gemini, lite_llm, http };
+std::string_view to_string(Provider provider) noexcept;
+std::optional<Provider> provider_named(std::string_view name);
+
+struct LocalGpu {
+  friend bool operator==(const LocalGpu&, const LocalGpu&) = default;
+};
+struct LocalCpu {
+  friend bool operator==(const LocalCpu&, const LocalCpu&) = default;
+};
+struct Remote {
+  Provider provider;
+  friend bool operator==(const Remote&, const Remote&) = default;
+};
+struct UnknownTransport {
+  friend bool operator==(const UnknownTransport&, const UnknownTransport&) = default;
+};
+using Transport = std::variant<LocalGpu, LocalCpu, Remote, UnknownTransport>;
+
+// Where a credential is kept, never the credential: "env:OPENAI_KEY" or
+// "file:/run/secrets/key". Text that looks like a key itself is refused, and the
+// refusal does not repeat it.
+class KeyRef {
+ public:
+  static Result<KeyRef> parse(std::string_view text);
+  const std::string& text() const noexcept { return text_; }
+  friend bool operator==(const KeyRef&, const KeyRef&) = default;
+  friend auto operator<=>(const KeyRef&, const KeyRef&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const KeyRef& key) { return out << key.text_; }
+
+ private:
+  explicit KeyRef(std::string text) : text_(std::move(text)) {}
+  std::string text_;
+};
+
+// exclusive: the replica has its GPUs to itself. memory: it shares them with
+// others, each within its own bytes.
+enum class Sharing : std::uint8_t { exclusive, memory };
+// Over the nodes. spread: as few replicas of the deployment on one node as
+// possible. pack: fill a node before the next one. one_per_node: spread, and two
+// replicas never share a node.
+enum class Spread : std::uint8_t { spread, pack, one_per_node };
+// all: new replicas start together or not at all. best_effort: as many as fit.
+// Neither takes away what already runs.
+enum class OnShortage : std::uint8_t { all, best_effort };
+enum class OnCapacityExhausted : std::uint8_t { queue, reject, fallback };
+std::string_view to_string(Sharing sharing) noexcept;
+std::string_view to_string(Spread spread) noexcept;
+std::string_view to_string(OnShortage on_shortage) noexcept;
+std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
+
+struct Serving {
+  std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
+  OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
+  std::optional<DeploymentId> fallback;  // who takes over; present exactly for `fallback`
+  friend bool operator==(const Serving&, const Serving&) = default;
+};
+
+struct DeploymentSpec {
+  DeploymentId name;
+  std::string model;
+  std::optional<Runtime> runtime;     // absent: inferred from the model's name
+  std::optional<std::uint32_t> gpus;  // per replica; absent: 1. Ignored by remote runtimes
+  std::uint32_t replicas = 1;
+  bool cpu = false;                // a local runtime that needs no GPU, said explicitly
+  std::uint64_t memory_bytes = 0;  // per GPU; of the node in CPU mode; 0: not stated
+  std::optional<Capability> capability_min;
+  std::map<std::string, std::string> node_selector;  // labels a node must have
+  std::map<std::string, std::string> device_labels;  // labels a GPU must have
+  std::set<std::string> tolerates;                   // taints of nodes that do not matter
+  Sharing sharing = Sharing::exclusive;
+  Spread spread = Spread::spread;
+  // How GPUs of a node are ranked; absent: best_fit for exclusive GPUs and when
+  // packing, spread otherwise.
+  std::optional<std::string> policy;
+  Priority priority = Priority::normal;  // first served in a plan; evicts nobody
+  OnShortage on_shortage = OnShortage::all;
+  bool idempotent = false;    // a request may run twice
+  std::optional<KeyRef> key;  // remote runtimes only
+  Serving serving;
+
+  Runtime effective_runtime() const;
+  Transport transport() const;
+  std::uint32_t gpus_per_replica() const;  // 0 unless the transport is LocalGpu
+};
+
+// Cheap, structural: contradictions within one spec. Zero GPUs for a GPU
+// deployment is one. An unknown runtime is not: it is a reason in a plan.
+Result<void> validate(const DeploymentSpec& spec);
+
+// More replicas of one deployment than this are a mistake in the file.
+inline constexpr std::uint32_t replicas_max = 1'000'000;
+
+struct NodeDevice {
+  DeviceInfo info;
+  // Used by processes that are not Berth's; absent: nobody measured it.
+  std::optional<std::uint64_t> memory_bytes_foreign;
+  Intent intent = Intent::in_service;
+  Health health = Health::healthy;
+  // An accelerator; the processor and what stands in for one is not.
+  bool is_gpu() const { return !info.is_fallback && info.backend != "host"; }
+};
+
+struct NodeView {
+  NodeId id;
+  std::map<std::string, std::string> labels;
+  std::set<std::string> taints;  // keeps off every deployment that does not tolerate it
+  bool egress = false;           // may call providers outside
+  std::optional<std::uint32_t> cpus;
+  std::optional<std::uint64_t> memory_bytes;
+  Intent intent = Intent::in_service;
+  Health health = Health::healthy;
+  std::vector<NodeDevice> devices;
+};
+
+// Node ids and device ids are unique; of two equal ones a plan uses the first.
+struct Fleet {
+  std::vector<NodeView> nodes;
+};
+
+// One replica in its place, with what it was promised there.
+struct Assignment {
+  DeploymentId deployment;
+  std::uint32_t replica = 0;
+  NodeId node;
+  std::vector<DeviceId> devices;   // sorted; empty for remote and CPU replicas
+  std::uint64_t memory_bytes = 0;  // per device; of the node in CPU mode
+  bool exclusive = false;          // nobody else on these devices
+  friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+enum class ReasonKind : std::uint8_t {
+  no_gpu_nodes,       // no node of the fleet has a GPU
+  no_egress_nodes,    // no node may call outside; `provider`
+  not_enough_gpus,    // no node has `gpus_requested` free ones; `best_node` has `gpus_best`
+  not_enough_memory,  // CPU mode: no node has the bytes
+  unknown_transport,  // a runtime of a newer version
+  zero_gpus,          // a GPU deployment that asks for none
+  invalid_spec,       // a contradiction, or a name that is taken
+  no_nodes,           // the fleet is empty
+  node_selector,      // no node has the labels
+  taint,              // every node left has a taint that is not tolerated
+  not_in_service,     // every node or GPU left is cordoned, draining or unhealthy
+  unfit_gpus,         // capability, label or size: too few GPUs of a node could ever do it
+  one_per_node,       // each node that fits has a replica already
+  drain_blocked,      // it should leave a draining place and cannot; it stays
+};
+std::string_view to_string(ReasonKind kind) noexcept;
+
+struct Reason {
+  ReasonKind kind = ReasonKind::not_enough_gpus;
+  std::string text;                  // one sentence for people
+  std::optional<Provider> provider;  // no_egress_nodes
+  std::uint32_t gpus_requested = 0;  // not_enough_gpus, unfit_gpus: per replica
+  std::optional<NodeId> best_node;   // the near-miss
+  std::uint32_t gpus_best = 0;
+  friend bool operator==(const Reason&, const Reason&) = default;
+};
+
+struct Pending {
+  DeploymentId deployment;
+  std::vector<std::uint32_t> replicas;  // empty: the deployment as a whole
+  Reason reason;
+  friend bool operator==(const Pending&, const Pending&) = default;
+};
+
+// From `before` to `after`: only `after` is a start (+), only `before` a stop (-),
+// both a change (~). Stops come first: what they free is given out again.
+struct Action {
+  std::optional<Assignment> before;
+  std::optional<Assignment> after;
+  char sign() const { return !before ? '+' : !after ? '-' : '~'; }
+  const Assignment& subject() const { return after ? *after : *before; }
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+struct Plan {
+  std::vector<Assignment> assignments;  // by deployment, in replica order
+  std::vector<Pending> pending;         // by deployment; empty: all fits
+  std::vector<Action> actions;          // empty: nothing to do
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// Nodes that remote replicas of a provider and key should use if they can.
+struct EgressRoute {
+  Provider provider = Provider::http;
+  KeyRef key;
+  friend auto operator<=>(const EgressRoute&, const EgressRoute&) = default;
+};
+using EgressPreference = std::map<EgressRoute, std::vector<NodeId>>;
+
+// Keeps every current assignment that is still right, places what is missing by
+// priority, then size, then name, and drops the rest. Equal inputs give equal
+// plans, in whatever order nodes, devices, specs and current assignments come.
+// A spec that is invalid, or whose name came before, is pending as a whole.
+Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current = {},
+          const EgressPreference& preference = {});
+
+// "+ chat/0  gpu-1  GPU-ea3b" and so on, then what is pending and why, then a count.
+std::string plan_to_text(const Plan& plan);
+
+// The exact selection rule of the deployment placement Berth grew out of:
+// replica i on node i mod n, always GPUs 0, 1, ... of it. It knows no capacity,
+// so replicas collide; for comparison only.
+struct OrdinalAssignment {
+  std::uint32_t replica = 0;
+  NodeId node;
+  std::vector<std::uint32_t> ordinals;
+  friend bool operator==(const OrdinalAssignment&, const OrdinalAssignment&) = default;
+};
+std::variant<std::vector<OrdinalAssignment>, Reason> reference_round_robin(const DeploymentSpec& spec,
+                                                                           std::span<const NodeId> gpu_nodes,
+                                                                           std::span<const NodeId> egress_nodes);
+
+struct Cluster {
+  std::string name;
+  std::string bind = "127.0.0.1:8080";
+  std::optional<std::string> endpoint;
+};
+
+struct Project {
+  Cluster cluster;
+  std::vector<DeploymentSpec> deployments;
+  EgressPreference egress_preference;
+};
+
+// Text of a TOML file in, value out. Errors name file, line and column; an
+// unknown key is an error that names the nearest known one.
+Result<Project> read_project(std::string_view text, std::string_view filename);
+Result<Fleet> read_fleet(std::string_view text, std::string_view filename);
+
+// "20GiB", "20G" (the same), "20GB" (10^9) or a plain number of bytes.
+Result<std::uint64_t> parse_bytes(std::string_view text);
+
+}  // namespace berth

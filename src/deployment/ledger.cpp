@@ -1,0 +1,103 @@
+#include "deployment/ledger.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace berth {
+namespace {
+
+bool share_memory(const DeviceView& a, const DeviceView& b) {
+  return a.info == b.info || (!a.info->memory_domain.empty() && a.info->memory_domain == b.info->memory_domain);
+}
+
+DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_works) {
+  DeviceView view;
+  view.info = &device.info;
+  view.sample = SampleState::fresh;  // a plan takes the fleet as it is told
+  if (device.info.memory_bytes_total) {
+    const std::uint64_t foreign = device.memory_bytes_foreign.value_or(0);
+    view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, foreign);
+  }
+  view.intent = std::max(node.intent, device.intent);
+  view.health = node_works ? device.health : node.health;
+  return view;
+}
+
+}  // namespace
+
+Maybe LedgerNode::memory_bytes_available() const {
+  if (!node->memory_bytes) return {};
+  return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
+}
+
+Ledger::Ledger(const Fleet& fleet) {
+  std::vector<const NodeView*> by_id;
+  for (const NodeView& node : fleet.nodes) by_id.push_back(&node);
+  std::stable_sort(by_id.begin(), by_id.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
+  by_id.erase(std::unique(by_id.begin(), by_id.end(), [](const auto* a, const auto* b) { return a->id == b->id; }),
+              by_id.end());
+
+  std::set<DeviceId> seen;
+  nodes.reserve(by_id.size());
+  for (const NodeView* node : by_id) {
+    LedgerNode& entry = nodes.emplace_back();
+    entry.node = node;
+    for (const NodeDevice& device : node->devices) {
+      if (device.is_gpu() && seen.insert(device.info.id).second)
+        entry.gpus.push_back(view_of(device, *node, entry.works()));
+    }
+    std::sort(entry.gpus.begin(), entry.gpus.end(),
+              [](const DeviceView& a, const DeviceView& b) { return a.info->id < b.info->id; });
+    for (std::size_t i = 0; i < entry.gpus.size(); ++i) entry.gpus[i].id_order = static_cast<std::uint32_t>(i);
+    entry.held_exclusively.resize(entry.gpus.size());
+  }
+}
+
+std::optional<Place> Ledger::find(const Assignment& assignment) const {
+  const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
+                                     [](const LedgerNode& entry, const NodeId& id) { return entry.node->id < id; });
+  if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
+  Place place{static_cast<std::size_t>(node - nodes.begin()), {}};
+  for (const DeviceId& id : assignment.devices) {
+    const auto gpu =
+        std::lower_bound(node->gpus.begin(), node->gpus.end(), id,
+                         [](const DeviceView& view, const DeviceId& wanted) { return view.info->id < wanted; });
+    if (gpu == node->gpus.end() || gpu->info->id != id) return std::nullopt;
+    place.gpus.push_back(static_cast<std::size_t>(gpu - node->gpus.begin()));
+  }
+  std::sort(place.gpus.begin(), place.gpus.end());
+  if (std::adjacent_find(place.gpus.begin(), place.gpus.end()) != place.gpus.end()) return std::nullopt;
+  return place;
+}
+
+void Ledger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
+  LedgerNode& node = nodes[place.node];
+  if (place.gpus.empty()) {
+    node.memory_bytes_promised += memory_bytes;
+    ++node.deviceless;
+  }
+  for (const std::size_t gpu : place.gpus) {
+    ++node.gpus[gpu].in_flight;
+    if (exclusive) node.held_exclusively[gpu] = true;
+    for (DeviceView& other : node.gpus) {
+      if (share_memory(other, node.gpus[gpu])) other.memory_bytes_promised += memory_bytes;
+    }
+  }
+}
+
+void Ledger::refund(const Place& place, std::uint64_t memory_bytes) {
+  LedgerNode& node = nodes[place.node];
+  if (place.gpus.empty()) {
+    node.memory_bytes_promised -= memory_bytes;
+    --node.deviceless;
+  }
+  for (const std::size_t gpu : place.gpus) {
+    --node.gpus[gpu].in_flight;
+    node.held_exclusively[gpu] = false;  // had it been exclusive, it was the only one
+    for (DeviceView& other : node.gpus) {
+      if (share_memory(other, node.gpus[gpu])) other.memory_bytes_promised -= memory_bytes;
+    }
+  }
+}
+
+}  // namespace berth

@@ -1,0 +1,51 @@
+// Ledger: what every node and GPU of a fleet has given out, within one plan.
+// It assumes nothing of the order in which nodes and devices were reported:
+// both are kept by id, and of two equal ids the first stays. It promises bytes
+// per memory domain, so that partitions of one GPU cannot promise the same bytes
+// twice. It decides nothing; plan.cpp does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "berth/deployment.hpp"
+#include "berth/device_view.hpp"
+
+namespace berth {
+
+struct LedgerNode {
+  const NodeView* node = nullptr;  // owned by the fleet
+  // GPUs by id. `intent` and `health` join the node's and the device's;
+  // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
+  std::vector<DeviceView> gpus;
+  std::vector<bool> held_exclusively;       // parallel to gpus
+  std::uint64_t memory_bytes_promised = 0;  // of the node, to CPU replicas
+  std::uint64_t deviceless = 0;             // CPU and remote replicas here
+
+  bool works() const { return node->health != Health::quarantined && node->health != Health::lost; }
+  bool takes_new() const { return works() && node->intent == Intent::in_service; }
+  Maybe memory_bytes_available() const;
+};
+
+// A place in the ledger: positions in `nodes` and in that node's `gpus`.
+struct Place {
+  std::size_t node = 0;
+  std::vector<std::size_t> gpus;
+};
+
+class Ledger {
+ public:
+  explicit Ledger(const Fleet& fleet);
+
+  std::vector<LedgerNode> nodes;  // by id
+
+  // Absent when the node or one of the devices is gone.
+  std::optional<Place> find(const Assignment& assignment) const;
+
+  void charge(const Place& place, std::uint64_t memory_bytes, bool exclusive);
+  void refund(const Place& place, std::uint64_t memory_bytes);
+};
+
+}  // namespace berth

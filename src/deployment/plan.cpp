@@ -1,0 +1,476 @@
+// The naive way takes nodes in turn, beginning with the first, and numbers GPUs
+// from zero: replicas meet on the same GPU, every deployment begins on the same
+// node, and a node more or less moves almost everything. So a plan has a ledger
+// and three passes: keep what is still right, place what is missing, compare.
+// Nodes are ranked here by free capacity; the GPUs of the node that wins are
+// chosen by placement, which sees that node's devices with the ledger's counts.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "berth/deployment.hpp"
+#include "berth/placement.hpp"
+#include "deployment/ledger.hpp"
+
+namespace berth {
+namespace {
+
+constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+
+// What a node is ranked by, the lowest first; ends with its position by id.
+using Key = std::array<std::uint64_t, 4>;
+
+// One deployment while its plan is made.
+struct Job {
+  const DeploymentSpec* spec = nullptr;
+  Transport transport;
+  Hints hints;
+  const Policy* policy = nullptr;  // null unless the transport is LocalGpu
+  std::uint32_t want = 0;          // GPUs per replica
+  bool exclusive = false;
+  std::vector<NodeId> preferred;  // sorted; remote only
+
+  std::optional<Reason> blocked;              // nothing new is placed
+  std::map<std::uint32_t, Assignment> held;   // by replica, charged
+  std::set<std::uint32_t> leaving;            // of those, the ones on a draining place
+  std::map<std::size_t, std::uint32_t> here;  // replicas per node position
+  std::vector<Pending> pending;
+
+  bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
+  bool remote() const { return std::holds_alternative<Remote>(transport); }
+  std::uint32_t count_on(std::size_t node) const {
+    const auto found = here.find(node);
+    return found == here.end() ? 0 : found->second;
+  }
+};
+
+std::string gpus_text(std::uint32_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+
+Reason reason_of(ReasonKind kind, std::string text) { return {kind, std::move(text), {}, 0, {}, 0}; }
+
+bool has_labels(const NodeView& node, const std::map<std::string, std::string>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& label) {
+    const auto found = node.labels.find(label.first);
+    return found != node.labels.end() && found->second == label.second;
+  });
+}
+
+bool tolerated(const NodeView& node, const std::set<std::string>& tolerates) {
+  return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
+}
+
+// Why the deployment as a whole cannot be placed in this fleet.
+std::optional<Reason> blocked(const Job& job, const Ledger& ledger) {
+  const DeploymentSpec& spec = *job.spec;
+  if (job.on_gpus() &&
+      std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return !n.gpus.empty(); }))
+    return reason_of(ReasonKind::no_gpu_nodes, "no node of the fleet has a GPU");
+  if (const auto* remote = std::get_if<Remote>(&job.transport)) {
+    if (std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return n.node->egress; })) {
+      Reason reason = reason_of(
+          ReasonKind::no_egress_nodes,
+          "no node of the fleet may call " + std::string(to_string(remote->provider)) + " (none has egress = true)");
+      reason.provider = remote->provider;
+      return reason;
+    }
+  }
+  if (std::holds_alternative<UnknownTransport>(job.transport))
+    return reason_of(ReasonKind::unknown_transport,
+                     "runtime \"" + to_string(spec.effective_runtime()) + "\" is not known to this version of berth");
+  if (ledger.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
+  if (job.on_gpus() && job.want == 0)
+    return reason_of(ReasonKind::zero_gpus,
+                     "it runs on GPUs and asks for none; set cpu = true if it needs no GPU, or gpus to at least 1");
+  if (const auto valid = validate(spec); !valid) return reason_of(ReasonKind::invalid_spec, valid.error().to_text());
+  return std::nullopt;
+}
+
+Job job_for(const DeploymentSpec& spec, const Ledger& ledger, const EgressPreference& preference) {
+  Job job;
+  job.spec = &spec;
+  job.transport = spec.transport();
+  job.want = spec.gpus_per_replica();
+  job.exclusive = job.on_gpus() && spec.sharing == Sharing::exclusive;
+  job.hints.capability_min = spec.capability_min;
+  job.hints.labels = spec.device_labels;
+  job.hints.priority = spec.priority;
+  job.hints.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
+  job.blocked = blocked(job, ledger);
+  if (job.on_gpus() && !job.blocked) {
+    const bool tight = job.exclusive || spec.spread == Spread::pack;
+    job.policy = find_policy(spec.policy ? *spec.policy : tight ? "best_fit" : "spread");
+    BERTH_ASSERT(job.policy != nullptr);
+  }
+  if (const auto* remote = std::get_if<Remote>(&job.transport); remote && spec.key) {
+    const auto found = preference.find({remote->provider, *spec.key});
+    if (found != preference.end()) job.preferred = found->second;
+    std::sort(job.preferred.begin(), job.preferred.end());
+  }
+  return job;
+}
+
+bool is_free_for(const Job& job, const LedgerNode& node, std::size_t gpu) {
+  return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
+}
+
+// Rank of a node for one more replica; nothing if it cannot take one.
+std::optional<Key> node_key(const Job& job, const Ledger& ledger, std::size_t position) {
+  const DeploymentSpec& spec = *job.spec;
+  const LedgerNode& node = ledger.nodes[position];
+  const std::uint64_t count = job.count_on(position);
+  const bool pack = spec.spread == Spread::pack;
+  if (spec.spread == Spread::one_per_node && count > 0) return std::nullopt;
+  if (!node.takes_new() || !has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates))
+    return std::nullopt;
+
+  if (job.on_gpus()) {
+    // Free capacity: whole GPUs for an exclusive replica, bytes for one that shares.
+    std::uint64_t eligible = 0, capacity = 0;
+    for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+      if (!is_free_for(job, node, gpu) || reject(job.hints, node.gpus[gpu])) continue;
+      ++eligible;
+      capacity += job.exclusive ? 1 : node.gpus[gpu].memory_bytes_available().value_or(0);
+    }
+    if (eligible < job.want) return std::nullopt;
+    return pack ? Key{capacity, 0, 0, position} : Key{count, most - capacity, 0, position};
+  }
+  if (job.remote()) {
+    if (!node.node->egress) return std::nullopt;
+    const std::uint64_t aside = !std::binary_search(job.preferred.begin(), job.preferred.end(), node.node->id);
+    return pack ? Key{aside, most - count, most - node.deviceless, position}
+                : Key{count, aside, node.deviceless, position};
+  }
+  const Maybe available = node.memory_bytes_available();
+  if (spec.memory_bytes > available.value_or(0)) return std::nullopt;
+  return pack ? Key{most - count, available.value_or(0), 0, position}
+              : Key{count, node.deviceless, most - available.value_or(0), position};
+}
+
+// Chooses and charges the GPUs of one replica one by one, since a partition's
+// bytes may be its neighbour's too. Nothing if they run out half way.
+std::optional<Place> charge_gpus(const Job& job, Ledger& ledger, std::size_t position, Ticket ticket) {
+  Place place{position, {}};
+  while (place.gpus.size() < job.want) {
+    const LedgerNode& node = ledger.nodes[position];
+    std::vector<DeviceView> views;
+    std::vector<std::size_t> gpus;
+    for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+      if (!is_free_for(job, node, gpu) || std::find(place.gpus.begin(), place.gpus.end(), gpu) != place.gpus.end())
+        continue;
+      views.push_back(node.gpus[gpu]);
+      gpus.push_back(gpu);
+    }
+    const Decision decision = choose(*job.policy, job.hints, views, ticket + place.gpus.size());
+    if (!decision.winner) {
+      for (const std::size_t gpu : place.gpus) ledger.refund({position, {gpu}}, job.hints.memory_bytes_min);
+      return std::nullopt;
+    }
+    place.gpus.push_back(gpus[*decision.winner]);
+    ledger.charge({position, {place.gpus.back()}}, job.hints.memory_bytes_min, job.exclusive);
+  }
+  std::sort(place.gpus.begin(), place.gpus.end());
+  return place;
+}
+
+Assignment assignment_at(const Job& job, std::uint32_t replica, const Ledger& ledger, const Place& place) {
+  const LedgerNode& node = ledger.nodes[place.node];
+  Assignment assignment{job.spec->name, replica, node.node->id, {}, job.hints.memory_bytes_min, job.exclusive};
+  for (const std::size_t gpu : place.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
+  return assignment;
+}
+
+// Charges devices that already hold the replica. A cordon lets it stay, so the
+// intent is overlooked; probation looks at other work than its own.
+bool charge_current(Ledger& ledger, const Place& place, const Hints& hints, bool exclusive) {
+  if (place.gpus.empty()) {
+    const LedgerNode& node = ledger.nodes[place.node];
+    if (!node.works() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
+    ledger.charge(place, hints.memory_bytes_min, false);
+    return true;
+  }
+  for (std::size_t i = 0; i < place.gpus.size(); ++i) {
+    const LedgerNode& node = ledger.nodes[place.node];
+    DeviceView view = node.gpus[place.gpus[i]];
+    const bool taken = node.held_exclusively[place.gpus[i]] || (exclusive && view.in_flight > 0);
+    view.intent = Intent::in_service;
+    view.in_flight = 0;
+    if (taken || reject(hints, view)) {
+      for (std::size_t j = 0; j < i; ++j) ledger.refund({place.node, {place.gpus[j]}}, hints.memory_bytes_min);
+      return false;
+    }
+    ledger.charge({place.node, {place.gpus[i]}}, hints.memory_bytes_min, exclusive);
+  }
+  return true;
+}
+
+// First pass: keeps `current` if the spec would still allow it there.
+void keep(Job& job, Ledger& ledger, const Assignment& current) {
+  const DeploymentSpec& spec = *job.spec;
+  const std::optional<Place> place = ledger.find(current);
+  if (!place || job.held.contains(current.replica)) return;
+  const LedgerNode& node = ledger.nodes[place->node];
+
+  if (job.blocked) {  // nobody can say where it should be instead: as it is
+    Hints hints;
+    hints.memory_bytes_min = current.memory_bytes;
+    if (charge_current(ledger, *place, hints, current.exclusive)) job.held.emplace(current.replica, current);
+    return;
+  }
+  if (current.replica >= spec.replicas || place->gpus.size() != job.want) return;
+  if (!has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates)) return;
+  if (job.remote() && !node.node->egress) return;
+  if (spec.spread == Spread::one_per_node && job.count_on(place->node) > 0) return;
+  if (!charge_current(ledger, *place, job.hints, job.exclusive)) return;
+
+  ++job.here[place->node];
+  job.held.emplace(current.replica, assignment_at(job, current.replica, ledger, *place));
+  bool draining = node.node->intent == Intent::draining;
+  for (const std::size_t gpu : place->gpus) draining = draining || node.gpus[gpu].intent == Intent::draining;
+  if (draining) job.leaving.insert(current.replica);
+}
+
+// The first limit that leaves no node standing, with the node that came closest.
+Reason shortage(const Job& job, const Ledger& ledger) {
+  const DeploymentSpec& spec = *job.spec;
+  // GPUs (or, without GPUs, one) that each node still offers after each limit.
+  constexpr std::size_t stages = 7;
+  enum : std::size_t { there, labelled, untainted, serving, fit, available, apart };
+  std::array<std::uint32_t, stages> best{};
+  std::array<std::size_t, stages> best_node{};
+  for (std::size_t position = 0; position < ledger.nodes.size(); ++position) {
+    const LedgerNode& node = ledger.nodes[position];
+    std::array<std::uint32_t, stages> offers{};
+    const bool labels = has_labels(*node.node, spec.node_selector);
+    const bool taints = labels && tolerated(*node.node, spec.tolerates);
+    const bool apart_ok = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
+    if (job.on_gpus()) {
+      for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+        DeviceView empty = node.gpus[gpu];
+        empty.in_flight = 0;
+        empty.memory_bytes_promised = 0;
+        const auto rejection = reject(job.hints, empty);
+        const bool serves = taints && rejection != Rejection::not_in_service && rejection != Rejection::unhealthy;
+        const bool fits = serves && !rejection;
+        const bool is_free = fits && is_free_for(job, node, gpu) && !reject(job.hints, node.gpus[gpu]);
+        const bool passes[] = {true, labels, taints, serves, fits, is_free, is_free && apart_ok};
+        for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage];
+      }
+    } else {
+      const bool is_there = !job.remote() || node.node->egress;
+      const bool serves = is_there && taints && node.takes_new();
+      const bool fits = serves && (job.remote() || spec.memory_bytes <= node.node->memory_bytes.value_or(0));
+      const bool is_free = fits && (job.remote() || spec.memory_bytes <= node.memory_bytes_available().value_or(0));
+      const bool passes[] = {is_there, is_there && labels, is_there && taints, serves, fits,
+                             is_free,  is_free && apart_ok};
+      for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] = passes[stage];
+    }
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      if (offers[stage] > best[stage]) {
+        best[stage] = offers[stage];
+        best_node[stage] = position;
+      }
+    }
+  }
+
+  const std::uint32_t want = job.on_gpus() ? job.want : 1;
+  std::size_t stage = 0;
+  while (stage + 1 < stages && best[stage] >= want) ++stage;
+
+  const std::string thing = job.on_gpus() ? gpus_text(want) : job.remote() ? "egress" : "room";
+  std::string needs;
+  if (spec.capability_min) needs += " of capability " + to_string(*spec.capability_min);
+  for (const auto& [name, value] : spec.device_labels) needs += " labelled " + name + "=" + value;
+  if (spec.memory_bytes > 0 && !job.remote()) needs += " with " + bytes_text(spec.memory_bytes);
+  std::string labels;
+  for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
+
+  Reason reason;
+  switch (stage) {
+    case there: reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing); break;
+    case labelled:
+      reason = reason_of(ReasonKind::node_selector, "no node with the labels " + labels + " has " + thing);
+      break;
+    case untainted:
+      reason = reason_of(ReasonKind::taint, "no node without a taint that is not tolerated has " + thing);
+      break;
+    case serving:
+      reason =
+          reason_of(ReasonKind::not_in_service, job.on_gpus() ? "no node has " + thing + " in service and healthy"
+                                                              : "no node with " + thing + " is in service and healthy");
+      break;
+    case fit:
+      reason = job.on_gpus() ? reason_of(ReasonKind::unfit_gpus, "no node has " + thing + needs)
+                             : reason_of(ReasonKind::not_enough_memory, "no node has memory for it" + needs);
+      break;
+    case available:
+      reason = job.on_gpus() ? reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + needs + " free")
+                             : reason_of(ReasonKind::not_enough_memory, "no node has memory left for it" + needs);
+      break;
+    default: reason = reason_of(ReasonKind::one_per_node, "every node with room has a replica of it already"); break;
+  }
+  if (job.on_gpus() && stage != apart) {
+    reason.gpus_requested = want;
+    if (best[stage] > 0) {
+      reason.best_node = ledger.nodes[best_node[stage]].node->id;
+      reason.gpus_best = best[stage];
+      reason.text += "; the nearest, " + reason.best_node->text() + ", has " + std::to_string(reason.gpus_best);
+    }
+  }
+  return reason;
+}
+
+// Second pass: places what is missing and moves what should leave.
+void place(Job& job, Ledger& ledger) {
+  const DeploymentSpec& spec = *job.spec;
+  if (job.blocked) {
+    job.pending.push_back({spec.name, {}, *job.blocked});
+    return;
+  }
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
+    if (!job.held.contains(replica) || job.leaving.contains(replica)) missing.push_back(replica);
+  }
+  if (missing.empty()) return;
+
+  std::set<Key> candidates;
+  std::vector<std::optional<Key>> keys(ledger.nodes.size());
+  const auto consider = [&](std::size_t position) {
+    if (keys[position]) candidates.erase(*keys[position]);
+    keys[position] = node_key(job, ledger, position);
+    if (keys[position]) candidates.insert(*keys[position]);
+  };
+  for (std::size_t position = 0; position < ledger.nodes.size(); ++position) consider(position);
+
+  const std::uint64_t memory_bytes = job.hints.memory_bytes_min;
+  std::map<std::uint32_t, Place> placed;
+  for (const std::uint32_t replica : missing) {
+    // A replica that leaves does not keep itself off its own node.
+    std::optional<std::size_t> left;
+    if (job.leaving.contains(replica)) {
+      left = ledger.find(job.held.at(replica))->node;
+      --job.here[*left];
+      consider(*left);
+    }
+    std::optional<Place> place;
+    while (!place && !candidates.empty()) {
+      const std::size_t position = candidates.begin()->back();
+      if (!job.on_gpus()) {
+        place = Place{position, {}};
+        ledger.charge(*place, memory_bytes, false);
+      } else if (!(place = charge_gpus(job, ledger, position, replica))) {
+        candidates.erase(candidates.begin());
+        keys[position].reset();
+      }
+    }
+    if (!place && left) ++job.here[*left];
+    if (!place) continue;
+    ++job.here[place->node];
+    consider(place->node);
+    placed.emplace(replica, std::move(*place));
+  }
+
+  std::optional<Reason> reason;
+  if (placed.size() < missing.size()) {
+    reason = shortage(job, ledger);
+    if (spec.on_shortage == OnShortage::all && !placed.empty()) {
+      reason->text += "; " + std::to_string(placed.size()) + " of " + std::to_string(missing.size()) +
+                      " would fit, but on_shortage = all starts them together or not at all";
+      for (const auto& [replica, place] : placed) ledger.refund(place, memory_bytes);
+      placed.clear();
+    }
+  }
+  for (const auto& [replica, place] : placed) {
+    if (job.leaving.contains(replica)) ledger.refund(*ledger.find(job.held.at(replica)), memory_bytes);
+    job.held.insert_or_assign(replica, assignment_at(job, replica, ledger, place));
+  }
+  std::vector<std::uint32_t> waiting, stuck;
+  for (const std::uint32_t replica : missing) {
+    if (!placed.contains(replica)) (job.leaving.contains(replica) ? stuck : waiting).push_back(replica);
+  }
+  if (!waiting.empty()) job.pending.push_back({spec.name, waiting, *reason});
+  if (!stuck.empty()) {
+    Reason blocked = *reason;
+    blocked.kind = ReasonKind::drain_blocked;
+    blocked.text = "it stays on a draining place, since " + blocked.text;
+    job.pending.push_back({spec.name, stuck, blocked});
+  }
+}
+
+// Third pass: what leads from `current` (sorted) to `wanted` (sorted).
+std::vector<Action> difference(std::vector<Assignment> current, const std::vector<Assignment>& wanted) {
+  const auto order = [](const Assignment& a) { return std::tie(a.deployment, a.replica); };
+  std::vector<Action> stops, changes, starts;
+  auto before = current.begin();
+  auto after = wanted.begin();
+  while (before != current.end() || after != wanted.end()) {
+    if (after == wanted.end() || (before != current.end() && order(*before) < order(*after))) {
+      stops.push_back({*before++, std::nullopt});
+    } else if (before == current.end() || order(*after) < order(*before)) {
+      starts.push_back({std::nullopt, *after++});
+    } else {
+      // Of two current entries for one replica the one that was kept pairs up.
+      auto twin = before + 1;
+      for (; twin != current.end() && order(*twin) == order(*before); ++twin) {
+        if (*twin == *after) std::iter_swap(before, twin);
+      }
+      if (*before != *after) changes.push_back({*before, *after});
+      for (++before; before != twin; ++before) stops.push_back({*before, std::nullopt});
+      ++after;
+    }
+  }
+  std::vector<Action> actions = std::move(stops);
+  actions.insert(actions.end(), changes.begin(), changes.end());
+  actions.insert(actions.end(), starts.begin(), starts.end());
+  return actions;
+}
+
+}  // namespace
+
+Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
+          const EgressPreference& preference) {
+  Ledger ledger(fleet);
+  std::vector<Assignment> running(current.begin(), current.end());
+  std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
+    return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <
+           std::tie(b.deployment, b.replica, b.node, b.devices, b.memory_bytes, b.exclusive);
+  });
+
+  std::vector<Job> jobs;
+  std::set<DeploymentId> names;
+  Plan result;
+  for (const DeploymentSpec& spec : specs) {
+    if (names.insert(spec.name).second) {
+      jobs.push_back(job_for(spec, ledger, preference));
+    } else {
+      result.pending.push_back({spec.name, {}, reason_of(ReasonKind::invalid_spec, "another deployment has its name")});
+    }
+  }
+  // Large needs first: what is left over for small ones is still of use to them.
+  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
+    return std::tie(b.spec->priority, b.want, b.spec->memory_bytes, a.spec->name) <
+           std::tie(a.spec->priority, a.want, a.spec->memory_bytes, b.spec->name);
+  });
+
+  for (Job& job : jobs) {
+    const auto [first, last] =
+        std::equal_range(running.begin(), running.end(), Assignment{job.spec->name, 0, {}, {}, 0, false},
+                         [](const Assignment& a, const Assignment& b) { return a.deployment < b.deployment; });
+    for (auto it = first; it != last; ++it) keep(job, ledger, *it);
+  }
+  for (Job& job : jobs) place(job, ledger);
+
+  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.spec->name < b.spec->name; });
+  for (Job& job : jobs) {
+    for (auto& [replica, assignment] : job.held) result.assignments.push_back(assignment);
+    result.pending.insert(result.pending.end(), job.pending.begin(), job.pending.end());
+  }
+  std::stable_sort(result.pending.begin(), result.pending.end(),
+                   [](const Pending& a, const Pending& b) { return a.deployment < b.deployment; });
+  result.actions = difference(std::move(running), result.assignments);
+  return result;
+}
+
+}  // namespace berth

@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <array>
+
+#include "berth/deployment.hpp"
+#include "berth/placement.hpp"
+
+namespace berth {
+namespace {
+
+std::string devices_text(const Assignment& assignment) {
+  std::string text;
+  for (const DeviceId& id : assignment.devices) text += (text.empty() ? "" : " ") + id.text();
+  return text.empty() ? "-" : text;
+}
+
+std::string promise_text(const Assignment& assignment) {
+  if (assignment.devices.empty()) return assignment.memory_bytes > 0 ? bytes_text(assignment.memory_bytes) : "";
+  if (assignment.exclusive) return "exclusive";
+  return bytes_text(assignment.memory_bytes) + " each";
+}
+
+std::string change_text(const Assignment& before, const Assignment& after) {
+  if (before.node != after.node) return "moves from " + before.node.text();
+  if (before.devices != after.devices) return "moves from " + devices_text(before);
+  return "was " + promise_text(before) + (before.exclusive && after.exclusive ? ", memory changes" : "");
+}
+
+// "0-3, 7"
+std::string replicas_text(const std::vector<std::uint32_t>& replicas) {
+  std::string text;
+  for (std::size_t i = 0; i < replicas.size();) {
+    std::size_t end = i;
+    while (end + 1 < replicas.size() && replicas[end + 1] == replicas[end] + 1) ++end;
+    text += (text.empty() ? "" : ", ") + std::to_string(replicas[i]);
+    if (end > i) text += "-" + std::to_string(replicas[end]);
+    i = end + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_to_text(const Plan& plan) {
+  constexpr std::size_t columns = 5;
+  std::vector<std::array<std::string, columns>> rows;
+  std::size_t starts = 0, changes = 0, stops = 0;
+  for (const Action& action : plan.actions) {
+    const Assignment& subject = action.subject();
+    std::string note = promise_text(subject);
+    if (action.sign() == '~') note += (note.empty() ? "" : ", ") + change_text(*action.before, *action.after);
+    ++(action.sign() == '+' ? starts : action.sign() == '~' ? changes : stops);
+    rows.push_back({std::string(1, action.sign()), subject.deployment.text() + "/" + std::to_string(subject.replica),
+                    subject.node.text(), devices_text(subject), note});
+  }
+  std::array<std::size_t, columns> widths{};
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < columns; ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  std::size_t waiting = 0;
+  for (const Pending& pending : plan.pending) {
+    waiting += std::max<std::size_t>(pending.replicas.size(), 1);
+    text += "! " + pending.deployment.text();
+    if (!pending.replicas.empty()) text += "/" + replicas_text(pending.replicas);
+    text += "  pending: " + pending.reason.text + "\n";
+  }
+  if (plan.actions.empty() && plan.pending.empty())
+    return text + "Nothing to do: " + std::to_string(plan.assignments.size()) +
+           (plan.assignments.size() == 1 ? " replica is" : " replicas are") + " in place.\n";
+  const std::size_t unchanged = plan.assignments.size() - starts - changes;
+  return text + std::to_string(starts) + " to start, " + std::to_string(changes) + " to change, " +
+         std::to_string(stops) + " to stop, " + std::to_string(unchanged) + " unchanged, " + std::to_string(waiting) +
+         " pending.\n";
+}
+
+}  // namespace berth

@@ -1,0 +1,302 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "berth/deployment.hpp"
+#include "berth/placement.hpp"
+#include "deployment/words.hpp"
+
+namespace berth {
+namespace {
+
+constexpr std::array<std::pair<RuntimeKind, std::string_view>, 16> runtime_words{{
+    {RuntimeKind::vllm, "vllm"},
+    {RuntimeKind::tensor_rt, "tensor_rt"},
+    {RuntimeKind::ort, "ort"},
+    {RuntimeKind::candle, "candle"},
+    {RuntimeKind::cudarc, "cudarc"},
+    {RuntimeKind::mistral_rs, "mistral_rs"},
+    {RuntimeKind::python, "python"},
+    {RuntimeKind::custom, "custom"},
+    {RuntimeKind::process, "process"},
+    {RuntimeKind::library, "library"},
+    {RuntimeKind::simulated, "simulated"},
+    {RuntimeKind::open_ai, "open_ai"},
+    {RuntimeKind::anthropic, "anthropic"},
+    {RuntimeKind::gemini, "gemini"},
+    {RuntimeKind::lite_llm, "lite_llm"},
+    {RuntimeKind::http, "http"},
+}};
+
+bool takes_name(RuntimeKind kind) { return kind == RuntimeKind::python || kind == RuntimeKind::custom; }
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+// How a model's name gives its runtime away. The first rule that matches wins;
+// docs/deployment.md publishes the table, and a test compares the two.
+enum class Part : std::uint8_t { contains, starts, ends };
+struct Rule {
+  Part part;
+  std::string_view text;
+  RuntimeKind runtime;
+};
+constexpr Rule rules[] = {
+    {Part::contains, "via-litellm", RuntimeKind::lite_llm},
+    {Part::starts, "litellm/", RuntimeKind::lite_llm},
+    {Part::starts, "gpt-4", RuntimeKind::open_ai},
+    {Part::starts, "gpt-3.5", RuntimeKind::open_ai},
+    {Part::starts, "o1-", RuntimeKind::open_ai},
+    {Part::starts, "o3-", RuntimeKind::open_ai},
+    {Part::starts, "chatgpt-", RuntimeKind::open_ai},
+    {Part::starts, "claude-", RuntimeKind::anthropic},
+    {Part::starts, "anthropic/", RuntimeKind::anthropic},
+    {Part::starts, "gemini-", RuntimeKind::gemini},
+    {Part::starts, "google/gemini", RuntimeKind::gemini},
+    {Part::ends, ".onnx", RuntimeKind::ort},
+    {Part::ends, ".engine", RuntimeKind::tensor_rt},
+    {Part::ends, ".plan", RuntimeKind::tensor_rt},
+    {Part::ends, ".gguf", RuntimeKind::mistral_rs},
+    {Part::contains, "llama", RuntimeKind::vllm},
+    {Part::contains, "mistral", RuntimeKind::vllm},
+    {Part::contains, "mixtral", RuntimeKind::vllm},
+    {Part::contains, "qwen", RuntimeKind::vllm},
+    {Part::contains, "deepseek", RuntimeKind::vllm},
+    {Part::contains, "gemma", RuntimeKind::vllm},
+};
+
+bool matches(const Rule& rule, std::string_view model) {
+  switch (rule.part) {
+    case Part::contains: return model.find(rule.text) != std::string_view::npos;
+    case Part::starts: return model.starts_with(rule.text);
+    case Part::ends: return model.ends_with(rule.text);
+  }
+  return false;
+}
+
+// Beginnings of well-known providers' keys and tokens.
+bool looks_like_a_secret(std::string_view text) {
+  const std::string low = lower(text);
+  for (const std::string_view start : {"sk-", "sk_", "pk-", "aiza", "ghp_", "github_pat_", "hf_", "xox", "bearer"}) {
+    if (low.starts_with(start)) return true;
+  }
+  return false;
+}
+
+Error wrong(std::string message, std::string advice) {
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+}
+
+}  // namespace
+
+Runtime runtime_from(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  for (const auto& [kind, word] : runtime_words) {
+    if (takes_name(kind) && colon != std::string_view::npos && text.substr(0, colon) == word && colon + 1 < text.size())
+      return {kind, std::string(text.substr(colon + 1))};
+    if (text == word) return {kind, {}};
+  }
+  return {RuntimeKind::unknown, std::string(text)};
+}
+
+std::string to_string(const Runtime& runtime) {
+  for (const auto& [kind, word] : runtime_words) {
+    if (kind == runtime.kind) return std::string(word) + (runtime.name.empty() ? "" : ":" + runtime.name);
+  }
+  return runtime.name;
+}
+
+Runtime infer_runtime(std::string_view model) {
+  const std::string low = lower(model);
+  for (const Rule& rule : rules) {
+    if (matches(rule, low)) return {rule.runtime, {}};
+  }
+  return {RuntimeKind::process, {}};
+}
+
+std::string_view to_string(Provider provider) noexcept {
+  switch (provider) {
+    case Provider::open_ai: return "open_ai";
+    case Provider::anthropic: return "anthropic";
+    case Provider::gemini: return "gemini";
+    case Provider::lite_llm: return "lite_llm";
+    case Provider::http: return "http";
+  }
+  return "http";
+}
+
+std::optional<Provider> provider_named(std::string_view name) {
+  for (const Provider provider :
+       {Provider::open_ai, Provider::anthropic, Provider::gemini, Provider::lite_llm, Provider::http}) {
+    if (name == to_string(provider)) return provider;
+  }
+  return std::nullopt;
+}
+
+std::string_view to_string(Sharing sharing) noexcept { return sharing == Sharing::memory ? "memory" : "exclusive"; }
+
+std::string_view to_string(Spread spread) noexcept {
+  switch (spread) {
+    case Spread::spread: return "spread";
+    case Spread::pack: return "pack";
+    case Spread::one_per_node: return "one_per_node";
+  }
+  return "spread";
+}
+
+std::string_view to_string(OnShortage on_shortage) noexcept {
+  return on_shortage == OnShortage::best_effort ? "best_effort" : "all";
+}
+
+std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept {
+  switch (on_capacity_exhausted) {
+    case OnCapacityExhausted::queue: return "queue";
+    case OnCapacityExhausted::reject: return "reject";
+    case OnCapacityExhausted::fallback: return "fallback";
+  }
+  return "queue";
+}
+
+std::string_view to_string(ReasonKind kind) noexcept {
+  switch (kind) {
+    case ReasonKind::no_gpu_nodes: return "no_gpu_nodes";
+    case ReasonKind::no_egress_nodes: return "no_egress_nodes";
+    case ReasonKind::not_enough_gpus: return "not_enough_gpus";
+    case ReasonKind::not_enough_memory: return "not_enough_memory";
+    case ReasonKind::unknown_transport: return "unknown_transport";
+    case ReasonKind::zero_gpus: return "zero_gpus";
+    case ReasonKind::invalid_spec: return "invalid_spec";
+    case ReasonKind::no_nodes: return "no_nodes";
+    case ReasonKind::node_selector: return "node_selector";
+    case ReasonKind::taint: return "taint";
+    case ReasonKind::not_in_service: return "not_in_service";
+    case ReasonKind::unfit_gpus: return "unfit_gpus";
+    case ReasonKind::one_per_node: return "one_per_node";
+    case ReasonKind::drain_blocked: return "drain_blocked";
+  }
+  return "invalid_spec";
+}
+
+Result<KeyRef> KeyRef::parse(std::string_view text) {
+  const std::string advice = "Name the place of the key, as in \"env:OPENAI_KEY\" or \"file:/run/secrets/openai\".";
+  const std::size_t colon = text.find(':');
+  const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
+  const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
+  const std::string_view last = place.substr(place.rfind('/') == std::string_view::npos ? 0 : place.rfind('/') + 1);
+  // None of these messages repeats the text: it may be the secret itself.
+  if (looks_like_a_secret(text) || looks_like_a_secret(place) || looks_like_a_secret(last))
+    return wrong("this looks like a key itself, and a key never belongs here", advice);
+  if (scheme == "env") {
+    const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
+                            std::all_of(place.begin(), place.end(),
+                                        [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+    if (!identifier) return wrong("\"env:\" is not followed by the name of an environment variable", advice);
+  } else if (scheme == "file") {
+    if (place.empty()) return wrong("\"file:\" is not followed by a path", advice);
+  } else {
+    return wrong("a key is given by reference only, and this is none", advice);
+  }
+  return KeyRef(std::string(text));
+}
+
+Runtime DeploymentSpec::effective_runtime() const { return runtime ? *runtime : infer_runtime(model); }
+
+Transport DeploymentSpec::transport() const {
+  switch (effective_runtime().kind) {
+    case RuntimeKind::open_ai: return Remote{Provider::open_ai};
+    case RuntimeKind::anthropic: return Remote{Provider::anthropic};
+    case RuntimeKind::gemini: return Remote{Provider::gemini};
+    case RuntimeKind::lite_llm: return Remote{Provider::lite_llm};
+    case RuntimeKind::http: return Remote{Provider::http};
+    case RuntimeKind::unknown: return UnknownTransport{};
+    default: break;
+  }
+  if (cpu) return LocalCpu{};
+  return LocalGpu{};
+}
+
+std::uint32_t DeploymentSpec::gpus_per_replica() const {
+  return std::holds_alternative<LocalGpu>(transport()) ? gpus.value_or(1) : 0;
+}
+
+Result<void> validate(const DeploymentSpec& spec) {
+  const std::string name = "\"" + spec.name.text() + "\"";
+  if (!is_name(spec.name.text()))
+    return wrong("the deployment name " + name + " is empty or has characters beyond letters, digits, '.', '_', '-'",
+                 "Choose a plain name.");
+  if (spec.model.empty()) return wrong("deployment " + name + " has no model", "Add model = \"...\".");
+  if (spec.replicas > replicas_max)
+    return wrong("deployment " + name + " wants " + std::to_string(spec.replicas) + " replicas",
+                 "Ask for at most " + std::to_string(replicas_max) + ".");
+  const Transport transport = spec.transport();
+  const bool on_gpus = std::holds_alternative<LocalGpu>(transport);
+  if (on_gpus && spec.gpus == 0u)
+    return wrong("deployment " + name + " runs on GPUs and asks for none",
+                 "Set cpu = true if it needs no GPU, or gpus to at least 1.");
+  if (std::holds_alternative<LocalCpu>(transport) && spec.gpus.value_or(0) > 0)
+    return wrong("deployment " + name + " asks for GPUs and for CPU mode", "Remove gpus or cpu = true.");
+  if (on_gpus && spec.sharing == Sharing::memory && spec.memory_bytes == 0)
+    return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
+                 "Add memory = \"8GiB\" or what it takes per GPU.");
+  if (spec.policy) {
+    if (const auto policy = policy_named(*spec.policy); !policy) return policy.error();
+  }
+  const bool falls_back = spec.serving.on_capacity_exhausted == OnCapacityExhausted::fallback;
+  if (falls_back != spec.serving.fallback.has_value())
+    return wrong("deployment " + name + (falls_back ? " falls back to nobody" : " names a fallback it never uses"),
+                 "Set fallback = \"NAME\" together with on_capacity_exhausted = \"fallback\".");
+  if (spec.serving.fallback == spec.name)
+    return wrong("deployment " + name + " falls back to itself", "Name another deployment.");
+  if (spec.serving.max_concurrent == 0)
+    return wrong("deployment " + name + " serves no request at all", "Set max_concurrent to at least 1.");
+  return {};
+}
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  const std::string advice = "Write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\".";
+  const Error bad = wrong("\"" + std::string(text) + "\" is not an amount of memory", advice);
+  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // what TOML and JSON can carry
+
+  // Whole part and up to nine decimals, in integers: no rounding surprises.
+  std::size_t at = 0;
+  std::uint64_t whole = 0, part = 0, part_scale = 1;
+  const auto digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  if (!digit()) return bad;
+  for (; digit(); ++at) {
+    if (whole > limit / 10) return bad;
+    whole = whole * 10 + static_cast<std::uint64_t>(text[at] - '0');
+  }
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    if (!digit()) return bad;
+    for (; digit(); ++at) {
+      if (part_scale >= 1'000'000'000) return bad;
+      part = part * 10 + static_cast<std::uint64_t>(text[at] - '0');
+      part_scale *= 10;
+    }
+  }
+  while (at < text.size() && text[at] == ' ') ++at;
+  const std::string unit = lower(text.substr(at));
+
+  std::uint64_t scale = 1;
+  if (!unit.empty() && unit != "b") {
+    static constexpr std::string_view letters = "kmgt";
+    const std::size_t power = letters.find(unit[0]);
+    const std::string rest = unit.substr(1);
+    if (power == std::string_view::npos || !(rest.empty() || rest == "i" || rest == "ib" || rest == "b")) return bad;
+    const std::uint64_t step = rest == "b" ? 1000 : 1024;
+    for (std::size_t i = 0; i <= power; ++i) scale *= step;
+  }
+  __extension__ using u128 = unsigned __int128;
+  const u128 bytes = static_cast<u128>(whole) * scale + static_cast<u128>(part) * scale / part_scale;
+  if (bytes > limit) return bad;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace berth
