@@ -1,5 +1,5 @@
-// Words that people write in files: which are names, and which known word a
-// misspelt one was meant to be.
+// Words that people write in files: which are names, and what to tell somebody
+// whose word is not known.
 #pragma once
 
 #include <span>
