@@ -1,0 +1,550 @@
+#include <gtest/gtest.h>
+
+#include "berth/placement.hpp"
+#include "deployment/test_nodes.hpp"
+
+namespace berth {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::vector<NodeId> a_and_b{NodeId("a"), NodeId("b")};
+
+std::vector<OrdinalAssignment> reference_assignments(const DeploymentSpec& spec, std::span<const NodeId> gpu_nodes,
+                                                     std::span<const NodeId> egress_nodes = {}) {
+  const auto answer = reference_round_robin(spec, gpu_nodes, egress_nodes);
+  EXPECT_TRUE(std::holds_alternative<std::vector<OrdinalAssignment>>(answer));
+  return std::get<0>(answer);
+}
+
+Words nodes_of(const std::vector<OrdinalAssignment>& assignments) {
+  Words out;
+  for (const auto& assignment : assignments) out.push_back(assignment.node.text());
+  return out;
+}
+
+const Reason& only_reason(const Plan& plan) {
+  EXPECT_EQ(plan.pending.size(), 1u);
+  return plan.pending.at(0).reason;
+}
+
+EgressPreference prefer(const char* key, std::vector<NodeId> nodes) {
+  return {{EgressRoute{Provider::open_ai, *KeyRef::parse(key)}, std::move(nodes)}};
+}
+
+// Parity.
+
+TEST(Deployment, S1_1_ConstraintsAreGpuNodesEgressNodesAndAnEgressPreference) {
+  // Ours knows nodes as inventory, and the preference by key reference (S1-F1, S1-F11).
+  Fleet fleet{{gpu_node("g", 2), egress_node("e")}};
+  const EgressPreference preference = prefer("env:KEY", {NodeId("e")});
+  const std::vector specs{gpu_spec("local", 1), remote_spec("far", 1)};
+  const Plan plan = berth::plan(specs, fleet, {}, preference);
+  EXPECT_EQ(places(plan), (Words{"e", "g/gpu0"}));
+}
+
+TEST(Deployment, S1_2_AnAssignmentNamesReplicaNodeAndDevices) {
+  const Plan plan = plan_one(gpu_spec("d", 1, 2), {{gpu_node("n", 2)}});
+  ASSERT_EQ(plan.assignments.size(), 1u);
+  const Assignment& assignment = plan.assignments[0];
+  EXPECT_EQ(assignment.replica, 0u);
+  EXPECT_EQ(assignment.node, NodeId("n"));
+  EXPECT_EQ(assignment.devices, (std::vector{DeviceId("n/gpu0"), DeviceId("n/gpu1")}));
+}
+
+TEST(Deployment, S1_3_AResultNamesTheDeploymentAndListsReplicasInOrder) {
+  const Plan plan = plan_one(gpu_spec("d", 5), {{gpu_node("a", 3), gpu_node("b", 3)}});
+  ASSERT_EQ(plan.assignments.size(), 5u);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(plan.assignments[i].deployment, DeploymentId("d"));
+    EXPECT_EQ(plan.assignments[i].replica, i);
+  }
+}
+
+TEST(Deployment, S1_4_FourKindsOfFailureAreToldApart) {
+  const Fleet bare{{gpu_node("n", 0)}};
+  const Fleet small{{gpu_node("n", 1)}};
+  EXPECT_EQ(only_reason(plan_one(gpu_spec("d", 1), bare)).kind, ReasonKind::no_gpu_nodes);
+  const Reason egress = only_reason(plan_one(remote_spec("d", 1), bare));
+  EXPECT_EQ(egress.kind, ReasonKind::no_egress_nodes);
+  EXPECT_EQ(egress.provider, Provider::open_ai);
+  const Reason gpus = only_reason(plan_one(gpu_spec("d", 1, 2), small));
+  EXPECT_EQ(gpus.kind, ReasonKind::not_enough_gpus);
+  EXPECT_EQ(gpus.gpus_requested, 2u);
+  DeploymentSpec newer = gpu_spec("d", 1);
+  newer.runtime = runtime_from("quantum_link");
+  EXPECT_EQ(only_reason(plan_one(newer, small)).kind, ReasonKind::unknown_transport);
+}
+
+TEST(Deployment, S1_5_PlanningHasNoStateOfItsOwn) {
+  const Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
+  const DeploymentSpec spec = gpu_spec("d", 3);
+  EXPECT_EQ(plan_one(spec, fleet), plan_one(spec, fleet)) << "what is given out is an input, not a memory";
+}
+
+TEST(Deployment, S1_7_NoGpuNodesIsSaidFirstEvenForZeroReplicas) {
+  const DeploymentSpec none = gpu_spec("d", 0);
+  EXPECT_EQ(std::get<Reason>(reference_round_robin(none, {}, {})).kind, ReasonKind::no_gpu_nodes);
+  EXPECT_EQ(only_reason(plan_one(none, {})).kind, ReasonKind::no_gpu_nodes);
+  EXPECT_EQ(only_reason(plan_one(none, {{egress_node("e")}})).kind, ReasonKind::no_gpu_nodes);
+  EXPECT_EQ(only_reason(plan_one(gpu_spec("d", 1, 0), {})).kind, ReasonKind::no_gpu_nodes);
+}
+
+TEST(Deployment, S1_8_TheReferenceTakesNodesInTurnAndCountsGpusFromZero) {
+  DeploymentSpec spec = gpu_spec("d", 5);
+  spec.gpus.reset();
+  const auto five = reference_assignments(spec, a_and_b);
+  EXPECT_EQ(nodes_of(five), (Words{"a", "b", "a", "b", "a"}));
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(five[i].replica, i);
+    EXPECT_EQ(five[i].ordinals, std::vector<std::uint32_t>{0});
+  }
+  spec.gpus = 2;
+  for (const auto& assignment : reference_assignments(spec, a_and_b))
+    EXPECT_EQ(assignment.ordinals, (std::vector<std::uint32_t>{0, 1}));
+  spec.gpus = 0;
+  for (const auto& assignment : reference_assignments(spec, a_and_b)) EXPECT_TRUE(assignment.ordinals.empty());
+}
+
+TEST(Deployment, S1_9_RemoteReplicasTakeEgressNodesInTurnWithoutGpus) {
+  DeploymentSpec spec = remote_spec("d", 3);
+  spec.gpus = 4;
+  const auto three = reference_assignments(spec, {}, a_and_b);
+  EXPECT_EQ(nodes_of(three), (Words{"a", "b", "a"}));
+  for (const auto& assignment : three) EXPECT_TRUE(assignment.ordinals.empty());
+  const auto none = reference_round_robin(spec, a_and_b, {});
+  EXPECT_EQ(std::get<Reason>(none).kind, ReasonKind::no_egress_nodes);
+  EXPECT_EQ(std::get<Reason>(none).provider, Provider::open_ai);
+
+  const Plan ours = plan_one(spec, {{egress_node("a"), egress_node("b"), gpu_node("g", 8)}});
+  EXPECT_EQ(nodes_of(ours), (Words{"a", "b", "a"}));
+  for (const Assignment& assignment : ours.assignments) EXPECT_TRUE(assignment.devices.empty());
+}
+
+TEST(Deployment, S1_10_AnUnknownTransportIsNeverGuessed) {
+  DeploymentSpec spec = gpu_spec("d", 2);
+  spec.model = "gpt-4o";
+  spec.runtime = runtime_from("quantum_link");
+  EXPECT_EQ(std::get<Reason>(reference_round_robin(spec, a_and_b, a_and_b)).kind, ReasonKind::unknown_transport);
+  const Plan plan = plan_one(spec, {{gpu_node("g", 8), egress_node("e")}});
+  EXPECT_TRUE(plan.assignments.empty());
+  EXPECT_EQ(only_reason(plan).kind, ReasonKind::unknown_transport);
+  EXPECT_NE(only_reason(plan).text.find("quantum_link"), std::string::npos);
+}
+
+TEST(Deployment, S1_11_ZeroReplicasAreASuccessWithNothingToDo) {
+  EXPECT_TRUE(reference_assignments(gpu_spec("d", 0), a_and_b).empty());
+  const Plan plan = plan_one(gpu_spec("d", 0), {{gpu_node("n", 1)}});
+  EXPECT_EQ(plan, Plan{});
+}
+
+TEST(Deployment, S1_12_NamesAreCarriedUnchangedAndTheReferenceTakesDuplicatesAsPositions) {
+  const std::vector<NodeId> twice{NodeId("a"), NodeId("a"), NodeId("b")};
+  EXPECT_EQ(nodes_of(reference_assignments(gpu_spec("d", 3), twice)), (Words{"a", "a", "b"}));
+  // Ours: a node is counted once, so that its GPUs are.
+  const Plan plan = plan_one(gpu_spec("My-App_1.0", 3), {{gpu_node("a", 2), gpu_node("a", 2)}});
+  EXPECT_EQ(only_reason(plan).kind, ReasonKind::not_enough_gpus);
+  EXPECT_EQ(plan.pending[0].deployment, DeploymentId("My-App_1.0"));
+}
+
+TEST(Deployment, S1_13_WhichGpuOfTheNodeIsPlacementsChoice) {
+  // Two GPUs in use by others: the policy of the spec decides which one is next.
+  Fleet fleet{{gpu_node("n", 3)}};
+  fleet.nodes[0].devices[0].memory_bytes_foreign = 10 * gib;
+  fleet.nodes[0].devices[1].memory_bytes_foreign = 30 * gib;
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.memory_bytes = 20 * gib;
+  for (const Policy& policy : policies()) {
+    spec.policy = std::string(policy.name);
+    std::vector<DeviceView> views(3);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      views[i].info = &fleet.nodes[0].devices[i].info;
+      views[i].id_order = i;
+      views[i].sample = SampleState::fresh;
+      views[i].memory_bytes_free = 80 * gib - fleet.nodes[0].devices[i].memory_bytes_foreign.value_or(0);
+    }
+    Hints hints;
+    hints.memory_bytes_min = 20 * gib;
+    const Decision decision = choose(policy, hints, views, 0);
+    EXPECT_EQ(places(plan_one(spec, fleet)), Words{"n/gpu" + std::to_string(*decision.winner)}) << policy.name;
+  }
+}
+
+TEST(Deployment, S1_14_AnAnswerNobodyTakesLeavesNothingBehind) {
+  // A plan is a value: dropping one charges nothing, the next is the same.
+  const Fleet fleet{{gpu_node("n", 1)}};
+  static_cast<void>(plan_one(gpu_spec("d", 1), fleet));
+  EXPECT_EQ(places(plan_one(gpu_spec("other", 1), fleet)), Words{"n/gpu0"});
+}
+
+TEST(Deployment, S1_15_NoInputMakesAPlanFailOtherThanByReasons) {
+  DeploymentSpec odd;
+  DeploymentSpec huge = gpu_spec("huge", replicas_max + 1, 4'000'000'000u);
+  DeploymentSpec big = gpu_spec("big", replicas_max, 1);
+  DeploymentSpec bad_policy = gpu_spec("bad", 1);
+  bad_policy.policy = "no_such_policy";
+  Fleet fleet{{gpu_node("", 2), gpu_node("n", 1), gpu_node("n", 1)}};
+  fleet.nodes[1].devices.push_back(fleet.nodes[1].devices[0]);
+  fleet.nodes[1].devices[0].info.memory_bytes_total.reset();
+  const std::vector<Assignment> nonsense{
+      {DeploymentId("gone"), 7, NodeId("nowhere"), {DeviceId("x"), DeviceId("x")}, 1, true},
+      {DeploymentId("big"), 0, NodeId("n"), {DeviceId("n/gpu0"), DeviceId("n/gpu0")}, 1, true},
+      {DeploymentId("big"), 4'000'000'000u, NodeId("n"), {}, ~0ull, false}};
+  const std::vector specs{odd, huge, big, bad_policy, odd, big};
+  const Plan plan = berth::plan(specs, fleet, nonsense);
+  std::map<std::string, ReasonKind> kinds;
+  for (const Pending& pending : plan.pending) kinds[pending.deployment.text()] = pending.reason.kind;
+  EXPECT_EQ(kinds.at("huge"), ReasonKind::invalid_spec);
+  EXPECT_EQ(kinds.at("bad"), ReasonKind::invalid_spec);
+  EXPECT_EQ(kinds.at(""), ReasonKind::invalid_spec);
+  EXPECT_FALSE(plan_to_text(plan).empty());
+}
+
+// Flaws of the reference, and what ours does.
+
+TEST(Deployment, S1_F1_NotEnoughGpusNamesTheNearMiss) {
+  const Plan plan = plan_one(gpu_spec("d", 1, 4), {{gpu_node("a", 2), gpu_node("b", 3), gpu_node("c", 1)}});
+  const Reason& reason = only_reason(plan);
+  EXPECT_EQ(reason.kind, ReasonKind::not_enough_gpus);
+  EXPECT_EQ(reason.gpus_requested, 4u);
+  EXPECT_EQ(reason.best_node, NodeId("b"));
+  EXPECT_EQ(reason.gpus_best, 3u);
+  EXPECT_EQ(reason.text, "no node has 4 GPUs; the nearest, b, has 3");
+}
+
+TEST(Deployment, S1_F2_TheEgressPreferenceIsHonouredAndTheSpreadKept) {
+  const Fleet fleet{{egress_node("a"), egress_node("b"), egress_node("c")}};
+  DeploymentSpec spec = remote_spec("d", 1);
+  spec.key = *KeyRef::parse("env:KEY");
+  const EgressPreference preference = prefer("env:KEY", {NodeId("c"), NodeId("gone")});
+  EXPECT_EQ(nodes_of(plan(std::vector{spec}, fleet, {}, preference)), Words{"c"});
+  spec.replicas = 4;
+  EXPECT_EQ(nodes_of(plan(std::vector{spec}, fleet, {}, preference)), (Words{"c", "a", "b", "c"}));
+  spec.key = *KeyRef::parse("env:OTHER");
+  EXPECT_EQ(nodes_of(plan(std::vector{spec}, fleet, {}, preference)), (Words{"a", "b", "c", "a"}));
+}
+
+TEST(Deployment, S1_F3_ReplicasOfADeploymentNeverMeetOnAGpu) {
+  const Plan plan = plan_one(gpu_spec("d", 5), {{gpu_node("a", 3), gpu_node("b", 3)}});
+  EXPECT_TRUE(plan.pending.empty());
+  EXPECT_EQ(places(plan), (Words{"a/gpu0", "b/gpu0", "a/gpu1", "b/gpu1", "a/gpu2"}));
+}
+
+TEST(Deployment, S1_F4_DeploymentsNeverMeetOnAGpuWithinAPlan) {
+  const Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
+  const std::vector specs{gpu_spec("one", 2), gpu_spec("two", 2)};
+  const Plan together = plan(specs, fleet);
+  EXPECT_EQ(sorted(places(together)), (Words{"a/gpu0", "a/gpu1", "b/gpu0", "b/gpu1"}));
+  // One after the other: the second plan takes the first one's assignments in.
+  const Plan first = plan_one(specs[0], fleet);
+  const Plan second = plan(specs, fleet, first.assignments);
+  EXPECT_EQ(sorted(places(second)), (Words{"a/gpu0", "a/gpu1", "b/gpu0", "b/gpu1"}));
+  for (const Action& action : second.actions) EXPECT_EQ(action.sign(), '+');
+}
+
+TEST(Deployment, S1_F5_SingleReplicasDoNotAllBeginOnTheFirstNode) {
+  const Fleet fleet{{gpu_node("a", 4), gpu_node("b", 4), gpu_node("c", 4), egress_node("x"), egress_node("y")}};
+  const std::vector local{gpu_spec("p", 1), gpu_spec("q", 1), gpu_spec("r", 1)};
+  EXPECT_EQ(nodes_of(plan(local, fleet)), (Words{"a", "b", "c"}));
+  const std::vector remote{remote_spec("p", 1), remote_spec("q", 1)};
+  EXPECT_EQ(nodes_of(plan(remote, fleet)), (Words{"x", "y"}));
+  const Fleet uneven{{gpu_node("a", 1), gpu_node("b", 8)}};
+  EXPECT_EQ(nodes_of(plan_one(gpu_spec("d", 1), uneven)), Words{"b"}) << "most free capacity first";
+  DeploymentSpec packed = gpu_spec("d", 3);
+  packed.spread = Spread::pack;
+  EXPECT_EQ(nodes_of(plan_one(packed, fleet)), (Words{"a", "a", "a"}));
+  EXPECT_EQ(nodes_of(plan_one(packed, uneven)), (Words{"a", "b", "b"})) << "packing fills the fullest node first";
+}
+
+TEST(Deployment, S1_F6_EveryDeviceOfAnAssignmentIsOnItsNode) {
+  const Fleet fleet{{gpu_node("a", 1), gpu_node("b", 4)}};
+  const Plan plan = plan_one(gpu_spec("d", 1, 3), fleet);
+  EXPECT_EQ(places(plan), Words{"b/gpu0 b/gpu1 b/gpu2"}) << "never more than a node has";
+}
+
+TEST(Deployment, S1_F7_TheHandOverToPlacementIsReal) {
+  // 24 GiB fit on either GPU; best_fit leaves the large one whole, spread takes it.
+  Fleet fleet{{gpu_node("n", 1, 80)}};
+  NodeView small = gpu_node("m", 1, 40);
+  fleet.nodes[0].devices.push_back(small.devices[0]);
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.memory_bytes = 24 * gib;
+  EXPECT_EQ(places(plan_one(spec, fleet)), Words{"m/gpu0"});
+  spec.policy = "spread";
+  EXPECT_EQ(places(plan_one(spec, fleet)), Words{"n/gpu0"});
+}
+
+TEST(Deployment, S1_F8_AGpuDeploymentWithoutGpusNeedsExplicitCpuMode) {
+  const Fleet fleet{{gpu_node("n", 2)}};
+  const Plan refused = plan_one(gpu_spec("d", 1, 0), fleet);
+  EXPECT_TRUE(refused.assignments.empty());
+  EXPECT_EQ(only_reason(refused).kind, ReasonKind::zero_gpus);
+  const Plan placed = plan_one(cpu_spec("d", 1), fleet);
+  EXPECT_TRUE(placed.pending.empty());
+  EXPECT_EQ(places(placed), Words{"n"});
+}
+
+TEST(Deployment, S1_F9_HealthTaintsLabelsMemoryAndCapabilityAreConstraints) {
+  // Zones as a score, and where weights already lie, are still open.
+  const auto kind = [](auto change_spec, auto change_node) {
+    DeploymentSpec spec = gpu_spec("d", 2, 1);
+    Fleet fleet{{gpu_node("n", 2)}};
+    change_spec(spec);
+    change_node(fleet.nodes[0]);
+    const Plan plan = plan_one(spec, fleet);
+    return plan.pending.empty() ? std::string("placed") : std::string(to_string(plan.pending[0].reason.kind));
+  };
+  const auto same = [](auto&) {};
+  EXPECT_EQ(kind(same, same), "placed");
+  EXPECT_EQ(kind(same, [](auto& n) { n.health = Health::lost; }), "not_in_service");
+  EXPECT_EQ(kind(same, [](auto& n) { n.intent = Intent::cordoned; }), "not_in_service");
+  EXPECT_EQ(kind(same, [](auto& n) { n.devices[1].health = Health::quarantined; }), "not_enough_gpus");
+  EXPECT_EQ(kind(same, [](auto& n) { n.taints = {"spot"}; }), "taint");
+  EXPECT_EQ(kind([](auto& s) { s.tolerates = {"spot"}; }, [](auto& n) { n.taints = {"spot"}; }), "placed");
+  EXPECT_EQ(kind([](auto& s) { s.node_selector = {{"zone", "a"}}; }, same), "node_selector");
+  EXPECT_EQ(kind([](auto& s) { s.node_selector = {{"zone", "a"}}; }, [](auto& n) { n.labels = {{"zone", "a"}}; }),
+            "placed");
+  EXPECT_EQ(kind([](auto& s) { s.device_labels = {{"nvlink", "yes"}}; }, same), "unfit_gpus");
+  EXPECT_EQ(kind([](auto& s) { s.memory_bytes = 81 * gib; }, same), "unfit_gpus");
+  EXPECT_EQ(kind([](auto& s) { s.memory_bytes = 1; },
+                 [](auto& n) {
+                   for (auto& device : n.devices) device.info.memory_bytes_total.reset();
+                 }),
+            "unfit_gpus")
+      << "unknown memory is not enough memory";
+  EXPECT_EQ(kind([](auto& s) { s.capability_min = Capability{9, 1}; }, same), "unfit_gpus");
+  EXPECT_EQ(kind([](auto& s) { s.spread = Spread::one_per_node; }, same), "one_per_node");
+}
+
+TEST(Deployment, S1_F10_ANodeMoreOrLessMovesOnlyWhatItMust) {
+  const DeploymentSpec spec = gpu_spec("d", 6);
+  Fleet fleet{{gpu_node("a", 4), gpu_node("b", 4), gpu_node("c", 4)}};
+  const Plan before = plan_one(spec, fleet);
+  EXPECT_TRUE(plan_one(spec, fleet, before.assignments).actions.empty());
+
+  Fleet larger = fleet;
+  larger.nodes.insert(larger.nodes.begin(), gpu_node("0-new", 4));
+  EXPECT_TRUE(plan_one(spec, larger, before.assignments).actions.empty());
+
+  Fleet smaller = fleet;
+  smaller.nodes.erase(smaller.nodes.begin() + 1);
+  const Plan after = plan_one(spec, smaller, before.assignments);
+  EXPECT_TRUE(after.pending.empty());
+  ASSERT_EQ(after.actions.size(), 2u);
+  for (const Action& action : after.actions) {
+    EXPECT_EQ(action.sign(), '~');
+    EXPECT_EQ(action.before->node, NodeId("b"));
+  }
+}
+
+TEST(Deployment, S1_F12_AllStartTogetherOrBestEffortWithAPendingList) {
+  const Fleet fleet{{gpu_node("n", 3)}};
+  DeploymentSpec spec = gpu_spec("d", 5);
+  const Plan none = plan_one(spec, fleet);
+  EXPECT_TRUE(none.assignments.empty());
+  EXPECT_EQ(none.pending.at(0).replicas, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
+  EXPECT_NE(only_reason(none).text.find("3 of 5 would fit"), std::string::npos);
+  spec.on_shortage = OnShortage::best_effort;
+  const Plan some = plan_one(spec, fleet);
+  EXPECT_EQ(some.assignments.size(), 3u);
+  EXPECT_EQ(some.pending.at(0).replicas, (std::vector<std::uint32_t>{3, 4}));
+  EXPECT_EQ(only_reason(some).kind, ReasonKind::not_enough_gpus);
+}
+
+TEST(Deployment, S1_F14_EveryReasonCarriesASentence) {
+  DeploymentSpec newer = gpu_spec("newer", 1);
+  newer.runtime = runtime_from("quantum_link");
+  const std::vector specs{newer, gpu_spec("zero", 1, 0), gpu_spec("many", 1, 9), remote_spec("far", 1),
+                          cpu_spec("fat", 1, 999)};
+  const Plan plan = berth::plan(specs, {{gpu_node("n", 2)}});
+  ASSERT_EQ(plan.pending.size(), specs.size());
+  for (const Pending& pending : plan.pending) EXPECT_GT(pending.reason.text.size(), 10u);
+}
+
+TEST(Deployment, X_F2_PlacementSeesWhatThePlanHasGivenOut) {
+  // The levels are joined: the second replica is chosen by a policy that sees the first one's bytes.
+  DeploymentSpec spec = gpu_spec("d", 4);
+  spec.sharing = Sharing::memory;
+  spec.memory_bytes = 30 * gib;
+  const Fleet fleet{{gpu_node("n", 2)}};
+  EXPECT_EQ(places(plan_one(spec, fleet)), (Words{"n/gpu0", "n/gpu1", "n/gpu0", "n/gpu1"}));
+  spec.spread = Spread::pack;
+  EXPECT_EQ(places(plan_one(spec, fleet)), (Words{"n/gpu0", "n/gpu0", "n/gpu1", "n/gpu1"}));
+  spec.replicas = 5;
+  EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::not_enough_gpus);
+}
+
+// Ours beyond the items.
+
+TEST(Deployment, SharedAndExclusiveReplicasNeverMeet) {
+  DeploymentSpec shared = gpu_spec("shared", 2);
+  shared.sharing = Sharing::memory;
+  shared.memory_bytes = 10 * gib;
+  shared.spread = Spread::pack;
+  const std::vector specs{shared, gpu_spec("whole", 1)};
+  EXPECT_EQ(places(plan(specs, {{gpu_node("n", 2)}})), (Words{"n/gpu0", "n/gpu0", "n/gpu1"}));
+  EXPECT_EQ(plan(specs, {{gpu_node("n", 1)}}).assignments.size(), 2u);
+}
+
+TEST(Deployment, ForeignMemoryIsNotPromised) {
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.memory_bytes = 60 * gib;
+  Fleet fleet{{gpu_node("n", 1)}};
+  EXPECT_TRUE(plan_one(spec, fleet).pending.empty());
+  fleet.nodes[0].devices[0].memory_bytes_foreign = 21 * gib;
+  EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::unfit_gpus);
+}
+
+TEST(Deployment, PartitionsOfOneGpuShareItsBytes) {
+  Fleet fleet{{gpu_node("n", 2)}};
+  for (NodeDevice& device : fleet.nodes[0].devices) device.info.memory_domain = "GPU-1";
+  DeploymentSpec spec = gpu_spec("d", 1, 2);
+  spec.memory_bytes = 40 * gib;
+  EXPECT_EQ(plan_one(spec, fleet).assignments.size(), 1u);
+  spec.memory_bytes = 41 * gib;
+  EXPECT_TRUE(plan_one(spec, fleet).assignments.empty());
+}
+
+TEST(Deployment, TheProcessorIsNoGpu) {
+  Fleet fleet{{gpu_node("n", 2)}};
+  fleet.nodes[0].devices[0].info.backend = "host";
+  fleet.nodes[0].devices[1].info.is_fallback = true;
+  EXPECT_EQ(only_reason(plan_one(gpu_spec("d", 1), fleet)).kind, ReasonKind::no_gpu_nodes);
+  EXPECT_TRUE(plan_one(cpu_spec("d", 1), fleet).pending.empty());
+}
+
+TEST(Deployment, CpuReplicasSpreadOverNodesWithinTheirMemory) {
+  const Fleet fleet{{gpu_node("a", 0), gpu_node("b", 0)}};  // 256 GiB each
+  EXPECT_EQ(nodes_of(plan_one(cpu_spec("d", 3, 100), fleet)), (Words{"a", "b", "a"}));
+  EXPECT_EQ(only_reason(plan_one(cpu_spec("d", 5, 100), fleet)).kind, ReasonKind::not_enough_memory);
+  EXPECT_EQ(only_reason(plan_one(cpu_spec("d", 1), {})).kind, ReasonKind::no_nodes);
+}
+
+TEST(Deployment, PriorityIsServedFirstAndEvictsNobody) {
+  const Fleet fleet{{gpu_node("n", 1)}};
+  std::vector specs{gpu_spec("a-low", 1), gpu_spec("z-high", 1)};
+  specs[0].priority = Priority::low;
+  specs[1].priority = Priority::high;
+  EXPECT_EQ(plan(specs, fleet).assignments.at(0).deployment, DeploymentId("z-high"));
+  const Plan low = plan_one(specs[0], fleet);
+  EXPECT_EQ(plan(specs, fleet, low.assignments).assignments.at(0).deployment, DeploymentId("a-low"));
+}
+
+TEST(Deployment, LargeNeedsAreServedBeforeSmallOnes) {
+  const std::vector specs{gpu_spec("a", 3), gpu_spec("b", 1, 4)};
+  const Plan plan = berth::plan(specs, {{gpu_node("x", 4), gpu_node("y", 3)}});
+  EXPECT_TRUE(plan.pending.empty()) << plan_to_text(plan);
+}
+
+TEST(Deployment, ScalingDownStopsTheHighestReplicas) {
+  const Fleet fleet{{gpu_node("n", 4)}};
+  const Plan four = plan_one(gpu_spec("d", 4), fleet);
+  const Plan two = plan_one(gpu_spec("d", 2), fleet, four.assignments);
+  ASSERT_EQ(two.actions.size(), 2u);
+  EXPECT_EQ(two.actions[0].sign(), '-');
+  EXPECT_EQ(two.actions[0].subject().replica, 2u);
+  EXPECT_EQ(two.actions[1].subject().replica, 3u);
+  const Plan back = plan_one(gpu_spec("d", 4), fleet, two.assignments);
+  ASSERT_EQ(back.actions.size(), 2u);
+  EXPECT_EQ(back.actions[0].sign(), '+');
+}
+
+TEST(Deployment, ADeploymentThatIsGoneIsStoppedAndItsGpusGivenOut) {
+  const Fleet fleet{{gpu_node("n", 1)}};
+  const Plan old = plan_one(gpu_spec("old", 1), fleet);
+  const Plan next = plan_one(gpu_spec("new", 1), fleet, old.assignments);
+  ASSERT_EQ(next.actions.size(), 2u);
+  EXPECT_EQ(next.actions[0].sign(), '-');
+  EXPECT_EQ(next.actions[1].sign(), '+');
+}
+
+TEST(Deployment, ALargerNeedStaysInPlaceWhereItFits) {
+  const Fleet fleet{{gpu_node("a", 1, 40), gpu_node("b", 1, 80)}};
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.memory_bytes = 20 * gib;
+  Plan plan = plan_one(spec, fleet);
+  EXPECT_EQ(places(plan), Words{"a/gpu0"});
+  spec.memory_bytes = 30 * gib;
+  plan = plan_one(spec, fleet, plan.assignments);
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].sign(), '~');
+  EXPECT_EQ(places(plan), Words{"a/gpu0"});
+  spec.memory_bytes = 50 * gib;
+  plan = plan_one(spec, fleet, plan.assignments);
+  EXPECT_EQ(places(plan), Words{"b/gpu0"});
+}
+
+TEST(Deployment, ACordonKeepsWhatRunsAndTakesNothingNew) {
+  Fleet fleet{{gpu_node("a", 2)}};
+  const Plan one = plan_one(gpu_spec("d", 1), fleet);
+  fleet.nodes[0].intent = Intent::cordoned;
+  const Plan more = plan_one(gpu_spec("d", 2), fleet, one.assignments);
+  EXPECT_EQ(more.assignments, one.assignments);
+  EXPECT_EQ(only_reason(more).kind, ReasonKind::not_in_service);
+}
+
+TEST(Deployment, ADrainMovesWhatItCanAndStopsNothing) {
+  Fleet fleet{{gpu_node("a", 2), gpu_node("b", 1)}};
+  DeploymentSpec spec = gpu_spec("d", 2);
+  spec.spread = Spread::pack;
+  spec.on_shortage = OnShortage::best_effort;
+  const std::vector<Assignment> on_a{{spec.name, 0, NodeId("a"), {DeviceId("a/gpu0")}, 0, true},
+                                     {spec.name, 1, NodeId("a"), {DeviceId("a/gpu1")}, 0, true}};
+  fleet.nodes[0].intent = Intent::draining;
+  const Plan plan = plan_one(spec, fleet, on_a);
+  EXPECT_EQ(places(plan), (Words{"b/gpu0", "a/gpu1"}));
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].sign(), '~');
+  EXPECT_EQ(only_reason(plan).kind, ReasonKind::drain_blocked);
+  EXPECT_TRUE(plan_one(spec, fleet, plan.assignments).actions.empty());
+}
+
+TEST(Deployment, ADrainOfOneGpuMayStayOnItsNodeEvenAlone) {
+  Fleet fleet{{gpu_node("a", 2)}};
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.spread = Spread::one_per_node;
+  const Plan before = plan_one(spec, fleet);
+  fleet.nodes[0].devices[0].intent = Intent::draining;
+  EXPECT_EQ(places(plan_one(spec, fleet, before.assignments)), Words{"a/gpu1"});
+}
+
+TEST(Deployment, ALostGpuMovesItsReplicaAlone) {
+  Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
+  const Plan before = plan_one(gpu_spec("d", 3), fleet);
+  fleet.nodes[0].devices[0].health = Health::lost;
+  const Plan after = plan_one(gpu_spec("d", 3), fleet, before.assignments);
+  ASSERT_EQ(after.actions.size(), 1u);
+  EXPECT_EQ(after.actions[0].before->devices[0], DeviceId("a/gpu0"));
+  EXPECT_EQ(after.actions[0].after->devices[0], DeviceId("b/gpu1"));
+}
+
+TEST(Deployment, WhatRunsIsLeftAloneWhenTheSpecCannotBeUnderstood) {
+  const Fleet fleet{{gpu_node("n", 2)}};
+  const Plan before = plan_one(gpu_spec("d", 2), fleet);
+  DeploymentSpec newer = gpu_spec("d", 2);
+  newer.runtime = runtime_from("quantum_link");
+  const Plan after = plan_one(newer, fleet, before.assignments);
+  EXPECT_EQ(after.assignments, before.assignments);
+  EXPECT_TRUE(after.actions.empty());
+  EXPECT_EQ(only_reason(after).kind, ReasonKind::unknown_transport);
+}
+
+TEST(Deployment, APlanReadsAsATable) {
+  Fleet fleet{{gpu_node("gpu-1", 2), gpu_node("gpu-2", 1)}};
+  const std::vector<Assignment> current{{DeploymentId("chat"), 0, NodeId("gone"), {DeviceId("gone/gpu0")}, 0, true},
+                                        {DeploymentId("old"), 0, NodeId("gpu-1"), {DeviceId("gpu-1/gpu0")}, 0, true}};
+  DeploymentSpec large = gpu_spec("large", 2, 4);
+  const std::vector specs{gpu_spec("chat", 2), large, cpu_spec("tokens", 1, 2)};
+  EXPECT_EQ(plan_to_text(plan(specs, fleet, current)),
+            "-  old/0     gpu-1  gpu-1/gpu0  exclusive\n"
+            "~  chat/0    gpu-1  gpu-1/gpu0  exclusive, moves from gone\n"
+            "+  chat/1    gpu-2  gpu-2/gpu0  exclusive\n"
+            "+  tokens/0  gpu-1  -           2.0 GiB\n"
+            "! large/0-1  pending: no node has 4 GPUs; the nearest, gpu-1, has 2\n"
+            "2 to start, 1 to change, 1 to stop, 0 unchanged, 2 pending.\n");
+  const Plan again = plan_one(gpu_spec("chat", 1), fleet, plan_one(gpu_spec("chat", 1), fleet).assignments);
+  EXPECT_EQ(plan_to_text(again), "Nothing to do: 1 replica is in place.\n");
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,233 @@
+#include <gtest/gtest.h>
+
+#include "deployment/test_nodes.hpp"
+
+namespace berth {
+namespace {
+
+// The message and the advice of what is wrong with a project file.
+std::string project_error(const std::string& text) {
+  const auto project = read_project(text, "berth.toml");
+  return project ? "no error" : project.error().message + " | " + project.error().advice;
+}
+std::string fleet_error(const std::string& text) {
+  const auto fleet = read_fleet(text, "fleet.toml");
+  return fleet ? "no error" : fleet.error().message + " | " + fleet.error().advice;
+}
+
+const std::string head = "[cluster]\nname = \"lab\"\n";
+const std::string one = head + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\n";
+
+TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
+  const auto project = read_project(head, "berth.toml");
+  ASSERT_TRUE(project);
+  EXPECT_EQ(project->cluster.name, "lab");
+  EXPECT_EQ(project->cluster.bind, "127.0.0.1:8080");
+  EXPECT_TRUE(project->deployments.empty());
+  EXPECT_EQ(project_error(""),
+            "berth.toml:1:1: the project file has no table [cluster] | Begin it with [cluster] and name = \"...\".");
+  EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | Add name = \"...\".");
+}
+
+TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
+  const auto project = read_project(one, "berth.toml");
+  ASSERT_TRUE(project);
+  const DeploymentSpec& spec = project->deployments.at(0);
+  EXPECT_EQ(spec.replicas, 1u);
+  EXPECT_EQ(spec.gpus, std::nullopt);
+  EXPECT_EQ(spec.gpus_per_replica(), 1u);
+  EXPECT_EQ(spec.sharing, Sharing::exclusive);
+  EXPECT_EQ(spec.on_shortage, OnShortage::all);
+  EXPECT_FALSE(spec.idempotent);
+  EXPECT_EQ(spec.serving, Serving{});
+}
+
+TEST(ProjectFile, EveryKeyArrives) {
+  const auto project = read_project(head + R"(bind = "0.0.0.0:1"
+endpoint = "http://x"
+[[deployment]]
+name = "d"
+model = "m"
+runtime = "python:diffusers"
+gpus = 2
+replicas = 3
+memory = 1024
+capability = "8.9"
+node_selector = { zone = "a" }
+device_labels = { nvlink = "yes" }
+tolerates = ["spot"]
+sharing = "memory"
+spread = "one_per_node"
+policy = "least_loaded"
+priority = "high"
+on_shortage = "best_effort"
+idempotent = true
+key = "file:/run/key"
+[deployment.serving]
+max_concurrent = 5
+on_capacity_exhausted = "fallback"
+fallback = "e"
+[[deployment]]
+name = "e"
+model = "m"
+cpu = true
+[[egress_preference]]
+provider = "http"
+key = "env:K"
+nodes = ["x", "y"]
+)",
+                                    "berth.toml");
+  ASSERT_TRUE(project) << project.error().to_text();
+  EXPECT_EQ(project->cluster.bind, "0.0.0.0:1");
+  EXPECT_EQ(project->cluster.endpoint, "http://x");
+  const DeploymentSpec& spec = project->deployments.at(0);
+  EXPECT_EQ(spec.runtime, (Runtime{RuntimeKind::python, "diffusers"}));
+  EXPECT_EQ(spec.gpus, 2u);
+  EXPECT_EQ(spec.replicas, 3u);
+  EXPECT_EQ(spec.memory_bytes, 1024u);
+  EXPECT_EQ(spec.capability_min, (Capability{8, 9}));
+  EXPECT_EQ(spec.node_selector.at("zone"), "a");
+  EXPECT_EQ(spec.device_labels.at("nvlink"), "yes");
+  EXPECT_TRUE(spec.tolerates.contains("spot"));
+  EXPECT_EQ(spec.sharing, Sharing::memory);
+  EXPECT_EQ(spec.spread, Spread::one_per_node);
+  EXPECT_EQ(spec.policy, "least_loaded");
+  EXPECT_EQ(spec.priority, Priority::high);
+  EXPECT_EQ(spec.on_shortage, OnShortage::best_effort);
+  EXPECT_TRUE(spec.idempotent);
+  EXPECT_EQ(spec.key->text(), "file:/run/key");
+  EXPECT_EQ(spec.serving, (Serving{5, OnCapacityExhausted::fallback, DeploymentId("e")}));
+  EXPECT_TRUE(project->deployments.at(1).cpu);
+  EXPECT_EQ(project->egress_preference.at({Provider::http, *KeyRef::parse("env:K")}),
+            (std::vector{NodeId("x"), NodeId("y")}));
+}
+
+TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
+  EXPECT_EQ(project_error(one + "replica = 2\n"),
+            "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | Did you mean \"replicas\"?");
+  EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
+            "berth.toml:1:2: unknown key \"clutser\" in the project file | Did you mean \"cluster\"?");
+  EXPECT_EQ(project_error(one + "[deployment.serving]\n  qqq = 1\n"),
+            "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | Known are max_concurrent, "
+            "on_capacity_exhausted, fallback.");
+}
+
+TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
+  EXPECT_EQ(project_error(one + "replicas = \"two\"\n"),
+            "berth.toml:6:12: replicas in [[deployment]] is text | It takes a whole number.");
+  EXPECT_EQ(project_error(one + "replicas = 2.5\n"),
+            "berth.toml:6:12: replicas in [[deployment]] is a number with a point | It takes a whole number.");
+  EXPECT_EQ(project_error(one + "replicas = -1\n"),
+            "berth.toml:6:1: replicas is -1 | Give a number from 0 to 1000000.");
+  EXPECT_EQ(project_error(one + "idempotent = 1\n"),
+            "berth.toml:6:14: idempotent in [[deployment]] is a whole number | It takes true or false.");
+  EXPECT_EQ(project_error(one + "memory = \"20 lots\"\n"),
+            "berth.toml:6:1: \"20 lots\" is not an amount of memory | Write a whole number of bytes, or a number with "
+            "a unit such as \"20GiB\" or \"512M\".");
+  EXPECT_EQ(project_error(one + "capability = 9.0\n"),
+            "berth.toml:6:1: capability is not a version in quotes | Write it as major and minor, such as \"9.0\".");
+  EXPECT_EQ(project_error(one + "spread = \"sprad\"\n"),
+            "berth.toml:6:1: spread = \"sprad\" is not known | Did you mean \"spread\"?");
+  EXPECT_EQ(
+      project_error(one + "tolerates = [\"a\", 1]\n"),
+      "berth.toml:6:19: tolerates in [[deployment]] is a whole number | It takes text in quotes for every entry.");
+  EXPECT_EQ(project_error(head + "[deployment]\nname = \"d\"\n"),
+            "berth.toml:3:1: deployment in the project file is a table | It takes a list of tables: write "
+            "[[deployment]] before each.");
+}
+
+TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
+  EXPECT_EQ(project_error(one + "gpus = 0\n"),
+            "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | Set cpu = true if it needs no GPU, or "
+            "gpus to at least 1.");
+  EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\n"),
+            "berth.toml:7:1: two deployments are named \"d\" | Rename one of them.");
+  EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
+            "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this file | Name a deployment of "
+            "this file.");
+  EXPECT_NE(project_error(one + "policy = \"best_fitt\"\n").find("best_fit"), std::string::npos);
+}
+
+TEST(ProjectFile, AnUnknownRuntimeIsKeptForThePlanToName) {
+  const auto project = read_project(one + "runtime = \"quantum_link\"\n", "berth.toml");
+  ASSERT_TRUE(project);
+  EXPECT_EQ(project->deployments[0].runtime, (Runtime{RuntimeKind::unknown, "quantum_link"}));
+}
+
+TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
+  const std::string error = project_error(one + "key = \"sk-abcdef123456\"\n");
+  EXPECT_NE(error.find("berth.toml:6:1: this looks like a key itself"), std::string::npos) << error;
+  EXPECT_EQ(error.find("abcdef"), std::string::npos);
+  EXPECT_EQ(project_error(one + "api_key = \"sk-abcdef123456\"\n").find("abcdef"), std::string::npos);
+  EXPECT_EQ(project_error(one + "key = \"sk-abcdef123456\n").find("abcdef"), std::string::npos) << "bad TOML, too";
+}
+
+TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
+  EXPECT_NE(project_error("[cluster\nname = 1\n").find("berth.toml:1:9: this is not TOML"), std::string::npos)
+      << project_error("[cluster\nname = 1\n");
+  EXPECT_NE(project_error(std::string("\xff\xfe\x00 nonsense", 12)), "no error");
+  EXPECT_NE(project_error("a = " + std::string(100'000, '[')), "no error") << "deep nesting does not exhaust the stack";
+  for (const char* text : {"[[[", "[ =", "[,", "[.a]", "=", "a = ", "a = {,}", "[a]\n[a]\n", "\"", "a = 1 = 2"})
+    EXPECT_NE(project_error(text).find("this is not TOML"), std::string::npos) << text;
+}
+
+TEST(FleetFile, NodesCountTheirGpusOrNameEachDevice) {
+  const auto fleet = read_fleet(R"(
+[[node]]
+name = "a"
+cpus = 8
+memory = "16GiB"
+egress = true
+labels = { zone = "x" }
+taints = ["spot"]
+intent = "draining"
+health = "suspect"
+gpus = { count = 2, model = "H200", memory = "80GiB", capability = "9.0", labels = { nvlink = "yes" } }
+[[node.device]]
+id = "GPU-1"
+backend = "opencl"
+memory = "8GiB"
+foreign = "1GiB"
+intent = "cordoned"
+health = "lost"
+)",
+                                "fleet.toml");
+  ASSERT_TRUE(fleet) << fleet.error().to_text();
+  const NodeView& node = fleet->nodes.at(0);
+  EXPECT_EQ(node.id, NodeId("a"));
+  EXPECT_EQ(node.cpus, 8u);
+  EXPECT_EQ(node.memory_bytes, 16 * gib);
+  EXPECT_TRUE(node.egress);
+  EXPECT_EQ(node.labels.at("zone"), "x");
+  EXPECT_TRUE(node.taints.contains("spot"));
+  EXPECT_EQ(node.intent, Intent::draining);
+  EXPECT_EQ(node.health, Health::suspect);
+  ASSERT_EQ(node.devices.size(), 3u);
+  EXPECT_EQ(node.devices[1].info.id, DeviceId("a/gpu1"));
+  EXPECT_EQ(node.devices[1].info.name, "H200");
+  EXPECT_EQ(node.devices[1].info.memory_bytes_total, 80 * gib);
+  EXPECT_EQ(node.devices[1].info.capability, (Capability{9, 0}));
+  EXPECT_EQ(node.devices[1].info.labels.at("nvlink"), "yes");
+  EXPECT_EQ(node.devices[1].info.backend, "cuda");
+  EXPECT_EQ(node.devices[2].info.backend, "opencl");
+  EXPECT_EQ(node.devices[2].info.capability, std::nullopt) << "unknown is absent";
+  EXPECT_EQ(node.devices[2].memory_bytes_foreign, gib);
+  EXPECT_EQ(node.devices[2].intent, Intent::cordoned);
+  EXPECT_EQ(node.devices[2].health, Health::lost);
+}
+
+TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
+            "fleet.toml:4:1: two nodes are named \"a\" | Rename one of them.");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\n[[node.device]]\nid = \"G\"\n"),
+            "fleet.toml:1:1: the device id \"G\" is used twice | Give every device of the fleet an id of its own.");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpu = 8\n"),
+            "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | Did you mean \"gpus\"?");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),
+            "fleet.toml:3:8: gpus in [[node]] is a whole number | It takes a table.");
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is no name"), 0u);
+  EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is a fleet";
+}
+
+}  // namespace
+}  // namespace berth
