@@ -9,21 +9,29 @@
 // A closure that throws has failed; nothing leaks.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <future>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
 
 namespace berth {
+
+class DeviceLanes;  // src/scheduler/lanes.hpp
+class Scheduler;
 
 // What a closure gets to work with.
 class Execution {
@@ -32,6 +40,8 @@ class Execution {
   virtual Device& device() noexcept = 0;
   // The lane's stream, opened on first use with the priority of the work. When
   // the closure has used it, the work is complete when the stream has drained.
+  // A deadline that passes first makes the work fail with timeout while the
+  // device may still be at it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
   virtual bool cancelled() const noexcept = 0;
@@ -63,7 +73,7 @@ struct ValueOf<void> {
 template <class T>
 struct ValueOf<Result<T>> : ValueOf<T> {};
 template <class F, class... Args>
-using value_of_t = typename ValueOf<std::invoke_result_t<F, Args...>>::type;
+using value_of_t = typename ValueOf<std::remove_cvref_t<std::invoke_result_t<F, Args...>>>::type;
 
 template <class T>
 struct Dispatched {
@@ -71,43 +81,301 @@ struct Dispatched {
   DeviceId device;
 };
 
-// A piece of submitted work. Dropping the handle does not cancel the work.
+// The failure of a closure that threw.
+Error thrown_error(const char* what);
+
+// Calls f(args...) and keeps its value; an exception becomes work_failed.
+template <class Value, class F, class... Args>
+Result<void> call_into(std::optional<Value>& value, F& f, Args&&... args) {
+  using Returned = std::remove_cvref_t<std::invoke_result_t<F&, Args...>>;
+  try {
+    if constexpr (std::is_void_v<Returned>) {
+      std::invoke(f, std::forward<Args>(args)...);
+      value.emplace();
+    } else if constexpr (std::is_same_v<Returned, Result<void>>) {
+      Result<void> returned = std::invoke(f, std::forward<Args>(args)...);
+      if (!returned) return returned;
+      value.emplace();
+    } else if constexpr (std::is_same_v<Returned, Result<Value>>) {
+      Result<Value> returned = std::invoke(f, std::forward<Args>(args)...);
+      if (!returned) return std::move(returned).error();
+      value.emplace(std::move(returned).value());
+    } else {
+      value.emplace(std::invoke(f, std::forward<Args>(args)...));
+    }
+    return {};
+  } catch (const std::exception& thrown) {
+    return thrown_error(thrown.what());
+  } catch (...) {
+    return thrown_error(nullptr);
+  }
+}
+
+// A closure of any type behind two pointers; refers to it, does not own it.
+class ClosureRef {
+ public:
+  template <class F>
+    requires(!std::is_same_v<F, ClosureRef>)
+  explicit ClosureRef(F& f) noexcept
+      : object_(&f), call_([](void* object, Execution& execution) -> Result<void> {
+          return (*static_cast<F*>(object))(execution);
+        }) {}
+  Result<void> operator()(Execution& execution) const { return call_(object_, execution); }
+
+ private:
+  void* object_;
+  Result<void> (*call_)(void*, Execution&);
+};
+
+// A piece of submitted work inside the scheduler: closure, lease and end in one
+// allocation, shared by its handle and the queue it waits in. Whoever moves its
+// state away from waiting owns it until it has ended; the end is final.
+class Job {
+ public:
+  virtual ~Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  virtual Result<void> call(Execution& execution) = 0;
+  // Told once, by the thread that ended it, when everybody may know.
+  virtual void after_end() noexcept {}
+
+  bool has_ended() const noexcept { return (state_.load(std::memory_order_acquire) & ~watched) == ended; }
+  // False when the deadline came first. Work whose own deadline passes while it
+  // waits ends here and now, not when its turn would have come.
+  bool wait(Deadline deadline);
+  void cancel();
+  void drop() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // How it ended, and where it last was; only to be read after the end.
+  std::optional<Error>& error() noexcept { return error_; }
+  DeviceId& device() noexcept { return device_; }
+
+ protected:
+  explicit Job(std::uint32_t references) noexcept : references_(references) {}
+
+ private:
+  friend class DeviceLanes;
+  friend class Scheduler;
+  friend class WaitingQueue;
+  enum State : std::uint32_t { waiting, running, ending, ended };
+  static constexpr std::uint32_t watched = 4;  // beside the state: somebody sleeps on `changed_`
+
+  bool claim(State next) noexcept;
+  void end(std::optional<Error> error) noexcept;
+
+  std::atomic<std::uint32_t> references_;
+  std::atomic<std::uint32_t> state_{waiting};
+  std::atomic<bool> cancel_requested_{false};
+  Priority priority_ = Priority::normal;
+  bool exempt_ = false;  // bounded by its map, not by the queue's capacity
+  bool linked_ = false;  // guarded by the queue's lock, as the next three
+  std::uint64_t arrival_ = 0;
+  Job* next_ = nullptr;
+  Job* previous_ = nullptr;
+  Deadline deadline_;
+  DeviceLanes* lanes_ = nullptr;
+  Clock* clock_ = nullptr;
+  std::unique_ptr<Hints> again_;  // how to ask for another device; null: runs once
+  Lease lease_;
+  std::optional<Error> error_;
+  DeviceId device_;
+  std::mutex mutex_;  // guards nothing but the sleepers' wake-up
+  std::condition_variable changed_;
+};
+
+template <class T>
+class JobFor : public Job {
+ public:
+  using Job::Job;
+  std::optional<T> value;
+};
+
+template <class T, class F>
+class ClosureJob final : public JobFor<T> {
+ public:
+  // One reference for the handle, one for the queue.
+  explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
+  Result<void> call(Execution& execution) override { return call_into(this->value, f_, execution); }
+
+ private:
+  F f_;
+};
+
+// A piece of submitted work. Dropping the handle does not cancel the work. The
+// handle may outlive the scheduler: everything has ended then.
 template <class T>
 class Task {
  public:
-  // Waits; timeout leaves the work running. May be called once.
-  Result<Dispatched<T>> get(Deadline deadline = {});
-  bool ready() const;
+  Task() = default;
+  explicit Task(JobFor<T>* job) noexcept : job_(job) {}
+  Task(Task&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(job_, other.job_);
+    return *this;
+  }
+  ~Task() {
+    if (job_) job_->drop();
+  }
+
+  // Waits; timeout leaves the work running. The result is given once: asked
+  // again after that, invalid_argument.
+  Result<Dispatched<T>> get(Deadline deadline = {}) {
+    if (!job_)
+      return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
+    if (!job_->wait(deadline))
+      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again", "", {}};
+    JobFor<T>* const job = std::exchange(job_, nullptr);
+    Result<Dispatched<T>> result = job->error() ? Result<Dispatched<T>>(std::move(*job->error()))
+                                                : Dispatched<T>{std::move(*job->value), std::move(job->device())};
+    job->drop();
+    return result;
+  }
+  // Whether get would answer at once.
+  bool ready() const { return !job_ || job_->has_ended(); }
   // Withdraws work that has not started; running work sees Execution::cancelled().
-  void cancel();
+  void cancel() {
+    if (job_) job_->cancel();
+  }
+
+ private:
+  JobFor<T>* job_ = nullptr;
 };
 
+// May be used from several threads; must not be destroyed while a call is under way.
 class Scheduler {
  public:
-  // Starts the lanes of every usable device. The pool outlives the scheduler.
+  // Starts the lanes of every usable device; devices that join the pool later
+  // get theirs with their first work. The pool outlives the scheduler.
   static Result<std::unique_ptr<Scheduler>> start(Pool& pool, SchedulerOptions options = {});
   // Cancels what waits, finishes what runs.
   ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
-  // Selects, charges and runs `f(Execution&)` on the calling thread.
+  // Selects, charges and runs `f(Execution&)` on the calling thread. An error
+  // names the device in `where`.
   template <class F>
-  Result<Dispatched<value_of_t<F, Execution&>>> dispatch(F&& f, const Work& work = {});
+  Result<Dispatched<value_of_t<F&, Execution&>>> dispatch(F&& f, const Work& work = {}) {
+    std::optional<value_of_t<F&, Execution&>> value;
+    DeviceId device;
+    auto closure = [&](Execution& execution) { return call_into(value, f, execution); };
+    Result<void> ended = run_inline(work, ClosureRef(closure), device);
+    if (!ended) return std::move(ended).error();
+    return Dispatched<value_of_t<F&, Execution&>>{*std::move(value), std::move(device)};
+  }
+
   // Selects, charges and hands `f(Execution&)` to a lane of the device. A full
-  // queue is queue_full, in the task.
+  // queue is queue_full, in the task. A queue serves higher priority first, then
+  // the earlier deadline, then the earlier arrival; every eighth turn belongs to
+  // whatever waits longest, so nothing starves.
   template <class F>
-  Task<value_of_t<F, Execution&>> submit(F f, Work work = {});
+  Task<value_of_t<F&, Execution&>> submit(F f, Work work = {}) {
+    auto* job = new ClosureJob<value_of_t<F&, Execution&>, F>(std::move(f));
+    enqueue(*job, std::move(work));
+    return Task<value_of_t<F&, Execution&>>(job);
+  }
+
   // f(Execution&, const Item&) for every item, over all devices at once; one
   // result per item, in the order of the items. A failing item stops no other.
-  template <class Items, class F>
-  auto map(const Items& items, F f, const Work& work = {})
-      -> std::vector<Result<Dispatched<value_of_t<F, Execution&, decltype(*std::begin(items))>>>>;
+  // `f` is called from several threads at a time. `work` describes every item,
+  // or is a function of the item that gives its Work (so that costs may differ:
+  // dear items start first). Called from inside a lane's work it runs inline.
+  template <class Items, class F, class WorkOrFunction = Work>
+  auto map(const Items& items, F f, const WorkOrFunction& work = {})
+      -> std::vector<Result<Dispatched<value_of_t<F&, Execution&, decltype(*std::begin(items))>>>>;
 
-  // The slot the policy would choose now; changes nothing.
+  // The device the policy would choose now; charges nothing, but a policy that
+  // takes turns takes one.
   Result<DeviceId> select(const Hints& hints = {}) const;
   // A number for a class of work whose cost is learnt apart from other classes.
   std::uint16_t work_class(std::string_view name);
   Statistics statistics() const;
-  Pool& pool() noexcept;
+  Pool& pool() noexcept { return *pool_; }
+  const Policy& policy() const noexcept { return *policy_; }
+
+ private:
+  friend class DeviceLanes;
+  friend class Job;
+  class Mapping;
+
+  // What map needs to know about its items, whatever their type.
+  struct Batch {
+    std::size_t size = 0;
+    bool uniform = true;  // every item has the same Work
+    std::function<Work(std::size_t)> work;
+    std::function<Result<void>(std::size_t, Execution&)> call;
+    std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
+  };
+
+  Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy);
+  DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
+  DeviceLanes& lanes_of(const Lease& lease);
+  Result<Lease> acquire(const Hints& hints) const;
+  // A second device for work that failed on its first; none when it may not or cannot.
+  std::optional<Lease> acquire_another(Hints hints, Deadline deadline, const DeviceId& failed, const Error& failure);
+  // Runs the closure on the lease, waits for what it enqueued, and settles.
+  Result<void> run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
+                      const std::atomic<bool>* cancelled, ClosureRef closure);
+  Result<void> run_inline(const Work& work, ClosureRef closure, DeviceId& device);
+  void enqueue(Job& job, Work work);
+  void enqueue(Job& job, Work work, Lease lease);
+  // Puts a job into the queue of its lease's device, or says why not.
+  Result<void> place(Job& job, Lease& lease);
+  void run_job(Job& job);
+  void run_batch(const Batch& batch);
+
+  Pool* pool_;
+  SchedulerOptions options_;
+  const Policy* policy_;
+  Clock* clock_;
+  std::mutex mutex_;                                    // guards the making of lanes
+  std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
+  std::atomic<bool> stopping_{false};
 };
+
+template <class Items, class F, class WorkOrFunction>
+auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
+    -> std::vector<Result<Dispatched<value_of_t<F&, Execution&, decltype(*std::begin(items))>>>> {
+  using Value = value_of_t<F&, Execution&, decltype(*std::begin(items))>;
+  struct Ended {
+    std::optional<Value> value;
+    std::optional<Error> error;
+    DeviceId device;
+  };
+  std::vector<decltype(std::begin(items))> at;
+  for (auto item = std::begin(items); item != std::end(items); ++item) at.push_back(item);
+  std::vector<Ended> ends(at.size());
+
+  Batch batch;
+  batch.size = at.size();
+  batch.uniform = std::is_convertible_v<const WorkOrFunction&, Work>;
+  batch.work = [&](std::size_t i) -> Work {
+    if constexpr (std::is_convertible_v<const WorkOrFunction&, Work>) {
+      static_cast<void>(i);
+      return work;
+    } else {
+      return work(*at[i]);
+    }
+  };
+  batch.call = [&](std::size_t i, Execution& execution) { return call_into(ends[i].value, f, execution, *at[i]); };
+  batch.end = [&](std::size_t i, std::optional<Error> error, DeviceId device) {
+    ends[i].error = std::move(error);
+    ends[i].device = std::move(device);
+  };
+  run_batch(batch);
+
+  std::vector<Result<Dispatched<Value>>> results;
+  results.reserve(ends.size());
+  for (Ended& end : ends) {
+    if (end.error)
+      results.push_back(std::move(*end.error));
+    else
+      results.push_back(Dispatched<Value>{*std::move(end.value), std::move(end.device)});
+  }
+  return results;
+}
 
 }  // namespace berth

@@ -1,0 +1,41 @@
+// LaneExecution: what one closure works with while it runs, on a lane or inline.
+// It knows whether the closure has used the stream, waits for what it enqueued,
+// and measures that on the device's own clock where the device has one.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "scheduler/lanes.hpp"
+
+namespace berth {
+
+class LaneExecution final : public Execution {
+ public:
+  // `cancelled` may be null: nobody can cancel.
+  LaneExecution(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
+                const std::atomic<bool>* cancelled) noexcept
+      : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled) {}
+
+  Device& device() noexcept override { return device_; }
+  Result<Stream*> stream() override;
+  Deadline deadline() const noexcept override { return deadline_; }
+  bool cancelled() const noexcept override { return cancelled_ && cancelled_->load(std::memory_order_relaxed); }
+
+  bool used_stream() const noexcept { return stream_.stream != nullptr; }
+  // Waits until everything on the stream is done or the deadline passed. Gives
+  // the time on the device; absent when it cannot tell.
+  Result<std::optional<Duration>> drain();
+
+ private:
+  DeviceLanes& lanes_;
+  Device& device_;
+  const Priority priority_;
+  const Deadline deadline_;
+  const std::atomic<bool>* const cancelled_;
+  KeptStream stream_;
+  std::shared_ptr<Event> begun_;  // null: the device did not record it
+};
+
+}  // namespace berth

@@ -1,0 +1,92 @@
+// DeviceLanes: the threads that run work on one device, the queue they take it
+// from, and the streams they use. Producers push onto a lock-free list, so that
+// handing work over costs one exchange; the lanes sort it into the waiting
+// queue under their lock. A lane that finds nothing stays awake for a moment
+// before it sleeps, because waking a thread costs more than most work.
+//
+// A lane is not bound to one Device object: a job brings its lease, so work of a
+// device that left is finished while the same slot serves its successor.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "berth/scheduler.hpp"
+#include "scheduler/waiting_queue.hpp"
+
+namespace berth {
+
+// A stream, and the device it must not outlive.
+struct KeptStream {
+  std::shared_ptr<Device> device;  // null: it left the pool, so its lease keeps it
+  std::unique_ptr<Stream> stream;
+};
+
+class DeviceLanes {
+ public:
+  DeviceLanes(Scheduler& scheduler, std::size_t lanes, std::size_t capacity);
+  ~DeviceLanes();
+
+  // How many run; fewer than asked for when the system gave no more threads.
+  std::size_t lanes() const noexcept { return threads_.size(); }
+
+  // Takes a place; false when as many wait as may. Whoever has a place keeps
+  // the lanes alive until leave(), which is the last thing it does with them.
+  bool enter(bool exempt) noexcept;
+  void leave() noexcept { places_.fetch_sub(1, std::memory_order_release); }
+
+  void push(Job& job) noexcept;
+  // Ends a job that the caller claimed while it waited.
+  void withdraw(Job& job, Error error) noexcept;
+  // Lets no lane begin another job.
+  void stop() noexcept;
+  void cancel_waiting() noexcept;
+  void join() noexcept;
+  bool deserted() const noexcept { return places_.load(std::memory_order_acquire) == 0; }
+
+  // Streams are opened when first wanted and kept for the next piece of work.
+  Result<KeptStream> borrow_stream(Device& device, Priority priority);
+  void return_stream(KeptStream stream);
+
+  // Pieces of work that share the device at this moment, inline ones included.
+  std::atomic<std::uint32_t> running{0};
+
+ private:
+  void serve() noexcept;
+  Job* next();
+  Job* take();
+  void sort_inbox();
+  bool stay_awake() const noexcept;
+
+  Scheduler& scheduler_;
+  const std::size_t capacity_;  // waiting and running
+
+  // What producers write.
+  alignas(64) std::atomic<Job*> inbox_{nullptr};  // last come first
+  std::atomic<std::uint32_t> places_{0};
+
+  // What tells producers whether somebody must be woken.
+  alignas(64) std::atomic<std::uint32_t> parked_{0};
+  std::atomic<std::uint32_t> awake_{0};
+  std::atomic<bool> stopping_{false};
+
+  alignas(64) std::mutex mutex_;  // guards the queue and the links of the jobs in it
+  std::condition_variable pushed_;
+  WaitingQueue queue_;
+
+  std::mutex streams_mutex_;  // guards the idle streams
+  std::vector<KeptStream> streams_;
+  std::vector<std::thread> threads_;
+};
+
+// Gives the other hardware thread of the core a moment; about 10 to 40 ns.
+void pause_briefly() noexcept;
+
+// Whether this thread is a lane of that scheduler.
+bool on_lane_of(const Scheduler& scheduler) noexcept;
+
+}  // namespace berth

@@ -1,0 +1,54 @@
+#include "scheduler/waiting_queue.hpp"
+
+namespace berth {
+
+bool WaitingQueue::Earlier::operator()(const Job* a, const Job* b) const noexcept {
+  if (a->deadline_.at != b->deadline_.at) return a->deadline_.at < b->deadline_.at;
+  return a->arrival_ < b->arrival_;
+}
+
+std::size_t WaitingQueue::level_of(const Job& job) noexcept {
+  return static_cast<std::size_t>(Priority::high) - static_cast<std::size_t>(job.priority_);
+}
+
+void WaitingQueue::push(Job& job) {
+  Level& level = levels_[level_of(job)];
+  job.arrival_ = arrivals_++;
+  if (job.deadline_.at != TimePoint::max()) level.urgent.insert(&job);
+  job.next_ = nullptr;
+  job.previous_ = level.last;
+  (level.last ? level.last->next_ : level.first) = &job;
+  level.last = &job;
+  job.linked_ = true;
+}
+
+void WaitingQueue::erase(Job& job) noexcept {
+  Level& level = levels_[level_of(job)];
+  if (job.deadline_.at != TimePoint::max()) level.urgent.erase(&job);
+  (job.previous_ ? job.previous_->next_ : level.first) = job.next_;
+  (job.next_ ? job.next_->previous_ : level.last) = job.previous_;
+  job.linked_ = false;
+}
+
+Job* WaitingQueue::pop() noexcept {
+  Job* next = nullptr;
+  Job* oldest = nullptr;
+  for (const Level& level : levels_) {
+    if (!level.first) continue;
+    if (!next) next = level.urgent.empty() ? level.first : *level.urgent.begin();
+    if (!oldest || level.first->arrival_ < oldest->arrival_) oldest = level.first;
+  }
+  if (!next) return nullptr;
+  if (next != oldest && overtakings_ == overtakings_max) next = oldest;
+  overtakings_ = next == oldest ? 0 : overtakings_ + 1;
+  erase(*next);
+  return next;
+}
+
+bool WaitingQueue::empty() const noexcept {
+  for (const Level& level : levels_)
+    if (level.first) return false;
+  return true;
+}
+
+}  // namespace berth
