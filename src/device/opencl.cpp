@@ -40,6 +40,10 @@ constexpr unsigned yield_rounds = 1000;
 constexpr std::chrono::microseconds nap_shortest{20};
 constexpr std::chrono::microseconds nap_longest{200};
 
+// Closing waits this long for work that was enqueued before. Longer than any
+// copy of a whole device's memory; a device that takes more does not answer.
+constexpr std::chrono::seconds drain_limit{10};
+
 // Events a stream remembers between two records before it drops finished ones.
 constexpr std::size_t unrecorded_limit = 64;
 
@@ -224,6 +228,13 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api) {
   return found;
 }
 
+// CL_COMPLETE, positive while pending, negative when the command failed.
+cl_int event_status(const OpenclApi& api, cl_event event) {
+  cl_int status = CL_QUEUED;
+  const cl_int code = api.clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
+  return code == CL_SUCCESS ? status : code;
+}
+
 class OpenclDevice;
 
 // Releases a driver object when it goes; the device it belongs to stays at
@@ -293,11 +304,13 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
   Result<LoadSample> sample() override;
   NativeHandles native() const noexcept override { return {found_.device, context_.get()}; }
-  void close() noexcept override { closed_.store(true, std::memory_order_release); }
+  void close() noexcept override;
 
   const OpenclApi& api() const noexcept { return api_; }
   const Clock& clock() const noexcept { return clock_; }
-  bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  bool closed() const noexcept { return closed_.load(); }
+  // Nothing is waited for any more: what is still pending will not be answered.
+  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
   Error lost() const { return device_lost_error(id()); }
   Error refused(std::string message, std::string advice = "correct the call") const {
     return {ErrorCode::invalid_argument, std::move(message), std::move(advice), id().text(), {}};
@@ -305,7 +318,10 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   // The driver's error in our words. One that takes the device away closes it.
   Error failed(cl_int code, std::string what) {
     Error error = opencl_error(code, std::move(what), id().text());
-    if (error.code == ErrorCode::device_lost) close();
+    if (error.code == ErrorCode::device_lost) {
+      closed_.store(true);
+      abandoned_.store(true, std::memory_order_release);
+    }
     return error;
   }
   Result<void> check(const Buffer& buffer) const;
@@ -313,9 +329,32 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   // A handle made by another device, or by an earlier incarnation of this one.
   Error misplaced(const char* what, const DeviceId& maker) const;
 
-  std::atomic<std::uint32_t> open_streams{0};
+  void add_queue(cl_command_queue queue) {
+    const std::lock_guard guard(mutex_);
+    queues_.push_back(queue);
+  }
+  void remove_queue(cl_command_queue queue) {
+    const std::lock_guard guard(mutex_);
+    std::erase(queues_, queue);
+  }
+
+  // Held while a copy is enqueued: none may start behind the back of close(),
+  // which promises that host memory is left alone afterwards.
+  class Entry {
+   public:
+    explicit Entry(OpenclDevice& device) : device_(device) { device_.entered_.fetch_add(1); }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    ~Entry() { device_.entered_.fetch_sub(1); }
+    bool refused() const noexcept { return device_.closed(); }
+
+   private:
+    OpenclDevice& device_;
+  };
 
  private:
+  bool drained(std::vector<OwnedEvent>& markers) const;
+
   const OpenclApi& api_;
   const Found found_;
   const std::uint64_t largest_bytes_;  // of one allocation
@@ -324,6 +363,10 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   Clock& clock_;
   const std::uint64_t generation_ = next_generation();
   std::atomic<bool> closed_{false};
+  std::atomic<bool> abandoned_{false};
+  std::atomic<int> entered_{0};
+  std::mutex mutex_;  // guards queues_
+  std::vector<cl_command_queue> queues_;
 };
 
 // Compiled once, launched from any stream of its device. The arguments are part
@@ -367,7 +410,7 @@ class OpenclEvent final : public Event {
     const cl_int status = poll();
     if (status == CL_COMPLETE) return true;
     if (status < 0) return device_->failed(status, "the work before this event failed");
-    if (device_->closed()) return device_->lost();
+    if (device_->abandoned()) return device_->lost();
     return false;
   }
 
@@ -430,10 +473,10 @@ class OpenclEvent final : public Event {
   cl_int poll() const {
     cl_int status = status_.load(std::memory_order_acquire);
     if (status <= CL_COMPLETE) return status;
-    status = status_of(last_);
+    status = event_status(device_->api(), last_.get());
     if (status > CL_COMPLETE) return status;
     for (const OwnedEvent& event : earlier_) {
-      const cl_int other = status_of(event);
+      const cl_int other = event_status(device_->api(), event.get());
       if (other < 0) {
         status = other;
         break;
@@ -444,13 +487,6 @@ class OpenclEvent final : public Event {
   }
 
  private:
-  cl_int status_of(const OwnedEvent& event) const {
-    cl_int status = CL_QUEUED;
-    const cl_int code =
-        device_->api().clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
-    return code == CL_SUCCESS ? status : code;
-  }
-
   const std::shared_ptr<OpenclDevice> device_;
   const std::vector<OwnedEvent> earlier_;
   const OwnedEvent last_;
@@ -461,17 +497,19 @@ class OpenclStream final : public Stream {
  public:
   OpenclStream(std::shared_ptr<OpenclDevice> device, Owned<cl_command_queue> queue, Priority priority)
       : device_(std::move(device)), queue_(std::move(queue)), priority_(priority) {
-    device_->open_streams.fetch_add(1, std::memory_order_relaxed);
+    device_->add_queue(queue_.get());
   }
   OpenclStream(const OpenclStream&) = delete;
   OpenclStream& operator=(const OpenclStream&) = delete;
-  ~OpenclStream() override { device_->open_streams.fetch_sub(1, std::memory_order_relaxed); }
+  ~OpenclStream() override { device_->remove_queue(queue_.get()); }
 
   Device& device() noexcept override { return *device_; }
   Priority priority() const noexcept override { return priority_; }
 
   Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) override {
-    if (Result<void> allowed = check_copy(to, offset, from.size()); !allowed || from.empty()) return allowed;
+    const OpenclDevice::Entry entry(*device_);
+    if (entry.refused()) return device_->lost();
+    if (Result<void> allowed = device_->check(to, offset, from.size()); !allowed || from.empty()) return allowed;
     cl_event event = nullptr;
     const cl_int code = api().clEnqueueWriteBuffer(queue_.get(), static_cast<cl_mem>(to.native()), CL_FALSE, offset,
                                                    from.size(), from.data(), 0, nullptr, &event);
@@ -479,7 +517,9 @@ class OpenclStream final : public Stream {
   }
 
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override {
-    if (Result<void> allowed = check_copy(from, offset, to.size()); !allowed || to.empty()) return allowed;
+    const OpenclDevice::Entry entry(*device_);
+    if (entry.refused()) return device_->lost();
+    if (Result<void> allowed = device_->check(from, offset, to.size()); !allowed || to.empty()) return allowed;
     cl_event event = nullptr;
     const cl_int code = api().clEnqueueReadBuffer(queue_.get(), static_cast<cl_mem>(from.native()), CL_FALSE, offset,
                                                   to.size(), to.data(), 0, nullptr, &event);
@@ -526,11 +566,6 @@ class OpenclStream final : public Stream {
  private:
   const OpenclApi& api() const noexcept { return device_->api(); }
 
-  Result<void> check_copy(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const {
-    if (device_->closed()) return device_->lost();
-    return device_->check(buffer, offset, bytes);
-  }
-
   Result<void> accept(cl_int code, cl_event event, const char* what) {
     if (code != CL_SUCCESS) return device_->failed(code, what);
     if (unrecorded_.size() >= forget_at_) forget_finished();
@@ -540,12 +575,8 @@ class OpenclStream final : public Stream {
 
   // Keeps a stream without records from growing; failures stay for the record.
   void forget_finished() {
-    std::erase_if(unrecorded_, [&](const OwnedEvent& event) {
-      cl_int status = CL_QUEUED;
-      const cl_int code =
-          api().clGetEventInfo(event.get(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
-      return code == CL_SUCCESS && status == CL_COMPLETE;
-    });
+    std::erase_if(unrecorded_,
+                  [&](const OwnedEvent& event) { return event_status(api(), event.get()) == CL_COMPLETE; });
     forget_at_ = std::max(unrecorded_limit, 2 * unrecorded_.size());
   }
 
@@ -584,6 +615,35 @@ Result<void> OpenclDevice::check(const Buffer& buffer, std::uint64_t offset, std
                    " reach beyond the buffer of " + std::to_string(buffer.bytes()));
   }
   return {};
+}
+
+// Enqueued copies read and write host memory that the caller frees once its
+// event has resolved, so closing waits for them; but not for ever.
+void OpenclDevice::close() noexcept {
+  if (closed_.exchange(true)) return;
+  std::vector<OwnedEvent> markers;
+  bool marked = false;
+  const TimePoint until = clock_.now() + drain_limit;
+  while (!(marked && drained(markers)) && clock_.now() < until) {
+    if (!marked && entered_.load() == 0) {
+      const std::lock_guard guard(mutex_);
+      for (cl_command_queue queue : queues_) {
+        cl_event event = nullptr;
+        if (api_.clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event) != CL_SUCCESS) continue;
+        markers.emplace_back(event, api_.clReleaseEvent);
+        api_.clFlush(queue);
+      }
+      marked = true;
+      continue;
+    }
+    clock_.sleep_for(nap_shortest);
+  }
+  abandoned_.store(true, std::memory_order_release);
+}
+
+bool OpenclDevice::drained(std::vector<OwnedEvent>& markers) const {
+  return std::ranges::all_of(markers,
+                             [&](const OwnedEvent& marker) { return event_status(api_, marker.get()) <= CL_COMPLETE; });
 }
 
 Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
@@ -665,7 +725,10 @@ Result<LoadSample> OpenclDevice::sample() {
   if (closed()) return lost();
   LoadSample sample;
   sample.memory_bytes_total = info().memory_bytes_total;
-  sample.active_streams = open_streams.load(std::memory_order_relaxed);
+  {
+    const std::lock_guard guard(mutex_);
+    sample.active_streams = static_cast<std::uint32_t>(queues_.size());
+  }
   if (info().is_fallback && info().memory_bytes_total) {
     // The host's memory: what the machine has left, and never more than this
     // device has not promised yet.
