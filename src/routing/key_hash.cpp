@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <bit>
+#include <cstring>
 
 #include "berth/shard_table.hpp"
 
@@ -14,6 +15,10 @@ namespace {
 
 std::uint64_t little_endian(const unsigned char* bytes, std::size_t count) noexcept {
   std::uint64_t word = 0;
+  if (count == 8 && std::endian::native == std::endian::little) {
+    std::memcpy(&word, bytes, 8);
+    return word;
+  }
   for (std::size_t i = 0; i < count; ++i) word |= std::uint64_t{bytes[i]} << (8 * i);
   return word;
 }

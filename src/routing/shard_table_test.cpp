@@ -52,11 +52,15 @@ TEST(Routing, S2_11_ManyIdsSpreadEvenlyOverOwnersWhateverTheShardCount) {
   }
 }
 
-TEST(Routing, NumbersSpreadAsWellAsText) {
+TEST(Routing, NumbersInEveryStrideSpreadAsWellAsText) {
   const ShardTable table = *allocate(ShardSpace(), owners({"a", "b", "c", "d"}));
-  std::map<DeviceId, int> got;
-  for (std::uint64_t key = 0; key < 40000; ++key) ++got[*table.route(key)];
-  for (const auto& [owner, number] : got) EXPECT_NEAR(number, 10000, 500) << owner;
+  for (const std::uint64_t stride :
+       {1ull, 2ull, 3ull, 10ull, 64ull, 1000ull, 4097ull, 1ull << 20, 1ull << 32, (1ull << 32) + 1, 1ull << 48}) {
+    std::map<DeviceId, int> got;
+    for (std::uint64_t i = 0; i < 40000; ++i) ++got[*table.route(i * stride)];
+    for (const auto& [owner, number] : got) EXPECT_NEAR(number, 10000, 700) << owner << " in steps of " << stride;
+    EXPECT_EQ(got.size(), 4u) << stride;
+  }
 }
 
 TEST(Routing, S2_F2_AllIdsOfAShardHaveOneOwner) {
