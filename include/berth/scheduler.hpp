@@ -199,6 +199,10 @@ class ClosureJob final : public JobFor<T> {
   // One reference for the handle, one for the queue.
   explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
   Result<void> call(Execution& execution) override { return call_into(this->value, f_, execution); }
+  // A closure with an after_end() of its own is told, however it ended.
+  void after_end() noexcept override {
+    if constexpr (requires(F& f) { f.after_end(); }) f_.after_end();
+  }
 
  private:
   F f_;

@@ -1,0 +1,275 @@
+// Router: delivers work by key. The same key reaches the same device as long as
+// that device can serve; when it cannot (lost, cordoned, draining, silent), its
+// shards move to the others with a higher epoch, and come back with it.
+//
+// Work of one key runs one piece after the other, in the order of submission,
+// on however many lanes the device has; also across a move: what was submitted
+// later starts on the new owner only when the earlier work has ended on the old
+// one. Work of different keys runs side by side. Nothing is lost silently: every
+// delivery ends in a value or an error.
+//
+// All functions may be called from several threads. The scheduler outlives the
+// router; the router's destructor refuses what still waits for its turn.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "berth/scheduler.hpp"
+#include "berth/shard_table.hpp"
+
+namespace berth {
+
+struct RouterOptions {
+  // For the life of the ids: another number places every id anew. 0: as many as
+  // there are devices at the start, at least 1.
+  std::uint32_t shards = 1024;
+  KeyHash hash = KeyHash::xxh3_v1;
+  // A table kept from an earlier run; its shards and hash replace those above.
+  std::optional<ShardTable> table;
+  // Shards that move by choice (a device joined or weighs more) in one round.
+  // Shards whose owner cannot serve move at once and do not count.
+  std::size_t moves_per_round = any_number_of_moves;
+  Duration round = std::chrono::seconds(1);
+  // Work behind earlier work of its own key, all keys together.
+  std::size_t waiting_max = 1024;
+  // When an entity is forgotten: idle for so long, or the longest idle of more
+  // than so many.
+  Duration idle_max = std::chrono::minutes(5);
+  std::size_t entities_max = 65536;
+};
+
+struct ShardStatistics {
+  std::uint32_t shard = 0;
+  DeviceId owner;               // now; empty: nobody
+  std::uint64_t delivered = 0;  // handed to the scheduler since the start
+  std::uint32_t in_flight = 0;
+  Duration busy{};  // from the start of each piece of work to its end
+};
+
+struct RouterStatistics {
+  std::uint64_t epoch = 0;
+  std::uint64_t delivered = 0;
+  std::uint64_t dead_letters = 0;       // refused because nobody owned the shard
+  std::uint64_t moves = 0;              // shards that changed owner since the start
+  std::size_t moves_left = 0;           // put off to later rounds
+  std::size_t waiting = 0;              // behind earlier work of their keys
+  std::size_t entities = 0;             // remembered now
+  std::uint64_t passivated = 0;         // forgotten since the start
+  std::vector<ShardStatistics> shards;  // those that ever got work, by number
+};
+
+// A message that says for whom it is.
+template <class F>
+struct Envelope {
+  std::string entity;
+  F message;  // called with Execution&, as the scheduler's closures
+};
+
+struct RouterState;  // src/router/router.cpp
+struct EntityState;
+
+// A piece of work from submit to its hand-over to the scheduler.
+class Delivery {
+ public:
+  Delivery(std::shared_ptr<RouterState> router, std::string_view key, Work work);
+  virtual ~Delivery() = default;
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+
+  // Waits for the hand-over; nothing: the scheduler has it. An error: why it
+  // never got there, or timeout with `*again` when only the caller's deadline passed.
+  std::optional<Error> await_hand_over(Deadline deadline, bool* again);
+  bool waits() const;
+  // True when it had not begun its hand-over and never will now.
+  bool refuse(Error error);
+
+ protected:
+  friend struct RouterState;
+  virtual void submit_to(Scheduler& scheduler, Work work) = 0;
+  virtual void cancel_task() = 0;
+  void cancel();
+  void hand_over(Scheduler& scheduler);
+  void began();
+  void ended();
+
+ private:
+  enum class Stage { waiting, handing, handed, refused };
+  bool take();
+
+  std::shared_ptr<RouterState> router_;
+  const std::string key_;
+  const Deadline deadline_;
+  Work work_;
+  std::uint32_t shard_ = 0;
+  EntityState* entity_ = nullptr;      // guarded by the router's lock; stays while work of it is under way
+  std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
+
+  mutable std::mutex mutex_;  // guards the three below; taken after the router's
+  std::condition_variable changed_;
+  Stage stage_ = Stage::waiting;
+  bool cancel_requested_ = false;
+  std::optional<Error> error_;
+};
+
+template <class T>
+class DeliveryOf : public Delivery {
+ public:
+  using Delivery::cancel;
+  using Delivery::Delivery;
+  Task<T> task;  // valid after the hand-over
+
+ protected:
+  void cancel_task() override { task.cancel(); }
+};
+
+template <class F>
+class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
+                              public std::enable_shared_from_this<ClosureDelivery<F>> {
+  using Value = value_of_t<F&, Execution&>;
+
+ public:
+  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, Work work, F f)
+      : DeliveryOf<Value>(std::move(router), key, std::move(work)), f_(std::move(f)) {}
+
+ private:
+  // What the scheduler calls. Letting go at the end breaks the circle of the
+  // delivery, its task and this.
+  struct Turn {
+    std::shared_ptr<ClosureDelivery> delivery;
+    std::invoke_result_t<F&, Execution&> operator()(Execution& execution) {
+      delivery->began();
+      return delivery->f_(execution);
+    }
+    void after_end() noexcept {
+      const std::shared_ptr<ClosureDelivery> last = std::move(delivery);
+      last->ended();
+    }
+  };
+  void submit_to(Scheduler& scheduler, Work work) override {
+    this->task = scheduler.submit(Turn{this->shared_from_this()}, std::move(work));
+  }
+  F f_;
+};
+
+// A piece of routed work. Dropping the handle does not cancel the work.
+template <class T>
+class RoutedTask {
+ public:
+  RoutedTask() = default;
+  explicit RoutedTask(std::shared_ptr<DeliveryOf<T>> delivery) : delivery_(std::move(delivery)) {}
+
+  // As Task::get.
+  Result<Dispatched<T>> get(Deadline deadline = {}) {
+    if (!delivery_)
+      return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
+    bool again = false;
+    if (std::optional<Error> error = delivery_->await_hand_over(deadline, &again)) {
+      if (!again) delivery_.reset();
+      return *std::move(error);
+    }
+    return delivery_->task.get(deadline);
+  }
+  // Whether get would answer at once.
+  bool ready() const { return !delivery_ || (!delivery_->waits() && delivery_->task.ready()); }
+  // Withdraws work that has not started; running work sees Execution::cancelled().
+  void cancel() {
+    if (delivery_) delivery_->cancel();
+  }
+
+ private:
+  std::shared_ptr<DeliveryOf<T>> delivery_;
+};
+
+class Entity;
+
+class Router {
+ public:
+  // A scheduler whose devices are all out of service will do; a number of
+  // shards out of range is invalid_argument.
+  static Result<std::unique_ptr<Router>> start(Scheduler& scheduler, RouterOptions options = {});
+  ~Router();
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  // The device that serves this key now, or no_eligible_device.
+  Result<DeviceId> route(std::string_view key) const;
+  // Runs f(Execution&) on the key's device when the earlier work of this key has
+  // ended. In the task: no_eligible_device (nobody owns the shard; worth a
+  // retry), queue_full, timeout, cancelled, or how the work itself ended.
+  // `work.hints.only` without the owner is invalid_argument; may_run_twice has
+  // no effect, because another device is not the key's.
+  template <class F>
+  RoutedTask<value_of_t<F&, Execution&>> submit(std::string_view key, F f, Work work = {}) {
+    auto delivery = std::make_shared<ClosureDelivery<F>>(state_, key, std::move(work), std::move(f));
+    accept(delivery);
+    return RoutedTask<value_of_t<F&, Execution&>>(std::move(delivery));
+  }
+  // To the entity that the envelope names.
+  template <class F>
+  RoutedTask<value_of_t<F&, Execution&>> tell(Envelope<F> envelope, Work work = {}) {
+    return submit(envelope.entity, std::move(envelope.message), std::move(work));
+  }
+  // A handle on one entity. The router outlives it.
+  Entity entity(std::string id);
+
+  // Looks at the devices, moves shards, forgets idle entities; gives the number
+  // of moves. Every delivery does the same: call it to let put-off moves and
+  // forgetting go on while nothing is submitted.
+  Result<std::size_t> refresh();
+  // Swaps hot shards for cold ones by the time they kept their devices busy
+  // since the last call, within moves_per_round; gives the number of moves.
+  std::size_t relieve();
+
+  // The table of this moment; never null.
+  std::shared_ptr<const ShardTable> table() const;
+  RouterStatistics statistics() const;
+
+ private:
+  explicit Router(std::shared_ptr<RouterState> state) : state_(std::move(state)) {}
+  void accept(std::shared_ptr<Delivery> delivery);
+  std::shared_ptr<RouterState> state_;
+};
+
+// Work told to an entity goes to that entity: the handle stamps its own id.
+class Entity {
+ public:
+  const std::string& id() const noexcept { return id_; }
+  template <class F>
+  RoutedTask<value_of_t<F&, Execution&>> submit(F f, Work work = {}) {
+    return router_->submit(id_, std::move(f), std::move(work));
+  }
+  // An envelope without a name gets this entity's; another's name is
+  // invalid_argument.
+  template <class F>
+  RoutedTask<value_of_t<F&, Execution&>> tell(Envelope<F> envelope, Work work = {}) {
+    if (envelope.entity.empty() || envelope.entity == id_) return submit(std::move(envelope.message), std::move(work));
+    auto delivery =
+        std::make_shared<ClosureDelivery<F>>(nullptr, envelope.entity, std::move(work), std::move(envelope.message));
+    delivery->refuse({ErrorCode::invalid_argument,
+                      "the envelope is for " + envelope.entity + " but was told to " + id_,
+                      "tell it to the entity it names, or leave the name empty",
+                      "",
+                      {}});
+    return RoutedTask<value_of_t<F&, Execution&>>(std::move(delivery));
+  }
+
+ private:
+  friend class Router;
+  Entity(Router& router, std::string id) : router_(&router), id_(std::move(id)) {}
+  Router* router_;
+  std::string id_;
+};
+
+inline Entity Router::entity(std::string id) { return Entity(*this, std::move(id)); }
+
+}  // namespace berth
