@@ -1,0 +1,43 @@
+#include "device/cuda_driver.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace berth::cuda {
+namespace {
+
+Error missing(std::string message) {
+  return {ErrorCode::not_initialized, std::move(message),
+          "install the NVIDIA driver, or use the opencl or host back end", "",
+          DriverError{code_not_initialized, name_of(code_not_initialized)}};
+}
+
+Result<const Driver*> open_library() {
+  static Driver driver;
+  for (const char* name : {"libcuda.so.1", "libcuda.so"}) {
+    driver.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (driver.library != nullptr) break;
+  }
+  if (driver.library == nullptr) return missing("this machine has no CUDA driver library (libcuda.so.1)");
+#define BERTH_CUDA_FIND(symbol, ...) driver.symbol = driver.find<Driver::symbol##_type>(#symbol);
+  BERTH_CUDA_REQUIRED(BERTH_CUDA_FIND)
+  BERTH_CUDA_OPTIONAL(BERTH_CUDA_FIND)
+#undef BERTH_CUDA_FIND
+#define BERTH_CUDA_CHECK(symbol, ...) \
+  if (driver.symbol == nullptr) return missing("the CUDA driver library is too old, it lacks " #symbol);
+  BERTH_CUDA_REQUIRED(BERTH_CUDA_CHECK)
+#undef BERTH_CUDA_CHECK
+  return &driver;
+}
+
+}  // namespace
+
+Result<const Driver*> Driver::load() {
+  static const Result<const Driver*> loaded = open_library();
+  return loaded;
+}
+
+void* Driver::find_symbol(const char* symbol) const { return dlsym(library, symbol); }
+
+}  // namespace berth::cuda

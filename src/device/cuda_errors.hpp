@@ -1,0 +1,37 @@
+// What every code of the CUDA driver means for a caller: its name and our
+// ErrorCode, from which the reaction follows. A code that leaves the process
+// without a usable context is device_lost: a faulted GPU context cannot be
+// rebuilt inside the process that faulted. Pure data; nothing here calls the
+// driver. Codes of newer drivers are unavailable and keep their number.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "berth/result.hpp"
+
+namespace berth::cuda {
+
+inline constexpr int code_success = 0;
+inline constexpr int code_not_initialized = 3;
+inline constexpr int code_no_device = 100;
+inline constexpr int code_not_ready = 600;
+
+struct DriverCode {
+  int code;
+  std::string_view name;
+  ErrorCode meaning;
+};
+
+// Sorted by code.
+std::span<const DriverCode> driver_codes() noexcept;
+
+ErrorCode meaning_of(int code) noexcept;
+std::string name_of(int code);  // "CUDA_ERROR_ILLEGAL_ADDRESS"; unlisted codes: "CUDA_ERROR_<code>"
+bool is_fatal(int code) noexcept;
+
+// An Error for a failed driver call. `doing` completes "the driver failed while ...".
+Error error_of(int code, std::string_view doing, std::string where);
+
+}  // namespace berth::cuda
