@@ -24,3 +24,15 @@ test: build ## every test that runs without a GPU
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)
+
+.PHONY: gpu-bundle
+gpu-bundle: ## collect what a GPU machine without a network lacks
+	@scripts/gpu-bundle
+
+.PHONY: gpu-test
+gpu-test: ## on a GPU machine: build, test, measure, write results.json
+	@scripts/gpu-test $(RESULTS)
+
+.PHONY: gpu-bench
+gpu-bench: ## on a GPU machine: the benchmarks that need one
+	@scripts/gpu-bench

@@ -1,0 +1,72 @@
+// What the GPU benchmarks share: the first NVIDIA GPU with its raw driver, and
+// a check for calls that must not fail while timing. Without a GPU a benchmark
+// says so, reports no case and ends well.
+#pragma once
+
+#include <cstdlib>
+
+#include "device/backends.hpp"
+#include "device/cuda_driver.hpp"
+#include "report.hpp"
+
+namespace berth::bench {
+
+inline void require(bool good, const char* what) {
+  if (good) return;
+  std::fprintf(stderr, "%s failed\n", what);
+  std::exit(1);
+}
+
+struct Gpu {
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<Device> device;
+  const cuda::Driver* driver = nullptr;
+
+  // For the raw side: its context, current on this thread for a scope.
+  class Scope {
+   public:
+    explicit Scope(const Gpu& gpu) : driver_(*gpu.driver) {
+      require(driver_.cuCtxPushCurrent_v2(static_cast<cuda::Context>(gpu.device->native().context)) == 0, "push");
+    }
+    ~Scope() {
+      cuda::Context popped = nullptr;
+      driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const cuda::Driver& driver_;
+  };
+
+  // Null, with a note in the report, where there is none.
+  static std::optional<Gpu> first(Report& report) {
+    Gpu gpu{make_cuda_backend({}), nullptr, nullptr};
+    const auto found = gpu.backend->list();
+    if (!found || found->empty()) {
+      report.note("no NVIDIA GPU here, nothing measured" + (found ? "" : ": " + found.error().to_text()));
+      return std::nullopt;
+    }
+    auto device = gpu.backend->open(found->front().id);
+    if (!device) {
+      report.note("nothing measured: " + device.error().to_text());
+      return std::nullopt;
+    }
+    report.note("on " + found->front().name);
+    gpu.device = *device;
+    gpu.driver = *cuda::Driver::load();
+    return gpu;
+  }
+
+  // An event of the raw side, polled like ours.
+  void raw_wait(cuda::EventHandle event, cuda::StreamHandle stream) const {
+    cuda::Code code = driver->cuEventRecord(event, stream);
+    require(code == cuda::code_success, "a raw record");
+    do {
+      code = driver->cuEventQuery(event);
+    } while (code == cuda::code_not_ready);
+    require(code == cuda::code_success, "a raw wait");
+  }
+};
+
+}  // namespace berth::bench
