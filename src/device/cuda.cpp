@@ -5,6 +5,7 @@
 // has failed. After a fault nothing in this process reaches the GPU again
 // (measured: neither new contexts nor a reset help), so the device stays lost
 // and no further driver call is made for it.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
@@ -479,6 +480,14 @@ class CudaDevice final : public Device {
   Result<Buffer> allocate(std::uint64_t bytes) override {
     if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
     if (bytes == 0) return context_->refuse("a buffer of zero bytes was asked for", "ask for at least one byte");
+    if (context_->info.memory_bytes_total && bytes > *context_->info.memory_bytes_total) {
+      return Error{ErrorCode::out_of_memory,
+                   std::to_string(bytes) + " bytes do not fit, the device has " +
+                       std::to_string(*context_->info.memory_bytes_total),
+                   "ask for less, or split the data over devices",
+                   context_->info.id.text(),
+                   {}};
+    }
     cuda::DevicePointer pointer = 0;
     Result<void> got = context_->call("allocating " + std::to_string(bytes) + " bytes",
                                       [&] { return context_->driver.cuMemAlloc_v2(&pointer, bytes); });
@@ -543,18 +552,19 @@ class CudaDevice final : public Device {
   Result<LoadSample> sample() override {
     if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
     LoadSample sample;
-    if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.id.text())) {
-      sample.memory_bytes_free = seen->memory_bytes_free;
-      sample.memory_bytes_total = seen->memory_bytes_total;
-      sample.utilisation = seen->utilisation;
-      return sample;
-    }
+    // NVML's total counts memory that no program can have; what can be
+    // allocated is the total that matters here.
+    sample.memory_bytes_total = context_->info.memory_bytes_total;
     std::size_t free = 0, total = 0;
-    Result<void> asked =
-        context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
-    if (!asked) return std::move(asked).error();
-    sample.memory_bytes_free = free;
-    sample.memory_bytes_total = total;
+    if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.id.text())) {
+      free = seen->memory_bytes_free;
+      sample.utilisation = seen->utilisation;
+    } else {
+      Result<void> asked =
+          context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
+      if (!asked) return std::move(asked).error();
+    }
+    sample.memory_bytes_free = std::min<std::uint64_t>(free, sample.memory_bytes_total.value_or(free));
     return sample;
   }
 

@@ -50,7 +50,7 @@ std::optional<NvmlSample> nvml_sample(const std::string& uuid) {
   if (!nvml.usable || nvml.handle_by_uuid(uuid.c_str(), &device) != 0 || nvml.memory_info(device, &memory) != 0) {
     return std::nullopt;
   }
-  NvmlSample sample{memory.total, memory.free, {}};
+  NvmlSample sample{memory.free, {}};
   NvmlUtilization rates{};
   if (nvml.utilization_rates(device, &rates) == 0) sample.utilisation = rates.gpu / 100.0;
   return sample;

@@ -10,7 +10,6 @@
 namespace berth {
 
 struct NvmlSample {
-  std::uint64_t memory_bytes_total = 0;
   std::uint64_t memory_bytes_free = 0;
   std::optional<double> utilisation;  // 0 to 1; absent where the device does not say
 };
