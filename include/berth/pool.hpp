@@ -170,6 +170,7 @@ class Pool {
   std::unique_ptr<Board> board_;
   std::unique_ptr<Poller> poller_;
   std::atomic<Ticket> turn_{0};
+  mutable std::atomic<bool> first_poll_ended_{false};  // of every device that has joined
 };
 
 }  // namespace berth

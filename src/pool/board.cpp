@@ -223,6 +223,7 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   infos_[slot].store(kept_infos_.back().get(), std::memory_order_release);
   cold_[slot].id = info.id;
+  ++cold_[slot].incarnation;
   return slot;
 }
 
@@ -871,8 +872,10 @@ std::vector<Board::Entry> Board::entries() const {
     const Slot& s = slots_[slot];
     const std::uint64_t status = s.status.load(std::memory_order_relaxed);
     if (!(status & status_present)) continue;
-    Entry entry{slot, infos_[slot].load(std::memory_order_relaxed), cold_[slot].device, cold_[slot].error, {}, false};
-    entry.sampled = cold_[slot].sampled;
+    const Cold& cold = cold_[slot];
+    Entry entry{
+        slot,        infos_[slot].load(std::memory_order_relaxed), cold.device, cold.incarnation, cold.error, {},
+        cold.sampled};
     fill(slot, s.charge.load(std::memory_order_acquire), status, 0, entry.view);
     out.push_back(std::move(entry));
   }

@@ -107,6 +107,7 @@ class Board {
     std::size_t slot = 0;
     const DeviceInfo* info = nullptr;  // lives as long as the board
     std::shared_ptr<Device> device;    // null: unusable
+    std::uint64_t incarnation = 0;     // how often it has joined
     std::optional<Error> error;
     DeviceView view;
     bool sampled = false;  // the load values were reported at view.sampled_at
@@ -169,7 +170,8 @@ class Board {
     std::vector<std::shared_ptr<Device>> retired;
     std::optional<Error> error;
     HealthState health;
-    std::uint64_t sequence = 0;
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;             // of the last answer believed, or not waited for
     std::optional<TimePoint> silent_since;  // absent: never polled
     bool sampled = false;
   };

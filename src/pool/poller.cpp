@@ -14,7 +14,7 @@ namespace berth {
 struct Poller::State : std::enable_shared_from_this<Poller::State> {
   // What is known of the questions to one slot.
   struct Target {
-    const Device* device = nullptr;
+    std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
     bool outstanding = false;
     bool given_up = false;
@@ -56,11 +56,11 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     for (Board::Entry& entry : board.entries()) {
       if (!entry.device) continue;
       Target& target = targets[entry.slot];
-      if (target.device != entry.device.get()) {
-        // Another device than last time: what was asked before is void.
-        if (target.outstanding) board.give_up_poll(entry.slot, target.sequence);
-        target = Target{entry.device.get(), target.sequence, false, false, false, {}};
-      } else if (!all && entry.view.sample != SampleState::unknown) {
+      if (target.incarnation != entry.incarnation) {
+        // It has joined since: what was asked before is void.
+        board.give_up_poll(entry.slot, target.sequence);
+        target = Target{entry.incarnation, target.sequence, false, false, false, {}};
+      } else if (!all) {
         continue;
       }
       if (target.outstanding) continue;
@@ -158,7 +158,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     for (const Board::Entry& entry : board.entries()) {
       if (!entry.device) continue;
       const Target& target = targets[entry.slot];
-      if (target.device != entry.device.get() || !target.settled) return false;
+      if (target.incarnation != entry.incarnation || !target.settled) return false;
     }
     return true;
   }
@@ -199,6 +199,7 @@ void Poller::look_again() {
 void Poller::poll_now() {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
+  state.give_up_late();
   std::vector<State::Question> questions = state.due(true);
   if (!state.rules.threads) {
     lock.unlock();

@@ -210,7 +210,7 @@ Result<std::shared_ptr<Device>> Pool::next_device() {
 }
 
 Result<std::shared_ptr<Device>> Pool::best_available_device() const {
-  if (options_.poll) await_first_poll();
+  await_first_poll();
   const std::vector<Board::Entry> entries = board_->entries();
   const Board::Entry* best = nullptr;
   const auto bytes = [](const Board::Entry& entry) { return entry.view.memory_bytes_available().value_or(0); };
@@ -241,15 +241,18 @@ std::string Pool::to_text() const {
   return text;
 }
 
-// Whether the first poll was still under way and has now ended.
+// Waits for the first poll to end. False if it was known to have ended before,
+// so that deciding again would make no difference.
 bool Pool::await_first_poll() const {
-  if (poller_->ready()) return false;
-  return poller_->wait_ready(Deadline::after(*clock_, options_.poll_deadline)).has_value();
+  if (!options_.poll || first_poll_ended_.load(std::memory_order_acquire)) return false;
+  const bool ended = poller_->wait_ready(Deadline::after(*clock_, options_.poll_deadline)).has_value();
+  if (ended) first_poll_ended_.store(true, std::memory_order_release);
+  return true;
 }
 
 Result<Lease> Pool::acquire(const Hints& hints) {
   Result<Lease> lease = board_->acquire(*policy_, hints);
-  if (lease || !options_.poll || !await_first_poll()) return lease;
+  if (lease || !await_first_poll()) return lease;
   return board_->acquire(*policy_, hints);
 }
 
@@ -259,7 +262,7 @@ Result<Lease> Pool::acquire(const Hints& hints, Deadline deadline) {
 
 Result<std::vector<Lease>> Pool::acquire_group(const Hints& hints, std::size_t count) {
   Result<std::vector<Lease>> leases = board_->acquire_group(*policy_, hints, count);
-  if (leases || !options_.poll || !await_first_poll()) return leases;
+  if (leases || !await_first_poll()) return leases;
   return board_->acquire_group(*policy_, hints, count);
 }
 
@@ -268,6 +271,7 @@ Explanation Pool::explain(const Hints& hints) const { return board_->explain(*po
 Result<void> Pool::join(std::shared_ptr<Device> device) {
   const Result<std::size_t> slot = board_->join(std::move(device));
   if (!slot) return slot.error();
+  first_poll_ended_.store(false, std::memory_order_release);
   poller_->look_again();
   return {};
 }

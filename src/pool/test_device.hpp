@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,6 +42,10 @@ class TestDevice final : public Device {
   void fail(Error error) {
     set([&] { error_ = std::move(error); });
   }
+  // The next answers, before the usual one.
+  void answer_next(Result<LoadSample> answer) {
+    set([&] { next_.push_back(std::move(answer)); });
+  }
   // From now on sample() blocks, until let_go().
   void hold() {
     set([&] { held_ = true; });
@@ -64,6 +70,11 @@ class TestDevice final : public Device {
     most_at_once_ = std::max(most_at_once_, ++inside_);
     changed_.wait(lock, [&] { return !held_; });
     --inside_;
+    if (!next_.empty()) {
+      Result<LoadSample> answer = std::move(next_.front());
+      next_.pop_front();
+      return answer;
+    }
     if (error_) return *error_;
     return answer_;
   }
@@ -87,6 +98,7 @@ class TestDevice final : public Device {
   std::condition_variable changed_;
   LoadSample answer_;
   std::optional<Error> error_;
+  std::deque<Result<LoadSample>> next_;
   bool held_ = false;
   int questions_ = 0;
   int inside_ = 0;

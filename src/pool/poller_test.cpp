@@ -1,0 +1,256 @@
+#include "pool/poller.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "berth/fake_clock.hpp"
+#include "pool/test_device.hpp"
+
+namespace berth {
+namespace {
+
+using namespace std::chrono_literals;
+using test::bytes;
+using test::eventually;
+using test::make_device;
+using test::on;
+using test::TestDevice;
+
+// A pool that polls on its own, on virtual time that only the test moves.
+struct Polled {
+  explicit Polled(std::vector<std::shared_ptr<TestDevice>> given, Duration period = 250ms) : devices(std::move(given)) {
+    PoolOptions options;
+    options.clock = &clock;
+    options.poll_period = period;
+    Result<std::unique_ptr<Pool>> opened = Pool::open({devices.begin(), devices.end()}, options);
+    EXPECT_TRUE(opened);
+    pool = std::move(*opened);
+  }
+  // A stuck device lets go, so that no thread is left at the end of the test.
+  ~Polled() {
+    for (const auto& device : devices) device->let_go();
+  }
+  DeviceStatus status(std::size_t i) const { return pool->status().at(i); }
+  // The answer to a question of the present moment has arrived.
+  bool is_current(std::size_t i) const { return status(i).age == Duration(0); }
+  // Moves the time and waits for the answers of all that are not stuck.
+  void pass(Duration duration, std::vector<std::size_t> answering) {
+    clock.advance(duration);
+    for (const std::size_t i : answering) EXPECT_TRUE(eventually([&] { return is_current(i); }));
+  }
+
+  FakeClock clock{FakeClock::Sleepers::block};
+  std::vector<std::shared_ptr<TestDevice>> devices;
+  std::unique_ptr<Pool> pool;
+};
+
+TEST(Poller, S0_17_TheFirstPollRunsAtOnce) {
+  // The reference waits one period first; ours does not (S0-F2).
+  Polled p({make_device("x"), make_device("y")});
+  EXPECT_TRUE(eventually([&] { return p.is_current(0) && p.is_current(1); }));
+  EXPECT_EQ(p.clock.now(), TimePoint{});
+}
+
+TEST(Poller, S0_F2_UnknownFreshAndStaleAreToldApartAndReadyTellsWhen) {
+  auto slow = make_device("slow");
+  slow->hold();
+  Polled p({make_device("quick"), slow});
+  EXPECT_TRUE(eventually([&] { return p.is_current(0); }));
+  EXPECT_EQ(p.status(0).view.sample, SampleState::fresh);
+  EXPECT_EQ(p.status(1).view.sample, SampleState::unknown);
+  EXPECT_FALSE(p.status(1).age);
+  EXPECT_FALSE(p.pool->ready());
+  EXPECT_FALSE(p.pool->wait_ready(Deadline{p.clock.now()}));
+  slow->let_go();
+  EXPECT_TRUE(p.pool->wait_ready(Deadline::never()));
+  EXPECT_TRUE(p.pool->ready());
+  EXPECT_TRUE(p.status(1).age);
+}
+
+TEST(Poller, S0_18_EveryPeriodEveryDeviceIsAskedOnceAndASilentOneKeepsItsSample) {
+  auto x = make_device("x", 10), y = make_device("y", 20);
+  Polled p({x, y});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  y->fail({ErrorCode::unavailable, "busy", {}, "y", {}});
+  for (int i = 0; i < 3; ++i) p.pass(250ms, {0});
+  EXPECT_TRUE(eventually([&] { return x->questions() == 4 && y->questions() == 4; }));
+  EXPECT_EQ(*p.status(1).view.memory_bytes_free, 20U);
+  EXPECT_EQ(*p.status(1).age, 750ms);
+}
+
+TEST(Poller, S0_F3_ASilentDeviceGetsNoNewWorkAndIsProbedBackIn) {
+  auto silent = make_device("a");
+  Polled p({silent, make_device("b")});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  EXPECT_EQ(p.pool->acquire()->id().text(), "a");
+  silent->hold();
+  for (int i = 0; i < 9; ++i) p.pass(250ms, {1});
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.sample == SampleState::stale; }));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(p.pool->acquire()->id().text(), "b");
+  EXPECT_FALSE(p.pool->acquire(on("a")));
+  EXPECT_GT(*p.status(0).age, 2s);
+
+  silent->let_go();
+  EXPECT_TRUE(eventually([&] {
+    p.clock.advance(250ms);
+    return p.status(0).view.sample == SampleState::fresh;
+  }));
+  EXPECT_TRUE(p.pool->acquire(on("a")));
+}
+
+TEST(Poller, ADeviceThatNeverAnswersGetsNoWorkAfterAWhile) {
+  auto dead = make_device("a");
+  dead->hold();
+  Polled p({dead, make_device("b")});
+  EXPECT_TRUE(eventually([&] { return p.is_current(1); }));
+  EXPECT_TRUE(p.pool->acquire(on("a"))) << "not asked for bytes, and not silent for long";
+  for (int i = 0; i < 9; ++i) p.pass(250ms, {1});
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.sample == SampleState::stale; }));
+  EXPECT_TRUE(p.pool->ready()) << "given up on counts as an answer";
+  EXPECT_FALSE(p.pool->acquire(on("a")));
+}
+
+TEST(Poller, S0_F6_ThePeriodIsAnOption) {
+  auto x = make_device("x");
+  Polled p({x}, 10s);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  p.clock.advance(9s);
+  EXPECT_EQ(x->questions(), 1);
+  p.pass(1s, {0});
+  EXPECT_EQ(x->questions(), 2);
+}
+
+TEST(Poller, S0_F7_ExtraPollsDoNotMultiplyTheTimer) {
+  auto x = make_device("x");
+  Polled p({x});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  for (int i = 0; i < 10; ++i) p.pool->poll_now();
+  const int before = x->questions();
+  for (int i = 0; i < 3; ++i) p.pass(250ms, {0});
+  p.pool.reset();
+  EXPECT_EQ(x->questions(), before + 3);
+}
+
+TEST(Poller, S0_F8_AStuckDeviceHasOneQuestionOutstandingAndHoldsUpNobody) {
+  auto stuck = make_device("stuck");
+  auto other = make_device("other");
+  Polled p({stuck, other});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  stuck->hold();
+  const int before = other->questions();
+  for (int i = 0; i < 20; ++i) p.pass(250ms, {1});
+  EXPECT_EQ(other->questions(), before + 20);
+  EXPECT_EQ(stuck->questions(), 2) << "the first, and the one it is stuck in";
+  EXPECT_EQ(stuck->most_at_once(), 1);
+  p.pool->poll_now();  // ends, although the device does not
+  EXPECT_EQ(stuck->most_at_once(), 1);
+}
+
+TEST(Poller, AnAnswerAfterTheDeadlineIsDropped) {
+  auto x = make_device("x", 10);
+  Polled p({x}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  LoadSample late;
+  late.memory_bytes_free = 99;
+  x->answer_next(late);
+  x->answer_next(Error{ErrorCode::unavailable, "busy", {}, "x", {}});
+  x->hold();
+  std::thread poll([&] { p.pool->poll_now(); });
+  EXPECT_TRUE(eventually([&] { return x->questions() == 2; }));
+  p.clock.advance(1s);  // the deadline of that question
+  poll.join();
+  x->let_go();
+  EXPECT_TRUE(eventually([&] {
+    p.pool->poll_now();
+    return x->questions() > 2;
+  }));
+  EXPECT_EQ(*p.status(0).view.memory_bytes_free, 10U);
+  EXPECT_EQ(*p.status(0).age, 1s);
+}
+
+TEST(Poller, AFirstPollThatIsStuckIsGivenUpAtTheDeadline) {
+  auto stuck = make_device("stuck");
+  stuck->hold();
+  Polled p({stuck}, 1h);
+  EXPECT_TRUE(eventually([&] { return stuck->questions() == 1; }));
+  p.clock.advance(999ms);
+  EXPECT_FALSE(p.pool->wait_ready(Deadline{p.clock.now()}));
+  p.clock.advance(1ms);
+  EXPECT_TRUE(p.pool->wait_ready(Deadline::never()));
+}
+
+TEST(Poller, ADeviceThatSaysItIsGoneIsLost) {
+  auto x = make_device("x");
+  Polled p({x, make_device("y")});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  x->fail({ErrorCode::device_lost, "the device fell off the bus", {}, "x", DriverError{79, "Xid"}});
+  p.clock.advance(250ms);
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.health == Health::lost; }));
+  EXPECT_EQ(p.status(0).error->message, "the device fell off the bus");
+  EXPECT_EQ(p.pool->acquire()->id().text(), "y");
+}
+
+TEST(Poller, ADeviceThatJoinsIsAskedAtOnceAlsoWhenItWasHereBefore) {
+  auto late = make_device("late", 500);
+  Polled p({make_device("x")}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(p.pool->join(late));
+    Hints hints = on("late");
+    hints.memory_bytes_min = 400;
+    EXPECT_TRUE(p.pool->acquire(hints)) << "waits for the first answer";
+    ASSERT_TRUE(p.pool->leave(late->id()));
+  }
+  EXPECT_EQ(late->questions(), 2);
+}
+
+TEST(Poller, AnAcquireBeforeTheFirstAnswerWaitsForIt) {
+  auto slow = make_device("slow", 100);
+  slow->hold();
+  Polled p({slow});
+  Result<Lease> lease = Lease();
+  std::thread caller([&] { lease = p.pool->acquire(bytes(50)); });
+  EXPECT_TRUE(eventually([&] { return slow->questions() == 1; }));
+  slow->let_go();
+  caller.join();
+  ASSERT_TRUE(lease);
+  lease->release();
+}
+
+TEST(Poller, AStuckDeviceDoesNotHoldUpTheEndOfThePool) {
+  auto stuck = make_device("stuck");
+  std::weak_ptr<TestDevice> watch = stuck;
+  stuck->hold();
+  PoolOptions options;
+  options.poll_deadline = 1ms;
+  {
+    const auto pool = Pool::open({stuck}, options);
+    ASSERT_TRUE(pool);
+    EXPECT_TRUE(eventually([&] { return stuck->questions() == 1; }));
+  }
+  stuck->let_go();  // the thread left behind ends, and with it the last use of the device
+  stuck.reset();
+  EXPECT_TRUE(eventually([&] { return watch.expired(); }));
+}
+
+TEST(Poller, ARejoinedDeviceIsNotConfusedWithTheStuckOneBefore) {
+  auto old = make_device("x", 10);
+  Polled p({old}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  old->hold();
+  std::thread poll([&] { p.pool->poll_now(); });
+  EXPECT_TRUE(eventually([&] { return old->questions() == 2; }));
+  ASSERT_TRUE(p.pool->leave(DeviceId("x")));
+  auto fresh = make_device("x", 20);
+  ASSERT_TRUE(p.pool->join(fresh));
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == Maybe(20); }));
+  old->answer_free(10);
+  old->let_go();
+  poll.join();
+  EXPECT_TRUE(p.pool->wait_ready(Deadline::never()));
+  EXPECT_EQ(*p.status(0).view.memory_bytes_free, 20U);
+}
+
+}  // namespace
+}  // namespace berth
