@@ -36,3 +36,18 @@ gpu-test: ## on a GPU machine: build, test, measure, write results.json
 .PHONY: gpu-bench
 gpu-bench: ## on a GPU machine: the benchmarks that need one
 	@scripts/gpu-bench
+.PHONY: bench
+bench: build ## run every benchmark beside its peer and write docs/benchmarks.md
+	@scripts/bench $(release)/bench
+
+.PHONY: mutants
+mutants: build ## break the code on purpose; every patch must turn its test red
+	@scripts/mutants
+
+.PHONY: fresh-test
+fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)
+	@scripts/fresh-test
+
+.PHONY: format
+format: ## clang-format every source
+	@git ls-files '*.cpp' '*.hpp' '*.cu' | xargs clang-format-19 -i
