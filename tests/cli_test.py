@@ -1,0 +1,174 @@
+"""The command as its users call it: right answers, one clear sentence for every mistake, the right exit status."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BERTH, ROOT = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
+HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl"))
+
+
+def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
+    env = dict(os.environ, POCL_DEVICES="basic basic", **environment)
+    env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
+    return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def assert_refused(self, result, status, *words):
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(result.stdout or "", "", "a refusal prints nothing on stdout")
+        lines = result.stderr.strip().splitlines()
+        self.assertEqual(len(lines), 1, f"one sentence, not: {result.stderr}")
+        self.assertTrue(lines[0].startswith("berth: "), lines[0])
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def test_version_names_version_and_commit(self):
+        self.assertRegex(berth("--version").stdout, r"^berth \d+\.\d+\.\d+ \(.+\)\n$")
+
+    def test_help_lists_every_verb_and_each_verb_has_help(self):
+        text = berth("--help").stdout
+        for verb in ("devices", "demo", "plan", "validate", "init", "fleet"):
+            self.assertIn(verb, text)
+            result = berth(verb, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("--help", result.stdout)
+
+    def test_no_verb_and_unknown_verbs_are_usage_errors(self):
+        self.assert_refused(berth(), 2, "--help")
+        self.assert_refused(berth("devcies"), 2, "devices")
+        self.assert_refused(berth("devices", "--jsno"), 2, "--jsno")
+
+    def test_devices_lists_the_host_and_two_opencl_devices(self):
+        result = berth("devices", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        devices = json.loads(result.stdout)
+        self.assertEqual(len({d["id"] for d in devices}), len(devices), "ids are unique")
+        for device in devices:
+            for key in ("id", "backend", "name", "health"):
+                self.assertTrue(device[key])
+            self.assertNotIn(None, device.values(), "unknown is absent, never null")
+            self.assertGreater(device.get("memory_bytes_total", 1), 0)
+        backends = [d["backend"] for d in devices]
+        self.assertEqual(backends.count("host"), 1)
+        self.assertEqual(backends.count("opencl"), 2)
+
+    def test_devices_table_is_aligned(self):
+        lines = berth("devices").stdout.splitlines()
+        column = lines[0].index("BACKEND")
+        for line in lines[1:]:
+            self.assertIn(line[column:].split()[0], ("cuda", "opencl", "host", "simulated"))
+
+    def test_devices_of_one_back_end_only(self):
+        devices = json.loads(berth("devices", "--backend", "host", "--host-devices", "2", "--json").stdout)
+        self.assertEqual([d["backend"] for d in devices], ["host", "host"])
+
+    def test_an_unknown_back_end_is_wrong_input(self):
+        self.assert_refused(berth("devices", "--backend", "vulkan"), 2, "vulkan", "opencl")
+
+    @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
+    def test_a_missing_back_end_is_a_failure_only_when_it_is_named(self):
+        self.assert_refused(berth("devices", "--backend", "cuda"), 1, "libcuda")
+        self.assertEqual(berth("devices").returncode, 0)
+
+    def test_simulated_devices_come_from_a_file(self):
+        path = str(ROOT / "examples/devices.toml")
+        named = json.loads(berth("devices", "--backend", "simulated", "--simulated", path, "--json").stdout)
+        self.assertGreater(len(named), 0)
+        by_environment = json.loads(berth("devices", "--backend", "simulated", "--json", BERTH_SIMULATED=path).stdout)
+        self.assertEqual([d["id"] for d in named], [d["id"] for d in by_environment])
+
+    def test_a_mistake_in_a_simulated_file_is_shown_with_line_and_column(self):
+        path = self.write("devices.toml", '[[device]]\nid = "a"\nmemory_bytes = \n')
+        self.assert_refused(berth("devices", "--simulated", path), 2, "devices.toml:3:")
+        path = self.write("typo.toml", '[[device]]\nid = "a"\nmemroy_bytes = "1GiB"\n')
+        self.assert_refused(berth("devices", "--simulated", path), 2, "typo.toml:3:", "memroy_bytes")
+        self.assert_refused(berth("devices", "--simulated", str(self.folder / "none.toml")), 2, "none.toml")
+
+    def test_demo_filters_every_frame_right_on_every_device(self):
+        result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (60, 0, 0))
+        self.assertEqual(sum(d["frames"] for d in report["devices"]), 60)
+        for device in report["devices"]:
+            self.assertGreater(device["frames"], 0, f"{device['id']} got no work")
+
+    def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
+        result = berth("demo", "--frames", "10")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("every frame is what the processor alone computes", result.stdout)
+        self.assertNotIn("\r", result.stderr + result.stdout)
+
+    def test_demo_reads_a_video(self):
+        width, height = 32, 18
+        picture = bytes((x * y) % 256 for y in range(height) for x in range(width))
+        chroma = bytes(2 * (width // 2) * (height // 2))
+        path = self.folder / "clip.y4m"
+        path.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 C420jpeg\n" + 5 * (b"FRAME\n" + picture + chroma))
+        report = json.loads(berth("demo", "--input", str(path), "--json").stdout)
+        self.assertEqual((report["frames"], report["wrong"]), (5, 0))
+        path.write_bytes(path.read_bytes()[:-1])
+        self.assert_refused(berth("demo", "--input", str(path)), 2, "clip.y4m", "cut off")
+        self.assert_refused(berth("demo", "--input", str(self.folder / "none.y4m")), 2, "none.y4m")
+        self.assert_refused(berth("demo", "--input", self.write("a.y4m", "hello")), 2, "YUV4MPEG2")
+
+    def test_demo_refuses_what_makes_no_sense(self):
+        self.assert_refused(berth("demo", "--policy", "least_laoded"), 2, "least_loaded")
+        self.assert_refused(berth("demo", "--frames", "0"), 2, "--frames")
+        self.assert_refused(berth("demo", "--frames", "many"), 2, "--frames")
+
+    def test_init_writes_an_example_that_can_be_placed_here_and_never_overwrites(self):
+        self.assertEqual(berth("init", cwd=self.folder).returncode, 0)
+        self.assertEqual(berth("validate", "berth.toml", cwd=self.folder).returncode, 0)
+        self.assertEqual(berth("plan", "berth.toml", cwd=self.folder).returncode, 0)
+        before = (self.folder / "berth.toml").read_text()
+        self.assert_refused(berth("init", cwd=self.folder), 2, "berth.toml")
+        self.assertEqual((self.folder / "berth.toml").read_text(), before)
+
+    def test_plan_places_the_example_on_the_example_fleet_and_an_unchanged_plan_is_empty(self):
+        project, fleet, out = str(ROOT / "examples/project.toml"), str(ROOT / "examples/fleet.toml"), str(self.folder / "plan.json")
+        result = berth("plan", project, "--fleet", fleet, "-o", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("+", result.stdout)
+        again = berth("plan", project, "--fleet", fleet, "--current", out, "--json")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(json.loads(again.stdout)["actions"], [])
+        self.assertEqual(berth("fleet", "show", fleet).returncode, 0)
+        json.loads(berth("fleet", "show", fleet, "--json").stdout)
+
+    def test_a_plan_that_does_not_fit_is_status_three_with_reasons(self):
+        project = self.write("big.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "big"\nmodel = "llama-70b"\nreplicas = 1\ngpus = 64\n')
+        result = berth("plan", project, "--fleet", str(ROOT / "examples/fleet.toml"))
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("64", result.stdout + result.stderr)
+
+    def test_mistakes_in_files_are_shown_with_line_and_column(self):
+        project = self.write("p.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\nmodel = "m"\nreplcas = 2\n')
+        for result in (berth("validate", project), berth("plan", project)):
+            self.assert_refused(result, 2, "p.toml:6:", "replicas")
+        self.assert_refused(berth("plan", str(self.folder / "none.toml")), 2, "none.toml")
+        self.assert_refused(berth("plan", self.write("q.toml", "[cluster\n")), 2, "q.toml:1:")
+
+    def test_a_full_disk_is_a_failure_and_not_silence(self):
+        with open("/dev/full", "w") as full:
+            self.assertEqual(berth("devices", stdout=full).returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
