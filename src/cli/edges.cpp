@@ -82,7 +82,10 @@ void edges_rows(std::span<const std::uint8_t> in, std::span<std::uint8_t> out, s
 const KernelSource& edges_source() {
   static const KernelSource source{
       "edges",
-      [](const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments& arguments) {
+      [](const LaunchShape& shape, std::uint32_t begin, std::uint32_t end, const HostArguments& arguments) {
+        // A picture of one row is split by columns; it is small enough to be done whole.
+        const auto height = arguments.value<std::uint32_t>(3);
+        if (shape.outermost() != 1) begin = 0, end = height;
         edges_rows(arguments.buffer<const std::uint8_t>(0), arguments.buffer<std::uint8_t>(1),
                    arguments.value<std::uint32_t>(2), arguments.value<std::uint32_t>(3), begin, end);
       },
