@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <typeinfo>
@@ -37,6 +38,35 @@ constexpr std::size_t most_parameters = 4096;
 std::uint64_t next_generation() noexcept {
   static std::atomic<std::uint64_t> generation{0};
   return generation.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// GPUs that a fault took from this process. Retaining the primary context again
+// would succeed and every call on it fail, so opening asks here first.
+class LostDevices {
+ public:
+  static LostDevices& of_this_process() {
+    static LostDevices lost;
+    return lost;
+  }
+  void add(cuda::DeviceNumber number, cuda::Code code) {
+    const std::lock_guard lock(mutex_);
+    by_.emplace(number, code);
+  }
+  cuda::Code code(cuda::DeviceNumber number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_.find(number);
+    return found == by_.end() ? cuda::code_success : found->second;
+  }
+
+ private:
+  std::mutex mutex_;  // guards by_
+  std::map<cuda::DeviceNumber, cuda::Code> by_;
+};
+
+Error lost_error(cuda::Code code, const DeviceId& id) {
+  Error error = cuda::error_of(code, "", id.text());
+  error.message = "the device is lost to this process since an earlier fault";
+  return error;
 }
 
 // One retained primary context, and whether it can still be used. Shared by the
@@ -147,6 +177,7 @@ Error PrimaryContext::fail(cuda::Code code, std::string_view doing) {
     error.message = "the device is lost to this process: " + error.message;
     cuda::Code none = cuda::code_success;
     lost_by_.compare_exchange_strong(none, code);
+    LostDevices::of_this_process().add(number, code);
   }
   return error;
 }
@@ -156,9 +187,7 @@ Error PrimaryContext::unusable() const {
   if (code == cuda::code_success) {
     return {ErrorCode::device_lost, "the device was closed", "open it again", info.id.text(), {}};
   }
-  Error error = cuda::error_of(code, "", info.id.text());
-  error.message = "the device is lost to this process since an earlier fault";
-  return error;
+  return lost_error(code, info.id);
 }
 
 Result<cuda::EventHandle> PrimaryContext::take_event() {
@@ -680,7 +709,11 @@ class CudaBackend final : public Backend {
     cuda::DeviceNumber number = 0;
     cuda::Context handle = nullptr;
     cuda::Code code = driver.cuDeviceGet(&number, info.ordinal);
-    if (code == cuda::code_success) code = driver.cuDevicePrimaryCtxRetain(&handle, number);
+    if (code == cuda::code_success) {
+      const cuda::Code lost_by = LostDevices::of_this_process().code(number);
+      if (lost_by != cuda::code_success) return lost_error(lost_by, info.id);
+      code = driver.cuDevicePrimaryCtxRetain(&handle, number);
+    }
     if (code != cuda::code_success) return cuda::error_of(code, "opening the device", info.id.text());
     auto context = std::make_shared<PrimaryContext>(driver, number, handle, std::move(info), clock_);
     return std::shared_ptr<Device>(std::make_shared<CudaDevice>(std::move(context), limits_of(driver, number)));
