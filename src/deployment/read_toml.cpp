@@ -40,7 +40,7 @@ class Reading {
     try {
       return toml::parse(text);
     } catch (const toml::parse_error& error) {
-      fail(error.source(), "this is not TOML: " + std::string(error.description()), "Correct the file at this place.");
+      fail(error.source(), "this is not TOML: " + std::string(error.description()), "correct the file at this place");
       return std::nullopt;
     }
   }
@@ -105,14 +105,14 @@ class Table {
     return std::nullopt;
   }
   std::optional<std::string> required_text(std::string_view key) const {
-    if (!has(key)) fail({}, title_ + " has no " + std::string(key), "Add " + std::string(key) + " = \"...\".");
+    if (!has(key)) fail({}, title_ + " has no " + std::string(key), "add " + std::string(key) + " = \"...\"");
     return text(key);
   }
   std::optional<std::string> required_name(std::string_view key) const {
     auto name = required_text(key);
     if (name && !is_name(*name)) {
       fail(key, "\"" + *name + "\" is no name: it is empty or has characters beyond letters, digits, '.', '_', '-'",
-           "Choose a plain name.");
+           "choose a plain name");
       return std::nullopt;
     }
     return name;
@@ -134,7 +134,7 @@ class Table {
     }
     if (integer->get() < least || integer->get() > largest) {
       fail(key, std::string(key) + " is " + std::to_string(integer->get()),
-           "Give a number from " + std::to_string(least) + " to " + std::to_string(largest) + ".");
+           "give a number from " + std::to_string(least) + " to " + std::to_string(largest));
       return std::nullopt;
     }
     return static_cast<std::uint32_t>(integer->get());
@@ -159,7 +159,7 @@ class Table {
     const auto* string = value->as_string();
     const auto capability = string ? parse_capability(string->get()) : std::nullopt;
     if (!capability)
-      fail(key, std::string(key) + " is not a version in quotes", "Write it as major and minor, such as \"9.0\".");
+      fail(key, std::string(key) + " is not a version in quotes", "write it as major and minor, such as \"9.0\"");
     return capability;
   }
   std::vector<std::string> texts(std::string_view key) const {
@@ -191,7 +191,7 @@ class Table {
         out.emplace(name.str(), string->get());
       } else {
         reading_.fail(name.source(), "label \"" + std::string(name.str()) + "\" is " + std::string(type_text(label)),
-                      "Labels are text in quotes.");
+                      "labels are text in quotes");
       }
     }
     return out;
@@ -245,7 +245,7 @@ class Table {
   void wrong_type(std::string_view key, const toml::node& value, std::string_view wanted) const {
     reading_.fail(value.source().begin ? value.source() : place(key),
                   std::string(key) + " in " + title_ + " is " + std::string(type_text(value)),
-                  "It takes " + std::string(wanted) + ".");
+                  "it takes " + std::string(wanted));
   }
 
   Reading& reading_;
@@ -323,7 +323,7 @@ NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
   if (const auto* source = table.table("gpus")) {
     const Table gpus(table.reading(), *source, "gpus of [[node]]",
                      {"count", "backend", "model", "memory", "capability", "labels"});
-    if (!gpus.has("count")) gpus.fail({}, "gpus has no count", "Add count = 8 or as many as there are.");
+    if (!gpus.has("count")) gpus.fail({}, "gpus has no count", "add count = 8 or as many as there are");
     const std::uint32_t count = gpus.number("count", 0, 1024).value_or(0);
     NodeDevice device;
     read_device_facts(gpus, device);
@@ -341,7 +341,7 @@ NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
     device.memory_bytes_foreign = entry.bytes("foreign");
     assign(device.intent, entry.word<Intent>("intent", intents));
     assign(device.health, entry.word<Health>("health", healths));
-    if (device.info.id.empty()) entry.fail("id", "the id of a device is empty", "Use the device's UUID.");
+    if (device.info.id.empty()) entry.fail("id", "the id of a device is empty", "use the device's UUID");
     node.devices.push_back(std::move(device));
   }
   int ordinal = 0;
@@ -350,7 +350,7 @@ NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
     if (!device_ids.insert(device.info.id).second)
       table.fail({}, "the device id \"" + device.info.id.text() + "\" is used twice",
-                 "Give every device of the fleet an id of its own.");
+                 "give every device of the fleet an id of its own");
   }
   return node;
 }
@@ -370,7 +370,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
     assign(project.cluster.bind, cluster.text("bind"));
     project.cluster.endpoint = cluster.text("endpoint");
   } else {
-    top.fail("cluster", "the project file has no table [cluster]", "Begin it with [cluster] and name = \"...\".");
+    top.fail("cluster", "the project file has no table [cluster]", "begin it with [cluster] and name = \"...\"");
   }
 
   std::set<DeploymentId> names;
@@ -383,7 +383,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
     project.deployments.push_back(read_deployment(table));
     if (!names.insert(project.deployments.back().name).second)
       table.fail("name", "two deployments are named \"" + project.deployments.back().name.text() + "\"",
-                 "Rename one of them.");
+                 "rename one of them");
   }
   for (std::size_t i = 0; i < project.deployments.size(); ++i) {
     const auto& fallback = project.deployments[i].serving.fallback;
@@ -391,7 +391,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
       reading.fail(sources[i]->source(),
                    "deployment \"" + project.deployments[i].name.text() + "\" falls back to \"" + fallback->text() +
                        "\", which is not in this file",
-                   "Name a deployment of this file.");
+                   "name a deployment of this file");
   }
   for (const toml::table* source : top.tables("egress_preference")) {
     const Table table(reading, *source, "[[egress_preference]]", {"provider", "key", "nodes"});
@@ -399,11 +399,11 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
         "provider", {Provider::open_ai, Provider::anthropic, Provider::gemini, Provider::lite_llm, Provider::http});
     const auto key = table.key_reference("key");
     if (!table.has("provider") || !table.has("key") || !table.has("nodes"))
-      table.fail({}, "[[egress_preference]] lacks provider, key or nodes", "Give all three.");
+      table.fail({}, "[[egress_preference]] lacks provider, key or nodes", "give all three");
     std::vector<NodeId> nodes;
     for (std::string& name : table.texts("nodes")) nodes.emplace_back(std::move(name));
     if (provider && key && !project.egress_preference.emplace(EgressRoute{*provider, *key}, std::move(nodes)).second)
-      table.fail({}, "this provider and key have a preference already", "Join the two lists of nodes.");
+      table.fail({}, "this provider and key have a preference already", "join the two lists of nodes");
   }
   if (reading.failed()) return reading.error();
   return project;
@@ -422,7 +422,7 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
     fleet.nodes.push_back(read_node(table, device_ids));
     if (!names.insert(fleet.nodes.back().id).second)
-      table.fail("name", "two nodes are named \"" + fleet.nodes.back().id.text() + "\"", "Rename one of them.");
+      table.fail("name", "two nodes are named \"" + fleet.nodes.back().id.text() + "\"", "rename one of them");
   }
   if (reading.failed()) return reading.error();
   return fleet;

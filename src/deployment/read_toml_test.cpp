@@ -25,8 +25,8 @@ TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   EXPECT_EQ(project->cluster.bind, "127.0.0.1:8080");
   EXPECT_TRUE(project->deployments.empty());
   EXPECT_EQ(project_error(""),
-            "berth.toml:1:1: the project file has no table [cluster] | Begin it with [cluster] and name = \"...\".");
-  EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | Add name = \"...\".");
+            "berth.toml:1:1: the project file has no table [cluster] | begin it with [cluster] and name = \"...\"");
+  EXPECT_EQ(project_error("[cluster]\n"), "berth.toml:1:1: [cluster] has no name | add name = \"...\"");
 }
 
 TEST(ProjectFile, DefaultsAreThoseOfTheSpec) {
@@ -104,47 +104,45 @@ nodes = ["x", "y"]
 
 TEST(ProjectFile, AnUnknownKeyIsAnErrorAtItsPlaceWithTheNearestKnownOne) {
   EXPECT_EQ(project_error(one + "replica = 2\n"),
-            "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | Did you mean \"replicas\"?");
+            "berth.toml:6:1: unknown key \"replica\" in [[deployment]] | did you mean \"replicas\"?");
   EXPECT_EQ(project_error("[clutser]\nname = \"x\"\n"),
-            "berth.toml:1:2: unknown key \"clutser\" in the project file | Did you mean \"cluster\"?");
+            "berth.toml:1:2: unknown key \"clutser\" in the project file | did you mean \"cluster\"?");
   EXPECT_EQ(project_error(one + "[deployment.serving]\n  qqq = 1\n"),
-            "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | Known are max_concurrent, "
-            "on_capacity_exhausted, fallback.");
+            "berth.toml:7:3: unknown key \"qqq\" in [deployment.serving] | known are max_concurrent, "
+            "on_capacity_exhausted, fallback");
 }
 
 TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
   EXPECT_EQ(project_error(one + "replicas = \"two\"\n"),
-            "berth.toml:6:12: replicas in [[deployment]] is text | It takes a whole number.");
+            "berth.toml:6:12: replicas in [[deployment]] is text | it takes a whole number");
   EXPECT_EQ(project_error(one + "replicas = 2.5\n"),
-            "berth.toml:6:12: replicas in [[deployment]] is a number with a point | It takes a whole number.");
-  EXPECT_EQ(project_error(one + "replicas = -1\n"),
-            "berth.toml:6:1: replicas is -1 | Give a number from 0 to 1000000.");
+            "berth.toml:6:12: replicas in [[deployment]] is a number with a point | it takes a whole number");
+  EXPECT_EQ(project_error(one + "replicas = -1\n"), "berth.toml:6:1: replicas is -1 | give a number from 0 to 1000000");
   EXPECT_EQ(project_error(one + "idempotent = 1\n"),
-            "berth.toml:6:14: idempotent in [[deployment]] is a whole number | It takes true or false.");
+            "berth.toml:6:14: idempotent in [[deployment]] is a whole number | it takes true or false");
   EXPECT_EQ(project_error(one + "memory = \"20 lots\"\n"),
-            "berth.toml:6:1: \"20 lots\" is not an amount of memory | Write a whole number of bytes, or a number with "
-            "a unit such as \"20GiB\" or \"512M\".");
+            "berth.toml:6:1: \"20 lots\" is not an amount of memory | write a whole number of bytes, or a number with "
+            "a unit such as \"20GiB\" or \"512M\"");
   EXPECT_EQ(project_error(one + "capability = 9.0\n"),
-            "berth.toml:6:1: capability is not a version in quotes | Write it as major and minor, such as \"9.0\".");
+            "berth.toml:6:1: capability is not a version in quotes | write it as major and minor, such as \"9.0\"");
   EXPECT_EQ(project_error(one + "spread = \"sprad\"\n"),
-            "berth.toml:6:1: spread = \"sprad\" is not known | Did you mean \"spread\"?");
-  EXPECT_EQ(
-      project_error(one + "tolerates = [\"a\", 1]\n"),
-      "berth.toml:6:19: tolerates in [[deployment]] is a whole number | It takes text in quotes for every entry.");
+            "berth.toml:6:1: spread = \"sprad\" is not known | did you mean \"spread\"?");
+  EXPECT_EQ(project_error(one + "tolerates = [\"a\", 1]\n"),
+            "berth.toml:6:19: tolerates in [[deployment]] is a whole number | it takes text in quotes for every entry");
   EXPECT_EQ(project_error(head + "[deployment]\nname = \"d\"\n"),
-            "berth.toml:3:1: deployment in the project file is a table | It takes a list of tables: write "
-            "[[deployment]] before each.");
+            "berth.toml:3:1: deployment in the project file is a table | it takes a list of tables: write "
+            "[[deployment]] before each");
 }
 
 TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
   EXPECT_EQ(project_error(one + "gpus = 0\n"),
-            "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | Set cpu = true if it needs no GPU, or "
-            "gpus to at least 1.");
+            "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | set cpu = true if it needs no GPU, or "
+            "gpus to at least 1");
   EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\n"),
-            "berth.toml:7:1: two deployments are named \"d\" | Rename one of them.");
+            "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
-            "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this file | Name a deployment of "
-            "this file.");
+            "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this file | name a deployment of "
+            "this file");
   EXPECT_NE(project_error(one + "policy = \"best_fitt\"\n").find("best_fit"), std::string::npos);
 }
 
@@ -218,13 +216,13 @@ health = "lost"
 
 TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
-            "fleet.toml:4:1: two nodes are named \"a\" | Rename one of them.");
+            "fleet.toml:4:1: two nodes are named \"a\" | rename one of them");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\n[[node.device]]\nid = \"G\"\n"),
-            "fleet.toml:1:1: the device id \"G\" is used twice | Give every device of the fleet an id of its own.");
+            "fleet.toml:1:1: the device id \"G\" is used twice | give every device of the fleet an id of its own");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpu = 8\n"),
-            "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | Did you mean \"gpus\"?");
+            "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),
-            "fleet.toml:3:8: gpus in [[node]] is a whole number | It takes a table.");
+            "fleet.toml:3:8: gpus in [[node]] is a whole number | it takes a table");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is no name"), 0u);
   EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is a fleet";
 }

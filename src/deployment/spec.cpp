@@ -184,7 +184,7 @@ std::string_view to_string(ReasonKind kind) noexcept {
 }
 
 Result<KeyRef> KeyRef::parse(std::string_view text) {
-  const std::string advice = "Name the place of the key, as in \"env:OPENAI_KEY\" or \"file:/run/secrets/openai\".";
+  const std::string advice = "name the place of the key, as in \"env:OPENAI_KEY\" or \"file:/run/secrets/openai\"";
   const std::size_t colon = text.find(':');
   const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
   const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
@@ -229,37 +229,37 @@ Result<void> validate(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
   if (!is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is empty or has characters beyond letters, digits, '.', '_', '-'",
-                 "Choose a plain name.");
-  if (spec.model.empty()) return wrong("deployment " + name + " has no model", "Add model = \"...\".");
+                 "choose a plain name");
+  if (spec.model.empty()) return wrong("deployment " + name + " has no model", "add model = \"...\"");
   if (spec.replicas > replicas_max)
     return wrong("deployment " + name + " wants " + std::to_string(spec.replicas) + " replicas",
-                 "Ask for at most " + std::to_string(replicas_max) + ".");
+                 "ask for at most " + std::to_string(replicas_max));
   const Transport transport = spec.transport();
   const bool on_gpus = std::holds_alternative<LocalGpu>(transport);
   if (on_gpus && spec.gpus == 0u)
     return wrong("deployment " + name + " runs on GPUs and asks for none",
-                 "Set cpu = true if it needs no GPU, or gpus to at least 1.");
+                 "set cpu = true if it needs no GPU, or gpus to at least 1");
   if (std::holds_alternative<LocalCpu>(transport) && spec.gpus.value_or(0) > 0)
-    return wrong("deployment " + name + " asks for GPUs and for CPU mode", "Remove gpus or cpu = true.");
+    return wrong("deployment " + name + " asks for GPUs and for CPU mode", "remove gpus or cpu = true");
   if (on_gpus && spec.sharing == Sharing::memory && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
-                 "Add memory = \"8GiB\" or what it takes per GPU.");
+                 "add memory = \"8GiB\" or what it takes per GPU");
   if (spec.policy) {
     if (const auto policy = policy_named(*spec.policy); !policy) return policy.error();
   }
   const bool falls_back = spec.serving.on_capacity_exhausted == OnCapacityExhausted::fallback;
   if (falls_back != spec.serving.fallback.has_value())
     return wrong("deployment " + name + (falls_back ? " falls back to nobody" : " names a fallback it never uses"),
-                 "Set fallback = \"NAME\" together with on_capacity_exhausted = \"fallback\".");
+                 "set fallback = \"NAME\" together with on_capacity_exhausted = \"fallback\"");
   if (spec.serving.fallback == spec.name)
-    return wrong("deployment " + name + " falls back to itself", "Name another deployment.");
+    return wrong("deployment " + name + " falls back to itself", "name another deployment");
   if (spec.serving.max_concurrent == 0)
-    return wrong("deployment " + name + " serves no request at all", "Set max_concurrent to at least 1.");
+    return wrong("deployment " + name + " serves no request at all", "set max_concurrent to at least 1");
   return {};
 }
 
 Result<std::uint64_t> parse_bytes(std::string_view text) {
-  const std::string advice = "Write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\".";
+  const std::string advice = "write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\"";
   const Error bad = wrong("\"" + std::string(text) + "\" is not an amount of memory", advice);
   constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // what TOML and JSON can carry
 

@@ -14,10 +14,10 @@ bool is_name(std::string_view text) {
 }
 
 std::string suggestion(std::string_view word, std::span<const std::string_view> known) {
-  if (const auto nearest = nearest_name(word, known)) return "Did you mean \"" + std::string(*nearest) + "\"?";
+  if (const auto nearest = nearest_name(word, known)) return "did you mean \"" + std::string(*nearest) + "\"?";
   std::string list;
   for (const std::string_view entry : known) list += (list.empty() ? "" : ", ") + std::string(entry);
-  return "Known are " + list + ".";
+  return "known are " + list;
 }
 
 }  // namespace berth

@@ -11,7 +11,7 @@ namespace berth {
 // Letters, digits, '.', '_' and '-': safe in a path, a table and a terminal.
 bool is_name(std::string_view text);
 
-// "Did you mean "replicas"?" when one of `known` is near, else "Known are ...".
+// "did you mean "replicas"?" when one of `known` is near, else "known are ...".
 std::string suggestion(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace berth

@@ -1,0 +1,2 @@
+// Boost.JSON, header-only: its definitions, once.
+#include <boost/json/src.hpp>
