@@ -6,5 +6,7 @@ if(NOT status EQUAL 0)
 endif()
 file(CONFIGURE OUTPUT ${OUTPUT} CONTENT "// Generated. What `berth --version` prints.
 #pragma once
+namespace berth::cli {
 inline constexpr const char* version = \"${VERSION} (${commit})\";
+}  // namespace berth::cli
 ")

@@ -38,14 +38,16 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("berth ") + version);
   app.require_subcommand(1);
   app.get_formatter()->column_width(38);
-  app.footer("Exit status: 0 done; 1 the world failed; 2 wrong input or usage; 3 valid, but it does not fit.\n"
-             "Every verb has its own --help.");
+  app.footer(
+      "Exit status: 0 done; 1 the world failed; 2 wrong input or usage; 3 valid, but it does not fit.\n"
+      "Every verb has its own --help.");
 
   int status = done;
 
   DevicesArguments devices;
   CLI::App* verb = app.add_subcommand("devices", "what this machine has, one line per device");
-  verb->add_option("--backend", devices.backend, "only this back end: cuda, opencl, host or simulated")->type_name("NAME");
+  verb->add_option("--backend", devices.backend, "only this back end: cuda, opencl, host or simulated")
+      ->type_name("NAME");
   verb->add_flag("--json", devices.json, "print one JSON array; unknown values are absent");
   verb->add_flag("--watch", devices.watch, "print again every second until interrupted");
   add_backend_options(*verb, devices.backends);
@@ -53,9 +55,14 @@ int run(int argc, char** argv) {
 
   DemoArguments demo;
   verb = app.add_subcommand("demo", "frames through a real filter on every device");
-  verb->add_option("--frames", demo.frames, "how many frames")->type_name("N")->check(CLI::Range(1, 100'000'000))->capture_default_str();
+  verb->add_option("--frames", demo.frames, "how many frames")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
   verb->add_option("--input", demo.input, "filter this video instead of frames made here")->type_name("FILE.y4m");
-  verb->add_option("--policy", demo.policy, "how a device is chosen: " + policy_names())->type_name("NAME")->capture_default_str();
+  verb->add_option("--policy", demo.policy, "how a device is chosen: " + policy_names())
+      ->type_name("NAME")
+      ->capture_default_str();
   verb->add_flag("--json", demo.json, "print one JSON object instead of the table");
   add_backend_options(*verb, demo.backends);
   verb->callback([&] { status = run_demo(demo); });
@@ -94,12 +101,14 @@ int run(int argc, char** argv) {
   verb->callback([&] { status = run_fleet_show(shown, shown_json); });
 
   if (argc > 1 && argv[1][0] != '-') {
-    std::vector<std::string> verbs;
-    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(known->get_name());
+    std::vector<std::string> names;
+    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(known->get_name());
+    const std::vector<std::string_view> verbs(names.begin(), names.end());
     if (std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
-      const std::string nearest = nearest_name(argv[1], verbs);
+      const auto nearest = nearest_name(argv[1], verbs);
       std::fprintf(stderr, "berth: there is no command '%s'; %s\n", argv[1],
-                   nearest.empty() ? "berth --help lists them" : ("did you mean berth " + nearest + "?").c_str());
+                   nearest ? ("did you mean berth " + std::string(*nearest) + "?").c_str() : "berth --help lists them");
       return wrong_input;
     }
   }
