@@ -148,7 +148,6 @@ class Reader {
     return error_;
   }
 
-  const toml::table& table() const { return table_; }
   const std::string& path() const { return path_; }
 
  private:
