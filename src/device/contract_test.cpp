@@ -3,8 +3,8 @@
 // loudly, once, in IsOnThisMachine; its devices have no tests then.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
-#include <regex>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -65,6 +65,14 @@ template <class T>
   if (result) return ::testing::AssertionFailure() << "it worked";
   if (result.error().reaction() == Reaction::fix_the_call) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
+}
+
+// "0000:8a:00.0": equal addresses must be equal texts, so the case counts.
+bool is_pci_address(std::string_view text) {
+  constexpr std::string_view pattern = "xxxx:xx:xx.x";
+  return text.size() == pattern.size() && std::equal(text.begin(), text.end(), pattern.begin(), [](char c, char p) {
+           return p == 'x' ? std::string_view("0123456789abcdef").find(c) != std::string_view::npos : c == p;
+         });
 }
 
 class BackendContract : public testing::TestWithParam<std::string> {
@@ -200,8 +208,7 @@ TEST_P(DeviceContract, InformationIsSaneAndUnknownIsAbsentNotZero) {
   EXPECT_NE(info.memory_bytes_total, std::optional<std::uint64_t>(0));
   EXPECT_NE(info.compute_units, std::optional<std::uint32_t>(0));
   if (info.pci_address) {
-    EXPECT_TRUE(std::regex_match(*info.pci_address, std::regex("[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]")))
-        << *info.pci_address;
+    EXPECT_TRUE(is_pci_address(*info.pci_address)) << *info.pci_address;
   }
   EXPECT_GE(info.numa_node.value_or(0), 0);
   EXPECT_TRUE(!is("host") || info.is_fallback);
@@ -384,7 +391,8 @@ TEST_P(DeviceContract, ASourceWithoutAFormForTheDeviceIsNotSupported) {
   } else if (is("cuda")) {
     other.ptx.clear();
   } else {
-    return;  // a simulated device takes every form
+    EXPECT_TRUE(works(device_->load(other))) << "a simulated device takes every form";
+    return;
   }
   const auto refused = device_->load(other);
   ASSERT_TRUE(fails_with(refused, ErrorCode::not_supported));
@@ -407,10 +415,14 @@ TEST_P(DeviceContract, ASourceThatDoesNotCompileComesBackWithTheCompilersWords) 
 }
 
 TEST_P(DeviceContract, AnEntryThatIsNotInTheSourceIsRefused) {
-  if (is("host") || is("simulated")) return;  // a host form has no entries
   KernelSource source = contract::add_source();
   source.entry = "subtract";
-  EXPECT_TRUE(is_refused(device_->load(source)));
+  const auto kernel = device_->load(source);
+  if (is("host") || is("simulated")) {
+    EXPECT_TRUE(works(kernel)) << "a host form is a function, whatever it is called";
+  } else {
+    EXPECT_TRUE(is_refused(kernel));
+  }
 }
 
 TEST_P(DeviceContract, AClosureSeesItsDeviceAndItsErrorComesBack) {

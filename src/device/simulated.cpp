@@ -31,6 +31,7 @@ struct Life {
 
 // Guarded by Hardware::mutex.
 struct StreamState {
+  const Life* life;
   TimePoint tail{};  // when everything enqueued so far is done
   std::uint64_t launches = 0;
   std::optional<Error> failed;  // work since the last event, first failure
@@ -213,7 +214,8 @@ class SimulatedStream final : public Stream {
       : device_(std::move(device)),
         opened_(std::move(opened)),
         incarnation_(std::move(incarnation)),
-        priority_(priority) {
+        priority_(priority),
+        state_{.life = opened_.life.get(), .failed = {}} {
     const std::lock_guard lock(opened_.hardware->mutex);
     opened_.hardware->streams.push_back(&state_);
   }
@@ -420,8 +422,9 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
     const auto busy = [&](TimePoint until) { return until > now; };
     while (!hardware.pending.empty() && !busy(hardware.pending.top())) hardware.pending.pop();
     sample.queue_depth = static_cast<std::uint32_t>(hardware.pending.size());
-    sample.active_streams = static_cast<std::uint32_t>(std::count_if(
-        hardware.streams.begin(), hardware.streams.end(), [&](const StreamState* state) { return busy(state->tail); }));
+    sample.active_streams = static_cast<std::uint32_t>(
+        std::count_if(hardware.streams.begin(), hardware.streams.end(),
+                      [&](const StreamState* state) { return !state->life->ended && busy(state->tail); }));
     sample.utilisation = static_cast<double>(std::count_if(hardware.engines.begin(), hardware.engines.end(), busy)) /
                          static_cast<double>(hardware.engines.size());
     return sample;

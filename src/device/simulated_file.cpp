@@ -148,7 +148,6 @@ class Reader {
     return error_;
   }
 
-  const toml::table& table() const { return table_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -250,21 +249,25 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
   if (const auto item = reader.number("item_ns", false)) spec.item_ns = *item;
   if (const auto rate = reader.number("copy_gbps", true)) spec.copy_bytes_per_second = *rate * 1e9;
   if (const toml::node* node = reader.find("features")) {
-    const toml::array* array = node->as_array();
-    if (array == nullptr) reader.fail(*node, "features", "must be a list of texts");
-    for (const toml::node& element : array != nullptr ? *array : toml::array{}) {
-      const auto feature = element.value_exact<std::string>();
-      if (!feature) reader.fail(element, "features", "must be a list of texts");
-      spec.features.insert(feature.value_or(""));
+    if (const toml::array* features = node->as_array()) {
+      for (const toml::node& element : *features) {
+        const auto feature = element.value_exact<std::string>();
+        if (!feature) reader.fail(element, "features", "must be a list of texts");
+        spec.features.insert(feature.value_or(""));
+      }
+    } else {
+      reader.fail(*node, "features", "must be a list of texts");
     }
   }
   if (const toml::node* node = reader.find("labels")) {
-    const toml::table* labels = node->as_table();
-    if (labels == nullptr) reader.fail(*node, "labels", "must be a table of texts");
-    for (const auto& [key, value] : labels != nullptr ? *labels : toml::table{}) {
-      const auto label = value.value_exact<std::string>();
-      if (!label) reader.fail(value, "labels", "must be a table of texts");
-      spec.labels.emplace(key.str(), label.value_or(""));
+    if (const toml::table* labels = node->as_table()) {
+      for (const auto& [key, value] : *labels) {
+        const auto label = value.value_exact<std::string>();
+        if (!label) reader.fail(value, "labels", "must be a table of texts");
+        spec.labels.emplace(key.str(), label.value_or(""));
+      }
+    } else {
+      reader.fail(*node, "labels", "must be a table of texts");
     }
   }
   for_tables(reader, "fault", [&](const toml::table& fault) { spec.faults.push_back(read_fault(fault, reader)); });

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 #include <utility>
 
 #include "berth/fake_clock.hpp"
+#ifdef BERTH_HAS_RAPIDCHECK
+#include <rapidcheck.h>
+#endif
 
 namespace berth {
 namespace {
@@ -383,6 +387,59 @@ TEST(SimulatedDeathTest, AnImpossibleSpecIsABugOfTheCaller) {
   spec.speed = 0;
   EXPECT_DEATH(static_cast<void>(make_simulated_device(spec, clock)), "assertion failed");
 }
+
+TEST(Simulated, ADeviceOpenedAgainIsIdle) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.faults = {fault_at(Kind::hang, Trigger::launch, 1)};
+  const auto backend = make_simulated_backend({spec}, clock);
+  const auto first = *backend->open(DeviceId("a"));
+  const auto hung = stream_on(*first);
+  ASSERT_TRUE(simulated_work(*hung, 1.0).has_value());
+  EXPECT_EQ(first->sample()->active_streams, 1U);
+  first->close();
+  const auto second = *backend->open(DeviceId("a"));
+  EXPECT_EQ(second->sample()->active_streams, 0U);
+  EXPECT_EQ(second->sample()->queue_depth, 0U);
+  EXPECT_EQ(second->sample()->utilisation, 0.0);
+  const auto stream = stream_on(*second);
+  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
+  EXPECT_TRUE(stream->wait(Deadline::after(clock, seconds(1))).has_value());
+}
+
+#ifdef BERTH_HAS_RAPIDCHECK
+TEST(SimulatedLaws, AStreamKeepsItsOrderAndADeviceItsRate) {
+  EXPECT_TRUE(rc::check([](const std::vector<std::pair<std::uint8_t, std::uint8_t>>& work) {
+    FakeClock clock;
+    SimulatedSpec spec = spec_called("a");
+    spec.launch_time = Duration::zero();
+    spec.concurrency = *rc::gen::inRange<std::uint32_t>(1, 5);
+    const auto device = make_simulated_device(spec, clock);
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 4; ++i) streams.push_back(stream_on(*device));
+    const auto start = event_on(*streams[0]);
+    Duration total{}, last{};
+    std::vector<std::shared_ptr<Event>> events;
+    std::vector<Duration> tails(4);
+    for (const auto& [stream, cost] : work) {
+      const std::size_t at = stream % 4;
+      RC_ASSERT(simulated_work(*streams[at], cost).has_value());
+      events.push_back(event_on(*streams[at]));
+      total += milliseconds(cost);
+    }
+    clock.advance(total);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      RC_ASSERT(*events[i]->done());  // one engine alone needs no longer than this
+      const Duration finish = *events[i]->since(*start);
+      Duration& tail = tails[work[i].first % 4];
+      RC_ASSERT(finish >= tail + milliseconds(work[i].second));
+      tail = finish;
+      last = std::max(last, finish);
+    }
+    RC_ASSERT(last * spec.concurrency >= total);
+  }));
+}
+#endif
 
 // The reference's tests re-implement the logic they mean to test. Here a script
 // drives the code itself through every outcome a driver has.

@@ -218,7 +218,9 @@ TEST(Router, S2_F9_ADeviceThatCannotServeReceivesNothingAndItsShardsMove) {
                                           [&] { ASSERT_TRUE(site.pool->leave(gpu(0))); }}) {
     const std::uint64_t epoch = site.router->table()->epoch();
     take_out();
-    EXPECT_NE(*site.served(key), gpu(0));
+    const Result<DeviceId> by = site.served(key);
+    ASSERT_TRUE(by) << by.error().to_text();
+    EXPECT_NE(*by, gpu(0));
     EXPECT_EQ(site.router->table()->shards_of(gpu(0)), 0u);
     EXPECT_GE(site.router->table()->epoch(), epoch);
   }

@@ -150,6 +150,15 @@ TEST(Routing, UnchangedOwnersMoveNothing) {  // I12
   EXPECT_EQ(again.table, table);
 }
 
+TEST(Routing, UnchangedOwnersMoveNothingAfterAHistory) {
+  // Ten shards over three owners: the last one holds the fourth shard after the
+  // others gave theirs up, though its id comes last among equal remainders.
+  ShardTable table = *allocate(ShardSpace(10), std::vector{owner(2)});
+  table = rebalance(table, fleet(3))->table;
+  ASSERT_EQ(table.shards_of(owner(2).id), 4u);
+  EXPECT_TRUE(rebalance(table, fleet(3))->moves.empty());
+}
+
 TEST(Routing, ABudgetPutsMovesOffAndForgetsNone) {
   const ShardTable before = *allocate(ShardSpace(), fleet(4));
   const std::size_t all = fewest_moves(before, fleet(6));
