@@ -186,11 +186,13 @@ std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::spa
   // The winner is whom the policy chose; equal costs below it go by the tie rule.
   std::vector<std::size_t> order(eligible.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     if ((a == answer.index) != (b == answer.index)) return a == answer.index;
     if (costs[a] != costs[b]) return costs[a] < costs[b];
-    if (policy.ties == Ties::stable_id) return eligible[a].id_order < eligible[b].id_order;
-    return policy.ties == Ties::first ? a < b : a > b;
+    if (policy.ties == Ties::stable_id && eligible[a].id_order != eligible[b].id_order) {
+      return eligible[a].id_order < eligible[b].id_order;
+    }
+    return policy.ties == Ties::last ? a > b : a < b;
   });
   for (const std::size_t i : order) ranking.push_back(positions[i]);
   return ranking;

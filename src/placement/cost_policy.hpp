@@ -75,7 +75,9 @@ std::size_t lowest(Views eligible, Cost cost) {
     const auto here = cost(eligible[i]);
     const std::uint32_t order = eligible[i].id_order;
     const bool wins_tie = ties == Ties::last || (ties == Ties::stable_id && order < best_order);
-    const bool wins = (here < best_cost) | (wins_tie & !(best_cost < here));
+    const bool less = here < best_cost;
+    const bool more = best_cost < here;
+    const bool wins = less | (wins_tie & !more);
     best = wins ? i : best;
     best_cost = select(wins, here, best_cost);
     best_order = wins ? order : best_order;

@@ -25,7 +25,8 @@ struct Turn {
   bool over_quota = false;
   Ratio<Value, Product> share;
   friend bool operator<(const Turn& a, const Turn& b) {
-    return (a.over_quota < b.over_quota) | ((a.over_quota == b.over_quota) & (a.share < b.share));
+    const bool less = a.share < b.share;
+    return (b.over_quota & !a.over_quota) | (less & (a.over_quota == b.over_quota));
   }
 };
 
