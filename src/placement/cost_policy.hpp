@@ -55,24 +55,38 @@ constexpr std::uint64_t as_cost(Ratio<Value, Product> cost) {
   return saturated((u128{cost.numerator} << 32) / cost.denominator);
 }
 
+// Member by member for the others, so that nothing needs a branch.
+template <class Number>
+constexpr Number select(bool first, Number a, Number b) {
+  return first ? a : b;
+}
+template <class Value, class Product>
+constexpr Ratio<Value, Product> select(bool first, Ratio<Value, Product> a, Ratio<Value, Product> b) {
+  return {first ? a.numerator : b.numerator, first ? a.denominator : b.denominator};
+}
+
+// One pass, with selects instead of branches: nobody can predict who wins.
 template <Ties ties, class Cost>
 std::size_t lowest(Views eligible, Cost cost) {
   std::size_t best = 0;
   auto best_cost = cost(eligible[0]);
+  std::uint32_t best_order = eligible[0].id_order;
   for (std::size_t i = 1; i < eligible.size(); ++i) {
     const auto here = cost(eligible[i]);
-    const bool wins_tie =
-        ties == Ties::last || (ties == Ties::stable_id && eligible[i].id_order < eligible[best].id_order);
-    if (here < best_cost || (wins_tie && here == best_cost)) {
-      best = i;
-      best_cost = here;
-    }
+    const std::uint32_t order = eligible[i].id_order;
+    const bool wins_tie = ties == Ties::last || (ties == Ties::stable_id && order < best_order);
+    const bool less = here < best_cost;
+    const bool more = best_cost < here;
+    const bool wins = less | (wins_tie & !more);
+    best = wins ? i : best;
+    best_cost = select(wins, here, best_cost);
+    best_order = wins ? order : best_order;
   }
   return best;
 }
 
 // `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a
-// whole number or a Ratio. It may look at all devices first and hand over one of
+// whole number of 32 or 64 bits or a Ratio. It may look at all devices first and hand over one of
 // several cost functions; each gets a loop of its own.
 template <Ties ties = Ties::stable_id, class Over>
 Policy cost_policy(std::string_view summary, Over over) {

@@ -22,7 +22,7 @@ Policy least_loaded() {
         return use([](const DeviceView& view) { return saturating_product(load(view), unit_ns(view)); });
       case SpeedSource::none: break;
     }
-    return use([](const DeviceView& view) { return std::uint64_t{load(view)}; });
+    return use([](const DeviceView& view) { return load(view); });
   });
 }
 

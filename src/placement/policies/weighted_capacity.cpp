@@ -25,10 +25,15 @@ struct Turn {
   bool over_quota = false;
   Ratio<Value, Product> share;
   friend bool operator<(const Turn& a, const Turn& b) {
-    return a.over_quota != b.over_quota ? b.over_quota : a.share < b.share;
+    const bool less = a.share < b.share;
+    return (b.over_quota & !a.over_quota) | (less & (a.over_quota == b.over_quota));
   }
-  friend bool operator==(const Turn& a, const Turn& b) { return a.over_quota == b.over_quota && a.share == b.share; }
 };
+
+template <class Value, class Product>
+Turn<Value, Product> select(bool first, const Turn<Value, Product>& a, const Turn<Value, Product>& b) {
+  return {first ? a.over_quota : b.over_quota, select(first, a.share, b.share)};
+}
 
 template <class Value, class Product>
 std::uint64_t as_cost(const Turn<Value, Product>& turn) {

@@ -1,0 +1,220 @@
+// The filters, and what choose() promises whatever the policy does.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+
+#include "placement/test_fleet.hpp"
+
+namespace {
+std::size_t allocations = 0;  // tests of this folder have one thread
+}  // namespace
+
+// Not inlined: the compiler would see malloc on one side and delete on the other.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace berth {
+namespace {
+
+using Answer = std::function<std::size_t(const Hints&, std::span<const DeviceView>, Ticket)>;
+
+Policy custom(Answer answer) {
+  Policy policy;
+  policy.name = "custom";
+  policy.choose = std::move(answer);
+  return policy;
+}
+
+TEST(Hints, S0_1_ADefaultValueConstrainsNothing) {
+  const Hints hints;
+  EXPECT_EQ(hints.memory_bytes_min, 0U);
+  EXPECT_FALSE(hints.capability_min);
+  EXPECT_FALSE(hints.priority);
+  TestFleet fleet(1);
+  fleet[0].memory_bytes_free = Maybe();
+  fleet[0].sample = SampleState::unknown;
+  fleet.info(0).capability.reset();
+  fleet.info(0).memory_bytes_total.reset();
+  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
+  fleet[0].memory_bytes_free = 0;
+  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
+}
+
+TEST(Filters, S0_12_TooFewBytesAreSkippedEqualIsAccepted) {
+  TestFleet fleet(1);
+  Hints hints;
+  hints.memory_bytes_min = 16 * gib;
+  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
+  hints.memory_bytes_min += 1;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory);
+  hints.memory_bytes_min = 16 * gib;
+  fleet[0].memory_bytes_promised = 1;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "promised bytes are not free";
+  fleet[0].memory_bytes_promised = 17 * gib;
+  hints.memory_bytes_min = 1;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "more promised than free is none, not many";
+}
+
+TEST(Filters, S0_13_CapabilityComparesMajorThenMinorEqualIsAccepted) {
+  TestFleet fleet(1);
+  fleet.info(0).capability = Capability{8, 6};
+  const auto rejection_for = [&](int major, int minor) {
+    Hints hints;
+    hints.capability_min = Capability{major, minor};
+    return reject(hints, fleet[0]);
+  };
+  EXPECT_EQ(rejection_for(8, 6), std::nullopt);
+  EXPECT_EQ(rejection_for(8, 0), std::nullopt);
+  EXPECT_EQ(rejection_for(7, 9), std::nullopt);
+  EXPECT_EQ(rejection_for(8, 7), Rejection::capability);
+  EXPECT_EQ(rejection_for(9, 0), Rejection::capability);
+}
+
+TEST(Filters, AValueNobodyKnowsDoesNotMeetAMinimum) {
+  TestFleet fleet(1);
+  fleet[0].memory_bytes_free = Maybe();
+  fleet.info(0).capability.reset();
+  Hints bytes;
+  bytes.memory_bytes_min = 1;
+  EXPECT_EQ(reject(bytes, fleet[0]), Rejection::memory);
+  Hints capability;
+  capability.capability_min = Capability{0, 0};
+  EXPECT_EQ(reject(capability, fleet[0]), Rejection::capability);
+}
+
+TEST(Filters, IntentHealthAndAgeKeepADeviceOut) {
+  const auto rejection_with = [](auto change) {
+    TestFleet fleet(1);
+    change(fleet[0]);
+    return reject({}, fleet[0]);
+  };
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.intent = Intent::cordoned; }), Rejection::not_in_service);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.intent = Intent::draining; }), Rejection::not_in_service);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.health = Health::quarantined; }), Rejection::unhealthy);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.health = Health::lost; }), Rejection::unhealthy);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.health = Health::suspect; }), std::nullopt);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.health = Health::probation; }), std::nullopt);
+  EXPECT_EQ(rejection_with([](DeviceView& v) {
+              v.health = Health::probation;
+              v.in_flight = 1;
+            }),
+            Rejection::unhealthy)
+      << "on probation it gets one piece at a time";
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.sample = SampleState::stale; }), Rejection::stale);
+  EXPECT_EQ(rejection_with([](DeviceView& v) { v.sample = SampleState::unknown; }), std::nullopt);
+}
+
+TEST(Filters, SelectionFeaturesAndLabelsMustAllMatch) {
+  TestFleet fleet(1);
+  DeviceInfo& info = fleet.info(0);
+  info.features = {"opencl_c", "ptx"};
+  info.labels = {{"zone", "a"}};
+  const auto rejection_for = [&](auto change) {
+    Hints hints;
+    change(hints);
+    return reject(hints, fleet[0]);
+  };
+  EXPECT_EQ(rejection_for([&](Hints& h) { h.only = {DeviceId("other"), info.id}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([&](Hints& h) { h.only = {DeviceId("other")}; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([&](Hints& h) { h.avoid = {DeviceId("other")}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([&](Hints& h) { h.avoid = {info.id}; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.backend = "simulated"; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.backend = "cuda"; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.features = {"ptx"}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.features = {"ptx", "stream_priority"}; }), Rejection::feature);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"zone", "a"}}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"zone", "b"}}; }), Rejection::feature);
+  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"rack", "1"}}; }), Rejection::feature);
+}
+
+TEST(Filters, TheFirstFilterInOrderIsNamed) {
+  TestFleet fleet(1);
+  Hints hints;
+  hints.memory_bytes_min = 100 * gib;
+  hints.capability_min = Capability{99, 0};
+  fleet[0].sample = SampleState::stale;
+  fleet[0].health = Health::lost;
+  fleet[0].intent = Intent::cordoned;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::not_in_service);
+  fleet[0].intent = Intent::in_service;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::unhealthy);
+  fleet[0].health = Health::healthy;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::stale);
+  fleet[0].sample = SampleState::fresh;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::capability);
+}
+
+TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
+  // One const operation over the hints and an ordered list of candidates.
+  const Policy last =
+      custom([](const Hints&, std::span<const DeviceView> eligible, Ticket) { return eligible.size() - 1; });
+  TestFleet fleet(4);
+  EXPECT_EQ(choose(last, {}, fleet, 0).winner, 3U);
+  fleet[3].intent = Intent::cordoned;
+  const Decision decision = choose(last, {}, fleet, 0);
+  EXPECT_EQ(decision.winner, 2U) << "it sees only what the filters left, and its answer is led back";
+  EXPECT_FALSE(decision.policy_misbehaved);
+  EXPECT_EQ(rank(last, {}, fleet, 0), (std::vector<std::size_t>{2, 1, 0})) << "ranked without costs of its own";
+  fleet[0].intent = fleet[1].intent = fleet[2].intent = Intent::draining;
+  EXPECT_FALSE(choose(last, {}, fleet, 0).winner);
+}
+
+TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
+  TestFleet fleet(3);
+  fleet[0].in_flight = 1;
+  fleet[1].health = Health::quarantined;
+  const Policy outside =
+      custom([](const Hints&, std::span<const DeviceView> eligible, Ticket) { return eligible.size(); });
+  const Policy throwing =
+      custom([](const Hints&, std::span<const DeviceView>, Ticket) -> std::size_t { throw std::runtime_error("no"); });
+  for (const Policy& policy : {outside, throwing, custom(nullptr)}) {
+    Explanation explanation;
+    const Decision decision = choose(policy, {}, fleet, 0, &explanation);
+    EXPECT_TRUE(decision.policy_misbehaved);
+    EXPECT_EQ(decision.winner, 2U) << "least_loaded decides instead, among the eligible";
+    EXPECT_EQ(explanation.winner, fleet.info(2).id);
+    EXPECT_EQ(
+        explanation.reason(),
+        "least_loaded, in place of custom, which named no eligible device, chose dev-02 among 2 eligible devices; "
+        "next is dev-00");
+    EXPECT_EQ(rank(policy, {}, fleet, 0), (std::vector<std::size_t>{2, 0}));
+  }
+}
+
+TEST(Choose, AllocatesNothingForUpToSixtyFourDevices) {
+  TestFleet fleet(64);
+  Hints hints;
+  hints.memory_bytes_min = gib;
+  for (const bool some_out : {false, true}) {
+    fleet[10].intent = some_out ? Intent::cordoned : Intent::in_service;
+    for (const Policy& policy : policies()) {
+      const std::size_t before = allocations;
+      const Decision plain = choose(policy, {}, fleet, 7);
+      const Decision picky = choose(policy, hints, fleet, 7);
+      const std::size_t after = allocations;
+      EXPECT_EQ(after, before) << policy.name;
+      EXPECT_TRUE(plain.winner && picky.winner);
+    }
+  }
+}
+
+TEST(Choose, HandsTheViewsThroughWhenNothingIsLeftOut) {
+  const TestFleet fleet(5);
+  const DeviceView* seen = nullptr;
+  const Policy policy = custom([&seen](const Hints&, std::span<const DeviceView> eligible, Ticket) {
+    seen = eligible.data();
+    return std::size_t{0};
+  });
+  choose(policy, {}, fleet, 0);
+  EXPECT_EQ(seen, fleet.views().data());
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include "placement/test_fleet.hpp"
+
+namespace berth {
+namespace {
+
+Explanation explain_with(std::string_view policy, const TestFleet& fleet, const Hints& hints = {}) {
+  Explanation explanation;
+  choose(*find_policy(policy), hints, fleet, 0, &explanation);
+  return explanation;
+}
+std::string reason_for(const TestFleet& fleet, const Hints& hints = {}) {
+  return explain_with("least_loaded", fleet, hints).reason();
+}
+Hints needing(std::uint64_t bytes) {
+  Hints hints;
+  hints.memory_bytes_min = bytes;
+  return hints;
+}
+
+TEST(Explanation, X_F5_ADecisionSaysWhy) {
+  TestFleet fleet(4);
+  fleet[0].health = Health::quarantined;
+  fleet[1].memory_bytes_free = 3 * gib + gib / 10;
+  fleet[2].in_flight = 2;
+  fleet[3].health = Health::suspect;
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(4 * gib)).to_text(),
+            "least_loaded chose dev-02 among 2 eligible devices; next is dev-03\n"
+            "4 devices -> 3 healthy -> 2 fit 4.0 GiB -> dev-02\n"
+            "device  verdict    cost  in flight  available  detail\n"
+            "dev-00  unhealthy     -          0   16.0 GiB  quarantined\n"
+            "dev-01  memory        -          0    3.1 GiB  needs 4.0 GiB, 3.1 GiB available\n"
+            "dev-02  winner        3          2   16.0 GiB\n"
+            "dev-03  runner-up     4          0   16.0 GiB  suspect\n");
+}
+
+TEST(Explanation, S0_F12_NothingEligibleIsAResultWithTheReasonOfEveryDevice) {
+  TestFleet fleet(3);
+  fleet[0].intent = Intent::draining;
+  fleet[1].memory_bytes_free = gib;
+  fleet[2].memory_bytes_free = 2 * gib;
+  Explanation explanation;
+  const Decision decision = choose(*find_policy("spread"), needing(4 * gib), fleet, 0, &explanation);
+  EXPECT_FALSE(decision.winner);
+  EXPECT_FALSE(explanation.winner);
+  EXPECT_EQ(explanation.candidates[0].detail, "draining");
+  EXPECT_EQ(explanation.candidates[1].detail, "needs 4.0 GiB, 1.0 GiB available");
+  EXPECT_EQ(explanation.candidates[2].detail, "needs 4.0 GiB, 2.0 GiB available");
+  EXPECT_EQ(explanation.reason(), "no device that could serve has 4.0 GiB free (largest: 2.0 GiB on dev-02)");
+  EXPECT_NE(explanation.to_text().find("3 devices -> 2 in service -> 0 fit 4.0 GiB -> none\n"), std::string::npos);
+  // The error made of it tells the caller to wait, not to stop.
+  EXPECT_EQ(reaction_to(ErrorCode::no_eligible_device), Reaction::wait);
+}
+
+TEST(Explanation, TheDominantReasonIsOneSentence) {
+  EXPECT_EQ(reason_for(TestFleet(0)), "there are no devices");
+  EXPECT_EQ(reason_for(TestFleet(1)), "least_loaded chose dev-00, the only eligible device");
+
+  TestFleet fleet(2);
+  EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB free (largest: 16.0 GiB on dev-00)");
+  fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = Maybe();
+  EXPECT_EQ(reason_for(fleet, needing(gib)),
+            "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not say how much is free; 1 more)");
+
+  Hints hints;
+  hints.capability_min = Capability{10, 0};
+  EXPECT_EQ(reason_for(TestFleet(2), hints), "no device has capability 10.0 (dev-00: needs 10.0, has 9.0; 1 more)");
+  hints = {};
+  hints.features = {"ptx"};
+  hints.labels = {{"zone", "a"}};
+  EXPECT_EQ(reason_for(TestFleet(1), hints), "no device has ptx, zone=a (dev-00: lacks ptx)");
+  hints = {};
+  hints.backend = "cuda";
+  EXPECT_EQ(reason_for(TestFleet(1), hints), "no device is selected (dev-00: is a simulated device, needs cuda)");
+
+  TestFleet out(2);
+  out[0].intent = out[1].intent = Intent::cordoned;
+  EXPECT_EQ(reason_for(out), "no device is in service (dev-00: cordoned; 1 more)");
+  out[0].intent = out[1].intent = Intent::in_service;
+  out[0].health = out[1].health = Health::lost;
+  EXPECT_EQ(reason_for(out), "no device is healthy (dev-00: lost; 1 more)");
+  out[0].health = out[1].health = Health::healthy;
+  out[0].sample = out[1].sample = SampleState::stale;
+  EXPECT_EQ(reason_for(out),
+            "no device has reported its load lately (dev-00: has not reported its load lately; 1 more)");
+}
+
+TEST(Explanation, DevicesThatCanNeverServeDoNotHideTheCause) {
+  // Three old devices, all out of order, and the one that was asked for, full:
+  // mending the old ones would not help.
+  TestFleet fleet(4);
+  for (std::size_t i = 0; i < 3; ++i) {
+    fleet.info(i).capability = Capability{7, 0};
+    fleet[i].health = Health::quarantined;
+  }
+  fleet[3].memory_bytes_free = gib;
+  Hints hints = needing(2 * gib);
+  hints.capability_min = Capability{9, 0};
+  const Explanation explanation = explain_with("least_loaded", fleet, hints);
+  EXPECT_EQ(explanation.cause, Rejection::memory);
+  EXPECT_EQ(explanation.reason(), "no device that could serve has 2.0 GiB free (largest: 1.0 GiB on dev-03)");
+}
+
+TEST(Explanation, TheNearestDevicesNameTheCause) {
+  // One is only cordoned; two are full and lost as well.
+  TestFleet fleet(3);
+  fleet[0].intent = Intent::cordoned;
+  for (std::size_t i : {1, 2}) {
+    fleet[i].health = Health::lost;
+    fleet[i].memory_bytes_free = 0;
+  }
+  EXPECT_EQ(reason_for(fleet, needing(gib)), "no device that could serve is in service (dev-00: cordoned)");
+}
+
+TEST(Explanation, ARequestLargerThanADeviceSaysSo) {
+  const Explanation explanation = explain_with("least_loaded", TestFleet(1), needing(100 * gib));
+  EXPECT_EQ(explanation.candidates[0].detail, "needs 100.0 GiB, has 16.0 GiB in total");
+}
+
+TEST(Explanation, ADifferenceThatRoundingHidesIsShownInBytes) {
+  TestFleet fleet(1);
+  fleet[0].memory_bytes_free = 4 * gib - 1;
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(4 * gib)).candidates[0].detail,
+            "needs 4294967296 bytes, 4294967295 available");
+}
+
+TEST(Explanation, ADeviceThatWasNotDrawnIsShownAsLast) {
+  const std::string text = explain_with("power_of_two", TestFleet(3)).to_text();
+  EXPECT_NE(text.find("eligible   last"), std::string::npos) << text;
+}
+
+TEST(BytesText, RoundsToOneDecimalOfTheLargestUnit) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(1024), "1.0 KiB");
+  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+  EXPECT_EQ(bytes_text(22 * gib), "22.0 GiB");
+  EXPECT_EQ(bytes_text(3 * gib + gib / 10), "3.1 GiB");
+  EXPECT_EQ(bytes_text(1024 * 1024 - 1), "1.0 MiB") << "not 1024.0 KiB";
+  EXPECT_EQ(bytes_text(~std::uint64_t{0}), "16.0 EiB");
+}
+
+}  // namespace
+}  // namespace berth

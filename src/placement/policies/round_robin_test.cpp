@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "placement/test_fleet.hpp"
+
+namespace berth {
+namespace {
+
+using Winners = std::vector<std::size_t>;
+
+TEST(RoundRobin, S0_7_NoCandidatesNoWinner) {
+  const Decision decision = choose(*find_policy("round_robin"), {}, {}, 0);
+  EXPECT_FALSE(decision.winner);
+  EXPECT_FALSE(decision.policy_misbehaved);
+}
+
+TEST(RoundRobin, S0_8_CandidateNumberTicketModuloCount) {
+  // The cursor belongs to the caller here (the ticket), so that whoever shares
+  // the cursor shares the turns.
+  TestFleet fleet(3);
+  EXPECT_EQ(winners_of("round_robin", fleet, 7), (Winners{0, 1, 2, 0, 1, 2, 0}));
+  EXPECT_EQ(winner_of("round_robin", fleet, {}, ~Ticket{0}), ~Ticket{0} % 3);
+  EXPECT_EQ(winner_of("round_robin", fleet, {}, Ticket{~Ticket{0}} + 1), 0U) << "the word wraps to ticket 0";
+}
+
+TEST(RoundRobin, S0_9_HintsDoNotChangeTheOrderOfTheEligible) {
+  const TestFleet fleet(4);
+  Hints hints;
+  hints.priority = Priority::high;
+  hints.cost = 1000;
+  hints.memory_bytes_min = gib;
+  for (Ticket ticket = 0; ticket < 12; ++ticket) {
+    EXPECT_EQ(winner_of("round_robin", fleet, hints, ticket), winner_of("round_robin", fleet, {}, ticket));
+  }
+}
+
+TEST(RoundRobin, S0_10_KeepsNoStateSoEveryTicketIsOneTurnWhoeverAsks) {
+  // Nothing is written by choosing, which is what makes it safe from several
+  // threads; the caller's tickets, asked in any order, share out exactly.
+  const TestFleet fleet(5);
+  std::vector<int> turns(5);
+  for (Ticket ticket = 0; ticket < 1000; ++ticket) ++turns[winner_of("round_robin", fleet, {}, ticket * 7 % 1000)];
+  EXPECT_EQ(turns, std::vector<int>(5, 200));
+}
+
+TEST(RoundRobin, S3_11_FirstTicketGivesPositionZeroThenOneAfterTheOther) {
+  TestFleet one(1);
+  EXPECT_EQ(winners_of("round_robin", one, 5), Winners(5, 0));
+  TestFleet four(4);
+  EXPECT_EQ(winners_of("round_robin", four, 6), (Winners{0, 1, 2, 3, 0, 1}));
+}
+
+TEST(RoundRobin, S0_F13_HardLimitsHoldForRoundRobinToo) {
+  TestFleet fleet(4);
+  fleet[1].memory_bytes_free = gib;
+  fleet[2].intent = Intent::cordoned;
+  Hints hints;
+  hints.memory_bytes_min = 2 * gib;
+  for (Ticket ticket = 0; ticket < 8; ++ticket) {
+    EXPECT_EQ(winner_of("round_robin", fleet, hints, ticket), ticket % 2 == 0 ? 0U : 3U);
+  }
+}
+
+TEST(RoundRobin, CostsAreTheTurnsToWait) {
+  const TestFleet fleet(4);
+  EXPECT_EQ(find_policy("round_robin")->costs({}, fleet, 6), (std::vector<std::uint64_t>{2, 3, 0, 1}));
+}
+
+}  // namespace
+}  // namespace berth
