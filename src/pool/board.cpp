@@ -681,13 +681,16 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     }
     std::vector<Lease> leases(count);
     std::size_t charged = 0;
+    Attempt last = Attempt::charged;
     while (charged < count) {
       const std::size_t i = winners[charged];
-      if (charge(slots[i], charges[i], views[i], hints, leases[charged]) != Attempt::charged) break;
+      last = charge(slots[i], charges[i], views[i], hints, leases[charged]);
+      if (last != Attempt::charged) break;
       ++charged;
     }
     if (charged == count) return leases;
     for (Lease& lease : leases) give_back(lease, slots_[lease.slot_].cancelled);
+    if (last == Attempt::full) return refusal(last, policy, hints, 0);
     std::this_thread::yield();
   }
 }

@@ -417,6 +417,30 @@ TEST(Board, S0_F16_AChargeThatLosesTheRaceDecidesAgain) {
   EXPECT_EQ(lease->view().in_flight, 0U);
 }
 
+TEST(Board, BytesThatVanishDuringTheDecisionAreNotPromised) {
+  Fixture f(2, 100);
+  bool first = true;
+  Policy slow = policy("least_loaded");
+  slow.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+    if (std::exchange(first, false)) f.sample(0, 10);
+    return std::size_t{0};
+  };
+  const Result<Lease> lease = f.board.acquire(slow, bytes(50));
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->id().text(), "d1");
+  EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
+}
+
+TEST(Board, ADeviceThatHoldsAllThatCanBeCountedIsAFullQueue) {
+  Fixture f(1);
+  std::vector<Lease> leases;
+  for (std::uint64_t i = 0; i < Board::in_flight_max; ++i) leases.push_back(f.take());
+  EXPECT_EQ(f.board.acquire(policy("least_loaded"), {}).error().code, ErrorCode::queue_full);
+  EXPECT_EQ(f.board.acquire_group(policy("least_loaded"), {}, 1).error().code, ErrorCode::queue_full);
+  leases.pop_back();
+  EXPECT_TRUE(f.board.acquire(policy("least_loaded"), {}));
+}
+
 TEST(Board, AChargeLostAgainAndAgainIsDecidedUnderTheLock) {
   Fixture f(1);
   int calls = 0;
