@@ -225,7 +225,8 @@ class Task {
   }
 
   // Waits; timeout leaves the work running. The result is given once: asked
-  // again after that, invalid_argument.
+  // again after that, invalid_argument. Not for use inside a lane's work, which
+  // might wait for its own lane.
   Result<Dispatched<T>> get(Deadline deadline = {}) {
     if (!job_)
       return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
@@ -276,9 +277,9 @@ class Scheduler {
   // the earlier deadline, then the earlier arrival; every eighth turn belongs to
   // whatever waits longest, so nothing starves.
   template <class F>
-  Task<value_of_t<F&, Execution&>> submit(F f, Work work = {}) {
+  Task<value_of_t<F&, Execution&>> submit(F f, const Work& work = {}) {
     auto* job = new ClosureJob<value_of_t<F&, Execution&>, F>(std::move(f));
-    enqueue(*job, std::move(work));
+    enqueue(*job, work);
     return Task<value_of_t<F&, Execution&>>(job);
   }
 
@@ -309,7 +310,7 @@ class Scheduler {
   struct Batch {
     std::size_t size = 0;
     bool uniform = true;  // every item has the same Work
-    std::function<Work(std::size_t)> work;
+    std::function<Result<Work>(std::size_t)> work;
     std::function<Result<void>(std::size_t, Execution&)> call;
     std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
   };
@@ -324,8 +325,8 @@ class Scheduler {
   Result<void> run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
                       const std::atomic<bool>* cancelled, ClosureRef closure);
   Result<void> run_inline(const Work& work, ClosureRef closure, DeviceId& device);
-  void enqueue(Job& job, Work work);
-  void enqueue(Job& job, Work work, Lease lease);
+  void enqueue(Job& job, const Work& work);
+  Result<void> enqueue(Job& job, const Work& work, Lease lease);
   // Puts a job into the queue of its lease's device, or says why not.
   Result<void> place(Job& job, Lease& lease);
   void run_job(Job& job);
@@ -356,12 +357,14 @@ auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
   Batch batch;
   batch.size = at.size();
   batch.uniform = std::is_convertible_v<const WorkOrFunction&, Work>;
-  batch.work = [&](std::size_t i) -> Work {
+  batch.work = [&](std::size_t i) -> Result<Work> {
     if constexpr (std::is_convertible_v<const WorkOrFunction&, Work>) {
       static_cast<void>(i);
-      return work;
+      return Work(work);
     } else {
-      return work(*at[i]);
+      std::optional<Work> own;
+      if (Result<void> called = call_into(own, work, *at[i]); !called) return std::move(called).error();
+      return *std::move(own);
     }
   };
   batch.call = [&](std::size_t i, Execution& execution) { return call_into(ends[i].value, f, execution, *at[i]); };

@@ -23,6 +23,7 @@ class Scheduler::Mapping {
   class Item;
   void refill();
   bool assign(std::size_t index);
+  bool refuse(std::size_t index, double cost, Error error);
   bool has_room(std::size_t slot) const;
   bool leave_out(Hints& hints);
   void item_ended(Item& item) noexcept;
@@ -63,19 +64,21 @@ double sound(double cost) { return std::isfinite(cost) && cost > 0 ? cost : 1.0;
 Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
     : scheduler_(scheduler), batch_(batch), order_(batch.size), at_(scheduler.pool_->board().capacity()) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
+  if (batch.size == 0) return;
   if (batch.uniform) {
-    if (batch.size > 0) cost_left_ = sound(batch.work(0).hints.cost) * static_cast<double>(batch.size);
+    const Result<Work> work = batch.work(0);
+    cost_left_ = sound(work->hints.cost) * static_cast<double>(batch.size);
     return;
   }
   struct Key {
-    Priority priority;
-    TimePoint deadline;
-    double cost;
+    Priority priority = Priority::normal;
+    TimePoint deadline = TimePoint::max();
+    double cost = 1;
   };
   std::vector<Key> keys(batch.size);
   for (std::size_t i = 0; i < batch.size; ++i) {
-    const Work work = batch.work(i);
-    keys[i] = {work.hints.priority.value_or(Priority::normal), work.deadline.at, sound(work.hints.cost)};
+    if (const Result<Work> work = batch.work(i))
+      keys[i] = {work->hints.priority.value_or(Priority::normal), work->deadline.at, sound(work->hints.cost)};
     cost_left_ += keys[i].cost;
   }
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
@@ -148,32 +151,38 @@ bool Scheduler::Mapping::leave_out(Hints& hints) {
 
 // False when the item has to wait until another one has ended.
 bool Scheduler::Mapping::assign(std::size_t index) {
-  Work work = batch_.work(index);
-  const double cost = sound(work.hints.cost);
+  const Result<Work> work = batch_.work(index);
+  if (!work) return refuse(index, 1, work.error());
+  const double cost = sound(work->hints.cost);
   // With nothing of ours under way nobody would wake us: then it is now or never.
   const bool may_wait = next_ != ended_;
   // A policy that takes turns is not asked twice; whoever's turn it is, is waited for.
   const bool in_turn = scheduler_.policy_->ticket == TicketKind::sequence;
   if (!held_) {
-    Hints hints = work.hints;
+    Hints hints = work->hints;
     if (may_wait && !in_turn && !leave_out(hints)) return false;
     Result<Lease> lease = scheduler_.acquire(hints);
-    if (!lease) {
-      if (may_wait) return false;
-      batch_.end(index, std::move(lease).error(), {});
-      ++ended_;
-      cost_left_ -= cost;
-      return true;
-    }
+    if (!lease && may_wait) return false;
+    if (!lease) return refuse(index, cost, std::move(lease).error());
     held_ = std::move(lease).value();
   }
-  if (may_wait && in_turn && !has_room(held_.slot())) return false;
+  const std::size_t slot = held_.slot();
+  if (may_wait && in_turn && !has_room(slot)) return false;
 
-  auto* item = new Item(*this, index, held_.slot());
-  cost_left_ -= cost;
-  ++at_[item->slot];
+  auto item = std::make_unique<Item>(*this, index, slot);
   item->exempt_ = true;  // how many wait is bounded here
-  scheduler_.enqueue(*item, std::move(work), std::move(held_));
+  if (Result<void> queued = scheduler_.enqueue(*item, *work, std::move(held_)); !queued)
+    return refuse(index, cost, std::move(queued).error());
+  static_cast<void>(item.release());  // the queue's, until it has ended
+  cost_left_ -= cost;
+  ++at_[slot];
+  return true;
+}
+
+bool Scheduler::Mapping::refuse(std::size_t index, double cost, Error error) {
+  batch_.end(index, std::move(error), {});
+  ++ended_;
+  cost_left_ -= cost;
   return true;
 }
 
@@ -183,7 +192,8 @@ void Scheduler::run_batch(const Batch& batch) {
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;
     auto closure = [&](Execution& execution) { return batch.call(i, execution); };
-    Result<void> result = run_inline(batch.work(i), ClosureRef(closure), device);
+    const Result<Work> work = batch.work(i);
+    Result<void> result = work ? run_inline(*work, ClosureRef(closure), device) : Result<void>(work.error());
     batch.end(i, result ? std::nullopt : std::optional<Error>(std::move(result).error()), std::move(device));
   }
 }

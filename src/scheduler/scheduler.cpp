@@ -272,24 +272,20 @@ Result<void> Scheduler::run_inline(const Work& work, ClosureRef closure, DeviceI
   return result;
 }
 
-void Scheduler::enqueue(Job& job, Work work) {
-  if (Result<Lease> lease = acquire(work.hints))
-    return enqueue(job, std::move(work), std::move(lease).value());
-  else
-    job.end(std::move(lease).error());
+void Scheduler::enqueue(Job& job, const Work& work) {
+  Result<Lease> lease = acquire(work.hints);
+  Result<void> queued = lease ? enqueue(job, work, std::move(lease).value()) : Result<void>(std::move(lease).error());
+  if (queued) return;
+  job.end(std::move(queued).error());
   job.drop();
 }
 
-void Scheduler::enqueue(Job& job, Work work, Lease lease) {
+Result<void> Scheduler::enqueue(Job& job, const Work& work, Lease lease) {
   job.clock_ = clock_;
   job.deadline_ = work.deadline;
   job.priority_ = work.hints.priority.value_or(Priority::normal);
-  if (work.may_run_twice) job.again_ = std::make_unique<Hints>(std::move(work.hints));
-  if (Result<void> placed = place(job, lease); !placed) {
-    lease.release();
-    job.end(std::move(placed).error());
-    job.drop();
-  }
+  if (work.may_run_twice) job.again_ = std::make_unique<Hints>(work.hints);
+  return place(job, lease);
 }
 
 Result<void> Scheduler::place(Job& job, Lease& lease) {

@@ -1,0 +1,143 @@
+// What the tests of this folder share: gates to hold work at, simulated devices,
+// a pool and a scheduler over them, and the sum that must always hold.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/fake_clock.hpp"
+#include "berth/scheduler.hpp"
+#include "device/simulated.hpp"
+
+namespace berth {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long a test waits for other threads before it calls the code broken.
+constexpr auto patience = seconds(20);
+
+// Closed until opened; whoever comes to it waits.
+class Gate {
+ public:
+  bool pass() {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    return changed_.wait_for(lock, patience, [&] { return open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  bool wait_for_arrivals(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, patience, [&] { return arrived_ >= count; });
+  }
+  // Comes, and waits until `count` have come: true only if they overlap.
+  bool meet(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    return changed_.wait_for(lock, patience, [&] { return arrived_ >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t arrived_ = 0;
+  bool open_ = false;
+};
+
+inline SimulatedSpec spec(std::size_t i, double speed = 1.0) {
+  SimulatedSpec spec;
+  spec.id = "sim-" + std::to_string(i);
+  spec.speed = speed;
+  spec.launch_time = Duration::zero();
+  return spec;
+}
+
+inline SimulatedFault at_launch(SimulatedFault::Kind kind, std::uint64_t times) {
+  SimulatedFault fault;
+  fault.kind = kind;
+  fault.times = times;
+  return fault;
+}
+
+// Devices, a pool that never polls by itself, and a scheduler over it.
+class Bench {
+ public:
+  explicit Bench(std::vector<SimulatedSpec> specs, SchedulerOptions options = {}, Clock& clock = real_clock()) {
+    std::vector<std::shared_ptr<Device>> devices;
+    for (SimulatedSpec& one : specs) devices.push_back(make_simulated_device(std::move(one), clock));
+    PoolOptions pool_options;
+    pool_options.poll = false;
+    pool_options.clock = &clock;
+    pool = std::move(Pool::open(std::move(devices), pool_options)).value();
+    scheduler = std::move(Scheduler::start(*pool, std::move(options))).value();
+  }
+  explicit Bench(std::size_t devices, SchedulerOptions options = {}, Clock& clock = real_clock())
+      : Bench(specs(devices), std::move(options), clock) {}
+
+  static std::vector<SimulatedSpec> specs(std::size_t count) {
+    std::vector<SimulatedSpec> specs;
+    for (std::size_t i = 0; i < count; ++i) specs.push_back(spec(i));
+    return specs;
+  }
+  Scheduler* operator->() { return scheduler.get(); }
+  DeviceStatistics total() const { return scheduler->statistics().total(); }
+
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<Scheduler> scheduler;
+};
+
+inline SchedulerOptions with_policy(std::string policy, std::optional<std::size_t> lanes = {}) {
+  SchedulerOptions options;
+  options.policy = std::move(policy);
+  options.lanes_per_device = lanes;
+  return options;
+}
+
+inline DeviceId sim(std::size_t i) { return DeviceId("sim-" + std::to_string(i)); }
+
+inline Work only_on(std::size_t i) {
+  Work work;
+  work.hints.only = {sim(i)};
+  return work;
+}
+
+inline void nothing(Execution&) {}
+inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked", "", "", {}}; }
+
+// Work that takes `cost` milliseconds of a device of speed 1, without the
+// calling thread noticing.
+inline auto asynchronous(double cost) {
+  return [cost](Execution& execution) -> Result<void> {
+    Result<Stream*> stream = execution.stream();
+    if (!stream) return std::move(stream).error();
+    return simulated_work(**stream, cost);
+  };
+}
+
+inline testing::AssertionResult adds_up(const Statistics& statistics) {
+  std::vector<DeviceStatistics> all = statistics.devices;
+  all.push_back(statistics.total());
+  for (const DeviceStatistics& s : all) {
+    if (s.dispatched != s.completed + s.failed + s.cancelled + s.in_flight) {
+      return testing::AssertionFailure() << "device '" << s.device << "': dispatched " << s.dispatched << ", completed "
+                                         << s.completed << ", failed " << s.failed << ", cancelled " << s.cancelled
+                                         << ", in flight " << s.in_flight;
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace berth
