@@ -176,7 +176,7 @@ TEST(Cuda, ListNamesDevicesByUuidAndOpensNoContext) {
   EXPECT_EQ(gpu->active(), before);
 }
 
-TEST(Cuda, S4_T7_EveryDeviceHasANameMemoryAndAContextByItsOrdinal) {
+TEST(Cuda, EveryDeviceHasANameMemoryAndAContext) {
   BERTH_NEEDS_GPU(gpu);
   const auto listed = gpu->backend->list();
   ASSERT_TRUE(listed.has_value());
