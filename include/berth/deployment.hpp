@@ -292,7 +292,4 @@ struct Project {
 Result<Project> read_project(std::string_view text, std::string_view filename);
 Result<Fleet> read_fleet(std::string_view text, std::string_view filename);
 
-// "20GiB", "20G" (the same), "20GB" (10^9) or a plain number of bytes.
-Result<std::uint64_t> parse_bytes(std::string_view text);
-
 }  // namespace berth

@@ -135,7 +135,4 @@ Decision choose(const Policy& policy, const Hints& hints, std::span<const Device
 std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
                               Ticket ticket);
 
-// Bytes for people: "22.0 GiB".
-std::string bytes_text(std::uint64_t bytes);
-
 }  // namespace berth

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
+#include "berth/bytes.hpp"
 #include "berth/clock.hpp"
 #include "berth/placement.hpp"
 #include "cli/terminal.hpp"

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "berth/bytes.hpp"
 #include "berth/placement.hpp"
 #include "cli/devices.hpp"
 #include "cli/files.hpp"

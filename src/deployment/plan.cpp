@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
 #include "deployment/ledger.hpp"

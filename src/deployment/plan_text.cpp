@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
 

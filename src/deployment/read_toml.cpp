@@ -2,20 +2,16 @@
 // that a misspelt key is an error and not a silent default; the first error
 // found is the one reported.
 
-// Some assertions of toml++ 3.3 hit wrong input ("[[["), which the code behind
-// them refuses well; with NDEBUG they would turn into assumptions.
-#undef NDEBUG
-#define TOML_ASSERT(condition) static_cast<void>(0)
-#include <toml++/toml.h>
-
 #include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <span>
 #include <utility>
 
+#include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
 #include "deployment/words.hpp"
+#include "inventory/toml.hpp"
 
 namespace berth {
 namespace {

@@ -258,45 +258,5 @@ Result<void> validate(const DeploymentSpec& spec) {
   return {};
 }
 
-Result<std::uint64_t> parse_bytes(std::string_view text) {
-  const std::string advice = "write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\"";
-  const Error bad = wrong("\"" + std::string(text) + "\" is not an amount of memory", advice);
-  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // what TOML and JSON can carry
-
-  // Whole part and up to nine decimals, in integers: no rounding surprises.
-  std::size_t at = 0;
-  std::uint64_t whole = 0, part = 0, part_scale = 1;
-  const auto digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
-  if (!digit()) return bad;
-  for (; digit(); ++at) {
-    if (whole > limit / 10) return bad;
-    whole = whole * 10 + static_cast<std::uint64_t>(text[at] - '0');
-  }
-  if (at < text.size() && text[at] == '.') {
-    ++at;
-    if (!digit()) return bad;
-    for (; digit(); ++at) {
-      if (part_scale >= 1'000'000'000) return bad;
-      part = part * 10 + static_cast<std::uint64_t>(text[at] - '0');
-      part_scale *= 10;
-    }
-  }
-  while (at < text.size() && text[at] == ' ') ++at;
-  const std::string unit = lower(text.substr(at));
-
-  std::uint64_t scale = 1;
-  if (!unit.empty() && unit != "b") {
-    static constexpr std::string_view letters = "kmgt";
-    const std::size_t power = letters.find(unit[0]);
-    const std::string rest = unit.substr(1);
-    if (power == std::string_view::npos || !(rest.empty() || rest == "i" || rest == "ib" || rest == "b")) return bad;
-    const std::uint64_t step = rest == "b" ? 1000 : 1024;
-    for (std::size_t i = 0; i <= power; ++i) scale *= step;
-  }
-  __extension__ using u128 = unsigned __int128;
-  const u128 bytes = static_cast<u128>(whole) * scale + static_cast<u128>(part) * scale / part_scale;
-  if (bytes > limit) return bad;
-  return static_cast<std::uint64_t>(bytes);
-}
 
 }  // namespace berth

@@ -1,9 +1,5 @@
 // Reads simulated devices from TOML. Strict: an unknown key is as wrong as a
 // wrong type, because a misspelt key would silently simulate something else.
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
-
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -12,7 +8,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "berth/bytes.hpp"
 #include "device/simulated.hpp"
+#include "inventory/toml.hpp"
 
 namespace berth {
 namespace {
@@ -24,29 +22,6 @@ Error at_position(const std::string& path, const toml::source_position& position
       "docs/simulated.md describes the format",
       {},
       {}};
-}
-
-// "80GiB", "1.5 TB" or "4096": absent when it is nothing of the kind.
-std::optional<std::uint64_t> parse_bytes(std::string_view text) {
-  double value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || !std::isfinite(value) || value < 0) return {};
-  std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  static constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
-                                                                              {"B", 1},
-                                                                              {"KiB", 1024.0},
-                                                                              {"MiB", 1048576.0},
-                                                                              {"GiB", 1073741824.0},
-                                                                              {"TiB", 1099511627776.0},
-                                                                              {"kB", 1e3},
-                                                                              {"MB", 1e6},
-                                                                              {"GB", 1e9},
-                                                                              {"TB", 1e12}}};
-  for (const auto& [name, factor] : units) {
-    if (unit == name && value * factor < 9.0e18) return static_cast<std::uint64_t>(value * factor);
-  }
-  return {};
 }
 
 // One table of the file. Each read names a key; finish() refuses what nobody
@@ -99,7 +74,7 @@ class Reader {
     if (const auto number = node->value_exact<std::int64_t>(); number && *number >= 0) {
       value = static_cast<std::uint64_t>(*number);
     } else if (const auto words = node->value_exact<std::string>()) {
-      value = parse_bytes(*words);
+      if (const auto parsed = parse_bytes(*words)) value = *parsed;
     }
     if (value) {
       into = *value;
@@ -282,11 +257,13 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
 }  // namespace
 
 Result<std::vector<SimulatedSpec>> parse_simulated(std::string_view text, const std::string& path) {
-  const toml::parse_result parsed = toml::parse(text, path);
-  if (!parsed) {
-    return at_position(path, parsed.error().source().begin, std::string(parsed.error().description()));
+  toml::table parsed;
+  try {
+    parsed = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    return at_position(path, error.source().begin, std::string(error.description()));
   }
-  Reader file(parsed.table(), path, "the file");
+  Reader file(parsed, path, "the file");
   std::vector<SimulatedSpec> specs;
   std::set<std::string> ids;
   for_tables(file, "device", [&](const toml::table& table) {
@@ -304,7 +281,7 @@ Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path) 
   std::ostringstream text;
   if (in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
   if (!in.is_open() || in.bad() || !text) {
-    return Error{ErrorCode::io,
+    return Error{errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                  "cannot read the simulated devices in '" + path + "': " + std::strerror(errno != 0 ? errno : EIO),
                  "give the path of a file in the format of docs/simulated.md",
                  {},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "berth/bytes.hpp"
 #include "placement/explain.hpp"
 
 namespace berth {
@@ -122,21 +123,6 @@ std::string padded(std::string text, std::size_t width, bool right) {
 }
 
 }  // namespace
-
-std::string bytes_text(std::uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  static constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  std::size_t unit = 0;
-  // Tenths of the unit, rounded; 1023.95 KiB and above is 1.0 MiB.
-  const auto tenths = [&] {
-    const std::uint64_t shift = 10 * (unit + 1);
-    const std::uint64_t whole = bytes >> shift;
-    const std::uint64_t rest = (bytes & ((std::uint64_t{1} << shift) - 1)) >> (shift - 10);
-    return whole * 10 + (rest * 10 + 512) / 1024;
-  };
-  while (unit + 1 < units.size() && tenths() >= 10240) ++unit;
-  return std::to_string(tenths() / 10) + "." + std::to_string(tenths() % 10) + " " + units[unit];
-}
 
 std::string_view to_string(Rejection rejection) noexcept {
   switch (rejection) {

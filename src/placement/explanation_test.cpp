@@ -130,16 +130,5 @@ TEST(Explanation, ADeviceThatWasNotDrawnIsShownAsLast) {
   EXPECT_NE(text.find("eligible   last"), std::string::npos) << text;
 }
 
-TEST(BytesText, RoundsToOneDecimalOfTheLargestUnit) {
-  EXPECT_EQ(bytes_text(0), "0 B");
-  EXPECT_EQ(bytes_text(1023), "1023 B");
-  EXPECT_EQ(bytes_text(1024), "1.0 KiB");
-  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
-  EXPECT_EQ(bytes_text(22 * gib), "22.0 GiB");
-  EXPECT_EQ(bytes_text(3 * gib + gib / 10), "3.1 GiB");
-  EXPECT_EQ(bytes_text(1024 * 1024 - 1), "1.0 MiB") << "not 1024.0 KiB";
-  EXPECT_EQ(bytes_text(~std::uint64_t{0}), "16.0 EiB");
-}
-
 }  // namespace
 }  // namespace berth

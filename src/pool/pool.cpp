@@ -1,3 +1,4 @@
+#include "berth/bytes.hpp"
 #include "berth/pool.hpp"
 
 #include <algorithm>

@@ -1,0 +1,69 @@
+#include "berth/bytes.hpp"
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+namespace berth {
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  static constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  // Tenths of the unit, rounded; 1023.95 KiB and above is 1.0 MiB.
+  const auto tenths = [&] {
+    const std::uint64_t shift = 10 * (unit + 1);
+    const std::uint64_t whole = bytes >> shift;
+    const std::uint64_t rest = (bytes & ((std::uint64_t{1} << shift) - 1)) >> (shift - 10);
+    return whole * 10 + (rest * 10 + 512) / 1024;
+  };
+  while (unit + 1 < units.size() && tenths() >= 10240) ++unit;
+  return std::to_string(tenths() / 10) + "." + std::to_string(tenths() % 10) + " " + units[unit];
+}
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+  const std::string advice = "write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\"";
+  const Error bad{
+      ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is not an amount of memory", advice, "", {}};
+  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // what TOML and JSON can carry
+
+  // Whole part and up to nine decimals, in integers: no rounding surprises.
+  std::size_t at = 0;
+  std::uint64_t whole = 0, part = 0, part_scale = 1;
+  const auto digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  if (!digit()) return bad;
+  for (; digit(); ++at) {
+    if (whole > limit / 10) return bad;
+    whole = whole * 10 + static_cast<std::uint64_t>(text[at] - '0');
+  }
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    if (!digit()) return bad;
+    for (; digit(); ++at) {
+      if (part_scale >= 1'000'000'000) return bad;
+      part = part * 10 + static_cast<std::uint64_t>(text[at] - '0');
+      part_scale *= 10;
+    }
+  }
+  while (at < text.size() && text[at] == ' ') ++at;
+  std::string unit(text.substr(at));
+  for (char& letter : unit) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+
+  std::uint64_t scale = 1;
+  if (!unit.empty() && unit != "b") {
+    static constexpr std::string_view letters = "kmgt";
+    const std::size_t power = letters.find(unit[0]);
+    const std::string rest = unit.substr(1);
+    if (power == std::string_view::npos || !(rest.empty() || rest == "i" || rest == "ib" || rest == "b")) return bad;
+    const std::uint64_t step = rest == "b" ? 1000 : 1024;
+    for (std::size_t i = 0; i <= power; ++i) scale *= step;
+  }
+  __extension__ using u128 = unsigned __int128;
+  const u128 bytes = static_cast<u128>(whole) * scale + static_cast<u128>(part) * scale / part_scale;
+  if (bytes > limit) return bad;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace berth
