@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <typeinfo>
 
@@ -32,6 +33,9 @@ constexpr std::uint32_t streams_to_fill_a_gpu = 3;
 constexpr unsigned polls_before_yielding = 2000;
 // Enough for the compiler's first complaints; it cuts off the rest.
 constexpr std::size_t jit_log_bytes = 8192;
+// How long closing waits for work on its way; longer than any sane kernel, and
+// short enough for a person to wait for the end of a program.
+constexpr std::chrono::seconds drain_limit{10};
 // Kernels take at most 32764 bytes of parameters.
 constexpr std::size_t most_parameters = 4096;
 
@@ -91,9 +95,24 @@ class PrimaryContext {
   Clock& clock;
   const std::uint64_t generation;
 
-  void close() noexcept { closed_.store(true, std::memory_order_relaxed); }
+  // Refuses new work, then waits for what the streams still have: a copy on its
+  // way must not outlive the caller's memory. A stuck stream is given up after
+  // drain_limit.
+  void close() noexcept;
+  void add(cuda::StreamHandle stream) {
+    const std::lock_guard lock(streams_mutex_);
+    streams_.insert(stream);
+  }
+  void destroy(cuda::StreamHandle stream) noexcept;
   bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != cuda::code_success; }
+  // For new work.
   Result<void> usable() const {
+    if (!lost() && !closing_.load(std::memory_order_relaxed)) [[likely]]
+      return {};
+    return unusable();
+  }
+  // For watching work that is on its way; true until closing has waited for it.
+  Result<void> watchable() const {
     if (!lost() && !closed_.load(std::memory_order_relaxed)) [[likely]]
       return {};
     return unusable();
@@ -117,9 +136,12 @@ class PrimaryContext {
  private:
   Error unusable() const;
   std::atomic<cuda::Code> lost_by_{cuda::code_success};
+  std::atomic<bool> closing_{false};
   std::atomic<bool> closed_{false};
   std::mutex mutex_;  // guards idle_events_
   std::vector<cuda::EventHandle> idle_events_;
+  std::mutex streams_mutex_;  // guards streams_; held while one is asked, so that it is not destroyed meanwhile
+  std::set<cuda::StreamHandle> streams_;
 };
 
 // The context is current on this thread for a scope; afterwards the thread is
@@ -162,6 +184,27 @@ void PrimaryContext::release(F&& f) noexcept {
   if (lost()) return;
   const Current current(*this);
   if (current.code() == cuda::code_success) f();
+}
+
+void PrimaryContext::destroy(cuda::StreamHandle stream) noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  streams_.erase(stream);
+  release([&] { driver.cuStreamDestroy_v2(stream); });
+}
+
+void PrimaryContext::close() noexcept {
+  if (closing_.exchange(true)) return;
+  const TimePoint until = clock.now() + drain_limit;
+  const auto busy = [&] {
+    bool any = false;
+    const std::lock_guard lock(streams_mutex_);
+    release([&] {
+      for (cuda::StreamHandle stream : streams_) any = any || driver.cuStreamQuery(stream) == cuda::code_not_ready;
+    });
+    return any;
+  };
+  while (busy() && clock.now() < until) std::this_thread::yield();
+  closed_.store(true);
 }
 
 PrimaryContext::~PrimaryContext() {
@@ -291,7 +334,7 @@ class CudaEvent final : public Event {
 
   Result<bool> done() override {
     if (seen_done_.load(std::memory_order_acquire)) return true;
-    if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
+    if (Result<void> ok = context_->watchable(); !ok) return std::move(ok).error();
     const Current current(*context_);
     const cuda::Code code = current.code() != cuda::code_success ? current.code() : query();
     if (code == cuda::code_success) return true;
@@ -301,7 +344,7 @@ class CudaEvent final : public Event {
 
   Result<void> wait(Deadline deadline) override {
     if (seen_done_.load(std::memory_order_acquire)) return {};
-    if (Result<void> ok = context_->usable(); !ok) return ok;
+    if (Result<void> ok = context_->watchable(); !ok) return ok;
     const Current current(*context_);
     if (current.code() != cuda::code_success) return context_->fail(current.code(), waiting);
     for (unsigned polls = 0;; ++polls) {
@@ -309,7 +352,7 @@ class CudaEvent final : public Event {
       if (code == cuda::code_success) return {};
       if (code != cuda::code_not_ready) return context_->fail(code, waiting);
       // Another thread may have closed the device or met its fault.
-      if (Result<void> ok = context_->usable(); !ok) return ok;
+      if (Result<void> ok = context_->watchable(); !ok) return ok;
       if (deadline.passed(context_->clock.now())) {
         return Error{ErrorCode::timeout,
                      "the work did not finish before the deadline",
@@ -352,11 +395,11 @@ class CudaStream final : public Stream {
  public:
   CudaStream(Device& device, std::shared_ptr<PrimaryContext> context, const cuda::GeometryLimits& limits,
              cuda::StreamHandle handle, Priority priority)
-      : device_(device), context_(std::move(context)), limits_(limits), handle_(handle), priority_(priority) {}
-  // What is enqueued still runs; the driver frees the stream afterwards.
-  ~CudaStream() override {
-    context_->release([&] { context_->driver.cuStreamDestroy_v2(handle_); });
+      : device_(device), context_(std::move(context)), limits_(limits), handle_(handle), priority_(priority) {
+    context_->add(handle_);
   }
+  // What is enqueued still runs; the driver frees the stream afterwards.
+  ~CudaStream() override { context_->destroy(handle_); }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 

@@ -85,6 +85,7 @@ inline constexpr unsigned event_default = 0;
                          void**, void**))                                                                              \
   X(cuStreamCreateWithPriority, Code(StreamHandle*, unsigned, int))                                                    \
   X(cuStreamDestroy_v2, Code(StreamHandle))                                                                            \
+  X(cuStreamQuery, Code(StreamHandle))                                                                                 \
   X(cuEventCreate, Code(EventHandle*, unsigned))                                                                       \
   X(cuEventDestroy_v2, Code(EventHandle))                                                                              \
   X(cuEventRecord, Code(EventHandle, StreamHandle))                                                                    \
