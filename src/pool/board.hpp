@@ -37,7 +37,7 @@ class Board {
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
   // Classes of work with a learnt cost each; class 0 is for work without one.
   static constexpr std::size_t classes = 16;
-  static constexpr std::uint64_t in_flight_max = (1 << 18) - 1;  // per device
+  static constexpr std::uint64_t in_flight_max = (1 << 16) - 1;  // per device
 
   struct Options {
     std::size_t capacity = capacity_default;
@@ -122,7 +122,7 @@ class Board {
   // Layout of the charge word, from the low end: work in flight, closed (no
   // charge may succeed), work ever charged. One compare-and-swap with the value
   // seen therefore proves that nobody was charged, settled or closed since.
-  static constexpr int closed_shift = 18;
+  static constexpr int closed_shift = 16;
   static constexpr std::uint64_t in_flight_mask = (std::uint64_t{1} << closed_shift) - 1;
   static constexpr std::uint64_t closed_bit = std::uint64_t{1} << closed_shift;
   static constexpr int charged_shift = closed_shift + 1;

@@ -141,8 +141,8 @@ TEST(Poller, S0_F8_AStuckDeviceHasOneQuestionOutstandingAndHoldsUpNobody) {
   const int before = other->questions();
   for (int i = 0; i < 20; ++i) p.pass(250ms, {1});
   EXPECT_EQ(other->questions(), before + 20);
-  EXPECT_EQ(stuck->questions(), 2) << "the first, and the one it is stuck in";
-  EXPECT_EQ(stuck->most_at_once(), 1);
+  ASSERT_EQ(stuck->questions(), 2) << "the first, and the one it is stuck in";
+  ASSERT_EQ(stuck->most_at_once(), 1);
   p.pool->poll_now();  // ends, although the device does not
   EXPECT_EQ(stuck->most_at_once(), 1);
 }
