@@ -184,8 +184,8 @@ Handed hand_over(const Target& target, std::size_t producers, std::size_t& done)
   return {sum / static_cast<double>(producers), since_ns(start) / static_cast<double>(producers * batch)};
 }
 
-void measure_enqueue(bench::Report& report, const std::string& name, std::size_t producers, double goal,
-                     const Target& peer) {
+[[maybe_unused]] void measure_enqueue(bench::Report& report, const std::string& name, std::size_t producers,
+                                      double goal, const Target& peer) {
   Ours ours(1);
   std::atomic<std::size_t> ran{0};
   const Target lane{
