@@ -131,14 +131,35 @@ TEST(Scheduler, MapIsNotStoppedByAFullQueue) {
     EXPECT_TRUE(result);
 }
 
-TEST(Scheduler, MapBalancesDevicesOfUnequalSpeed) {
-  Bench bench({spec(0, 1), spec(1, 4)}, with_policy("expected_finish", 1));
-  const auto results =
-      bench->map(std::vector<int>(50), [](Execution& execution, int) { return asynchronous(1)(execution); });
-  for (const auto& result : results) EXPECT_TRUE(result);
-  // A fifth would be exact; a busy machine bends it, but not to a half.
-  EXPECT_GE(bench->statistics().devices[1].completed, 30U);
-  EXPECT_GE(bench->statistics().devices[0].completed, 3U);
+// Teaches the scheduler what a unit costs on each device.
+void learn(Bench& bench, FakeClock& clock, std::vector<Duration> unit_costs) {
+  for (std::size_t i = 0; i < unit_costs.size(); ++i)
+    ASSERT_TRUE(bench->dispatch([&](Execution&) { clock.advance(unit_costs[i]); }, only_on(i)));
+}
+
+TEST(Scheduler, MapLeavesASlowDeviceOutNearTheEnd) {
+  FakeClock clock(FakeClock::Sleepers::block);
+  Bench bench(2, with_policy("least_loaded", 1), clock);
+  learn(bench, clock, {milliseconds(100), milliseconds(1)});
+  // The slow device would be at the second item long after the fast one had
+  // done both.
+  for (const auto& result : bench->map(std::vector{1, 2}, [](Execution&, int i) { return i; }))
+    EXPECT_EQ(result->device, sim(1));
+}
+
+TEST(Scheduler, MapUsesASlowDeviceWhileThereIsEnoughToDo) {
+  FakeClock clock(FakeClock::Sleepers::block);
+  Bench bench(2, with_policy("expected_finish", 1), clock);
+  learn(bench, clock, {milliseconds(100), milliseconds(1)});
+  Gate gate;
+  // Of a thousand items the fast device does not begin its third before the
+  // slow one has begun its first.
+  std::atomic<int> fast{0};
+  const auto results = bench->map(std::vector<int>(1000), [&](Execution& execution, int) {
+    if (execution.device().id() == sim(0)) gate.open();
+    return execution.device().id() == sim(0) || fast.fetch_add(1) < 2 || gate.pass();
+  });
+  for (const auto& result : results) EXPECT_TRUE(result->value);
 }
 
 TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
