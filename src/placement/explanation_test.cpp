@@ -100,6 +100,8 @@ TEST(Explanation, DevicesThatCanNeverServeDoNotHideTheCause) {
   const Explanation explanation = explain_with("least_loaded", fleet, hints);
   EXPECT_EQ(explanation.cause, Rejection::memory);
   EXPECT_EQ(explanation.reason(), "no device that could serve has 2.0 GiB free (largest: 1.0 GiB on dev-03)");
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].health = Health::healthy;
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Rejection::memory) << "nor does outnumbering it help";
 }
 
 TEST(Explanation, TheNearestDevicesNameTheCause) {

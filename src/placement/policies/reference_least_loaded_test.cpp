@@ -23,7 +23,9 @@ TEST(ReferenceLeastLoaded, S0_14_QueueDepthPlusActiveStreamsAndTiesToTheFirstReg
   fleet[2].queue_depth = 2;
   fleet[2].active_streams = 0;
   fleet[1].id_order = 9;
-  EXPECT_EQ(winner_of(policy, fleet), 1U);
+  EXPECT_EQ(winner_of(policy, fleet), 1U) << "2 and 2: the first";
+  fleet[1].active_streams = 3;
+  EXPECT_EQ(winner_of(policy, fleet), 2U) << "streams count as queued work does";
   // Both values at the end of a 32-bit word: the sum does not wrap to a small one.
   for (std::size_t i : {0, 1}) fleet[i].queue_depth = fleet[i].active_streams = 0xffffffffU;
   EXPECT_EQ(winner_of(policy, fleet), 2U);
