@@ -159,10 +159,11 @@ TEST(SimulatedFile, AnEmptyFileHasNoDevices) {
 }
 
 TEST(SimulatedFile, AFileThatCannotBeReadIsNamed) {
-  for (const std::string path : {BERTH_SOURCE_DIR "/no/such/file.toml", BERTH_SOURCE_DIR "/examples"}) {
+  for (const auto& [path, code] : {std::pair(std::string(BERTH_SOURCE_DIR "/no/such/file.toml"), ErrorCode::not_found),
+                                   std::pair(std::string(BERTH_SOURCE_DIR "/examples"), ErrorCode::io)}) {
     const auto specs = read_simulated_file(path);
     ASSERT_FALSE(specs.has_value());
-    EXPECT_EQ(specs.error().code, ErrorCode::io);
+    EXPECT_EQ(specs.error().code, code);
     EXPECT_NE(specs.error().message.find(path), std::string::npos);
   }
 }
@@ -176,8 +177,8 @@ TEST(SimulatedFile, TheBackendListsTheFileOrSaysWhatIsWrongWithIt) {
   EXPECT_EQ((*make_backend("simulated", options))->list()->size(), 3U);
   options.simulated_file += ".missing";
   const auto backend = make_backend("simulated", options);
-  EXPECT_EQ((*backend)->list().error().code, ErrorCode::io);
-  EXPECT_EQ((*backend)->open(DeviceId("sim-large-0")).error().code, ErrorCode::io);
+  EXPECT_EQ((*backend)->list().error().code, ErrorCode::not_found);
+  EXPECT_EQ((*backend)->open(DeviceId("sim-large-0")).error().code, ErrorCode::not_found);
 }
 
 }  // namespace
