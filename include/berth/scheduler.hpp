@@ -378,9 +378,9 @@ auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
   results.reserve(ends.size());
   for (Ended& end : ends) {
     if (end.error)
-      results.push_back(std::move(*end.error));
+      results.emplace_back(std::move(*end.error));
     else
-      results.push_back(Dispatched<Value>{*std::move(end.value), std::move(end.device)});
+      results.emplace_back(Dispatched<Value>{*std::move(end.value), std::move(end.device)});
   }
   return results;
 }
