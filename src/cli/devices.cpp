@@ -5,6 +5,7 @@
 
 #include "berth/bytes.hpp"
 #include "berth/clock.hpp"
+#include "berth/device_view.hpp"
 #include "berth/placement.hpp"
 #include "cli/terminal.hpp"
 
@@ -33,7 +34,7 @@ Health health_of(const DeviceRow& row) {
   return row.error->code == ErrorCode::device_lost ? Health::lost : Health::suspect;
 }
 
-std::optional<std::uint64_t> total_of(const DeviceRow& row) {
+Maybe total_of(const DeviceRow& row) {
   return row.load && row.load->memory_bytes_total ? row.load->memory_bytes_total : row.info.memory_bytes_total;
 }
 
@@ -45,7 +46,7 @@ boost::json::object to_json(const DeviceRow& row) {
   out["name"] = info.name;
   out["ordinal"] = info.ordinal;
   out["health"] = to_string(health_of(row));
-  if (const auto total = total_of(row)) out["memory_bytes_total"] = *total;
+  if (const Maybe total = total_of(row)) out["memory_bytes_total"] = *total;
   if (info.capability) out["capability"] = to_string(*info.capability);
   if (info.compute_units) out["compute_units"] = *info.compute_units;
   if (info.pci_address) out["pci_address"] = *info.pci_address;
@@ -71,8 +72,8 @@ boost::json::object to_json(const DeviceRow& row) {
 std::string to_table(const std::vector<DeviceRow>& rows) {
   Table table({"ID", "BACKEND", "NAME", ">UNITS", "VERSION", "MEMORY IN USE", ">FREE", ">TOTAL", "HEALTH"});
   for (const DeviceRow& row : rows) {
-    const auto total = total_of(row);
-    const auto free = row.load ? row.load->memory_bytes_free : std::nullopt;
+    const Maybe total = total_of(row);
+    const Maybe free = row.load ? Maybe(row.load->memory_bytes_free) : Maybe();
     const std::string used =
         total && free && *total > 0 ? bar(1.0 - static_cast<double>(*free) / static_cast<double>(*total), 12) : "-";
     table.add({row.info.id.text(), row.info.backend, row.info.name,
