@@ -64,6 +64,9 @@ struct Policy {
   std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
 
   Ties ties = Ties::stable_id;
+  // Its promise is a rotation or exact shares: whoever's turn it is, is waited
+  // for when busy, not passed over.
+  bool takes_turns = false;
 };
 
 // Every policy of the product, in the order they are documented.

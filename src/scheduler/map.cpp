@@ -157,7 +157,7 @@ bool Scheduler::Mapping::assign(std::size_t index) {
   // With nothing of ours under way nobody would wake us: then it is now or never.
   const bool may_wait = next_ != ended_;
   // A policy that takes turns is not asked twice; whoever's turn it is, is waited for.
-  const bool in_turn = scheduler_.policy_->ticket == TicketKind::sequence;
+  const bool in_turn = scheduler_.policy_->takes_turns;
   if (!held_) {
     Hints hints = work->hints;
     if (may_wait && !in_turn && !leave_out(hints)) return false;

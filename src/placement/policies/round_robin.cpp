@@ -15,6 +15,7 @@ Policy round_robin() {
   Policy policy;
   policy.summary = "every eligible device in turn";
   policy.ticket = TicketKind::sequence;
+  policy.takes_turns = true;
   policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t { return ticket % eligible.size(); };
   // How many turns until it is a device's own.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {

@@ -55,7 +55,7 @@ auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
 }  // namespace
 
 Policy weighted_capacity() {
-  return cost_policy("exact shares in proportion to the weights", [](const Hints&, Views eligible, Ticket, auto use) {
+  Policy policy = cost_policy("exact shares in proportion to the weights", [](const Hints&, Views eligible, Ticket, auto use) {
     std::uint64_t pieces = 1;  // with the one to be placed
     std::uint64_t weights = 0;
     for (const DeviceView& view : eligible) {
@@ -68,6 +68,8 @@ Policy weighted_capacity() {
     if (pieces <= small && weights <= small) return by_quota<std::uint32_t, std::uint64_t>(pieces, weights, use);
     return by_quota<std::uint64_t, u128>(pieces, weights, use);
   });
+  policy.takes_turns = true;
+  return policy;
 }
 
 }  // namespace berth::policy
