@@ -13,6 +13,11 @@
 namespace berth {
 namespace {
 
+template <class T>
+std::optional<ErrorCode> code_of(const Result<T>& result) {
+  return result ? std::nullopt : std::optional(result.error().code);
+}
+
 std::unique_ptr<Backend> host_backend(unsigned devices = 1) {
   BackendOptions options;
   options.host_devices = devices;
@@ -64,7 +69,7 @@ TEST(Host, ASenselessNumberOfDevicesIsRefused) {
   for (const unsigned count : {0U, ~0U}) {
     const auto listed = host_backend(count)->list();
     ASSERT_FALSE(listed.has_value());
-    EXPECT_EQ(listed.error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of(listed), ErrorCode::invalid_argument);
     EXPECT_FALSE(host_backend(count)->open(DeviceId("host")).has_value());
   }
 }
@@ -72,7 +77,7 @@ TEST(Host, ASenselessNumberOfDevicesIsRefused) {
 TEST(Host, OwnAllocationsCountBeforeTheyAreTouched) {
   const auto device = *host_backend()->open(DeviceId("host"));
   const std::uint64_t total = *device->info().memory_bytes_total;
-  EXPECT_EQ(device->allocate(total + 1).error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ(code_of(device->allocate(total + 1)), ErrorCode::out_of_memory);
   // Pieces below the size that is checked against the machine's free memory.
   const std::uint64_t piece = std::uint64_t{64} << 20;
   std::vector<Buffer> held;
@@ -81,7 +86,7 @@ TEST(Host, OwnAllocationsCountBeforeTheyAreTouched) {
     ASSERT_TRUE(buffer.has_value());
     held.push_back(*buffer);
   }
-  EXPECT_EQ(device->allocate(piece).error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ(code_of(device->allocate(piece)), ErrorCode::out_of_memory);
   EXPECT_LT(*device->sample()->memory_bytes_free, piece);
   held.clear();
   EXPECT_TRUE(device->allocate(piece).has_value());
@@ -93,7 +98,7 @@ TEST(Host, FreeMemoryIsWhatTheMachineHasLeft) {
   ASSERT_TRUE(free.has_value());
   EXPECT_GT(*free, 0U);
   EXPECT_LT(*free, *device->info().memory_bytes_total) << "this very process uses some";
-  EXPECT_EQ(device->allocate(*device->info().memory_bytes_total).error().code, ErrorCode::out_of_memory);
+  EXPECT_EQ(code_of(device->allocate(*device->info().memory_bytes_total)), ErrorCode::out_of_memory);
 }
 
 TEST(Host, AThrowingKernelFailsItsEventAndNoLaterOne) {
@@ -107,13 +112,13 @@ TEST(Host, AThrowingKernelFailsItsEventAndNoLaterOne) {
   ASSERT_TRUE(stream->launch(**odd, {}, {}).has_value());
   const auto failed = *stream->record();
   const auto later = *stream->record();
-  EXPECT_EQ(failed->wait().error().code, ErrorCode::work_failed);
+  ASSERT_EQ(code_of(failed->wait()), ErrorCode::work_failed);
   EXPECT_EQ(failed->wait().error().message, "the work threw: divided by zero") << "the first failure is the cause";
   EXPECT_EQ(failed->done().error().where, "host");
   EXPECT_TRUE(later->wait().has_value());
 
   ASSERT_TRUE(stream->launch(**odd, {}, {}).has_value());
-  EXPECT_EQ(stream->wait().error().code, ErrorCode::work_failed);
+  EXPECT_EQ(code_of(stream->wait()), ErrorCode::work_failed);
   EXPECT_TRUE(stream->wait().has_value());
 }
 
