@@ -1,6 +1,7 @@
 #include "deployment/ledger.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace berth {
@@ -31,15 +32,12 @@ Maybe LedgerNode::memory_bytes_available() const {
 }
 
 Ledger::Ledger(const Fleet& fleet) {
-  std::vector<const NodeView*> by_id;
-  for (const NodeView& node : fleet.nodes) by_id.push_back(&node);
-  std::stable_sort(by_id.begin(), by_id.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
-  by_id.erase(std::unique(by_id.begin(), by_id.end(), [](const auto* a, const auto* b) { return a->id == b->id; }),
-              by_id.end());
+  std::map<NodeId, const NodeView*> by_id;
+  for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
   std::set<DeviceId> seen;
   nodes.reserve(by_id.size());
-  for (const NodeView* node : by_id) {
+  for (const auto& [id, node] : by_id) {
     LedgerNode& entry = nodes.emplace_back();
     entry.node = node;
     for (const NodeDevice& device : node->devices) {

@@ -468,8 +468,10 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
     for (auto& [replica, assignment] : job.held) result.assignments.push_back(assignment);
     result.pending.insert(result.pending.end(), job.pending.begin(), job.pending.end());
   }
-  std::stable_sort(result.pending.begin(), result.pending.end(),
-                   [](const Pending& a, const Pending& b) { return a.deployment < b.deployment; });
+  std::sort(result.pending.begin(), result.pending.end(), [](const Pending& a, const Pending& b) {
+    return std::tie(a.deployment, a.reason.kind, a.replicas, a.reason.text) <
+           std::tie(b.deployment, b.reason.kind, b.replicas, b.reason.text);
+  });
   result.actions = difference(std::move(running), result.assignments);
   return result;
 }
