@@ -44,6 +44,15 @@ TEST(Scheduler, S3_T11_SixFramesDoubledOverTwoDevicesAreInOrder) {
   EXPECT_EQ(bench->statistics().devices[1].completed, 3U);
 }
 
+TEST(Scheduler, S3_F2_MapKeepsTheShareOfADeviceThatIsSlowerThanItsWeight) {
+  Bench bench({spec(0, 1.0), spec(1, 50.0)}, with_policy("weighted_capacity", 1));
+  const auto work = asynchronous(0.5);
+  const auto results = bench->map(std::vector<int>(40), [&](Execution& execution, int) { return work(execution); });
+  for (const auto& result : results) EXPECT_TRUE(result);
+  EXPECT_EQ(bench->statistics().devices[0].completed, 20U) << "its turn is waited for";
+  EXPECT_EQ(bench->statistics().devices[1].completed, 20U);
+}
+
 TEST(Scheduler, MapBindsLateSoThatASlowDeviceGetsLess) {
   Bench bench(2, with_policy("least_loaded", 1));
   Gate gate;
