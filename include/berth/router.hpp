@@ -90,8 +90,8 @@ class Delivery {
   // never got there, or timeout with `*again` when only the caller's deadline passed.
   std::optional<Error> await_hand_over(Deadline deadline, bool* again);
   bool waits() const;
-  // True when it had not begun its hand-over and never will now.
-  bool refuse(Error error);
+  // Ends it here, unless the scheduler has it.
+  void refuse(Error error);
 
  protected:
   friend struct RouterState;

@@ -243,15 +243,14 @@ bool Delivery::waits() const {
   return stage_ == Stage::waiting || stage_ == Stage::handing;
 }
 
-bool Delivery::refuse(Error error) {
+void Delivery::refuse(Error error) {
   {
     const std::lock_guard lock(mutex_);
-    if (stage_ == Stage::handed || stage_ == Stage::refused) return false;
+    if (stage_ == Stage::handed || stage_ == Stage::refused) return;
     stage_ = Stage::refused;
     error_ = std::move(error);
   }
   changed_.notify_all();
-  return true;
 }
 
 void Delivery::hand_over(Scheduler& scheduler) {
