@@ -202,13 +202,12 @@ int run_demo(const DemoArguments& arguments) {
                                   {"seconds", seconds}, {"policy", arguments.policy}, {"devices", devices}};
     std::printf("%s\n", boost::json::serialize(out).c_str());
   } else {
-    Table table({"DEVICE", "BACKEND", "NAME", ">FRAMES", ">SHARE", "", ">FRAMES/S EACH LANE", ">FAILED"});
+    Table table({"DEVICE", "BACKEND", ">FRAMES", ">SHARE", "", ">FRAMES/S", ">FAILED"});
     for (const DeviceStatistics& d : statistics.devices) {
       const DeviceInfo* info = info_of(d.device);
       const double share = count ? static_cast<double>(d.completed) / static_cast<double>(count) : 0;
-      table.add({d.device.text(), info ? info->backend : "-", info ? info->name : "-", std::to_string(d.completed),
-                 fixed(100 * share, 1) + " %", bar(share, 20), d.rate ? fixed(*d.rate, 0) : "-",
-                 std::to_string(d.failed)});
+      table.add({d.device.text(), info ? info->backend : "-", std::to_string(d.completed), fixed(100 * share, 1) + " %",
+                 bar(share, 12), d.rate ? fixed(*d.rate, 0) : "-", std::to_string(d.failed)});
     }
     std::printf("%s%zu frames in %.2f s, %.0f frames/s; %s\n", table.to_text().c_str(), count - failed, seconds,
                 static_cast<double>(count - failed) / seconds,
