@@ -25,20 +25,13 @@
 #include "berth/clock.hpp"
 #include "berth/device_info.hpp"
 #include "berth/result.hpp"
+#include "berth/telemetry.hpp"
+#include "berth/topology.hpp"
 
 namespace berth {
 
 class Device;
 class Stream;
-
-// What a device says about its load at one moment. Absent: it does not say.
-struct LoadSample {
-  std::optional<std::uint64_t> memory_bytes_free;
-  std::optional<std::uint64_t> memory_bytes_total;
-  std::optional<std::uint32_t> active_streams;
-  std::optional<std::uint32_t> queue_depth;
-  std::optional<double> utilisation;  // 0 to 1
-};
 
 // Device memory. Back ends derive from it; freeing happens in the destructor
 // and is safe after the device was lost.
@@ -63,6 +56,23 @@ class Buffer {
 
  private:
   std::shared_ptr<Memory> memory_;
+};
+
+// Host memory that copies reach at the full rate of the link and without the
+// copy holding up the thread that enqueues it. Shared handle; the last one lets
+// the memory go (or, where it was the caller's own, unregisters it). On devices
+// that gain nothing from it, ordinary memory.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  // `owner` lets go of the bytes in its destructor.
+  PinnedMemory(std::span<std::byte> bytes, std::shared_ptr<void> owner) : bytes_(bytes), owner_(std::move(owner)) {}
+  explicit operator bool() const noexcept { return !bytes_.empty(); }
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::shared_ptr<void> owner_;
 };
 
 // One argument of a kernel: a buffer, or a plain value of up to 16 bytes.
@@ -126,13 +136,26 @@ struct KernelSource {
   // have a single row asks which dimension that is.
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host;
   std::string opencl_c;
+  // CUDA takes the first of these that works on the device: a binary made for
+  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is installed.
   std::string ptx;
+  std::string cubin = {};
+  std::string cuda_cpp = {};
+};
+
+// How well a group size fills the device.
+struct Occupancy {
+  std::uint32_t groups_per_unit = 0;  // that run on one compute unit at a time
+  std::uint32_t group_best = 0;       // the group size that fills a unit best
+  double share = 0;                   // of the threads a unit can hold, 0 to 1
 };
 
 // A kernel ready to launch on the device that made it.
 class Kernel {
  public:
   virtual ~Kernel() = default;
+  // For groups of this many work items; not_supported where nobody knows.
+  virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
 };
 
 // The moment at which everything enqueued before it on its stream is done.
@@ -162,6 +185,15 @@ class Stream {
   // of it or a buffer of another device is refused.
   virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
+  // Between buffers of this device, or from a buffer of another device of the
+  // same back end where the hardware or the driver can (not_supported if not).
+  // The other device's work on `from` must be done.
+  virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                            std::uint64_t bytes);
+  // Memory that is there for the work enqueued after this call, and is given
+  // back in stream order: nobody waits. Where the device has no such memory,
+  // the same as Device::allocate.
+  virtual Result<Buffer> allocate(std::uint64_t bytes);
   virtual Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) = 0;
   virtual Result<std::shared_ptr<Event>> record() = 0;
 
@@ -190,6 +222,10 @@ class Device {
   virtual std::uint64_t generation() const noexcept = 0;
 
   virtual Result<Buffer> allocate(std::uint64_t bytes) = 0;
+  // New page-aligned host memory, or the caller's own memory for as long as the
+  // handle lives (the caller keeps it valid). Both are for copies with this device.
+  virtual Result<PinnedMemory> pin(std::uint64_t bytes);
+  virtual Result<PinnedMemory> pin(std::span<std::byte> memory);
   virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
   // not_supported when `source` has no form this back end speaks.
   virtual Result<std::shared_ptr<Kernel>> load(const KernelSource& source) = 0;
@@ -210,9 +246,27 @@ class Backend {
   // not_initialized when there is no library.
   virtual Result<std::vector<DeviceInfo>> list() = 0;
   virtual Result<std::shared_ptr<Device>> open(const DeviceId& id) = 0;
+  // What can be learnt about a device without using it. Where the driver has no
+  // way for that, the device is opened, sampled and closed again.
+  virtual Result<Telemetry> observe(const DeviceId& id);
+  // How its devices are joined. Empty: nobody knows.
+  virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
 };
 
+// One device as several that share its memory and fail together. `device` is a
+// back end and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets
+// so many compute units, and what is left over stays idle.
+struct PartitionRequest {
+  std::string device;
+  std::vector<std::uint32_t> units;
+};
+// Reads "cuda:0=64,32,16,16".
+Result<PartitionRequest> parse_partition(std::string_view text);
+
 struct BackendOptions {
+  // A request that does not fit its device makes that back end's list() fail
+  // with invalid_argument; the others are not touched. At most one per device.
+  std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;
   // TOML file of simulated devices; empty: none. See docs/simulated.md.

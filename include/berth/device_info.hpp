@@ -38,6 +38,9 @@ struct DeviceInfo {
   std::optional<std::string> pci_address;  // "0000:8a:00.0": the same GPU through two back ends has the same
   std::optional<std::int32_t> numa_node;
 
+  // The device this is a part of: a partition's whole, a MIG slice's GPU.
+  std::optional<DeviceId> parent;
+
   // Where it executes is the id. Whose memory it uses and what it fails with
   // may be shared (partitions of one GPU): equal strings mean "the same".
   std::string memory_domain;

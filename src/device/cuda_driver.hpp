@@ -19,6 +19,9 @@ struct CUfunc_st;
 struct CUevent_st;
 struct CUstream_st;
 struct CUuuid_st;
+struct CUgreenCtx_st;
+struct CUdevResourceDesc_st;
+struct CUmemPoolHandle_st;
 
 namespace berth::cuda {
 
@@ -30,6 +33,26 @@ using Module = CUmod_st*;
 using Function = CUfunc_st*;
 using EventHandle = CUevent_st*;
 using StreamHandle = CUstream_st*;
+using GreenContext = CUgreenCtx_st*;
+using ResourceDescription = CUdevResourceDesc_st*;
+using MemoryPool = CUmemPoolHandle_st*;
+
+// CUdevResource: some compute units of a device. Only the driver fills it; 144
+// bytes in every release since it appeared.
+struct Resource {
+  int type = 0;  // 1: streaming multiprocessors
+  unsigned char internal[92] = {};
+  union {
+    struct {
+      unsigned count;      // of multiprocessors
+      unsigned part_min;   // CUDA 13: least that can be split off
+      unsigned alignment;  // CUDA 13: parts are multiples of it
+    } sm;
+    unsigned char rest[48] = {};
+  };
+};
+static_assert(sizeof(Resource) == 144);
+inline constexpr int resource_sm = 1;
 
 // Attributes of a device and a function, options of the compiler.
 enum Attribute : int {
@@ -40,10 +63,12 @@ enum Attribute : int {
   max_grid_dim_x = 5,
   max_grid_dim_y = 6,
   max_grid_dim_z = 7,
+  compute_mode = 20,
   multiprocessor_count = 16,
   pci_bus_id = 33,
   pci_device_id = 34,
   pci_domain_id = 50,
+  max_threads_per_multiprocessor = 39,
   compute_capability_major = 75,
   compute_capability_minor = 76,
   stream_priorities_supported = 78,
@@ -55,6 +80,13 @@ inline constexpr int jit_error_log_buffer = 5;
 inline constexpr int jit_error_log_buffer_size_bytes = 6;
 inline constexpr unsigned stream_non_blocking = 1;
 inline constexpr unsigned event_default = 0;
+inline constexpr unsigned host_alloc_portable = 1;     // pinned for every context
+inline constexpr unsigned host_register_portable = 1;  // the same for registered memory
+inline constexpr unsigned green_default_stream = 1;    // the only flag a green context knows, and must have
+inline constexpr int function_shared_bytes = 1;
+inline constexpr int function_local_bytes = 3;
+inline constexpr int function_registers = 4;
+inline constexpr int pool_release_threshold = 4;
 
 // X(symbol, type). Every driver since CUDA 11.4 has the required ones.
 #define BERTH_CUDA_REQUIRED(X)                                                                                         \
@@ -92,11 +124,33 @@ inline constexpr unsigned event_default = 0;
   X(cuEventQuery, Code(EventHandle))                                                                                   \
   X(cuEventElapsedTime, Code(float*, EventHandle, EventHandle))
 
-// Null on drivers that are too old for them.
-#define BERTH_CUDA_OPTIONAL(X)                                     \
-  X(cuDeviceGetUuid_v2, Code(CUuuid_st*, DeviceNumber))            \
-  X(cuEventElapsedTime_v2, Code(float*, EventHandle, EventHandle)) \
-  X(cuFuncGetParamInfo, Code(Function, std::size_t, std::size_t*, std::size_t*))
+// Null on drivers that are too old for them: what needs them is not supported.
+#define BERTH_CUDA_OPTIONAL(X)                                                                               \
+  X(cuDriverGetVersion, Code(int*))                                                                          \
+  X(cuDeviceGetUuid_v2, Code(CUuuid_st*, DeviceNumber))                                                      \
+  X(cuEventElapsedTime_v2, Code(float*, EventHandle, EventHandle))                                           \
+  X(cuFuncGetParamInfo, Code(Function, std::size_t, std::size_t*, std::size_t*))                             \
+  X(cuMemHostAlloc, Code(void**, std::size_t, unsigned))                                                     \
+  X(cuMemFreeHost, Code(void*))                                                                              \
+  X(cuMemHostRegister_v2, Code(void*, std::size_t, unsigned))                                                \
+  X(cuMemHostUnregister, Code(void*))                                                                        \
+  X(cuMemAllocAsync, Code(DevicePointer*, std::size_t, StreamHandle))                                        \
+  X(cuMemFreeAsync, Code(DevicePointer, StreamHandle))                                                       \
+  X(cuDeviceGetDefaultMemPool, Code(MemoryPool*, DeviceNumber))                                              \
+  X(cuMemPoolSetAttribute, Code(MemoryPool, int, void*))                                                     \
+  X(cuMemcpyDtoDAsync_v2, Code(DevicePointer, DevicePointer, std::size_t, StreamHandle))                     \
+  X(cuMemcpyPeerAsync, Code(DevicePointer, Context, DevicePointer, Context, std::size_t, StreamHandle))      \
+  X(cuDeviceCanAccessPeer, Code(int*, DeviceNumber, DeviceNumber))                                           \
+  X(cuCtxEnablePeerAccess, Code(Context, unsigned))                                                          \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, Code(int*, Function, int, std::size_t))                     \
+  X(cuOccupancyMaxPotentialBlockSize, Code(int*, int*, Function, std::size_t (*)(int), std::size_t, int))    \
+  X(cuDeviceGetDevResource, Code(DeviceNumber, Resource*, int))                                              \
+  X(cuDevSmResourceSplitByCount, Code(Resource*, unsigned*, const Resource*, Resource*, unsigned, unsigned)) \
+  X(cuDevResourceGenerateDesc, Code(ResourceDescription*, Resource*, unsigned))                              \
+  X(cuGreenCtxCreate, Code(GreenContext*, ResourceDescription, DeviceNumber, unsigned))                      \
+  X(cuGreenCtxDestroy, Code(GreenContext))                                                                   \
+  X(cuCtxFromGreenCtx, Code(Context*, GreenContext))                                                         \
+  X(cuGreenCtxStreamCreate, Code(StreamHandle*, GreenContext, unsigned, int))
 
 struct Driver {
 #define BERTH_CUDA_MEMBER(symbol, ...) \

@@ -1,0 +1,101 @@
+// Telemetry: what a device's management library says about it at one moment,
+// as plain data. Every value may be absent: nobody said, which is not zero. All
+// values of one Telemetry are of the same moment, `load.sampled_at`. Nothing
+// here asks a device; see Backend::observe in device.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+
+namespace berth {
+
+// Something happened to the device that its driver reports by itself.
+struct DeviceEvent {
+  enum class Kind : std::uint8_t {
+    xid,              // code: NVIDIA's error number; see xid.hpp
+    recovery_action,  // code: what the driver asks for, a RecoveryAction
+    ecc_error,        // an uncorrectable memory error; no code
+  };
+  Kind kind = Kind::xid;
+  std::uint32_t code = 0;
+  TimePoint at{};  // when it was noticed
+  friend bool operator==(const DeviceEvent&, const DeviceEvent&) = default;
+};
+
+// What the driver wants done before the device is used again.
+enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
+std::string_view to_string(RecoveryAction action) noexcept;
+
+// What a device says about its load: what a decision needs, cheap enough to be
+// asked several times a second.
+struct LoadSample {
+  std::optional<std::uint64_t> memory_bytes_free;
+  std::optional<std::uint64_t> memory_bytes_total;
+  std::optional<std::uint32_t> active_streams;
+  std::optional<std::uint32_t> queue_depth;
+  std::optional<double> utilisation;  // 0 to 1
+  // New since the last sample of the same Device; usually empty.
+  std::vector<DeviceEvent> events;
+};
+
+// Who a process is to the one that asks.
+enum class ProcessKind : std::uint8_t {
+  own,      // this process
+  berth,    // another process that uses Berth
+  foreign,  // any other
+};
+std::string_view to_string(ProcessKind kind) noexcept;
+
+struct DeviceProcess {
+  std::uint32_t pid = 0;
+  ProcessKind kind = ProcessKind::foreign;
+  std::optional<std::string> name;  // absent: another PID namespace hides it
+  std::optional<std::uint64_t> memory_bytes;
+};
+
+// The bytes in use, by who uses them. Where all are known,
+// own + berth + foreign + unattributed = total - free.
+struct MemoryUse {
+  std::optional<std::uint64_t> own;
+  std::optional<std::uint64_t> berth;
+  std::optional<std::uint64_t> foreign;
+  // In use, and no visible process has them: the driver's own, or processes
+  // that another PID namespace hides.
+  std::optional<std::uint64_t> unattributed;
+  friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
+};
+
+// Shares `bytes_used` out over the processes. Absent where nobody says what is
+// used; a process without a figure counts as unattributed. Reports of processes
+// and of the total are not of the same instant: what exceeds the total is cut
+// from unattributed first, then from foreign, berth and own.
+MemoryUse attribute_memory(std::optional<std::uint64_t> bytes_used, std::span<const DeviceProcess> processes);
+
+struct Telemetry {
+  TimePoint sampled_at{};
+  LoadSample load;
+
+  std::optional<std::vector<DeviceProcess>> processes;  // absent: the driver does not list them
+  MemoryUse memory_use;
+
+  std::optional<double> memory_utilisation;  // 0 to 1, of the memory's bandwidth
+  std::optional<double> power_watts;
+  std::optional<double> power_limit_watts;
+  std::optional<std::int32_t> temperature_celsius;
+  std::optional<std::int32_t> memory_temperature_celsius;
+  std::optional<std::uint32_t> clock_mhz;
+  std::optional<std::uint32_t> memory_clock_mhz;
+  // Why the clock is lower than it could be, in words ("power cap"); empty: it is not.
+  std::optional<std::vector<std::string>> throttle_reasons;
+  std::optional<std::uint64_t> ecc_corrected;    // since the driver was loaded
+  std::optional<std::uint64_t> ecc_uncorrected;  // since the driver was loaded
+  std::optional<std::uint32_t> remapped_rows;    // of memory, ever
+  std::optional<RecoveryAction> recovery_action;
+};
+
+}  // namespace berth

@@ -1,0 +1,70 @@
+// Topology: how the devices of one machine are joined, as plain data, and the
+// pure questions a placement asks of it. A link joins two devices; a pair
+// without a link is not known to be joined and counts as the farthest. Nothing
+// here asks a driver; see Backend::links in device.hpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "berth/ids.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+// Nearest first. The PCIe steps are what lies between the two devices.
+enum class LinkKind : std::uint8_t {
+  same_device,    // partitions of one device, or slices of one GPU
+  nvlink,         // GPU to GPU
+  nvswitch,       // through a switch that all of its GPUs share
+  pcie_switch,    // one PCIe switch
+  pcie_switches,  // several PCIe switches, no host bridge
+  host_bridge,    // one host bridge
+  numa_node,      // several host bridges of one NUMA node
+  system,         // between NUMA nodes
+};
+std::string_view to_string(LinkKind kind) noexcept;
+std::optional<LinkKind> link_kind_named(std::string_view name) noexcept;
+
+// Undirected: a < b by id.
+struct Link {
+  DeviceId a;
+  DeviceId b;
+  LinkKind kind = LinkKind::system;
+  std::uint32_t lanes = 0;          // NVLinks side by side; 0 for the other kinds
+  std::optional<bool> peer_access;  // each can read the other's memory; absent: nobody said
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+struct Topology {
+  std::vector<DeviceId> devices;  // sorted, each once
+  std::vector<Link> links;        // sorted by a, then b; at most one per pair
+  friend bool operator==(const Topology&, const Topology&) = default;
+};
+
+// Sorts, orders each link's ends and keeps the nearest of several links of a
+// pair. A link to an unknown device, or from a device to itself: invalid_argument.
+Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> links);
+
+// Null: the pair has no link.
+const Link* find_link(const Topology& topology, const DeviceId& a, const DeviceId& b) noexcept;
+
+// Devices joined by NVLink, directly or over others (or parts of one device);
+// peer access over PCIe does not make an island. Every device is in exactly one;
+// islands and their members are sorted.
+std::vector<std::vector<DeviceId>> islands(const Topology& topology);
+
+// What moving data among all members costs: the sum over all pairs, smaller is
+// better, 0 for fewer than two. Comparable between groups of the same size.
+// Unknown devices count as joined to nobody.
+std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> group) noexcept;
+
+// The `count` of `candidates` (in the caller's order of preference) with the
+// least group_cost; among equals the group whose candidates come first. Exact
+// up to 16 candidates, greedy with exchange above. Too few candidates: empty.
+std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count);
+
+}  // namespace berth

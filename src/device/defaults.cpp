@@ -1,0 +1,63 @@
+// What a back end need not write itself: the parts of the interface that have
+// an honest answer for any device.
+#include <cstdlib>
+
+#include "berth/device.hpp"
+
+namespace berth {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+Error not_supported(std::string message, const DeviceId& id) {
+  return {ErrorCode::not_supported, std::move(message), "use a device that can", id.text(), {}};
+}
+
+}  // namespace
+
+Result<void> Stream::wait(Deadline deadline) {
+  Result<std::shared_ptr<Event>> event = record();
+  if (!event) return std::move(event).error();
+  return (*event)->wait(deadline);
+}
+
+Result<void> Stream::copy(const Buffer&, std::uint64_t, const Buffer&, std::uint64_t, std::uint64_t) {
+  return not_supported("this device does not copy between buffers", device().id());
+}
+
+Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(bytes); }
+
+Result<Occupancy> Kernel::occupancy(std::uint32_t) const {
+  return not_supported("this device does not tell how many groups run at a time", {});
+}
+
+Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
+  if (bytes == 0)
+    return Error{ErrorCode::invalid_argument, "no memory was asked for", "ask for a byte or more", {}, {}};
+  void* memory = std::aligned_alloc(page_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes);
+  if (memory == nullptr) {
+    return Error{
+        ErrorCode::out_of_memory, "the host has no memory left", "free some, or ask for less", id().text(), {}};
+  }
+  return PinnedMemory({static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes)},
+                      std::shared_ptr<void>(memory, std::free));
+}
+
+Result<PinnedMemory> Device::pin(std::span<std::byte> memory) {
+  if (memory.empty())
+    return Error{ErrorCode::invalid_argument, "there is no memory to pin", "give a byte or more", {}, {}};
+  return PinnedMemory(memory, nullptr);
+}
+
+Result<Telemetry> Backend::observe(const DeviceId& id) {
+  Result<std::shared_ptr<Device>> device = open(id);
+  if (!device) return std::move(device).error();
+  Result<LoadSample> load = (*device)->sample();
+  if (!load) return std::move(load).error();
+  Telemetry seen;
+  seen.sampled_at = real_clock().now();
+  seen.load = *std::move(load);
+  return seen;
+}
+
+}  // namespace berth
