@@ -78,6 +78,12 @@ class Command(unittest.TestCase):
         devices = json.loads(berth("devices", "--backend", "host", "--host-devices", "2", "--json").stdout)
         self.assertEqual([d["backend"] for d in devices], ["host", "host"])
 
+    def test_a_malformed_partition_is_wrong_input(self):
+        for verb in ("devices", "demo"):
+            self.assert_refused(berth(verb, "--partition", "cuad:0=8,8"), 2, "'cuad:0=8,8'", "unknown")
+        self.assert_refused(berth("devices", "--partition", "host:0=1", "--partition", "cuda:0"), 2, "has no '='")
+        self.assert_refused(berth("devices", "--partition"), 2, "--partition")
+
     def test_an_unknown_back_end_is_wrong_input(self):
         self.assert_refused(berth("devices", "--backend", "vulkan"), 2, "vulkan", "opencl")
 

@@ -25,6 +25,19 @@ void add_backend_options(CLI::App& verb, BackendOptions& options) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  verb.add_option_function<std::vector<std::string>>(
+          "--partition",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) {
+              Result<PartitionRequest> request = parse_partition(text);
+              if (!request) throw CLI::ValidationError(request.error().to_text());
+              options.partitions.push_back(*std::move(request));
+            }
+          },
+          "cut a device into parts, as in cuda:0=64,32,16,16; may be repeated")
+      ->type_name("DEVICE=UNITS,...")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 std::string policy_names() {

@@ -1,0 +1,145 @@
+#include "device/partition.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string>
+
+namespace berth {
+namespace {
+
+Error refused(std::string message, std::string advice, std::string where = {}) {
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), std::move(where), {}};
+}
+
+// The whole text as a number that fits; absent otherwise.
+std::optional<std::uint32_t> whole_number(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return {};
+  return number;
+}
+
+struct Selector {
+  std::string_view backend, device;
+};
+// "cuda:0"; an id may have colons of its own.
+Selector split(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return {};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+// The device with this id, or at this place.
+std::optional<std::size_t> find(std::span<const DeviceInfo> devices, std::string_view wanted) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].id.text() == wanted) return i;
+  }
+  const std::optional<std::uint32_t> ordinal = whole_number(wanted);
+  if (ordinal && *ordinal < devices.size()) return *ordinal;
+  return {};
+}
+
+Result<void> check_sum(const DeviceInfo& whole, const PartitionRequest& request) {
+  if (!whole.compute_units) {
+    return refused("the device does not say how many compute units it has", "leave it whole", whole.id.text());
+  }
+  std::uint64_t sum = 0;
+  std::string sum_text;
+  for (const std::uint32_t units : request.units) {
+    if (units == 0) return refused("a part of '" + request.device + "' has no compute units", "give it one or more");
+    sum += units;
+    sum_text += (sum_text.empty() ? "" : " + ") + std::to_string(units);
+  }
+  if (sum <= *whole.compute_units) return {};
+  if (request.units.size() > 1) sum_text += " = " + std::to_string(sum);
+  return refused(sum_text + " compute units, but " + whole.id.text() + " has " + std::to_string(*whole.compute_units),
+                 "ask for no more than it has");
+}
+
+}  // namespace
+
+Result<PartitionRequest> parse_partition(std::string_view text) {
+  const std::string advice = "write it as in cuda:0=64,32,16,16";
+  const std::string quoted = "the partition '" + std::string(text) + "' ";
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos) return refused(quoted + "has no '='", advice);
+  PartitionRequest request{std::string(text.substr(0, equals)), {}};
+  if (request.device.find(':') == std::string::npos) {
+    return refused(quoted + "names no back end and device before the '='", advice);
+  }
+  const auto [backend, device] = split(request.device);
+  if (device.empty()) return refused(quoted + "names no device after the ':'", advice);
+  std::string known;
+  bool is_known = false;
+  for (const BackendEntry& entry : backend_list()) {
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+    is_known = is_known || entry.name == backend;
+  }
+  if (!is_known) {
+    return refused(quoted + "names the back end '" + std::string(backend) + "', which is unknown",
+                   "use one of " + known);
+  }
+  std::string_view rest = text.substr(equals + 1);
+  for (;;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    if (item.empty()) return refused(quoted + "has a part without a number of compute units", advice);
+    const bool digits = item.find_first_not_of("0123456789") == std::string_view::npos;
+    const std::optional<std::uint32_t> units = digits ? whole_number(item) : std::nullopt;
+    if (!digits) return refused(quoted + "has '" + std::string(item) + "' where a whole number must be", advice);
+    if (!units)
+      return refused(quoted + "asks for " + std::string(item) + " compute units, which no device has", advice);
+    if (*units == 0) return refused(quoted + "has a part of zero compute units", "give each part one or more");
+    if (request.units.size() == partition_parts_most) {
+      return refused(quoted + "has more than " + std::to_string(partition_parts_most) + " parts", "ask for fewer");
+    }
+    request.units.push_back(*units);
+    if (comma == std::string_view::npos) return request;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit, std::span<const DeviceInfo> devices,
+                                 std::span<const PartitionRequest> requests) {
+  std::map<std::size_t, const PartitionRequest*> cuts;
+  for (const PartitionRequest& request : requests) {
+    const Selector selector = split(request.device);
+    if (selector.backend != backend) continue;
+    const std::optional<std::size_t> whole = find(devices, selector.device);
+    if (!whole) {
+      return refused("there is no device '" + request.device + "' to cut into parts",
+                     std::string(backend) + " has " + std::to_string(devices.size()) + "; see the list of devices");
+    }
+    const DeviceInfo& info = devices[*whole];
+    if (!cuts.emplace(*whole, &request).second) {
+      return refused("two partitions were asked for", "give one --partition with all of its parts", info.id.text());
+    }
+    if (Result<void> adds_up = check_sum(info, request); !adds_up) return std::move(adds_up).error();
+  }
+
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto cut = cuts.find(i);
+    if (cut == cuts.end()) {
+      parts.push_back({devices[i], i, {}});
+    } else {
+      const DeviceInfo& whole = devices[i];
+      const std::vector<std::uint32_t>& sizes = cut->second->units;
+      for (std::size_t place = 0; place < sizes.size(); ++place) {
+        const auto twins = std::count(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(place), sizes[place]);
+        Part part{whole, i, place};
+        part.info.id = DeviceId(whole.id.text() + "/" + std::string(unit) + std::to_string(sizes[place]) + "." +
+                                std::to_string(twins));
+        part.info.parent = whole.id;
+        part.info.compute_units = sizes[place];
+        part.info.features.insert("partition");
+        parts.push_back(std::move(part));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].info.ordinal = static_cast<int>(i);
+  return parts;
+}
+
+}  // namespace berth
