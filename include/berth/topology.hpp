@@ -45,7 +45,11 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-// Sorts, orders each link's ends and keeps the nearest of several links of a
+// What moving data over one link costs, smaller is nearer; null: no link. See
+// topology.cpp for the numbers and why.
+std::uint32_t link_cost(const Link* link) noexcept;
+
+// Sorts, orders each link's ends and keeps the cheapest of several links of a
 // pair. A link to an unknown device, or from a device to itself: invalid_argument.
 Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> links);
 
@@ -57,14 +61,15 @@ const Link* find_link(const Topology& topology, const DeviceId& a, const DeviceI
 // islands and their members are sorted.
 std::vector<std::vector<DeviceId>> islands(const Topology& topology);
 
-// What moving data among all members costs: the sum over all pairs, smaller is
-// better, 0 for fewer than two. Comparable between groups of the same size.
-// Unknown devices count as joined to nobody.
+// What moving data among all members (each named once) costs: the sum of
+// link_cost over all pairs, smaller is better, 0 for fewer than two. Comparable
+// between groups of the same size. Unknown devices count as joined to nobody.
 std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> group) noexcept;
 
-// The `count` of `candidates` (in the caller's order of preference) with the
-// least group_cost; among equals the group whose candidates come first. Exact
-// up to 16 candidates, greedy with exchange above. Too few candidates: empty.
+// The `count` of `candidates` (in the caller's order of preference; one named
+// twice counts once) with the least group_cost, in the candidates' order; among
+// equals the group whose candidates come first. Exact up to 16 candidates; above,
+// a group that no exchange of one member makes cheaper. Too few candidates: empty.
 std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count);
 
 }  // namespace berth

@@ -1,0 +1,242 @@
+#include "berth/topology.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace berth {
+namespace {
+
+struct KindEntry {
+  LinkKind kind;
+  std::string_view name;
+  std::uint32_t cost;
+};
+
+// Costs are times to move the same bytes, in round numbers that divide well: one
+// x16 path through a PCIe switch is 240. Only their order and rough proportion
+// matter, so they need no change with each generation of the hardware.
+constexpr std::array<KindEntry, 8> kinds{{
+    {LinkKind::same_device, "same_device", 1},        // the bytes are there already; 1 keeps a pair from being free
+    {LinkKind::nvlink, "nvlink", 120},                // one lane carries what half to a whole x16 slot does, sooner
+    {LinkKind::nvswitch, "nvswitch", 144},            // per lane as above; a hop more, and the lanes serve all peers
+    {LinkKind::pcie_switch, "pcie_switch", 240},      // full rate of the slot, away from everybody else
+    {LinkKind::pcie_switches, "pcie_switches", 288},  // the same rate, on uplinks that siblings use too
+    {LinkKind::host_bridge, "host_bridge", 360},      // shares the root port with storage, network and host copies
+    {LinkKind::numa_node, "numa_node", 480},          // crosses the processor's fabric between bridges
+    {LinkKind::system, "system", 960},                // crosses the bus between processors, about half the rate again
+}};
+
+// Without peer access the bytes go through host memory: two copies over a host
+// bridge, however near the devices are.
+constexpr std::uint32_t staged_cost = 2 * 360;
+// Worse than the worst that is known: nobody says there is a way at all.
+constexpr std::uint32_t no_link_cost = 2 * 960;
+
+// All subsets up to here (12,870 at most) take less than a millisecond.
+constexpr std::size_t exact_candidates_max = 16;
+
+const KindEntry& entry_of(LinkKind kind) noexcept {
+  return *std::find_if(kinds.begin(), kinds.end() - 1, [&](const KindEntry& entry) { return entry.kind == kind; });
+}
+
+// Cheapest first, then by everything else that tells two links apart, so that
+// the order in which they were reported does not matter.
+auto preference(const Link& link) {
+  const int peers = link.peer_access ? (*link.peer_access ? 0 : 2) : 1;
+  return std::tuple(link_cost(&link), link.kind, ~link.lanes, peers);
+}
+
+Error refused(std::string message) {
+  return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices", {}, {}};
+}
+
+// The costs between candidates as a square of numbers, and searches over it.
+class GroupSearch {
+ public:
+  GroupSearch(const Topology& topology, const std::vector<DeviceId>& candidates, std::size_t count)
+      : size_(candidates.size()), count_(count), costs_(size_ * size_, no_link_cost) {
+    std::map<DeviceId, std::size_t> positions;
+    for (std::size_t i = 0; i < size_; ++i) positions.emplace(candidates[i], i);
+    for (const Link& link : topology.links) {
+      const auto a = positions.find(link.a), b = positions.find(link.b);
+      if (a == positions.end() || b == positions.end()) continue;
+      costs_[a->second * size_ + b->second] = costs_[b->second * size_ + a->second] = link_cost(&link);
+    }
+  }
+
+  std::vector<std::size_t> exact() {
+    std::vector<std::size_t> chosen;
+    extend(chosen, 0, 0);
+    return best_;
+  }
+
+  // From every candidate as a start: add the nearest until there are enough,
+  // then exchange single members while that helps.
+  std::vector<std::size_t> greedy() {
+    for (std::size_t start = 0; start < size_; ++start) {
+      std::vector<bool> member(size_, false);
+      std::vector<std::uint64_t> to_members(size_, 0);  // cost from each candidate to all members
+      const auto change = [&](std::size_t i, bool joins) {
+        member[i] = joins;
+        for (std::size_t j = 0; j < size_; ++j) to_members[j] += joins ? cost(i, j) : -cost(i, j);
+      };
+      change(start, true);
+      std::uint64_t total = 0;
+      for (std::size_t size = 1; size < count_; ++size) {
+        std::size_t nearest = size_;
+        for (std::size_t i = 0; i < size_; ++i) {
+          if (!member[i] && (nearest == size_ || to_members[i] < to_members[nearest])) nearest = i;
+        }
+        total += to_members[nearest];
+        change(nearest, true);
+      }
+      for (bool better = true; better;) {
+        better = false;
+        for (std::size_t out = 0; out < size_; ++out) {
+          for (std::size_t in = 0; member[out] && in < size_; ++in) {
+            if (member[in] || to_members[in] - cost(in, out) >= to_members[out]) continue;
+            total += to_members[in] - cost(in, out) - to_members[out];
+            change(out, false);
+            change(in, true);
+            better = true;
+          }
+        }
+      }
+      std::vector<std::size_t> group;
+      for (std::size_t i = 0; i < size_; ++i) {
+        if (member[i]) group.push_back(i);
+      }
+      keep(group, total);
+    }
+    return best_;
+  }
+
+ private:
+  std::uint64_t cost(std::size_t i, std::size_t j) const { return i == j ? 0 : costs_[i * size_ + j]; }
+
+  void keep(const std::vector<std::size_t>& group, std::uint64_t total) {
+    if (std::tie(total, group) < std::tie(best_total_, best_)) {
+      best_total_ = total;
+      best_ = group;
+    }
+  }
+
+  // Groups come in the candidates' order, so the first of equals is kept.
+  void extend(std::vector<std::size_t>& chosen, std::size_t from, std::uint64_t total) {
+    if (total >= best_total_) return;
+    if (chosen.size() == count_) return keep(chosen, total);
+    for (std::size_t i = from; i + (count_ - chosen.size()) <= size_; ++i) {
+      std::uint64_t more = 0;
+      for (const std::size_t member : chosen) more += cost(member, i);
+      chosen.push_back(i);
+      extend(chosen, i + 1, total + more);
+      chosen.pop_back();
+    }
+  }
+
+  std::size_t size_;
+  std::size_t count_;
+  std::vector<std::uint32_t> costs_;
+  std::vector<std::size_t> best_;
+  std::uint64_t best_total_ = std::numeric_limits<std::uint64_t>::max();
+};
+
+}  // namespace
+
+std::string_view to_string(LinkKind kind) noexcept { return entry_of(kind).name; }
+
+std::optional<LinkKind> link_kind_named(std::string_view name) noexcept {
+  for (const KindEntry& entry : kinds) {
+    if (entry.name == name) return entry.kind;
+  }
+  return std::nullopt;
+}
+
+std::uint32_t link_cost(const Link* link) noexcept {
+  if (link == nullptr) return no_link_cost;
+  std::uint32_t cost = entry_of(link->kind).cost;
+  if (link->kind == LinkKind::nvlink || link->kind == LinkKind::nvswitch)
+    cost = std::max(2u, cost / std::max(1u, link->lanes));
+  return link->peer_access == false ? std::max(cost, staged_cost) : cost;
+}
+
+Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> links) {
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  for (Link& link : links) {
+    if (link.b < link.a) std::swap(link.a, link.b);
+    if (link.a == link.b) return refused("a link joins " + link.a.text() + " to itself");
+    for (const DeviceId& end : {link.a, link.b}) {
+      if (!std::binary_search(devices.begin(), devices.end(), end))
+        return refused("a link names " + end.text() + ", which is not among the devices");
+    }
+  }
+  std::sort(links.begin(), links.end(), [](const Link& x, const Link& y) {
+    return std::tuple(std::tie(x.a, x.b), preference(x)) < std::tuple(std::tie(y.a, y.b), preference(y));
+  });
+  links.erase(std::unique(links.begin(), links.end(),
+                          [](const Link& x, const Link& y) { return std::tie(x.a, x.b) == std::tie(y.a, y.b); }),
+              links.end());
+  return Topology{std::move(devices), std::move(links)};
+}
+
+const Link* find_link(const Topology& topology, const DeviceId& a, const DeviceId& b) noexcept {
+  const auto pair = a < b ? std::tie(a, b) : std::tie(b, a);
+  const auto found =
+      std::lower_bound(topology.links.begin(), topology.links.end(), pair,
+                       [](const Link& link, const auto& wanted) { return std::tie(link.a, link.b) < wanted; });
+  return found != topology.links.end() && std::tie(found->a, found->b) == pair ? &*found : nullptr;
+}
+
+std::vector<std::vector<DeviceId>> islands(const Topology& topology) {
+  // Union by the lowest position: roots are the first members, so the order of
+  // the devices is the order of the islands.
+  const auto position = [&](const DeviceId& id) {
+    return static_cast<std::size_t>(std::lower_bound(topology.devices.begin(), topology.devices.end(), id) -
+                                    topology.devices.begin());
+  };
+  std::vector<std::size_t> parent(topology.devices.size());
+  std::iota(parent.begin(), parent.end(), std::size_t{0});
+  const auto root = [&](std::size_t i) {
+    while (parent[i] != i) i = parent[i] = parent[parent[i]];
+    return i;
+  };
+  for (const Link& link : topology.links) {
+    if (link.kind > LinkKind::nvswitch) continue;
+    const std::size_t a = root(position(link.a)), b = root(position(link.b));
+    parent[std::max(a, b)] = std::min(a, b);
+  }
+  std::map<std::size_t, std::vector<DeviceId>> members;
+  for (std::size_t i = 0; i < parent.size(); ++i) members[root(i)].push_back(topology.devices[i]);
+  std::vector<std::vector<DeviceId>> out;
+  for (auto& [first, island] : members) out.push_back(std::move(island));
+  return out;
+}
+
+std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> group) noexcept {
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    for (std::size_t j = i + 1; j < group.size(); ++j) total += link_cost(find_link(topology, group[i], group[j]));
+  }
+  return total;
+}
+
+std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count) {
+  std::vector<DeviceId> unique;
+  for (const DeviceId& id : candidates) {
+    if (std::find(unique.begin(), unique.end(), id) == unique.end()) unique.push_back(id);
+  }
+  if (count == 0 || unique.size() < count) return {};
+  GroupSearch search(topology, unique, count);
+  std::vector<DeviceId> group;
+  for (const std::size_t i : unique.size() <= exact_candidates_max ? search.exact() : search.greedy())
+    group.push_back(unique[i]);
+  return group;
+}
+
+}  // namespace berth
