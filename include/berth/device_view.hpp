@@ -49,7 +49,8 @@ struct DeviceView {
   std::uint32_t id_order = 0;
 
   // Counted here, at once, so always known: work charged to the device and not
-  // yet settled, the time it is expected to take, the bytes promised to it.
+  // yet settled, the time it is expected to take, the bytes promised in its
+  // memory domain (to it, and to other parts of the same GPU).
   std::uint32_t in_flight = 0;
   std::uint64_t backlog_ns = 0;
   std::uint64_t memory_bytes_promised = 0;

@@ -86,6 +86,7 @@ class Lease {
   Board* board_ = nullptr;
   Device* device_ = nullptr;
   std::size_t slot_ = 0;
+  std::atomic<std::uint64_t>* promises_ = nullptr;  // the board's word that holds bytes_
   std::uint64_t bytes_ = 0;
   std::uint64_t backlog_ns_ = 0;
   double cost_ = 1.0;

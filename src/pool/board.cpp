@@ -21,6 +21,14 @@ constexpr int collects_without_lock = 8;
 std::uint32_t or_unknown(std::optional<std::uint32_t> value) { return value.value_or(0xffffffffU); }
 Maybe known(std::uint32_t value) { return value == 0xffffffffU ? Maybe() : Maybe(value); }
 
+// A device that names no domain is alone in its own.
+const std::string& memory_domain(const DeviceInfo& info) {
+  return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
+}
+const std::string& fault_domain(const DeviceInfo& info) {
+  return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
+}
+
 double sound_cost(double cost) { return std::isfinite(cost) && cost > 0 ? cost : 1.0; }
 
 Error no_such_device(const DeviceId& id) {
@@ -70,7 +78,8 @@ class Board::Exclusive {
 std::uint64_t Board::Status::pack() const noexcept {
   return weight_milli | (std::uint64_t{id_order} << 32) | (static_cast<std::uint64_t>(intent) << 44) |
          (static_cast<std::uint64_t>(health) << 46) | (static_cast<std::uint64_t>(sample) << 49) |
-         (present ? status_present : 0) | (troubled ? status_troubled : 0) | (retired ? status_retired : 0);
+         (present ? status_present : 0) | (troubled ? status_troubled : 0) | (retired ? status_retired : 0) |
+         (guest ? status_guest : 0);
 }
 
 Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
@@ -83,6 +92,7 @@ Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
   status.present = word & status_present;
   status.troubled = word & status_troubled;
   status.retired = word & status_retired;
+  status.guest = word & status_guest;
   return status;
 }
 
@@ -98,7 +108,7 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.id_order = (status >> 32) & 0xfff;
   view.in_flight = static_cast<std::uint32_t>(charge & in_flight_mask);
   view.backlog_ns = s.backlog_ns.load(std::memory_order_relaxed);
-  view.memory_bytes_promised = s.promised_bytes.load(std::memory_order_relaxed);
+  view.memory_bytes_promised = promises(slot, status).load(std::memory_order_relaxed);
   const std::uint64_t charged = charge >> charged_shift;
   const std::uint64_t before = s.charged_before.load(std::memory_order_relaxed);
   view.charged_total = charged > before ? charged - before : 0;
@@ -177,6 +187,7 @@ Board::Board(Options options) : options_(options) {
   slots_ = std::make_unique<Slot[]>(options_.capacity);
   infos_ = std::make_unique<std::atomic<const DeviceInfo*>[]>(options_.capacity);
   devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
+  memory_homes_ = std::make_unique<std::atomic<std::uint16_t>[]>(options_.capacity);
   cold_.resize(options_.capacity);
 }
 
@@ -224,6 +235,15 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
   infos_[slot].store(kept_infos_.back().get(), std::memory_order_release);
   cold_[slot].id = info.id;
   ++cold_[slot].incarnation;
+  // Slots are never given to another device, so the lowest one of a domain
+  // stays its home also after its device has left.
+  const auto lowest = [&](const std::string& (*domain)(const DeviceInfo&)) {
+    std::size_t at = 0;
+    while (at < slot && domain(*infos_[at].load(std::memory_order_relaxed)) != domain(info)) ++at;
+    return at;
+  };
+  memory_homes_[slot].store(static_cast<std::uint16_t>(lowest(memory_domain)), std::memory_order_relaxed);
+  cold_[slot].fault_home = lowest(fault_domain);
   return slot;
 }
 
@@ -247,6 +267,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
+  status.guest = memory_homes_[*slot].load(std::memory_order_relaxed) != *slot;
   write_status(*slot, status);
   order_ids();
   changes_.fetch_add(1, std::memory_order_relaxed);
@@ -365,18 +386,18 @@ void Board::level() noexcept {
   }
 }
 
-// One bad minute must not empty the pool: at most half of the devices are out
-// because of errors.
+// One bad minute must not empty the pool: at most half of the fault domains are
+// out because of errors. Parts of one GPU that fail together count once.
 bool Board::may_eject(std::size_t slot) const noexcept {
-  std::size_t present = 0;
-  std::size_t out = 1;
-  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+  const std::size_t used = used_.load(std::memory_order_relaxed);
+  std::vector<bool> present(used), out(used);
+  for (std::size_t i = 0; i < used; ++i) {
     const Status status = status_of(i);
     if (!status.present) continue;
-    ++present;
-    if (i != slot && status.health == Health::quarantined) ++out;
+    present[cold_[i].fault_home] = true;
+    if (i == slot || status.health == Health::quarantined) out[cold_[i].fault_home] = true;
   }
-  return 2 * out <= present;
+  return 2 * std::count(out.begin(), out.end(), true) <= std::count(present.begin(), present.end(), true);
 }
 
 void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
@@ -385,6 +406,23 @@ void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
   status.health = health.health;
   status.troubled = health != HealthState{};
   write_status(slot, status);
+}
+
+// The device, and with it every other of its fault domain.
+void Board::lose(std::size_t slot, Error why) {
+  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+    if (cold_[i].fault_home != cold_[slot].fault_home || !status_of(i).present) continue;
+    if (cold_[i].health.health == Health::lost) continue;
+    Error error = why;
+    if (i != slot) {
+      error.message = "lost with " + cold_[slot].id.text() + ", a part of the same device: " + why.message;
+      error.where = cold_[i].id.text();
+    }
+    if (!cold_[i].error) cold_[i].error = std::move(error);
+    HealthState health = cold_[i].health;
+    health.health = Health::lost;
+    write_health(i, health);
+  }
 }
 
 void Board::end_pauses(TimePoint now) noexcept {
@@ -472,7 +510,7 @@ void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (!status_of(slot).present) return;
   const HealthState health = after_failure(cold_[slot].health, error.code, now, options_.health, may_eject(slot));
-  if (health.health == Health::lost && !cold_[slot].error) cold_[slot].error = error;
+  if (health.health == Health::lost) return lose(slot, error);
   write_health(slot, health);
 }
 
@@ -513,12 +551,13 @@ Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const DeviceV
   if (seen & closed_bit) return Attempt::lost;
 
   const std::uint64_t bytes = hints.memory_bytes_min;
+  std::atomic<std::uint64_t>& promises = this->promises(slot, s.status.load(std::memory_order_relaxed));
   if (bytes) {
-    std::uint64_t promised = s.promised_bytes.load(std::memory_order_relaxed);
+    std::uint64_t promised = promises.load(std::memory_order_relaxed);
     do {
       const Maybe free(s.free_bytes.load(std::memory_order_relaxed));
       if (!free || *free < promised || *free - promised < bytes) return Attempt::lost;
-    } while (!s.promised_bytes.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
+    } while (!promises.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
   }
   const double cost = sound_cost(hints.cost);
   const std::uint16_t work_class = hints.work_class < classes ? hints.work_class : 0;
@@ -531,13 +570,14 @@ Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const DeviceV
   if (!s.charge.compare_exchange_strong(seen, seen + one_charge, std::memory_order_seq_cst,
                                         std::memory_order_relaxed)) {
     if (backlog) s.backlog_ns.fetch_sub(backlog, std::memory_order_relaxed);
-    if (bytes) s.promised_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    if (bytes) promises.fetch_sub(bytes, std::memory_order_relaxed);
     return Attempt::lost;
   }
   lease.board_ = this;
   // Charged, so the device stays until this lease is settled.
   lease.device_ = devices_[slot].load(std::memory_order_acquire);
   lease.slot_ = slot;
+  lease.promises_ = &promises;
   lease.bytes_ = bytes;
   lease.backlog_ns_ = backlog;
   lease.cost_ = cost;
@@ -676,6 +716,12 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
         return error;
       }
       winners.push_back(left_index[*decision.winner]);
+      // The next winner may draw on the same memory.
+      const std::uint16_t home = memory_homes_[slots[winners.back()]].load(std::memory_order_relaxed);
+      for (std::size_t i = 0; i < left.size(); ++i) {
+        if (memory_homes_[slots[left_index[i]]].load(std::memory_order_relaxed) == home)
+          left[i].memory_bytes_promised += hints.memory_bytes_min;
+      }
       left.erase(left.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
       left_index.erase(left_index.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
     }
@@ -722,7 +768,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>& verdict
   if (!lease.board_) return 0;
   Slot& s = slots_[lease.slot_];
   if (lease.backlog_ns_) s.backlog_ns.fetch_sub(lease.backlog_ns_, std::memory_order_relaxed);
-  if (lease.bytes_) s.promised_bytes.fetch_sub(lease.bytes_, std::memory_order_relaxed);
+  if (lease.bytes_) lease.promises_->fetch_sub(lease.bytes_, std::memory_order_relaxed);
   lease.board_ = nullptr;
   verdict.fetch_add(1, std::memory_order_release);
   return s.charge.fetch_sub(1, std::memory_order_seq_cst);
@@ -772,12 +818,12 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   const HealthState state = cold_[slot].health;
   const HealthState health = outcome.error ? after_failure(state, *outcome.error, now, options_.health, may_eject(slot))
                                            : after_success(state);
-  if (health.health == Health::lost && !cold_[slot].error) {
-    cold_[slot].error = Error{ErrorCode::device_lost,
-                              "the device was lost while it worked",
-                              "restart the process, or let the device leave and join again",
-                              cold_[slot].id.text(),
-                              {}};
+  if (health.health == Health::lost) {
+    return lose(slot, {ErrorCode::device_lost,
+                       "the device was lost while it worked",
+                       "restart the process, or let the device leave and join again",
+                       cold_[slot].id.text(),
+                       {}});
   }
   write_health(slot, health);
 }
@@ -893,6 +939,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   board_ = std::exchange(other.board_, nullptr);
   device_ = other.device_;
   slot_ = other.slot_;
+  promises_ = other.promises_;
   bytes_ = other.bytes_;
   backlog_ns_ = other.backlog_ns_;
   cost_ = other.cost_;

@@ -5,7 +5,9 @@
 // Readers and charges take no lock and allocate nothing for up to 64 devices.
 //
 // Bytes are promised before the charge, within what the device last reported as
-// free, so callers never overcommit it together. A device that leaves keeps its
+// free, so callers never overcommit it together; devices of one memory domain
+// (partitions of a GPU) draw on one sum of promises. What loses a device loses
+// all of its fault domain. A device that leaves keeps its
 // slot; the same id joining again gets it back, with its statistics. Every
 // charge is settled exactly once, as completed, failed or cancelled.
 //
@@ -138,6 +140,7 @@ class Board {
     bool present = false;
     bool troubled = false;  // a success must be told to the health rules
     bool retired = false;   // an earlier incarnation waits for its last lease
+    bool guest = false;     // its bytes are promised in the slot memory_homes_ names
     std::uint64_t pack() const noexcept;
     static Status unpack(std::uint64_t word) noexcept;
     bool open() const noexcept;
@@ -145,12 +148,13 @@ class Board {
   static constexpr std::uint64_t status_present = std::uint64_t{1} << 51;
   static constexpr std::uint64_t status_troubled = std::uint64_t{1} << 52;
   static constexpr std::uint64_t status_retired = std::uint64_t{1} << 53;
+  static constexpr std::uint64_t status_guest = std::uint64_t{1} << 54;
 
   struct alignas(64) Slot {
     // What every decision reads: one cache line.
     std::atomic<std::uint64_t> charge{closed_bit};
     std::atomic<std::uint64_t> backlog_ns{0};
-    std::atomic<std::uint64_t> promised_bytes{0};
+    std::atomic<std::uint64_t> promised_bytes{0};  // of the whole memory domain, unless the slot is a guest
     std::atomic<std::uint64_t> free_bytes{Maybe().raw()};
     std::atomic<std::uint64_t> status{0};
     std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
@@ -166,6 +170,7 @@ class Board {
   // What only the lock's holder touches.
   struct Cold {
     DeviceId id;
+    std::size_t fault_home = 0;  // the lowest slot of the same fault domain
     std::shared_ptr<Device> device;
     std::vector<std::shared_ptr<Device>> retired;
     std::optional<Error> error;
@@ -197,6 +202,10 @@ class Board {
   Attempt try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Error refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
 
+  // Where the bytes of this slot are promised.
+  std::atomic<std::uint64_t>& promises(std::size_t slot, std::uint64_t status) const noexcept {
+    return slots_[status & status_guest ? memory_homes_[slot].load(std::memory_order_relaxed) : slot].promised_bytes;
+  }
   std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>& verdict) noexcept;
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
@@ -213,6 +222,7 @@ class Board {
   void level() noexcept;
   bool may_eject(std::size_t slot) const noexcept;
   void write_health(std::size_t slot, const HealthState& health) noexcept;
+  void lose(std::size_t slot, Error why);
   void end_pauses(TimePoint now) noexcept;
   TimePoint next_event_locked() const noexcept;
   void serve_waiters();
@@ -221,6 +231,8 @@ class Board {
   std::unique_ptr<Slot[]> slots_;
   std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
+  // The lowest slot of the same memory domain; set when a device joins.
+  std::unique_ptr<std::atomic<std::uint16_t>[]> memory_homes_;
   std::atomic<std::size_t> used_{0};
 
   // Holders of the lock that need others to stand still; while it is not zero,

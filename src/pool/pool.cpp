@@ -1,5 +1,5 @@
-#include "berth/bytes.hpp"
 #include "berth/pool.hpp"
+#include "berth/bytes.hpp"
 
 #include <algorithm>
 #include <utility>
