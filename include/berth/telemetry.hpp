@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -20,6 +21,7 @@ struct DeviceEvent {
     xid,              // code: NVIDIA's error number; see xid.hpp
     recovery_action,  // code: what the driver asks for, a RecoveryAction
     ecc_error,        // an uncorrectable memory error; no code
+    unavailable,      // the driver cannot use the device at present; no code
   };
   Kind kind = Kind::xid;
   std::uint32_t code = 0;

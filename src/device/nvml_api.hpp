@@ -122,6 +122,7 @@ inline constexpr std::size_t uuid_bytes = 96;
   X(nvmlDeviceGetEnforcedPowerLimit, Code(DeviceHandle, unsigned*))                            \
   X(nvmlDeviceGetTemperature, Code(DeviceHandle, int, unsigned*))                              \
   X(nvmlDeviceGetClockInfo, Code(DeviceHandle, int, unsigned*))                                \
+  X(nvmlDeviceGetCurrentClocksEventReasons, Code(DeviceHandle, unsigned long long*))           \
   X(nvmlDeviceGetCurrentClocksThrottleReasons, Code(DeviceHandle, unsigned long long*))        \
   X(nvmlDeviceGetTotalEccErrors, Code(DeviceHandle, int, int, unsigned long long*))            \
   X(nvmlDeviceGetRemappedRows, Code(DeviceHandle, unsigned*, unsigned*, unsigned*, unsigned*)) \
@@ -137,6 +138,8 @@ inline constexpr std::size_t uuid_bytes = 96;
   X(nvmlDeviceGetMaxMigDeviceCount, Code(DeviceHandle, unsigned*))                             \
   X(nvmlDeviceGetMigDeviceHandleByIndex, Code(DeviceHandle, unsigned, DeviceHandle*))          \
   X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, Code(DeviceHandle, DeviceHandle*))           \
+  X(nvmlDeviceGetGpuInstanceId, Code(DeviceHandle, unsigned*))                                 \
+  X(nvmlDeviceGetComputeInstanceId, Code(DeviceHandle, unsigned*))                             \
   X(nvmlDeviceGetAttributes_v2, Code(DeviceHandle, SliceAttributes*))                          \
   X(nvmlEventSetCreate, Code(EventSet*))                                                       \
   X(nvmlEventSetFree, Code(EventSet))                                                          \
