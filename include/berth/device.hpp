@@ -3,7 +3,7 @@
 // Driver libraries are opened at run time: a missing one is a normal condition,
 // reported as not_initialized. Nothing here chooses; see placement.hpp.
 //
-// Threads: a Device may be used from any thread. A Stream, and what is enqueued
+// Threads: a Backend and a Device may be used from any thread. A Stream, and what is enqueued
 // on it, belongs to one thread at a time. Events may be watched from any thread.
 // No call leaves a context current on the caller's thread that was not before.
 #pragma once
@@ -296,5 +296,11 @@ struct Listing {
   std::vector<Silent> silent;
 };
 Listing list_devices(std::span<const std::unique_ptr<Backend>> backends);
+// The same from answers that were asked for elsewhere, in the order of backend_list().
+struct BackendAnswer {
+  std::string backend;
+  Result<std::vector<DeviceInfo>> devices;
+};
+Listing merge_lists(std::vector<BackendAnswer> answers);
 
 }  // namespace berth

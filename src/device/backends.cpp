@@ -39,15 +39,14 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
                {}};
 }
 
-Listing list_devices(std::span<const std::unique_ptr<Backend>> backends) {
+Listing merge_lists(std::vector<BackendAnswer> answers) {
   Listing listing;
-  for (const auto& backend : backends) {
-    Result<std::vector<DeviceInfo>> found = backend->list();
-    if (!found) {
-      listing.silent.push_back({std::string(backend->name()), std::move(found).error()});
+  for (BackendAnswer& answer : answers) {
+    if (!answer.devices) {
+      listing.silent.push_back({std::move(answer.backend), std::move(answer.devices).error()});
       continue;
     }
-    for (DeviceInfo& info : *found) {
+    for (DeviceInfo& info : *answer.devices) {
       const auto twin = std::find_if(listing.devices.begin(), listing.devices.end(),
                                      [&](const DeviceInfo& other) { return same_gpu(info, other); });
       if (twin == listing.devices.end()) {
@@ -58,6 +57,12 @@ Listing list_devices(std::span<const std::unique_ptr<Backend>> backends) {
     }
   }
   return listing;
+}
+
+Listing list_devices(std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<BackendAnswer> answers;
+  for (const auto& backend : backends) answers.push_back({std::string(backend->name()), backend->list()});
+  return merge_lists(std::move(answers));
 }
 
 }  // namespace berth
