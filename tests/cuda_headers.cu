@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <type_traits>
 
 namespace {
@@ -18,8 +19,13 @@ constexpr bool same_word() {
   if constexpr (std::is_same_v<Ours, Theirs>) {
     return true;
   } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
-    return std::is_enum_v<std::remove_pointer_t<Theirs>> && sizeof(std::remove_pointer_t<Ours>) == sizeof(int) &&
-           sizeof(std::remove_pointer_t<Theirs>) == sizeof(int);
+    using Our = std::remove_cv_t<std::remove_pointer_t<Ours>>;
+    using Their = std::remove_cv_t<std::remove_pointer_t<Theirs>>;
+    if constexpr (std::is_same_v<Our, berth::cuda::Resource>) {
+      return std::is_same_v<Their, CUdevResource>;
+    } else {
+      return std::is_enum_v<Their> && sizeof(Our) == sizeof(int) && sizeof(Their) == sizeof(int);
+    }
   } else {
     return std::is_integral_v<Ours> && std::is_enum_v<Theirs> && sizeof(Ours) == sizeof(Theirs);
   }
@@ -68,10 +74,23 @@ static_assert(int{compute_capability_minor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPAB
 static_assert(int{stream_priorities_supported} == CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED);
 static_assert(int{memory_pools_supported} == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
 static_assert(int{host_numa_id} == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+static_assert(int{compute_mode} == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+static_assert(int{max_threads_per_multiprocessor} == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
 static_assert(function_max_threads_per_block == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 static_assert(jit_error_log_buffer == CU_JIT_ERROR_LOG_BUFFER);
 static_assert(jit_error_log_buffer_size_bytes == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
 static_assert(stream_non_blocking == CU_STREAM_NON_BLOCKING);
 static_assert(event_default == CU_EVENT_DEFAULT);
+static_assert(host_alloc_portable == CU_MEMHOSTALLOC_PORTABLE);
+static_assert(host_register_portable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(pool_release_threshold == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+static_assert(green_default_stream == CU_GREEN_CTX_DEFAULT_STREAM);
+
+static_assert(sizeof(Resource) == sizeof(CUdevResource) && alignof(Resource) == alignof(CUdevResource));
+static_assert(offsetof(Resource, sm) == offsetof(CUdevResource, sm));
+static_assert(resource_sm == CU_DEV_RESOURCE_TYPE_SM);
+#if CUDA_VERSION >= 13000
+static_assert(sizeof(Resource::sm) == sizeof(CUdevSmResource));
+#endif
 
 }  // namespace

@@ -7,9 +7,8 @@
 namespace berth::cuda {
 namespace {
 
-Error missing(std::string message) {
-  return {ErrorCode::not_initialized, std::move(message),
-          "install the NVIDIA driver, or use the opencl or host back end", "",
+Error missing(std::string message, std::string advice) {
+  return {ErrorCode::not_initialized, std::move(message), std::move(advice), "",
           DriverError{code_not_initialized, name_of(code_not_initialized)}};
 }
 
@@ -19,13 +18,18 @@ Result<const Driver*> open_library() {
     driver.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (driver.library != nullptr) break;
   }
-  if (driver.library == nullptr) return missing("this machine has no CUDA driver library (libcuda.so.1)");
+  if (driver.library == nullptr) {
+    return missing("this machine has no CUDA driver library (libcuda.so.1)",
+                   "install the NVIDIA driver, or use the opencl or host back end");
+  }
 #define BERTH_CUDA_FIND(symbol, ...) driver.symbol = driver.find<Driver::symbol##_type>(#symbol);
   BERTH_CUDA_REQUIRED(BERTH_CUDA_FIND)
   BERTH_CUDA_OPTIONAL(BERTH_CUDA_FIND)
 #undef BERTH_CUDA_FIND
-#define BERTH_CUDA_CHECK(symbol, ...) \
-  if (driver.symbol == nullptr) return missing("the CUDA driver library is too old, it lacks " #symbol);
+#define BERTH_CUDA_CHECK(symbol, ...)                                       \
+  if (driver.symbol == nullptr)                                             \
+    return missing("the CUDA driver library is too old, it lacks " #symbol, \
+                   "update the NVIDIA driver to release 470 (CUDA 11.4) or later");
   BERTH_CUDA_REQUIRED(BERTH_CUDA_CHECK)
 #undef BERTH_CUDA_CHECK
   return &driver;

@@ -83,9 +83,6 @@ inline constexpr unsigned event_default = 0;
 inline constexpr unsigned host_alloc_portable = 1;     // pinned for every context
 inline constexpr unsigned host_register_portable = 1;  // the same for registered memory
 inline constexpr unsigned green_default_stream = 1;    // the only flag a green context knows, and must have
-inline constexpr int function_shared_bytes = 1;
-inline constexpr int function_local_bytes = 3;
-inline constexpr int function_registers = 4;
 inline constexpr int pool_release_threshold = 4;
 
 // X(symbol, type). Every driver since CUDA 11.4 has the required ones.
@@ -122,28 +119,30 @@ inline constexpr int pool_release_threshold = 4;
   X(cuEventDestroy_v2, Code(EventHandle))                                                                              \
   X(cuEventRecord, Code(EventHandle, StreamHandle))                                                                    \
   X(cuEventQuery, Code(EventHandle))                                                                                   \
-  X(cuEventElapsedTime, Code(float*, EventHandle, EventHandle))
+  X(cuEventElapsedTime, Code(float*, EventHandle, EventHandle))                                                        \
+  X(cuDriverGetVersion, Code(int*))                                                                                    \
+  X(cuDeviceGetUuid_v2, Code(CUuuid_st*, DeviceNumber))                                                                \
+  X(cuMemHostAlloc, Code(void**, std::size_t, unsigned))                                                               \
+  X(cuMemFreeHost, Code(void*))                                                                                        \
+  X(cuMemHostRegister_v2, Code(void*, std::size_t, unsigned))                                                          \
+  X(cuMemHostUnregister, Code(void*))                                                                                  \
+  X(cuMemAllocAsync, Code(DevicePointer*, std::size_t, StreamHandle))                                                  \
+  X(cuMemFreeAsync, Code(DevicePointer, StreamHandle))                                                                 \
+  X(cuDeviceGetDefaultMemPool, Code(MemoryPool*, DeviceNumber))                                                        \
+  X(cuMemPoolSetAttribute, Code(MemoryPool, int, void*))                                                               \
+  X(cuMemPoolGetAttribute, Code(MemoryPool, int, void*))                                                               \
+  X(cuMemPoolTrimTo, Code(MemoryPool, std::size_t))                                                                    \
+  X(cuMemcpyDtoDAsync_v2, Code(DevicePointer, DevicePointer, std::size_t, StreamHandle))                               \
+  X(cuMemcpyPeerAsync, Code(DevicePointer, Context, DevicePointer, Context, std::size_t, StreamHandle))                \
+  X(cuDeviceCanAccessPeer, Code(int*, DeviceNumber, DeviceNumber))                                                     \
+  X(cuCtxEnablePeerAccess, Code(Context, unsigned))                                                                    \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, Code(int*, Function, int, std::size_t))                               \
+  X(cuOccupancyMaxPotentialBlockSize, Code(int*, int*, Function, std::size_t (*)(int), std::size_t, int))
 
 // Null on drivers that are too old for them: what needs them is not supported.
 #define BERTH_CUDA_OPTIONAL(X)                                                                               \
-  X(cuDriverGetVersion, Code(int*))                                                                          \
-  X(cuDeviceGetUuid_v2, Code(CUuuid_st*, DeviceNumber))                                                      \
   X(cuEventElapsedTime_v2, Code(float*, EventHandle, EventHandle))                                           \
   X(cuFuncGetParamInfo, Code(Function, std::size_t, std::size_t*, std::size_t*))                             \
-  X(cuMemHostAlloc, Code(void**, std::size_t, unsigned))                                                     \
-  X(cuMemFreeHost, Code(void*))                                                                              \
-  X(cuMemHostRegister_v2, Code(void*, std::size_t, unsigned))                                                \
-  X(cuMemHostUnregister, Code(void*))                                                                        \
-  X(cuMemAllocAsync, Code(DevicePointer*, std::size_t, StreamHandle))                                        \
-  X(cuMemFreeAsync, Code(DevicePointer, StreamHandle))                                                       \
-  X(cuDeviceGetDefaultMemPool, Code(MemoryPool*, DeviceNumber))                                              \
-  X(cuMemPoolSetAttribute, Code(MemoryPool, int, void*))                                                     \
-  X(cuMemcpyDtoDAsync_v2, Code(DevicePointer, DevicePointer, std::size_t, StreamHandle))                     \
-  X(cuMemcpyPeerAsync, Code(DevicePointer, Context, DevicePointer, Context, std::size_t, StreamHandle))      \
-  X(cuDeviceCanAccessPeer, Code(int*, DeviceNumber, DeviceNumber))                                           \
-  X(cuCtxEnablePeerAccess, Code(Context, unsigned))                                                          \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor, Code(int*, Function, int, std::size_t))                     \
-  X(cuOccupancyMaxPotentialBlockSize, Code(int*, int*, Function, std::size_t (*)(int), std::size_t, int))    \
   X(cuDeviceGetDevResource, Code(DeviceNumber, Resource*, int))                                              \
   X(cuDevSmResourceSplitByCount, Code(Resource*, unsigned*, const Resource*, Resource*, unsigned, unsigned)) \
   X(cuDevResourceGenerateDesc, Code(ResourceDescription*, Resource*, unsigned))                              \

@@ -1,0 +1,49 @@
+#include "device/cuda_device.hpp"
+
+#include <algorithm>
+
+#include "device/cuda_kernel.hpp"
+#include "device/cuda_memory.hpp"
+#include "device/cuda_stream.hpp"
+#include "device/nvml.hpp"
+
+namespace berth {
+
+NativeHandles CudaDevice::native() const noexcept {
+  return {reinterpret_cast<void*>(static_cast<std::intptr_t>(context_->number)), context_->handle};
+}
+
+Result<Buffer> CudaDevice::allocate(std::uint64_t bytes) { return allocate_cuda(context_, *this, bytes); }
+
+Result<std::unique_ptr<Stream>> CudaDevice::open_stream(Priority priority) {
+  Result<std::unique_ptr<CudaStream>> stream = CudaStream::open(*this, context_, priority);
+  if (!stream) return std::move(stream).error();
+  return std::unique_ptr<Stream>(*std::move(stream));
+}
+
+Result<std::shared_ptr<Kernel>> CudaDevice::load(const KernelSource& source) {
+  Result<std::shared_ptr<CudaKernel>> kernel = CudaKernel::load(context_, source);
+  if (!kernel) return std::move(kernel).error();
+  return std::shared_ptr<Kernel>(*std::move(kernel));
+}
+
+Result<LoadSample> CudaDevice::sample() {
+  if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
+  LoadSample sample;
+  // NVML's total counts memory that no program can have; what can be
+  // allocated is the total that matters here.
+  sample.memory_bytes_total = context_->info.memory_bytes_total;
+  std::size_t free = 0, total = 0;
+  if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.id.text())) {
+    free = seen->memory_bytes_free;
+    sample.utilisation = seen->utilisation;
+  } else {
+    Result<void> asked =
+        context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
+    if (!asked) return std::move(asked).error();
+  }
+  sample.memory_bytes_free = std::min<std::uint64_t>(free, sample.memory_bytes_total.value_or(free));
+  return sample;
+}
+
+}  // namespace berth

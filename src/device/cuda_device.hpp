@@ -1,0 +1,30 @@
+// A GPU in use: hands out memory, streams and kernels, all on one CudaContext.
+#pragma once
+
+#include "berth/device.hpp"
+#include "device/cuda_context.hpp"
+
+namespace berth {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  ~CudaDevice() override { context_->close(); }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const DeviceInfo& info() const noexcept override { return context_->info; }
+  std::uint64_t generation() const noexcept override { return context_->generation; }
+  NativeHandles native() const noexcept override;
+  void close() noexcept override { context_->close(); }
+
+  Result<Buffer> allocate(std::uint64_t bytes) override;
+  Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
+  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
+  Result<LoadSample> sample() override;
+
+ private:
+  const std::shared_ptr<CudaContext> context_;
+};
+
+}  // namespace berth
