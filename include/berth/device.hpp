@@ -137,7 +137,8 @@ struct KernelSource {
   std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host;
   std::string opencl_c;
   // CUDA takes the first of these that works on the device: a binary made for
-  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is installed.
+  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is
+  // installed. In CUDA C++ the entry is extern "C", or its name is another.
   std::string ptx;
   std::string cubin = {};
   std::string cuda_cpp = {};

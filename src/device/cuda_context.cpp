@@ -13,6 +13,11 @@ namespace {
 // short enough for a person to wait for the end of a program.
 constexpr std::chrono::seconds drain_limit{10};
 
+// What the pool keeps instead of giving it back to the GPU each time somebody
+// waits: thirty 1080p frames on their way, 0.2 % of a large GPU and 3 % of a
+// small one. It goes back when the last handle of the opening does.
+constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
+
 // What took the GPU from this process; code_success while nothing did.
 // Retaining the primary context again would succeed and every call on it fail,
 // so opening asks here first.
@@ -57,6 +62,7 @@ Result<std::shared_ptr<CudaContext>> CudaContext::open(const cuda::Driver& drive
 CudaContext::~CudaContext() {
   release([&] {
     for (cuda::EventHandle event : idle_events_) driver.cuEventDestroy_v2(event);
+    if (pool_ != nullptr) driver.cuMemPoolTrimTo(pool_, 0);
   });
   if (!lost()) driver.cuDevicePrimaryCtxRelease_v2(number);
 }
@@ -118,6 +124,35 @@ Result<cuda::EventHandle> CudaContext::take_event() {
 void CudaContext::give_back(cuda::EventHandle event) noexcept {
   const std::lock_guard lock(events_mutex_);
   idle_events_.push_back(event);
+}
+
+void CudaContext::reach(const CudaContext& other) {
+  const std::lock_guard lock(reached_mutex_);
+  if (!reached_.insert(other.generation).second) return;
+  int can = 0;
+  if (driver.cuDeviceCanAccessPeer(&can, number, other.number) != cuda::code_success || can == 0) return;
+  // Whatever it answers (somebody else did it already, there are too many
+  // peers), the copy works: the driver then goes through the host.
+  release([&] { driver.cuCtxEnablePeerAccess(other.handle, 0); });
+}
+
+bool CudaContext::has_pool() {
+  std::call_once(pool_once_, [&] {
+    if (!info.features.contains("memory_pools")) return;
+    release([&] {
+      cuda::MemoryPool pool = nullptr;
+      std::uint64_t kept = 0;
+      if (driver.cuDeviceGetDefaultMemPool(&pool, number) != cuda::code_success) return;
+      pool_ = pool;
+      // The pool is the whole process's: who set it before us had a reason.
+      if (driver.cuMemPoolGetAttribute(pool, cuda::pool_release_threshold, &kept) != cuda::code_success || kept != 0) {
+        return;
+      }
+      kept = pool_bytes_kept;
+      driver.cuMemPoolSetAttribute(pool, cuda::pool_release_threshold, &kept);
+    });
+  });
+  return pool_ != nullptr;
 }
 
 }  // namespace berth

@@ -43,11 +43,6 @@ class CudaContext {
   // way must not outlive the caller's memory. A stuck stream is given up after
   // ten seconds.
   void close() noexcept;
-  void add(cuda::StreamHandle stream) {
-    const std::lock_guard lock(streams_mutex_);
-    streams_.insert(stream);
-  }
-  void destroy(cuda::StreamHandle stream) noexcept;
 
   bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != cuda::code_success; }
   // For new work.
@@ -78,7 +73,20 @@ class CudaContext {
   Result<cuda::EventHandle> take_event();
   void give_back(cuda::EventHandle event) noexcept;
 
+  // Lets copies from `other` go over the link between the two GPUs instead of
+  // through the host, where the hardware allows it.
+  void reach(const CudaContext& other);
+  // Stream-ordered memory comes from a pool that keeps some of what it was given
+  // back; the first call of an opening sets how much. False: there is no pool.
+  bool has_pool();
+
  private:
+  friend class CudaStreamHandle;
+  void add(cuda::StreamHandle stream) {
+    const std::lock_guard lock(streams_mutex_);
+    streams_.insert(stream);
+  }
+  void destroy(cuda::StreamHandle stream) noexcept;
   CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Context handle, DeviceInfo info,
               Clock& clock);
   Error unusable() const;
@@ -88,8 +96,27 @@ class CudaContext {
   std::atomic<bool> closed_{false};
   std::mutex events_mutex_;  // guards idle_events_
   std::vector<cuda::EventHandle> idle_events_;
-  std::mutex streams_mutex_;  // guards streams_; held while one is asked, so that it is not destroyed meanwhile
+  std::once_flag pool_once_;
+  cuda::MemoryPool pool_ = nullptr;  // null: none, or not asked for yet
+  std::mutex reached_mutex_;         // guards reached_
+  std::set<std::uint64_t> reached_;  // generations of the contexts whose memory this one reaches
+  std::mutex streams_mutex_;         // guards streams_; held while one is asked, so that it is not destroyed meanwhile
   std::set<cuda::StreamHandle> streams_;
+};
+
+// A stream of the driver. Lives as long as the Stream, or memory that goes back
+// in its order. What is enqueued still runs; the driver frees it afterwards.
+class CudaStreamHandle {
+ public:
+  CudaStreamHandle(std::shared_ptr<CudaContext> owner, cuda::StreamHandle stream)
+      : context(std::move(owner)), handle(stream) {
+    context->add(handle);
+  }
+  ~CudaStreamHandle() { context->destroy(handle); }
+  CudaStreamHandle(const CudaStreamHandle&) = delete;
+  CudaStreamHandle& operator=(const CudaStreamHandle&) = delete;
+  const std::shared_ptr<CudaContext> context;
+  const cuda::StreamHandle handle;
 };
 
 // The context is current on this thread for a scope; afterwards the thread is

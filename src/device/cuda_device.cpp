@@ -15,6 +15,10 @@ NativeHandles CudaDevice::native() const noexcept {
 
 Result<Buffer> CudaDevice::allocate(std::uint64_t bytes) { return allocate_cuda(context_, *this, bytes); }
 
+Result<PinnedMemory> CudaDevice::pin(std::uint64_t bytes) { return pin_new(context_, bytes); }
+
+Result<PinnedMemory> CudaDevice::pin(std::span<std::byte> memory) { return pin_callers(context_, memory); }
+
 Result<std::unique_ptr<Stream>> CudaDevice::open_stream(Priority priority) {
   Result<std::unique_ptr<CudaStream>> stream = CudaStream::open(*this, context_, priority);
   if (!stream) return std::move(stream).error();

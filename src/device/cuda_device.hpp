@@ -19,6 +19,8 @@ class CudaDevice final : public Device {
   void close() noexcept override { context_->close(); }
 
   Result<Buffer> allocate(std::uint64_t bytes) override;
+  Result<PinnedMemory> pin(std::uint64_t bytes) override;
+  Result<PinnedMemory> pin(std::span<std::byte> memory) override;
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
   Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
   Result<LoadSample> sample() override;

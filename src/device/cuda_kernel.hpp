@@ -1,5 +1,7 @@
 // A kernel on a GPU: the loaded module, the entry, and what a launch of it must
-// respect. The compiler's own words are in the error of a source it refuses.
+// respect. Of the forms a source has, the first that works on the device is
+// taken: cubin, PTX, CUDA C++. The compiler's own words are in the error of a
+// source it refuses.
 #pragma once
 
 #include <optional>
@@ -22,6 +24,7 @@ class CudaKernel final : public Kernel {
   CudaKernel(const CudaKernel&) = delete;
   CudaKernel& operator=(const CudaKernel&) = delete;
 
+  Result<Occupancy> occupancy(std::uint32_t group_items) const override;
   Result<void> check_arguments(std::span<const Argument> arguments) const;
 
   const std::shared_ptr<CudaContext> context;

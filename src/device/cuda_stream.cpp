@@ -86,7 +86,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::
     return driver.cuStreamCreateWithPriority(&handle, cuda::stream_non_blocking, level);
   });
   if (!made) return std::move(made).error();
-  return std::unique_ptr<CudaStream>(new CudaStream(device, context, handle, priority));
+  return std::make_unique<CudaStream>(device, std::make_shared<CudaStreamHandle>(context, handle), priority);
 }
 
 Result<void> CudaStream::copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) {
@@ -104,6 +104,31 @@ Result<void> CudaStream::copy_out(const Buffer& from, std::uint64_t offset, std:
   if (to.empty()) return {};
   return context_->call("copying from the device",
                         [&] { return context_->driver.cuMemcpyDtoHAsync_v2(to.data(), *source, to.size(), handle_); });
+}
+
+Result<void> CudaStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                              std::uint64_t bytes) {
+  Result<cuda::DevicePointer> target = locate(*context_, to, to_offset, bytes);
+  if (!target) return std::move(target).error();
+  Result<CopySource> source = locate_source(*context_, from, from_offset, bytes);
+  if (!source) return std::move(source).error();
+  if (bytes == 0) return {};
+  const auto& [owner, pointer] = *source;
+  const cuda::Driver& driver = context_->driver;
+  // Parts of one GPU share its memory.
+  if (owner->number == context_->number) {
+    return context_->call("copying within the device", [&, &pointer = pointer] {
+      return driver.cuMemcpyDtoDAsync_v2(*target, pointer, bytes, handle_);
+    });
+  }
+  context_->reach(*owner);
+  return context_->call("copying from " + owner->info.id.text(), [&, &owner = owner, &pointer = pointer] {
+    return driver.cuMemcpyPeerAsync(*target, context_->handle, pointer, owner->handle, bytes, handle_);
+  });
+}
+
+Result<Buffer> CudaStream::allocate(std::uint64_t bytes) {
+  return allocate_cuda(context_, device_, bytes, context_->has_pool() ? stream_ : nullptr);
 }
 
 Result<void> CudaStream::launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) {

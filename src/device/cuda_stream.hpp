@@ -35,10 +35,12 @@ class CudaStream final : public Stream {
  public:
   static Result<std::unique_ptr<CudaStream>> open(Device& device, const std::shared_ptr<CudaContext>& context,
                                                   Priority priority);
-  // What is enqueued still runs; the driver frees the stream afterwards.
-  ~CudaStream() override { context_->destroy(handle_); }
-  CudaStream(const CudaStream&) = delete;
-  CudaStream& operator=(const CudaStream&) = delete;
+  CudaStream(Device& device, std::shared_ptr<CudaStreamHandle> stream, Priority priority)
+      : device_(device),
+        stream_(std::move(stream)),
+        context_(stream_->context),
+        handle_(stream_->handle),
+        priority_(priority) {}
 
   Device& device() noexcept override { return device_; }
   Priority priority() const noexcept override { return priority_; }
@@ -46,19 +48,19 @@ class CudaStream final : public Stream {
 
   Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) override;
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
+  Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                    std::uint64_t bytes) override;
+  Result<Buffer> allocate(std::uint64_t bytes) override;
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
   Result<std::shared_ptr<Event>> record() override;
   Result<void> run(const std::function<Result<void>(Stream&)>& closure) override;
 
  private:
-  CudaStream(Device& device, std::shared_ptr<CudaContext> context, cuda::StreamHandle handle, Priority priority)
-      : device_(device), context_(std::move(context)), handle_(handle), priority_(priority) {
-    context_->add(handle_);
-  }
   Error threw(const std::string& what) const;
 
   Device& device_;
-  const std::shared_ptr<CudaContext> context_;
+  const std::shared_ptr<CudaStreamHandle> stream_;
+  const std::shared_ptr<CudaContext>& context_;  // the stream's, as is the handle
   const cuda::StreamHandle handle_;
   const Priority priority_;
 };
