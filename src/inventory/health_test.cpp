@@ -1,6 +1,11 @@
 #include "berth/health.hpp"
 
 #include <gtest/gtest.h>
+#ifdef BERTH_HAS_RAPIDCHECK
+#include <rapidcheck.h>
+#endif
+
+#include "berth/xid.hpp"
 
 namespace berth {
 namespace {
@@ -13,6 +18,19 @@ HealthState fail(HealthState state, int times, TimePoint now = start, bool may_e
   return state;
 }
 
+HealthState succeed(HealthState state, std::uint32_t times) {
+  for (std::uint32_t i = 0; i < times; ++i) state = after_success(state, rules);
+  return state;
+}
+
+DeviceEvent xid(std::uint32_t number) { return {DeviceEvent::Kind::xid, number, {}}; }
+DeviceEvent recovery(RecoveryAction action) {
+  return {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(action), {}};
+}
+HealthState report(const DeviceEvent& event, HealthState state = {}, TimePoint now = start, bool may_eject = true) {
+  return after_event(state, event, now, rules, may_eject);
+}
+
 TEST(Health, FailuresInARowLeadToSuspicionThenQuarantine) {
   EXPECT_EQ(fail({}, 2).health, Health::healthy);
   EXPECT_EQ(fail({}, 3).health, Health::suspect);
@@ -20,8 +38,8 @@ TEST(Health, FailuresInARowLeadToSuspicionThenQuarantine) {
 }
 
 TEST(Health, ASuccessForgivesUnlessTheDeviceIsOut) {
-  EXPECT_EQ(after_success(fail({}, 4)), HealthState{});
-  EXPECT_EQ(after_success(fail({}, 5)).health, Health::quarantined) << "late answers do not end a quarantine";
+  EXPECT_EQ(succeed(fail({}, 4), 1), HealthState{});
+  EXPECT_EQ(succeed(fail({}, 5), 9).health, Health::quarantined) << "late answers do not end a quarantine";
 }
 
 TEST(Health, TheCallersFaultNeverCounts) {
@@ -40,7 +58,7 @@ TEST(Health, QuarantineEndsInProbationAndDoublesOnRelapse) {
   EXPECT_EQ(state.health, Health::quarantined);
   EXPECT_EQ(state.retry_at - (start + rules.pause), 2 * rules.pause);
   for (int i = 0; i < 20; ++i) state = fail(after_time(state, state.retry_at), 1, state.retry_at);
-  EXPECT_EQ(after_success(after_time(state, state.retry_at)), HealthState{});
+  EXPECT_EQ(succeed(after_time(state, state.retry_at), rules.probation_successes), HealthState{});
 }
 
 TEST(Health, ThePauseIsCapped) {
@@ -59,9 +77,175 @@ TEST(Health, TheCapOnEjectionsKeepsADeviceSuspectInstead) {
 TEST(Health, ALostDeviceIsOutRegardlessAndStaysOut) {
   const HealthState lost = after_failure({}, ErrorCode::device_lost, start, rules, false);
   EXPECT_EQ(lost.health, Health::lost);
-  EXPECT_EQ(after_success(lost).health, Health::lost);
+  EXPECT_EQ(succeed(lost, 9).health, Health::lost);
   EXPECT_EQ(after_time(lost, start + std::chrono::hours(1)).health, Health::lost);
 }
+
+TEST(Health, ProbationEndsAfterSuccessesInARowAndOneFailureEndsItToo) {
+  const HealthState probation = after_time(fail({}, 5), start + rules.pause);
+  EXPECT_EQ(succeed(probation, rules.probation_successes - 1).health, Health::probation);
+  EXPECT_EQ(succeed(probation, rules.probation_successes), HealthState{});
+  const HealthState relapsed = fail(succeed(probation, rules.probation_successes - 1), 1);
+  EXPECT_EQ(relapsed.health, Health::quarantined);
+  EXPECT_EQ(relapsed.retry_at - start, 2 * rules.pause);
+  const HealthState again = after_time(relapsed, relapsed.retry_at);
+  EXPECT_EQ(succeed(again, rules.probation_successes - 1).health, Health::probation) << "counted anew";
+}
+
+TEST(Health, AReportThatBlamesTheDeviceTakesItOutAtOnce) {
+  for (const std::uint32_t number : {48U, 62U, 64U, 74U, 95U, 119U, 120U, 140U})
+    EXPECT_EQ(report(xid(number)).health, Health::quarantined) << number;
+  EXPECT_EQ(report({DeviceEvent::Kind::ecc_error, 0, {}}).health, Health::quarantined);
+  EXPECT_EQ(report({DeviceEvent::Kind::unavailable, 0, {}}).health, Health::quarantined);
+  EXPECT_EQ(report(xid(48)).retry_at - start, rules.pause);
+}
+
+TEST(Health, ATasksFaultOrInformationChangesNothing) {
+  for (const std::uint32_t number : {13U, 31U, 43U, 45U, 68U, 109U, 63U, 92U})
+    EXPECT_EQ(report(xid(number)), HealthState{}) << number;
+}
+
+TEST(Health, AReportThatNobodyUnderstandsMakesTheDeviceSuspectAndASuccessForgives) {
+  EXPECT_EQ(report(xid(94)).health, Health::suspect);
+  EXPECT_EQ(report(xid(9999)).health, Health::suspect);
+  EXPECT_EQ(succeed(report(xid(9999)), 1), HealthState{});
+  EXPECT_EQ(report(xid(9999), report(xid(48))).health, Health::quarantined) << "no way back in";
+}
+
+TEST(Health, AGpuThatFellOffTheBusIsLostWhateverTheCapSays) {
+  EXPECT_EQ(report(xid(79), {}, start, false).health, Health::lost);
+  EXPECT_EQ(report(recovery(RecoveryAction::none), report(xid(79))).health, Health::lost);
+}
+
+TEST(Health, TheCapOnEjectionsHoldsForReportsToo) {
+  EXPECT_EQ(report(xid(48), {}, start, false).health, Health::suspect);
+  const HealthState wanted = report(recovery(RecoveryAction::reset), {}, start, false);
+  EXPECT_EQ(wanted.health, Health::suspect);
+  EXPECT_EQ(succeed(wanted, 9).health, Health::suspect) << "the driver still wants it reset";
+}
+
+TEST(Health, ADeviceTheDriverWantsResetStaysOutUntilItDoesNot) {
+  for (const auto action : {RecoveryAction::reset, RecoveryAction::reboot, RecoveryAction::drain_and_reset}) {
+    for (const HealthState& before : {HealthState{}, report(xid(95))}) {
+      HealthState state = report(recovery(action), before);
+      EXPECT_EQ(state.health, Health::quarantined);
+      state = after_time(state, start + std::chrono::hours(1000));
+      EXPECT_EQ(state.health, Health::quarantined);
+      const TimePoint mended = start + std::chrono::hours(1001);
+      state = report(recovery(RecoveryAction::none), state, mended);
+      EXPECT_EQ(state.health, Health::quarantined) << "and then for a pause";
+      state = after_time(state, mended + rules.pause);
+      EXPECT_EQ(state.health, Health::probation);
+      EXPECT_EQ(succeed(state, rules.probation_successes), HealthState{});
+    }
+  }
+}
+
+TEST(Health, ADeviceThatMustNotWorkWithOthersIsSuspect) {
+  EXPECT_EQ(report(recovery(RecoveryAction::drain_peers)).health, Health::suspect);
+}
+
+#ifdef BERTH_HAS_RAPIDCHECK
+
+// Everything that can happen to a device, in any order.
+struct Happening {
+  enum class Kind { success, failure, event, time } kind;
+  ErrorCode code;
+  DeviceEvent event;
+  Duration later;
+  bool may_eject;
+};
+
+Happening something() {
+  Happening happening;
+  happening.kind = static_cast<Happening::Kind>(*rc::gen::inRange(0, 4));
+  happening.code = static_cast<ErrorCode>(*rc::gen::inRange(0, static_cast<int>(ErrorCode::internal) + 1));
+  happening.event.kind = static_cast<DeviceEvent::Kind>(*rc::gen::inRange(0, 4));
+  happening.event.code = happening.event.kind == DeviceEvent::Kind::recovery_action ? *rc::gen::inRange(0U, 5U)
+                                                                                    : *rc::gen::inRange(0U, 180U);
+  happening.later = std::chrono::seconds(*rc::gen::inRange(0, 30));
+  happening.may_eject = *rc::gen::arbitrary<bool>();
+  return happening;
+}
+
+HealthState after(HealthState state, const Happening& happening, TimePoint now) {
+  switch (happening.kind) {
+    case Happening::Kind::success: return after_success(state, rules);
+    case Happening::Kind::failure: return after_failure(state, happening.code, now, rules, happening.may_eject);
+    case Happening::Kind::event: return after_event(state, happening.event, now, rules, happening.may_eject);
+    case Happening::Kind::time: return after_time(state, now);
+  }
+  return state;
+}
+
+// Calls law(before, happening, after, now) for each step of a random life.
+template <class Law>
+bool always(const Law& law) {
+  return rc::check([&] {
+    HealthState state;
+    TimePoint now = start;
+    for (int steps = *rc::gen::inRange(1, 40); steps > 0; --steps) {
+      const Happening happening = something();
+      now += happening.later;
+      const HealthState next = after(state, happening, now);
+      law(state, happening, next, now);
+      state = next;
+    }
+  });
+}
+
+bool out(const HealthState& state) { return state.health == Health::quarantined || state.health == Health::lost; }
+
+TEST(HealthLaws, ALostDeviceStaysLost) {
+  EXPECT_TRUE(always([](const HealthState& before, const Happening&, const HealthState& after, TimePoint) {
+    if (before.health == Health::lost) RC_ASSERT(after == before);
+  }));
+}
+
+TEST(HealthLaws, TheCapIsKeptByAllButTheLost) {
+  EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
+    if (!it.may_eject && !out(before)) RC_ASSERT(after.health != Health::quarantined);
+  }));
+}
+
+TEST(HealthLaws, ATasksFaultNeverChangesAnything) {
+  EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
+    if (it.kind == Happening::Kind::failure && !blames_device(it.code)) RC_ASSERT(after == before);
+    if (it.kind == Happening::Kind::event && blame_of(it.event) == Blame::task) RC_ASSERT(after == before);
+  }));
+}
+
+TEST(HealthLaws, PausesGrowUntilTheDeviceIsHealthyAndStayUnderTheirCap) {
+  Duration last{0};
+  EXPECT_TRUE(always([&](const HealthState& before, const Happening&, const HealthState& after, TimePoint now) {
+    if (before == HealthState{}) last = Duration(0);
+    if (out(before) || after.health != Health::quarantined || after.recovery_pending) return;
+    RC_ASSERT(after.retry_at - now >= last);
+    RC_ASSERT(after.retry_at - now <= rules.pause_max);
+    last = after.retry_at - now;
+  }));
+}
+
+TEST(HealthLaws, OnlyTheDriverEndsWhatTheDriverWants) {
+  EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
+    if (before.recovery_pending && after.health != Health::lost && it.kind != Happening::Kind::event) {
+      RC_ASSERT(after.recovery_pending);
+      RC_ASSERT(after.health == before.health || after.health == Health::quarantined);
+    }
+    RC_ASSERT(!after.recovery_pending || after.health != Health::healthy);
+  }));
+}
+
+TEST(HealthLaws, TheWayOutOfQuarantineLeadsThroughProbation) {
+  EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint now) {
+    if (before.health != Health::quarantined || after.health == before.health) return;
+    if (after.health == Health::lost) return;
+    RC_ASSERT(after.health == Health::probation);
+    RC_ASSERT(it.kind == Happening::Kind::time && now >= before.retry_at);
+  }));
+}
+
+#endif
 
 }  // namespace
 }  // namespace berth

@@ -817,7 +817,7 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   if (!status_of(slot).present) return;
   const HealthState state = cold_[slot].health;
   const HealthState health = outcome.error ? after_failure(state, *outcome.error, now, options_.health, may_eject(slot))
-                                           : after_success(state);
+                                           : after_success(state, options_.health);
   if (health.health == Health::lost) {
     return lose(slot, {ErrorCode::device_lost,
                        "the device was lost while it worked",

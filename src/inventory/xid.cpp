@@ -1,0 +1,232 @@
+#include "berth/xid.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace berth {
+namespace {
+
+// NVIDIA's Xid Catalog, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html:
+// what happened, and the immediate action it names.
+constexpr std::string_view catalog = "NVIDIA Xid Catalog";
+// The numbers that NVIDIA's device plugin for Kubernetes takes for errors of
+// the application, github.com/NVIDIA/k8s-device-plugin, internal/rm/health.go.
+constexpr std::string_view plugin = "NVIDIA Xid Catalog; NVIDIA k8s-device-plugin";
+// docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt
+constexpr std::string_view memory = "NVIDIA Xid Catalog; NVIDIA GPU Memory Error Management";
+
+constexpr std::string_view fix_program = "look for the fault in the program, with compute-sanitizer";
+constexpr std::string_view restart_work = "start the work again; if it recurs with other work, test the device";
+constexpr std::string_view reset = "let its work end and reset the GPU; if it recurs, have it repaired";
+constexpr std::string_view wait_for_driver = "go on; the driver says so if it wants the GPU reset";
+constexpr std::string_view ignore = "nothing";
+
+using enum Blame;
+
+constexpr std::array meanings{
+    XidMeaning{8, "a channel of the GPU stopped", unclear, restart_work, catalog},
+    XidMeaning{11, "the GPU was given commands that it does not know", task, fix_program, catalog},
+    XidMeaning{13, "a kernel did something illegal", task, fix_program, plugin},
+    XidMeaning{14, "an error was injected for a test", nobody, ignore, catalog},
+    XidMeaning{25, "the GPU was given commands that are not allowed", task, fix_program, catalog},
+    XidMeaning{31, "a kernel used an address that is not mapped", task, fix_program, plugin},
+    XidMeaning{32, "commands reached the GPU damaged", unclear,
+               "start the work again; if it recurs, check the GPU's seat and PCIe link", catalog},
+    XidMeaning{37, "the GPU's firmware met a call it does not know", unclear, wait_for_driver, catalog},
+    XidMeaning{38, "a watchdog of the GPU's firmware ran out", unclear, wait_for_driver, catalog},
+    XidMeaning{39, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{40, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{41, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{43, "a program stopped over a fault of its own", task, fix_program, plugin},
+    XidMeaning{44, "the GPU met a fault while it changed between programs", unclear, wait_for_driver, catalog},
+    XidMeaning{45, "a program was stopped and its work removed", task,
+               "look for why it stopped: a signal, or an error before this one", plugin},
+    XidMeaning{46, "the GPU stopped and did not answer in time", device, reset, catalog},
+    XidMeaning{48, "an uncorrectable memory error", device, reset, memory},
+    XidMeaning{54, "the board has no auxiliary power", device, "connect the power cable of the board", catalog},
+    XidMeaning{60, "the video processor failed", unclear, restart_work, catalog},
+    XidMeaning{62, "a controller inside the GPU halted", device, reset, catalog},
+    XidMeaning{63, "a faulty row of memory was marked to be replaced", nobody,
+               "reset the GPU when it suits, which puts the spare row in use", memory},
+    XidMeaning{64, "a faulty row of memory could not be replaced", device, reset, memory},
+    XidMeaning{66, "the driver did something illegal", unclear, wait_for_driver, catalog},
+    XidMeaning{67, "the driver did something illegal", unclear, wait_for_driver, catalog},
+    XidMeaning{68, "a video decoder failed", task, restart_work, plugin},
+    XidMeaning{69, "the GPU was given a command of the wrong kind", task, fix_program, catalog},
+    XidMeaning{70, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{71, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{72, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{74, "an NVLink failed", device,
+               "see `nvidia-smi nvlink --errorcounters`; reset both ends, and have the link repaired if it recurs",
+               catalog},
+    XidMeaning{75, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{76, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{77, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{78, "a virtual GPU did not start", nobody, "update the driver of host and guest", catalog},
+    XidMeaning{xid_fallen_off_the_bus, "the GPU fell off the bus", device,
+               "reboot; if it recurs, check its seat, power and PCIe link", catalog},
+    XidMeaning{80, "data reached the GPU damaged", unclear, restart_work, catalog},
+    XidMeaning{82, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{83, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{84, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{85, "a copy engine failed", unclear, restart_work, catalog},
+    XidMeaning{86, "the optical-flow engine failed", task, restart_work, catalog},
+    XidMeaning{88, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{89, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{92, "many memory errors were corrected", nobody, "test the device when it suits", catalog},
+    XidMeaning{93, "the GPU's own records may not be written more often", nobody, "clear the limit with nvflash",
+               catalog},
+    XidMeaning{94, "an uncorrectable memory error hit one program, which was stopped", unclear,
+               "start that work again; reset the GPU when it suits", memory},
+    XidMeaning{95, "an uncorrectable memory error could not be confined to one program", device, reset, memory},
+    XidMeaning{96, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{97, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{98, "a video decoder failed", task, restart_work, catalog},
+    XidMeaning{99, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{100, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{101, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{102, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{103, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{104, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{105, "a JPEG decoder failed", task, restart_work, catalog},
+    XidMeaning{106, "a test message", nobody, ignore, catalog},
+    XidMeaning{107, "a test message", nobody, ignore, catalog},
+    // The catalogue would reset; where that is needed the recovery action says so too.
+    XidMeaning{109, "a program could not be taken off the GPU in time", task,
+               "look for a kernel that never ends; the driver says so if it wants the GPU reset", plugin},
+    XidMeaning{110, "a safety circuit of the GPU tripped", device,
+               "undo recent changes of the hardware and switch the machine off and on", catalog},
+    XidMeaning{119, "the GPU's firmware did not answer in time", device, reset, catalog},
+    XidMeaning{120, "the GPU's firmware failed", device, reset, catalog},
+    XidMeaning{121, "errors on the link to the processor were corrected", nobody, "reset the GPU when it suits",
+               catalog},
+    XidMeaning{136, "an NVLink did not come up", device, reset, catalog},
+    XidMeaning{137, "a kernel used memory of another GPU that it may not", task, fix_program, catalog},
+    XidMeaning{139, "the optical-flow engine failed", task, restart_work, catalog},
+    XidMeaning{140, "an uncorrectable memory error could not be recorded", device, reset, catalog},
+    XidMeaning{141, "a fast path of the driver failed", unclear, wait_for_driver, catalog},
+    XidMeaning{143, "the GPU did not start", device, reset, catalog},
+    // These carry details that only the kernel log has: some are harmless.
+    XidMeaning{144, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{145, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{146, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{147, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{148, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{149, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{150, "an NVLink reported an error", unclear, wait_for_driver, catalog},
+    XidMeaning{151, "the keys of confidential computing could not be renewed", device, "restart the virtual machine",
+               catalog},
+    XidMeaning{154, "the driver wants something else done about the GPU than before", nobody,
+               "see the recovery action, which is reported beside it", catalog},
+    XidMeaning{155, "an NVLink was taken down", unclear, wait_for_driver, catalog},
+    XidMeaning{156, "a faulty part of the GPU was marked to be replaced", device, reset, catalog},
+    XidMeaning{157, "a faulty part of the GPU could not be replaced", unclear, "have the GPU repaired if it recurs",
+               catalog},
+    XidMeaning{158, "the GPU did not answer in time and cannot go on", device, reset, catalog},
+    XidMeaning{160, "a faulty memory channel was marked to be replaced", nobody, "reset the GPU when it suits",
+               catalog},
+    XidMeaning{161, "a faulty memory channel could not be replaced", unclear, "have the GPU repaired if it recurs",
+               catalog},
+    XidMeaning{162, "power smoothing is on again", nobody, ignore, catalog},
+    XidMeaning{163, "power smoothing went off", nobody, "check the cooling", catalog},
+    XidMeaning{164, "the power-smoothing circuit is nearly worn out", nobody, "plan its replacement", catalog},
+    XidMeaning{165, "the power-smoothing circuit is worn out", nobody, "replace it if power swings matter", catalog},
+    XidMeaning{167, "the GPU did not answer over PCIe in time", device, reset, catalog},
+    XidMeaning{168, "some memory of the GPU cannot be used", nobody, "switch ECC on", catalog},
+    XidMeaning{169, "a controller inside the GPU halted", device, reset, catalog},
+    XidMeaning{171, "an uncorrectable error in the GPU's memory", device, reset, catalog},
+    XidMeaning{172, "an uncorrectable error in a memory inside the chip", device, reset, catalog},
+};
+static_assert(std::is_sorted(meanings.begin(), meanings.end(),
+                             [](const XidMeaning& a, const XidMeaning& b) { return a.number < b.number; }));
+
+Blame blame_of(RecoveryAction action) noexcept {
+  switch (action) {
+    case RecoveryAction::none: return nobody;
+    case RecoveryAction::drain_peers: return unclear;
+    case RecoveryAction::reset:
+    case RecoveryAction::reboot:
+    case RecoveryAction::drain_and_reset: return device;
+  }
+  return unclear;
+}
+
+}  // namespace
+
+std::string_view to_string(Blame blame) noexcept {
+  switch (blame) {
+    case task: return "task";
+    case device: return "device";
+    case unclear: return "unclear";
+    case nobody: return "nobody";
+  }
+  return "unclear";
+}
+
+std::span<const XidMeaning> xid_meanings() noexcept { return meanings; }
+
+const XidMeaning* find_xid(std::uint32_t number) noexcept {
+  const auto found = std::lower_bound(meanings.begin(), meanings.end(), number,
+                                      [](const XidMeaning& row, std::uint32_t wanted) { return row.number < wanted; });
+  return found != meanings.end() && found->number == number ? &*found : nullptr;
+}
+
+Blame blame_of(const DeviceEvent& event) noexcept {
+  switch (event.kind) {
+    case DeviceEvent::Kind::xid: {
+      const XidMeaning* meaning = find_xid(event.code);
+      return meaning ? meaning->blame : unclear;
+    }
+    case DeviceEvent::Kind::recovery_action: return blame_of(static_cast<RecoveryAction>(event.code));
+    case DeviceEvent::Kind::ecc_error:
+    case DeviceEvent::Kind::unavailable: return device;
+  }
+  return unclear;
+}
+
+std::string reset_advice(std::string_view where) {
+  const std::string_view whole = where.substr(0, where.find('/'));
+  return "stop what uses the GPU, then `nvidia-smi --gpu-reset" +
+         (whole.starts_with("GPU-") ? " -i " + std::string(whole) : std::string()) + "`, or reboot";
+}
+
+Error error_of(const DeviceEvent& event, std::string where) {
+  Error error{ErrorCode::unavailable, {}, {}, std::move(where), {}};
+  switch (event.kind) {
+    case DeviceEvent::Kind::xid: {
+      const XidMeaning* meaning = find_xid(event.code);
+      if (event.code == xid_fallen_off_the_bus) error.code = ErrorCode::device_lost;
+      error.message = "the driver reported Xid " + std::to_string(event.code) +
+                      (meaning ? ": " + std::string(meaning->words) : ", which is not in the table");
+      error.advice = meaning ? meaning->advice : "look the number up in NVIDIA's Xid Catalog";
+      if (meaning && meaning->advice == reset) error.advice = reset_advice(error.where);
+      error.driver = DriverError{static_cast<int>(event.code), "Xid"};
+      break;
+    }
+    case DeviceEvent::Kind::recovery_action:
+      switch (static_cast<RecoveryAction>(event.code)) {
+        case RecoveryAction::none: error.message = "the driver wants nothing done any more"; break;
+        case RecoveryAction::reboot:
+          error.message = "the driver wants the machine rebooted";
+          error.advice = "let the work of the machine end and reboot it";
+          break;
+        case RecoveryAction::drain_peers:
+          error.message = "the driver wants no work that joins this GPU with others";
+          error.advice = "let such work end; work on this GPU alone can go on";
+          break;
+        default: error.message = "the driver wants the GPU reset"; error.advice = reset_advice(error.where);
+      }
+      break;
+    case DeviceEvent::Kind::ecc_error:
+      error.message = "the driver reported an uncorrectable memory error";
+      error.advice = reset_advice(error.where);
+      break;
+    case DeviceEvent::Kind::unavailable:
+      error.message = "the driver reported that the GPU cannot be used";
+      error.advice = reset_advice(error.where);
+      break;
+  }
+  return error;
+}
+
+}  // namespace berth
