@@ -96,8 +96,10 @@ class Lease {
 
 struct DeviceStatus {
   DeviceInfo info;
-  DeviceView view;              // view.info is owned by the pool
-  std::optional<Error> error;   // why it could not be opened, or was lost
+  DeviceView view;  // view.info is owned by the pool
+  // Why it could not be opened or was lost, or what its driver reported last,
+  // until it is healthy again.
+  std::optional<Error> error;
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
 

@@ -6,6 +6,8 @@
 #include <new>
 #include <thread>
 
+#include "berth/xid.hpp"
+
 namespace berth {
 namespace {
 
@@ -256,6 +258,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   devices_[*slot].store(device.get(), std::memory_order_release);
   cold.device = std::move(device);
   cold.error.reset();
+  cold.event.reset();
   cold.health = {};
   cold.silent_since.reset();
   cold.sampled = false;
@@ -402,6 +405,7 @@ bool Board::may_eject(std::size_t slot) const noexcept {
 
 void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
   cold_[slot].health = health;
+  if (health.health == Health::healthy) cold_[slot].event.reset();
   Status status = status_of(slot);
   status.health = health.health;
   status.troubled = health != HealthState{};
@@ -512,6 +516,23 @@ void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now) {
   const HealthState health = after_failure(cold_[slot].health, error.code, now, options_.health, may_eject(slot));
   if (health.health == Health::lost) return lose(slot, error);
   write_health(slot, health);
+}
+
+void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (!status_of(slot).present) return;
+  const auto after = [&](std::size_t i) {
+    return after_event(cold_[i].health, event, now, options_.health, may_eject(i));
+  };
+  if (after(slot).health == Health::lost) return lose(slot, error_of(event, cold_[slot].id.text()));
+  const Blame blame = blame_of(event);
+  if (blame == Blame::task) return;
+  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+    if (cold_[i].fault_home != cold_[slot].fault_home || !status_of(i).present) continue;
+    if (blame != Blame::nobody || event.kind == DeviceEvent::Kind::recovery_action)
+      cold_[i].event = error_of(event, cold_[i].id.text());
+    write_health(i, after(i));
+  }
 }
 
 void Board::tick(TimePoint now) {
@@ -922,9 +943,13 @@ std::vector<Board::Entry> Board::entries() const {
     const std::uint64_t status = s.status.load(std::memory_order_relaxed);
     if (!(status & status_present)) continue;
     const Cold& cold = cold_[slot];
-    Entry entry{
-        slot,        infos_[slot].load(std::memory_order_relaxed), cold.device, cold.incarnation, cold.error, {},
-        cold.sampled};
+    Entry entry{slot,
+                infos_[slot].load(std::memory_order_relaxed),
+                cold.device,
+                cold.incarnation,
+                cold.error ? cold.error : cold.event,
+                {},
+                cold.sampled};
     fill(slot, s.charge.load(std::memory_order_acquire), status, 0, entry.view);
     out.push_back(std::move(entry));
   }

@@ -96,6 +96,10 @@ class Board {
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // The device said that it is gone, or failed outside of a lease.
   void apply_failure(std::size_t slot, const Error& error, TimePoint now);
+  // The driver reported something about the device and all of its fault domain.
+  // Before the sample it came with, so that no waiter is given a device that is
+  // on its way out.
+  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
   // Time passed: old samples go stale, pauses of quarantined devices end.
   void tick(TimePoint now);
 
@@ -174,6 +178,7 @@ class Board {
     std::shared_ptr<Device> device;
     std::vector<std::shared_ptr<Device>> retired;
     std::optional<Error> error;
+    std::optional<Error> event;  // the last one of the driver, until the device is healthy
     HealthState health;
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;             // of the last answer believed, or not waited for

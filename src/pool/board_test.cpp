@@ -507,6 +507,17 @@ TEST(BoardDomains, WhatLosesOnePartLosesItsSiblings) {
   EXPECT_EQ(f.entry(2).view.health, Health::healthy);
 }
 
+TEST(BoardDomains, WhatTheDriverReportsOfOnePartCountsForItsSiblings) {
+  Halves f;
+  f.board.apply_event(1, {DeviceEvent::Kind::xid, 95, {}}, f.clock.now());
+  EXPECT_EQ(f.entry(0).view.health, Health::quarantined);
+  EXPECT_EQ(f.entry(1).view.health, Health::quarantined);
+  EXPECT_EQ(f.entry(2).view.health, Health::healthy);
+  EXPECT_EQ(f.entry(0).error->where, "g/0");
+  f.board.apply_event(0, {DeviceEvent::Kind::xid, 79, {}}, f.clock.now());
+  EXPECT_EQ(f.entry(1).view.health, Health::lost);
+}
+
 TEST(BoardDomains, PartsThatFailTogetherCountOnceAgainstTheCap) {
   Halves f;
   // Five failures in a row take a device out: both halves may go, since they
@@ -708,6 +719,10 @@ TEST(Board, X_F6_FailuresTakeADeviceOutAndSuccessBringsItBack) {
   EXPECT_EQ(probe.view().health, Health::probation);
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
   probe.settle(success);
+  for (std::uint32_t i = 1; i < rules.probation_successes; ++i) {
+    EXPECT_EQ(f.view(0).health, Health::probation);
+    f.take(on("d0")).settle(success);
+  }
   EXPECT_EQ(f.view(0).health, Health::healthy);
   // What is the caller's fault never counts against the device.
   for (int i = 0; i < 20; ++i) f.take(on("d0")).settle(failure(ErrorCode::invalid_argument));
@@ -734,6 +749,59 @@ TEST(Board, ALostDeviceIsOutAtOnceWithItsReason) {
   ASSERT_TRUE(f.board.entries().at(0).error);
   EXPECT_EQ(f.board.entries()[0].error->code, ErrorCode::device_lost);
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), {}));
+}
+
+TEST(Board, AReportOfTheDriverTakesADeviceOutWithItsWordsAndSuccessesBringItBack) {
+  Fixture f(2);
+  ASSERT_TRUE(f.board.set_intent(DeviceId("d1"), Intent::cordoned));
+  f.board.apply_event(0, {DeviceEvent::Kind::xid, 48, {}}, f.clock.now());
+  EXPECT_EQ(f.view(0).health, Health::quarantined);
+  ASSERT_TRUE(f.board.entries()[0].error);
+  EXPECT_NE(f.board.entries()[0].error->message.find("Xid 48"), std::string::npos);
+  f.board.apply_event(1, {DeviceEvent::Kind::xid, 9999, {}}, f.clock.now());
+  EXPECT_EQ(f.view(1).health, Health::suspect);
+  EXPECT_EQ(f.view(1).intent, Intent::cordoned) << "the operator's word stands";
+  EXPECT_FALSE(f.board.acquire(policy("least_loaded"), {}));
+
+  f.clock.advance(HealthRules().pause);
+  f.sample(0, 1000);
+  f.board.tick(f.clock.now());
+  for (int i = 0; i < 2; ++i) {
+    f.take(on("d0")).settle(success);
+    EXPECT_EQ(f.view(0).health, Health::probation);
+    EXPECT_TRUE(f.board.entries()[0].error);
+  }
+  f.take(on("d0")).settle(success);
+  EXPECT_EQ(f.view(0).health, Health::healthy);
+  EXPECT_FALSE(f.board.entries()[0].error);
+}
+
+TEST(Board, ATasksFaultReportedByTheDriverLeavesNoTrace) {
+  Fixture f(2);
+  f.board.apply_event(0, {DeviceEvent::Kind::xid, 31, {}}, f.clock.now());
+  EXPECT_EQ(f.view(0).health, Health::healthy);
+  EXPECT_FALSE(f.board.entries()[0].error);
+}
+
+TEST(Board, AWaiterSleepsWhileTheDriverWantsTheOnlyDeviceReset) {
+  Fixture f(2);
+  ASSERT_TRUE(f.board.set_intent(DeviceId("d1"), Intent::cordoned));
+  const DeviceEvent reset{DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::reset), {}};
+  f.board.apply_event(0, reset, f.clock.now());
+  f.clock.advance(1h);
+  f.board.tick(f.clock.now());
+  EXPECT_EQ(f.view(0).health, Health::quarantined);
+  Result<Lease> lease = Lease();
+  std::thread waiter([&] { lease = f.board.acquire(policy("least_loaded"), {}, Deadline::never()); });
+  EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
+  f.board.apply_event(0, {DeviceEvent::Kind::recovery_action, 0, {}}, f.clock.now());
+  f.clock.advance(HealthRules().pause);
+  f.sample(0, 1000);
+  f.board.tick(f.clock.now());
+  waiter.join();
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->id().text(), "d0");
+  lease->release();
 }
 
 TEST(Board, NothingIsChargedToADeviceThatLeftDuringTheDecision) {

@@ -109,6 +109,10 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     Target& target = targets[slot];
     if (target.sequence != sequence) return;
     target.outstanding = false;
+    // What the driver reported is told once, so it counts also when it is late.
+    if (answer) {
+      for (const DeviceEvent& event : answer->events) board.apply_event(slot, event, clock.now());
+    }
     if (!target.given_up) {
       target.settled = true;
       // Other errors count as silence: the device may answer the next time.

@@ -191,6 +191,40 @@ TEST(Poller, ADeviceThatSaysItIsGoneIsLost) {
   EXPECT_EQ(p.pool->acquire()->id().text(), "y");
 }
 
+TEST(Poller, AnXidTakesTheDeviceOutOfServiceWithinOnePoll) {
+  auto x = make_device("x");
+  Polled p({x, make_device("y")});
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  LoadSample sample;
+  sample.memory_bytes_free = 1000;
+  sample.events = {{DeviceEvent::Kind::xid, 95, {}}};
+  x->answer_next(sample);
+  p.pass(250ms, {0, 1});
+  EXPECT_EQ(p.status(0).view.health, Health::quarantined);
+  ASSERT_TRUE(p.status(0).error);
+  EXPECT_NE(p.status(0).error->message.find("Xid 95"), std::string::npos);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(p.pool->acquire()->id().text(), "y");
+}
+
+TEST(Poller, WhatTheDriverReportedCountsAlsoInALateAnswer) {
+  auto x = make_device("x", 10);
+  Polled p({x, make_device("y")}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  LoadSample late;
+  late.memory_bytes_free = 99;
+  late.events = {{DeviceEvent::Kind::xid, 95, {}}};
+  x->answer_next(late);
+  x->hold();
+  std::thread poll([&] { p.pool->poll_now(); });
+  EXPECT_TRUE(eventually([&] { return x->questions() == 2; }));
+  p.clock.advance(1s);  // the deadline of that question
+  poll.join();
+  EXPECT_EQ(p.status(0).view.health, Health::healthy);
+  x->let_go();
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.health == Health::quarantined; }));
+  EXPECT_EQ(*p.status(0).view.memory_bytes_free, 10U);
+}
+
 TEST(Poller, ADeviceThatJoinsIsAskedAtOnceAlsoWhenItWasHereBefore) {
   auto late = make_device("late", 500);
   Polled p({make_device("x")}, 1h);
