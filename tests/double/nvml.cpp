@@ -1,0 +1,494 @@
+// The management library: what it says about GPUs and slices. It counts GPUs by
+// their PCI address, which is not CUDA's order, and pays no heed to
+// CUDA_VISIBLE_DEVICES.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "machine.hpp"
+#include "symbols.hpp"
+
+namespace berth::nvml {
+
+using namespace standin;
+
+namespace {
+
+// A handle names a GPU, or one slice of it.
+struct Named {
+  int gpu = -1;
+  int slice = -1;
+};
+
+Named named_by(const State& state, DeviceHandle handle) {
+  for (std::size_t gpu = 0; gpu < state.gpus.size(); ++gpu) {
+    const int slices = state.gpus[gpu].is_sliced ? static_cast<int>(state.gpus[gpu].units.size()) : 0;
+    for (int slice = -1; slice < slices; ++slice) {
+      if (nvml_handle(static_cast<int>(gpu), slice) == handle) return {static_cast<int>(gpu), slice};
+    }
+  }
+  return {};
+}
+
+// f(Call&) -> Code.
+template <class F>
+Code library_call(const char* symbol, F&& f) {
+  Call call(symbol, Call::Library::nvml);
+  if (const int code = call.begin(-1)) return code;
+  if (!call.machine.nvml_started) return nvml_uninitialized;
+  return f(call);
+}
+
+// f(Call&, Gpu&, Named) -> Code.
+template <class F>
+Code handle_call(const char* symbol, DeviceHandle handle, F&& f) {
+  Call call(symbol, Call::Library::nvml);
+  if (const int code = call.begin(named_by(call.state(), handle).gpu)) return code;
+  if (!call.machine.nvml_started) return nvml_uninitialized;
+  const Named named = named_by(call.state(), handle);
+  if (named.gpu < 0) return nvml_invalid_argument;
+  return f(call, call.state().gpus[static_cast<std::size_t>(named.gpu)], named);
+}
+
+// The same for what only a whole GPU tells.
+template <class F>
+Code gpu_call(const char* symbol, DeviceHandle handle, F&& f) {
+  return handle_call(symbol, handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    if (named.slice >= 0) return not_supported;
+    return f(call, gpu);
+  });
+}
+
+template <class T, class Read>
+Code tell(const char* symbol, DeviceHandle handle, T* value, Read&& read) {
+  return gpu_call(symbol, handle, [&](Call&, Gpu& gpu) -> Code {
+    if (value == nullptr) return nvml_invalid_argument;
+    *value = static_cast<T>(read(gpu));
+    return success;
+  });
+}
+
+Code copy_text(const std::string& text, char* to, unsigned size) {
+  if (to == nullptr) return nvml_invalid_argument;
+  if (text.size() >= size) return insufficient_size;
+  std::memcpy(to, text.c_str(), text.size() + 1);
+  return success;
+}
+
+// The units behind a handle: the slice, or all of the GPU.
+std::vector<const Unit*> units_of(const State& state, const Gpu& gpu, Named named) {
+  std::vector<const Unit*> units;
+  for (std::size_t i = 0; i < gpu.units.size(); ++i) {
+    if (named.slice < 0 || static_cast<std::size_t>(named.slice) == i) units.push_back(&state.units[gpu.units[i]]);
+  }
+  return units;
+}
+
+struct Bytes {
+  std::uint64_t total = 0, reserved = 0, free = 0;
+};
+Bytes bytes_of(const State& state, const Gpu& gpu, Named named) {
+  Bytes bytes;
+  for (const Unit* unit : units_of(state, gpu, named))
+    bytes.total += unit->memory_bytes, bytes.free += unit->bytes_free();
+  if (named.slice < 0) bytes.reserved = gpu.reserved_bytes;
+  bytes.total += bytes.reserved;
+  return bytes;
+}
+
+Code list_processes(const char* symbol, DeviceHandle handle, unsigned* count, Process* processes, bool graphics) {
+  return handle_call(symbol, handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    std::vector<Process> found;
+    for (std::size_t i = 0; i < gpu.units.size(); ++i) {
+      if (named.slice >= 0 && static_cast<std::size_t>(named.slice) != i) continue;
+      const Unit& unit = call.state().units[gpu.units[i]];
+      const unsigned instance = unit.is_slice ? static_cast<unsigned>(i) + 1 : ~0U;
+      const unsigned part = unit.is_slice ? 0 : ~0U;
+      for (const standin::Process& process : unit.others) {
+        if (process.graphics == graphics && !process.hidden)
+          found.push_back({process.pid, process.bytes, instance, part});
+      }
+      if (!graphics && unit.contexts > 0)
+        found.push_back({call.state().own_pid.value_or(static_cast<unsigned>(getpid())), unit.bytes_of_this_process(),
+                         instance, part});
+    }
+    const unsigned room = processes == nullptr ? 0 : *count;
+    *count = static_cast<unsigned>(found.size());
+    if (found.size() > room) return insufficient_size;
+    std::copy(found.begin(), found.end(), processes);
+    return success;
+  });
+}
+
+void write_pci(const std::array<unsigned, 3>& pci, PciInfo* info) {
+  *info = PciInfo{};
+  std::snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", pci[0], pci[1], pci[2]);
+  std::snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.0", pci[0], pci[1], pci[2]);
+  info->domain = pci[0];
+  info->bus = pci[1];
+  info->device = pci[2];
+  info->device_id = 0x233510de;
+}
+
+const char* words_for(Code code) {
+  switch (code) {
+    case success: return "Success";
+    case nvml_uninitialized: return "Uninitialized";
+    case nvml_invalid_argument: return "Invalid Argument";
+    case not_supported: return "Not Supported";
+    case no_permission: return "Insufficient Permissions";
+    case not_found: return "Not Found";
+    case insufficient_size: return "Insufficient Size";
+    case driver_not_loaded: return "Driver Not Loaded";
+    case timed_out: return "Timeout";
+    case gpu_is_lost: return "GPU is lost";
+    case reset_required: return "GPU requires reset";
+    case version_mismatch: return "Driver/library version mismatch";
+    default: return "Unknown Error";
+  }
+}
+
+}  // namespace
+
+Code nvmlInit_v2() {
+  Call call("nvmlInit_v2", Call::Library::nvml);
+  if (const int code = call.begin(-1)) return code;
+  call.machine.nvml_started = true;
+  return success;
+}
+
+const char* nvmlErrorString(Code code) { return words_for(code); }
+
+Code nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  return library_call("nvmlSystemGetDriverVersion",
+                      [&](Call& call) -> Code { return copy_text(call.state().driver_text, text, size); });
+}
+
+Code nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  return library_call("nvmlSystemGetCudaDriverVersion_v2", [&](Call& call) -> Code {
+    *version = call.state().driver_version;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetCount_v2(unsigned* count) {
+  return library_call("nvmlDeviceGetCount_v2", [&](Call& call) -> Code {
+    *count = static_cast<unsigned>(call.state().gpus.size());
+    return success;
+  });
+}
+
+Code nvmlDeviceGetHandleByIndex_v2(unsigned index, DeviceHandle* handle) {
+  return library_call("nvmlDeviceGetHandleByIndex_v2", [&](Call& call) -> Code {
+    const std::vector<int> order = call.machine.nvml_order();
+    if (handle == nullptr || index >= order.size()) return nvml_invalid_argument;
+    if (call.state().gpus[static_cast<std::size_t>(order[index])].lost) return gpu_is_lost;
+    *handle = nvml_handle(order[index], -1);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetHandleByUUID(const char* uuid, DeviceHandle* handle) {
+  Call call("nvmlDeviceGetHandleByUUID", Call::Library::nvml);
+  const auto find = [&]() -> Named {
+    for (std::size_t gpu = 0; gpu < call.state().gpus.size(); ++gpu) {
+      const Gpu& known = call.state().gpus[gpu];
+      Unit whole;
+      whole.uuid = known.uuid;
+      if (whole.uuid_text() == uuid) return {static_cast<int>(gpu), -1};
+      for (std::size_t slice = 0; known.is_sliced && slice < known.units.size(); ++slice) {
+        if (call.state().units[known.units[slice]].uuid_text() == uuid)
+          return {static_cast<int>(gpu), static_cast<int>(slice)};
+      }
+    }
+    return {};
+  };
+  if (uuid == nullptr || handle == nullptr) return nvml_invalid_argument;
+  if (const int code = call.begin(find().gpu)) return code;
+  if (!call.machine.nvml_started) return nvml_uninitialized;
+  const Named named = find();
+  if (named.gpu < 0) return not_found;
+  *handle = nvml_handle(named.gpu, named.slice);
+  return success;
+}
+
+Code nvmlDeviceGetUUID(DeviceHandle handle, char* uuid, unsigned size) {
+  return handle_call("nvmlDeviceGetUUID", handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    Unit whole;
+    whole.uuid = gpu.uuid;
+    const Unit& unit = named.slice < 0 ? whole : call.state().units[gpu.units[static_cast<std::size_t>(named.slice)]];
+    return copy_text(unit.uuid_text(), uuid, size);
+  });
+}
+
+Code nvmlDeviceGetName(DeviceHandle handle, char* name, unsigned size) {
+  return handle_call("nvmlDeviceGetName", handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    return copy_text(
+        named.slice < 0 ? gpu.name : call.state().units[gpu.units[static_cast<std::size_t>(named.slice)]].name, name,
+        size);
+  });
+}
+
+Code nvmlDeviceGetMinorNumber(DeviceHandle handle, unsigned* minor) {
+  return gpu_call("nvmlDeviceGetMinorNumber", handle, [&](Call& call, Gpu& gpu) -> Code {
+    const std::vector<int> order = call.machine.nvml_order();
+    *minor = 0;
+    while (&call.state().gpus[static_cast<std::size_t>(order[*minor])] != &gpu) ++*minor;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetPciInfo_v3(DeviceHandle handle, PciInfo* info) {
+  return handle_call("nvmlDeviceGetPciInfo_v3", handle, [&](Call&, Gpu& gpu, Named) -> Code {
+    write_pci(gpu.pci, info);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetMemoryInfo(DeviceHandle handle, Memory* memory) {
+  return handle_call("nvmlDeviceGetMemoryInfo", handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    const Bytes bytes = bytes_of(call.state(), gpu, named);
+    *memory = {bytes.total, bytes.free, bytes.total - bytes.free};
+    return success;
+  });
+}
+
+Code nvmlDeviceGetMemoryInfo_v2(DeviceHandle handle, MemoryV2* memory) {
+  return handle_call("nvmlDeviceGetMemoryInfo_v2", handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    constexpr unsigned wanted = sizeof(MemoryV2) | 2U << 24;
+    constexpr Code argument_version_mismatch = 25;
+    if (memory->version != wanted) return argument_version_mismatch;
+    const Bytes bytes = bytes_of(call.state(), gpu, named);
+    *memory = {wanted, bytes.total, bytes.reserved, bytes.free, bytes.total - bytes.reserved - bytes.free};
+    return success;
+  });
+}
+
+Code nvmlDeviceGetUtilizationRates(DeviceHandle handle, Utilization* rates) {
+  return gpu_call("nvmlDeviceGetUtilizationRates", handle, [&](Call& call, Gpu& gpu) -> Code {
+    if (gpu.is_sliced) return not_supported;
+    const bool busy = call.machine.is_busy(call.state().units[gpu.units.front()]);
+    *rates = {busy ? 100 : gpu.utilisation, gpu.memory_utilisation};
+    return success;
+  });
+}
+
+Code nvmlDeviceGetComputeRunningProcesses_v3(DeviceHandle handle, unsigned* count, Process* processes) {
+  return list_processes("nvmlDeviceGetComputeRunningProcesses_v3", handle, count, processes, false);
+}
+
+Code nvmlDeviceGetGraphicsRunningProcesses_v3(DeviceHandle handle, unsigned* count, Process* processes) {
+  return list_processes("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, count, processes, true);
+}
+
+Code nvmlDeviceGetPowerUsage(DeviceHandle handle, unsigned* milliwatts) {
+  return tell("nvmlDeviceGetPowerUsage", handle, milliwatts, [](const Gpu& gpu) { return gpu.power_mw; });
+}
+
+Code nvmlDeviceGetEnforcedPowerLimit(DeviceHandle handle, unsigned* milliwatts) {
+  return tell("nvmlDeviceGetEnforcedPowerLimit", handle, milliwatts, [](const Gpu& gpu) { return gpu.power_limit_mw; });
+}
+
+Code nvmlDeviceGetTemperature(DeviceHandle handle, int sensor, unsigned* celsius) {
+  return gpu_call("nvmlDeviceGetTemperature", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (sensor != sensor_gpu) return nvml_invalid_argument;
+    *celsius = gpu.temperature;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetClockInfo(DeviceHandle handle, int which, unsigned* mhz) {
+  return gpu_call("nvmlDeviceGetClockInfo", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (which != clock_sm && which != clock_memory) return nvml_invalid_argument;
+    *mhz = which == clock_sm ? gpu.clock_mhz : gpu.memory_clock_mhz;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetCurrentClocksThrottleReasons(DeviceHandle handle, unsigned long long* reasons) {
+  return tell("nvmlDeviceGetCurrentClocksThrottleReasons", handle, reasons,
+              [](const Gpu& gpu) { return gpu.throttle; });
+}
+
+Code nvmlDeviceGetTotalEccErrors(DeviceHandle handle, int type, int counter, unsigned long long* errors) {
+  return gpu_call("nvmlDeviceGetTotalEccErrors", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (counter < 0 || counter > 1 || type < 0 || type > 1) return nvml_invalid_argument;
+    *errors = type == error_corrected ? gpu.ecc_corrected : gpu.ecc_uncorrected;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetRemappedRows(DeviceHandle handle, unsigned* corrected, unsigned* uncorrected, unsigned* pending,
+                               unsigned* failed) {
+  return gpu_call("nvmlDeviceGetRemappedRows", handle, [&](Call&, Gpu& gpu) -> Code {
+    *corrected = gpu.rows_corrected;
+    *uncorrected = gpu.rows_uncorrected;
+    *pending = gpu.rows_pending;
+    *failed = gpu.rows_failed;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetFieldValues(DeviceHandle handle, int count, FieldValue* values) {
+  return gpu_call("nvmlDeviceGetFieldValues", handle, [&](Call&, Gpu& gpu) -> Code {
+    constexpr int type_unsigned = 1;
+    if (count <= 0 || values == nullptr) return nvml_invalid_argument;
+    for (int i = 0; i < count; ++i) {
+      FieldValue& value = values[i];
+      value.value_type = type_unsigned;
+      value.value.as_long = 0;
+      value.code = success;
+      if (value.field == field_memory_temperature) {
+        value.value.as_unsigned = gpu.memory_temperature;
+      } else if (value.field == field_recovery_action) {
+        value.value.as_unsigned = gpu.recovery_action;
+      } else {
+        value.code = not_supported;
+      }
+    }
+    return success;
+  });
+}
+
+Code nvmlDeviceGetComputeMode(DeviceHandle handle, int* mode) {
+  return tell("nvmlDeviceGetComputeMode", handle, mode, [](const Gpu& gpu) { return gpu.compute_mode; });
+}
+
+Code nvmlDeviceGetPersistenceMode(DeviceHandle handle, int* mode) {
+  return tell("nvmlDeviceGetPersistenceMode", handle, mode, [](const Gpu&) { return 1; });
+}
+
+Code nvmlDeviceGetNumaNodeId(DeviceHandle handle, unsigned* node) {
+  return gpu_call("nvmlDeviceGetNumaNodeId", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (gpu.numa < 0) return not_supported;
+    *node = static_cast<unsigned>(gpu.numa);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetNvLinkState(DeviceHandle handle, unsigned link, int* active) {
+  return gpu_call("nvmlDeviceGetNvLinkState", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (gpu.links.empty()) return not_supported;
+    if (link >= most_links) return nvml_invalid_argument;
+    *active = link < gpu.links.size() ? 1 : 0;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetNvLinkRemotePciInfo_v2(DeviceHandle handle, unsigned link, PciInfo* info) {
+  return gpu_call("nvmlDeviceGetNvLinkRemotePciInfo_v2", handle, [&](Call& call, Gpu& gpu) -> Code {
+    if (gpu.links.empty()) return not_supported;
+    if (link >= gpu.links.size()) return nvml_invalid_argument;
+    constexpr std::array<unsigned, 3> the_switch{0, 0xc0, 0};
+    const int remote = gpu.links[link].remote_gpu;
+    write_pci(remote < 0 ? the_switch : call.state().gpus[static_cast<std::size_t>(remote)].pci, info);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetNvLinkRemoteDeviceType(DeviceHandle handle, unsigned link, int* type) {
+  return gpu_call("nvmlDeviceGetNvLinkRemoteDeviceType", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (gpu.links.empty()) return not_supported;
+    if (link >= gpu.links.size()) return nvml_invalid_argument;
+    *type = gpu.links[link].remote_gpu < 0 ? remote_switch : remote_gpu;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetTopologyCommonAncestor(DeviceHandle handle, DeviceHandle other, int* level) {
+  return gpu_call("nvmlDeviceGetTopologyCommonAncestor", handle, [&](Call& call, Gpu&) -> Code {
+    const int a = named_by(call.state(), handle).gpu, b = named_by(call.state(), other).gpu;
+    if (b < 0) return nvml_invalid_argument;
+    *level = call.machine.level_between(a, b);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetMigMode(DeviceHandle handle, unsigned* now_on, unsigned* pending) {
+  return gpu_call("nvmlDeviceGetMigMode", handle, [&](Call&, Gpu& gpu) -> Code {
+    *now_on = *pending = gpu.is_sliced ? 1 : 0;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetMaxMigDeviceCount(DeviceHandle handle, unsigned* count) {
+  return tell("nvmlDeviceGetMaxMigDeviceCount", handle, count, [](const Gpu&) { return 7; });
+}
+
+Code nvmlDeviceGetMigDeviceHandleByIndex(DeviceHandle handle, unsigned index, DeviceHandle* slice) {
+  return gpu_call("nvmlDeviceGetMigDeviceHandleByIndex", handle, [&](Call& call, Gpu& gpu) -> Code {
+    if (!gpu.is_sliced || index >= gpu.units.size()) return not_found;
+    *slice = nvml_handle(named_by(call.state(), handle).gpu, static_cast<int>(index));
+    return success;
+  });
+}
+
+Code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(DeviceHandle slice, DeviceHandle* handle) {
+  return handle_call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", slice, [&](Call&, Gpu&, Named named) -> Code {
+    if (named.slice < 0) return nvml_invalid_argument;
+    *handle = nvml_handle(named.gpu, -1);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetAttributes_v2(DeviceHandle handle, SliceAttributes* attributes) {
+  return handle_call("nvmlDeviceGetAttributes_v2", handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
+    if (named.slice < 0) return not_supported;
+    const Unit& unit = call.state().units[gpu.units[static_cast<std::size_t>(named.slice)]];
+    *attributes = SliceAttributes{unit.sms, 1, 0, 0, 0, 0, 1, 1, unit.memory_bytes >> 20};
+    return success;
+  });
+}
+
+Code nvmlEventSetCreate(EventSet* set) {
+  return library_call("nvmlEventSetCreate", [&](Call& call) -> Code {
+    *set = call.state().event_sets.add(call.machine.handle(), std::make_shared<standin::EventSet>());
+    return success;
+  });
+}
+
+Code nvmlEventSetFree(EventSet set) {
+  return library_call("nvmlEventSetFree", [&](Call& call) -> Code {
+    if (call.state().event_sets.find(set) == nullptr) return nvml_invalid_argument;
+    call.state().event_sets.remove(set);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetSupportedEventTypes(DeviceHandle handle, unsigned long long* types) {
+  return tell("nvmlDeviceGetSupportedEventTypes", handle, types, [](const Gpu& gpu) { return gpu.event_types; });
+}
+
+Code nvmlDeviceRegisterEvents(DeviceHandle handle, unsigned long long types, EventSet set_handle) {
+  return gpu_call("nvmlDeviceRegisterEvents", handle, [&](Call& call, Gpu& gpu) -> Code {
+    const auto set = call.state().event_sets.find(set_handle);
+    if (set == nullptr) return nvml_invalid_argument;
+    if ((types & ~gpu.event_types) != 0) return not_supported;
+    set->types[named_by(call.state(), handle).gpu] |= types;
+    return success;
+  });
+}
+
+Code nvmlEventSetWait_v2(EventSet set_handle, EventRecord* record, unsigned timeout_ms) {
+  return library_call("nvmlEventSetWait_v2", [&](Call& call) -> Code {
+    const auto set = call.state().event_sets.find(set_handle);
+    if (set == nullptr) return nvml_invalid_argument;
+    const auto any_lost = [&] {
+      return std::any_of(set->types.begin(), set->types.end(), [&](const auto& registered) {
+        return call.state().gpus[static_cast<std::size_t>(registered.first)].lost;
+      });
+    };
+    const Time until = now() + std::chrono::milliseconds(timeout_ms);
+    if (!call.wait_until(until, [&] { return !set->records.empty() || any_lost(); })) return nvml_unknown;
+    if (!set->records.empty()) {
+      *record = set->records.front();
+      set->records.pop_front();
+      return success;
+    }
+    return any_lost() ? gpu_is_lost : timed_out;
+  });
+}
+
+}  // namespace berth::nvml
