@@ -124,6 +124,13 @@ MemoryPool pool_of(const State& state, const Unit& unit) {
   return reinterpret_cast<MemoryPool>(number);
 }
 
+Unit* unit_of_pool(State& state, MemoryPool pool) {
+  for (Unit& unit : state.units) {
+    if (pool_of(state, unit) == pool) return &unit;
+  }
+  return nullptr;
+}
+
 bool overlaps(const State& state, std::uint64_t begin, std::uint64_t bytes) {
   for (const auto& [at, range] : state.host_ranges) {
     if (begin < at + range.bytes && at < begin + bytes) return true;
@@ -213,13 +220,28 @@ Code cuDeviceGetDefaultMemPool(MemoryPool* pool, DeviceNumber number) {
 
 Code cuMemPoolSetAttribute(MemoryPool pool, int attribute, void* value) {
   return plain_call("cuMemPoolSetAttribute", [&](Call& call) -> Code {
-    for (Unit& unit : call.state().units) {
-      if (pool_of(call.state(), unit) != pool) continue;
-      if (attribute != pool_release_threshold) return cuda_invalid_value;
-      std::memcpy(&unit.pool_threshold, value, sizeof unit.pool_threshold);
-      return code_success;
-    }
-    return cuda_invalid_value;
+    Unit* unit = unit_of_pool(call.state(), pool);
+    if (unit == nullptr || attribute != pool_release_threshold) return cuda_invalid_value;
+    std::memcpy(&unit->pool_threshold, value, sizeof unit->pool_threshold);
+    return code_success;
+  });
+}
+
+Code cuMemPoolGetAttribute(MemoryPool pool, int attribute, void* value) {
+  return plain_call("cuMemPoolGetAttribute", [&](Call& call) -> Code {
+    const Unit* unit = unit_of_pool(call.state(), pool);
+    if (unit == nullptr || attribute != pool_release_threshold) return cuda_invalid_value;
+    std::memcpy(value, &unit->pool_threshold, sizeof unit->pool_threshold);
+    return code_success;
+  });
+}
+
+Code cuMemPoolTrimTo(MemoryPool pool, std::size_t bytes) {
+  return plain_call("cuMemPoolTrimTo", [&](Call& call) -> Code {
+    Unit* unit = unit_of_pool(call.state(), pool);
+    if (unit == nullptr) return cuda_invalid_value;
+    unit->pool_bytes_idle = std::min<std::uint64_t>(unit->pool_bytes_idle, bytes);
+    return code_success;
   });
 }
 

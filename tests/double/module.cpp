@@ -109,13 +109,8 @@ Code cuFuncGetAttribute(int* value, int attribute, Function handle) {
   return context_call("cuFuncGetAttribute", AfterFault::fails, [&](Call& call, const auto&) -> Code {
     const auto function = call.state().functions.find(handle);
     if (function == nullptr) return cuda_invalid_handle;
-    switch (attribute) {
-      case function_max_threads_per_block: *value = most_threads; break;
-      case function_registers: *value = static_cast<int>(function->entry->registers) + 8; break;
-      case function_shared_bytes:
-      case function_local_bytes: *value = 0; break;
-      default: return cuda_invalid_value;
-    }
+    if (attribute != function_max_threads_per_block) return cuda_invalid_value;
+    *value = most_threads;
     return code_success;
   });
 }

@@ -98,13 +98,16 @@ Bytes bytes_of(const State& state, const Gpu& gpu, Named named) {
   return bytes;
 }
 
+// Instances are counted from 1, and not all numbers are taken.
+unsigned instance_of(int slice) { return 2 * static_cast<unsigned>(slice) + 1; }
+
 Code list_processes(const char* symbol, DeviceHandle handle, unsigned* count, Process* processes, bool graphics) {
   return handle_call(symbol, handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
     std::vector<Process> found;
     for (std::size_t i = 0; i < gpu.units.size(); ++i) {
       if (named.slice >= 0 && static_cast<std::size_t>(named.slice) != i) continue;
       const Unit& unit = call.state().units[gpu.units[i]];
-      const unsigned instance = unit.is_slice ? static_cast<unsigned>(i) + 1 : ~0U;
+      const unsigned instance = unit.is_slice ? instance_of(static_cast<int>(i)) : ~0U;
       const unsigned part = unit.is_slice ? 0 : ~0U;
       for (const standin::Process& process : unit.others) {
         if (process.graphics == graphics && !process.hidden)
@@ -312,6 +315,10 @@ Code nvmlDeviceGetCurrentClocksThrottleReasons(DeviceHandle handle, unsigned lon
               [](const Gpu& gpu) { return gpu.throttle; });
 }
 
+Code nvmlDeviceGetCurrentClocksEventReasons(DeviceHandle handle, unsigned long long* reasons) {
+  return tell("nvmlDeviceGetCurrentClocksEventReasons", handle, reasons, [](const Gpu& gpu) { return gpu.throttle; });
+}
+
 Code nvmlDeviceGetTotalEccErrors(DeviceHandle handle, int type, int counter, unsigned long long* errors) {
   return gpu_call("nvmlDeviceGetTotalEccErrors", handle, [&](Call&, Gpu& gpu) -> Code {
     if (counter < 0 || counter > 1 || type < 0 || type > 1) return nvml_invalid_argument;
@@ -429,6 +436,22 @@ Code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(DeviceHandle slice, DeviceHand
   return handle_call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", slice, [&](Call&, Gpu&, Named named) -> Code {
     if (named.slice < 0) return nvml_invalid_argument;
     *handle = nvml_handle(named.gpu, -1);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetGpuInstanceId(DeviceHandle handle, unsigned* id) {
+  return handle_call("nvmlDeviceGetGpuInstanceId", handle, [&](Call&, Gpu&, Named named) -> Code {
+    if (named.slice < 0) return not_supported;
+    *id = instance_of(named.slice);
+    return success;
+  });
+}
+
+Code nvmlDeviceGetComputeInstanceId(DeviceHandle handle, unsigned* id) {
+  return handle_call("nvmlDeviceGetComputeInstanceId", handle, [&](Call&, Gpu&, Named named) -> Code {
+    if (named.slice < 0) return not_supported;
+    *id = 0;
     return success;
   });
 }
