@@ -35,6 +35,28 @@ Error lost_error(cuda::Code code, const DeviceId& id) {
   return error;
 }
 
+// In plain words, as far as the driver's answer and the device's mode tell.
+Error cannot_open(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Code code, const DeviceId& id) {
+  Error error = cuda::error_of(code, "opening the device", id.text());
+  const int mode = cuda::attribute(driver, number, cuda::compute_mode).value_or(cuda::mode_default);
+  if (mode == cuda::mode_prohibited) {
+    error.code = ErrorCode::not_supported;
+    error.message = "no program may compute on this GPU: its compute mode is 'prohibited'";
+    error.advice = "let an administrator run nvidia-smi -i " + id.text() + " -c DEFAULT";
+  } else if (mode == cuda::mode_exclusive &&
+             (error.code == ErrorCode::unavailable || error.code == ErrorCode::no_device)) {
+    error.code = ErrorCode::unavailable;
+    error.message = "another process has this GPU to itself: its compute mode is 'exclusive process'";
+    error.advice = "wait for that process (nvidia-smi shows it), or let an administrator run nvidia-smi -i " +
+                   id.text() + " -c DEFAULT";
+  } else if (error.code == ErrorCode::no_device) {
+    error.code = ErrorCode::not_found;
+    error.message = "the device is gone: it was listed, and now the driver does not know it";
+    error.advice = "list the devices again; the kernel log tells whether it fell off the bus";
+  }
+  return error;
+}
+
 }  // namespace
 
 CudaContext::CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Context handle, DeviceInfo info,
@@ -49,14 +71,30 @@ CudaContext::CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, 
       lost_by_(loss_of(this->info.fault_domain)) {}
 
 Result<std::shared_ptr<CudaContext>> CudaContext::open(const cuda::Driver& driver, cuda::DeviceNumber number,
-                                                       DeviceInfo info, Clock& clock) {
+                                                       DeviceInfo info, Clock& clock,
+                                                       std::vector<cuda::Resource> part) {
   const cuda::Code lost_by = loss_of(info.fault_domain).load();
   if (lost_by != cuda::code_success) return lost_error(lost_by, info.id);
   cuda::Context handle = nullptr;
   if (const cuda::Code code = driver.cuDevicePrimaryCtxRetain(&handle, number); code != cuda::code_success) {
-    return cuda::error_of(code, "opening the device", info.id.text());
+    return cannot_open(driver, number, code, info.id);
   }
-  return std::shared_ptr<CudaContext>(new CudaContext(driver, number, handle, std::move(info), clock));
+  std::shared_ptr<CudaContext> context(new CudaContext(driver, number, handle, std::move(info), clock));
+  if (part.empty()) return context;
+  if (const cuda::Code code = context->make_part(part); code != cuda::code_success) {
+    return context->fail(code, "cutting " + std::to_string(context->info.compute_units.value_or(0)) + " SMs out of " +
+                                   context->info.fault_domain);
+  }
+  return context;
+}
+
+cuda::Code CudaContext::make_part(std::vector<cuda::Resource>& groups) {
+  cuda::ResourceDescription description = nullptr;
+  cuda::Code code = driver.cuDevResourceGenerateDesc(&description, groups.data(), static_cast<unsigned>(groups.size()));
+  if (code != cuda::code_success) return code;
+  code = driver.cuGreenCtxCreate(&green_, description, number, cuda::green_default_stream);
+  if (code != cuda::code_success) return code;
+  return driver.cuCtxFromGreenCtx(&green_handle_, green_);
 }
 
 CudaContext::~CudaContext() {
@@ -64,7 +102,9 @@ CudaContext::~CudaContext() {
     for (cuda::EventHandle event : idle_events_) driver.cuEventDestroy_v2(event);
     if (pool_ != nullptr) driver.cuMemPoolTrimTo(pool_, 0);
   });
-  if (!lost()) driver.cuDevicePrimaryCtxRelease_v2(number);
+  if (lost()) return;
+  if (green_ != nullptr) driver.cuGreenCtxDestroy(green_);
+  driver.cuDevicePrimaryCtxRelease_v2(number);
 }
 
 void CudaContext::destroy(cuda::StreamHandle stream) noexcept {
@@ -106,6 +146,20 @@ Error CudaContext::unusable() const {
   return lost_error(code, info.id);
 }
 
+cuda::Code CudaContext::create_stream(cuda::StreamHandle* stream, int level) {
+  if (green_ == nullptr) return driver.cuStreamCreateWithPriority(stream, cuda::stream_non_blocking, level);
+  const std::lock_guard lock(green_mutex_);
+  return driver.cuGreenCtxStreamCreate(stream, green_, cuda::stream_non_blocking, level);
+}
+
+// An event is recorded on streams of the context in which it was made.
+cuda::Code CudaContext::create_event(cuda::EventHandle* event) {
+  if (green_ == nullptr) return driver.cuEventCreate(event, cuda::event_default);
+  const std::lock_guard lock(green_mutex_);
+  const CudaCurrent current(driver, green_handle_);
+  return current.code() != cuda::code_success ? current.code() : driver.cuEventCreate(event, cuda::event_default);
+}
+
 Result<cuda::EventHandle> CudaContext::take_event() {
   {
     const std::lock_guard lock(events_mutex_);
@@ -116,7 +170,7 @@ Result<cuda::EventHandle> CudaContext::take_event() {
     }
   }
   cuda::EventHandle event = nullptr;
-  Result<void> made = call("creating an event", [&] { return driver.cuEventCreate(&event, cuda::event_default); });
+  Result<void> made = call("creating an event", [&] { return create_event(&event); });
   if (!made) return std::move(made).error();
   return event;
 }

@@ -1,9 +1,11 @@
-// One opening of a GPU: the context its calls are made in, whether it can still
-// be used, the events it lends. The context is the GPU's primary one, which
-// libraries on the runtime API use too; it is retained while the Device or
-// anything made from it lives. After a fault nothing in this process reaches the
-// GPU again (measured: neither new contexts nor a reset help), so every opening
-// of that GPU is lost at once and no further driver call is made for it.
+// One opening of a GPU or of a part of it: the context its calls are made in,
+// whether it can still be used, the events it lends. The context is the GPU's
+// primary one, which libraries on the runtime API use too; it is retained while
+// the Device or anything made from it lives. A part is a green context beside it,
+// from which its streams come; it is never current, as only one thread at a time
+// could have it. After a fault nothing in this process reaches the GPU again
+// (measured: neither new contexts nor a reset help), so every opening of that GPU
+// is lost at once and no further driver call is made for it.
 #pragma once
 
 #include <atomic>
@@ -25,8 +27,9 @@ namespace berth {
 // Shared by the device and every handle made from it. Thread-safe.
 class CudaContext {
  public:
+  // With `part`, groups of one split of the GPU: the part that consists of them.
   static Result<std::shared_ptr<CudaContext>> open(const cuda::Driver& driver, cuda::DeviceNumber number,
-                                                   DeviceInfo info, Clock& clock);
+                                                   DeviceInfo info, Clock& clock, std::vector<cuda::Resource> part);
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
   ~CudaContext();
@@ -70,6 +73,8 @@ class CudaContext {
   template <class F>
   void release(F&& f) noexcept;
 
+  // A stream of the GPU or of the part; call() it.
+  cuda::Code create_stream(cuda::StreamHandle* stream, int level);
   Result<cuda::EventHandle> take_event();
   void give_back(cuda::EventHandle event) noexcept;
 
@@ -89,12 +94,17 @@ class CudaContext {
   void destroy(cuda::StreamHandle stream) noexcept;
   CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Context handle, DeviceInfo info,
               Clock& clock);
+  cuda::Code make_part(std::vector<cuda::Resource>& groups);
+  cuda::Code create_event(cuda::EventHandle* event);
   Error unusable() const;
 
   std::atomic<cuda::Code>& lost_by_;  // shared by everything that fails with this GPU
   std::atomic<bool> closing_{false};
   std::atomic<bool> closed_{false};
-  std::mutex events_mutex_;  // guards idle_events_
+  cuda::GreenContext green_ = nullptr;    // null: the whole GPU
+  cuda::Context green_handle_ = nullptr;  // green_ as a context
+  std::mutex green_mutex_;                // held while green_ is used: the driver does not guard it
+  std::mutex events_mutex_;               // guards idle_events_
   std::vector<cuda::EventHandle> idle_events_;
   std::once_flag pool_once_;
   cuda::MemoryPool pool_ = nullptr;  // null: none, or not asked for yet
@@ -123,10 +133,11 @@ class CudaStreamHandle {
 // as it was.
 class CudaCurrent {
  public:
-  explicit CudaCurrent(const CudaContext& context) noexcept : driver_(context.driver) {
+  explicit CudaCurrent(const CudaContext& context) noexcept : CudaCurrent(context.driver, context.handle) {}
+  CudaCurrent(const cuda::Driver& driver, cuda::Context context) noexcept : driver_(driver) {
     code_ = driver_.cuCtxGetCurrent(&before_);
-    if (code_ != cuda::code_success || before_ == context.handle) return;
-    code_ = driver_.cuCtxPushCurrent_v2(context.handle);
+    if (code_ != cuda::code_success || before_ == context) return;
+    code_ = driver_.cuCtxPushCurrent_v2(context);
     pushed_ = code_ == cuda::code_success;
   }
   ~CudaCurrent() {

@@ -38,9 +38,10 @@ Result<LoadSample> CudaDevice::sample() {
   // allocated is the total that matters here.
   sample.memory_bytes_total = context_->info.memory_bytes_total;
   std::size_t free = 0, total = 0;
-  if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.id.text())) {
+  if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.memory_domain)) {
     free = seen->memory_bytes_free;
-    sample.utilisation = seen->utilisation;
+    // How busy the GPU is says nothing about one part of it.
+    if (!context_->info.features.contains("partition")) sample.utilisation = seen->utilisation;
   } else {
     Result<void> asked =
         context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });

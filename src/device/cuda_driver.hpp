@@ -75,6 +75,7 @@ enum Attribute : int {
   memory_pools_supported = 115,
   host_numa_id = 134,
 };
+inline constexpr int mode_default = 0, mode_prohibited = 2, mode_exclusive = 3;  // of compute_mode
 inline constexpr int function_max_threads_per_block = 0;
 inline constexpr int jit_error_log_buffer = 5;
 inline constexpr int jit_error_log_buffer_size_bytes = 6;

@@ -83,7 +83,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::
     const int level = priority == Priority::low    ? least
                       : priority == Priority::high ? greatest
                                                    : (least + greatest) / 2;
-    return driver.cuStreamCreateWithPriority(&handle, cuda::stream_non_blocking, level);
+    return context->create_stream(&handle, level);
   });
   if (!made) return std::move(made).error();
   return std::make_unique<CudaStream>(device, std::make_shared<CudaStreamHandle>(context, handle), priority);
