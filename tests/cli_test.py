@@ -1,11 +1,17 @@
 """The command as its users call it: right answers, one clear sentence for every mistake, the right exit status."""
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import select
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 BERTH, ROOT = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
@@ -16,6 +22,44 @@ def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
     env = dict(os.environ, POCL_DEVICES="basic basic", **environment)
     env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
     return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
+
+
+class Terminal:
+    """The command with a terminal of 100 columns of its own."""
+
+    def __init__(self, arguments, **environment):
+        self.text = ""
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            env = dict(os.environ, POCL_DEVICES="basic basic", TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8", **environment)
+            os.execve(BERTH, [BERTH, *arguments], env)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.master)
+
+    def read(self):
+        if not select.select([self.master], [], [], 60)[0]:
+            raise TimeoutError(self.text)
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # the other end is closed
+            data = b""
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+    def read_until(self, word, times=1):
+        while self.text.count(word) < times:
+            if not self.read():
+                raise EOFError(self.text)
+
+    def finish(self):
+        while self.read():
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Command(unittest.TestCase):
@@ -68,11 +112,45 @@ class Command(unittest.TestCase):
         self.assertEqual(backends.count("host"), 1)
         self.assertEqual(backends.count("opencl"), 2)
 
-    def test_devices_table_is_aligned(self):
-        lines = berth("devices").stdout.splitlines()
-        column = lines[0].index("BACKEND")
+    def test_devices_table_is_aligned_and_fits_a_hundred_columns(self):
+        lines = berth("devices", "--simulated", str(ROOT / "examples/devices.toml")).stdout.splitlines()
+        self.assertEqual(lines[0].split()[:2], ["DEVICE", "ID"])
+        column = lines[0].index("HEALTH")
         for line in lines[1:]:
-            self.assertIn(line[column:].split()[0], ("cuda", "opencl", "host", "simulated"))
+            self.assertRegex(line, r"^(cuda|opencl|host|simulated):\d+ ")
+            self.assertEqual(line[column:].split(",")[0], "healthy")
+        self.assertLessEqual(max(map(len, lines)), 100)
+        self.assertTrue(all(line.isascii() for line in lines), "plain text off a terminal")
+
+    def test_a_device_that_never_answers_holds_up_nobody(self):
+        path = self.write("hang.toml", '[[device]]\nid = "a"\n[[device]]\nid = "b"\n[[device.fault]]\nkind = "sample_hang"\nat_sample = 1\n')
+        result = berth("devices", "--backend", "simulated", "--simulated", path, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        answered, stuck = json.loads(result.stdout)
+        self.assertEqual((answered["health"], stuck["health"]), ("healthy", "suspect"))
+        self.assertNotIn("sample_age_ms", stuck)
+        self.assertIn("has not answered", stuck["error"])
+        table = berth("devices", "--backend", "simulated", "--simulated", path)
+        self.assertEqual(len(table.stdout.splitlines()), 3)
+        self.assertIn("has not answered", table.stderr)
+
+    def test_watching_on_a_terminal_redraws_and_ends_with_an_interrupt(self):
+        with Terminal(["devices", "--backend", "simulated", "--simulated", str(ROOT / "examples/devices.toml"), "--watch"]) as terminal:
+            terminal.read_until("sim-large-0", times=3)
+            os.kill(terminal.pid, signal.SIGINT)
+            self.assertEqual(terminal.finish(), 0)
+            self.assertIn("\x1b[?25l", terminal.text)
+            self.assertGreater(terminal.text.rindex("\x1b[?25h"), terminal.text.rindex("\x1b[?25l"), "the cursor is back")
+            self.assertIn("sim-large-0", terminal.text[terminal.text.rindex("\x1b[?1049l"):], "the last picture stays")
+            self.assertIn("free", terminal.text, "a terminal gets a legend")
+
+    def test_watching_off_a_terminal_appends_one_json_array_a_line(self):
+        command = subprocess.Popen([BERTH, "devices", "--backend", "host", "--watch", "--json"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(command.stdout.close)
+        for _ in range(2):
+            self.assertEqual(json.loads(command.stdout.readline())[0]["id"], "host")
+        command.send_signal(signal.SIGINT)
+        self.assertEqual(command.wait(60), 0)
 
     def test_devices_of_one_back_end_only(self):
         devices = json.loads(berth("devices", "--backend", "host", "--host-devices", "2", "--json").stdout)

@@ -1,141 +1,222 @@
 #include "cli/devices.hpp"
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 
-#include "berth/bytes.hpp"
 #include "berth/clock.hpp"
-#include "berth/device_view.hpp"
-#include "berth/placement.hpp"
+#include "cli/devices_text.hpp"
+#include "cli/screen.hpp"
 #include "cli/terminal.hpp"
 
 namespace berth::cli {
 namespace {
 
-DeviceRow ask(Backend& backend, DeviceInfo info) {
-  DeviceRow row{std::move(info), {}, {}};
-  auto device = backend.open(row.info.id);
-  if (!device) {
-    row.error = std::move(device).error();
-    return row;
+namespace json = boost::json;
+
+constexpr Duration watch_period = std::chrono::seconds(1);
+
+// Named on the command line, so that its absence is worth a word.
+bool is_named(const std::string& backend, const BackendOptions& options) {
+  return std::any_of(options.partitions.begin(), options.partitions.end(),
+                     [&](const PartitionRequest& request) { return request.device.starts_with(backend + ":"); });
+}
+
+template <class T>
+void put(json::object& out, std::string_view key, const std::optional<T>& value) {
+  if (value) out[key] = *value;
+}
+
+std::int64_t age_ms(TimePoint then, TimePoint now) {
+  return std::max<std::int64_t>(0, (now - then) / std::chrono::milliseconds(1));
+}
+
+std::string_view word_of(DeviceEvent::Kind kind) {
+  switch (kind) {
+    case DeviceEvent::Kind::xid: return "xid";
+    case DeviceEvent::Kind::recovery_action: return "recovery_action";
+    case DeviceEvent::Kind::ecc_error: return "ecc_error";
+    case DeviceEvent::Kind::unavailable: return "unavailable";
   }
-  row.info = (*device)->info();
-  if (auto sample = (*device)->sample()) {
-    row.load = *sample;
-  } else {
-    row.error = std::move(sample).error();
+  return "xid";
+}
+
+json::object event_to_json(const DeviceEvent& event, TimePoint now) {
+  json::object out{{"kind", word_of(event.kind)}};
+  if (event.kind == DeviceEvent::Kind::xid) out["code"] = event.code;
+  if (event.kind == DeviceEvent::Kind::recovery_action)
+    out["action"] = to_string(static_cast<RecoveryAction>(event.code));
+  out["age_ms"] = age_ms(event.at, now);
+  return out;
+}
+
+void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
+  out["sample_age_ms"] = age_ms(seen.sampled_at, now);
+  put(out, "memory_bytes_free", seen.load.memory_bytes_free);
+  put(out, "memory_bytes_own", seen.memory_use.own);
+  put(out, "memory_bytes_berth", seen.memory_use.berth);
+  put(out, "memory_bytes_foreign", seen.memory_use.foreign);
+  put(out, "memory_bytes_unattributed", seen.memory_use.unattributed);
+  put(out, "active_streams", seen.load.active_streams);
+  put(out, "queue_depth", seen.load.queue_depth);
+  put(out, "utilisation", seen.load.utilisation);
+  put(out, "memory_utilisation", seen.memory_utilisation);
+  put(out, "power_watts", seen.power_watts);
+  put(out, "power_limit_watts", seen.power_limit_watts);
+  put(out, "temperature_celsius", seen.temperature_celsius);
+  put(out, "memory_temperature_celsius", seen.memory_temperature_celsius);
+  put(out, "clock_mhz", seen.clock_mhz);
+  put(out, "memory_clock_mhz", seen.memory_clock_mhz);
+  put(out, "ecc_corrected", seen.ecc_corrected);
+  put(out, "ecc_uncorrected", seen.ecc_uncorrected);
+  put(out, "remapped_rows", seen.remapped_rows);
+  if (seen.recovery_action) out["recovery_action"] = to_string(*seen.recovery_action);
+  if (seen.throttle_reasons)
+    out["throttle_reasons"] = json::array(seen.throttle_reasons->begin(), seen.throttle_reasons->end());
+  if (seen.processes) {
+    json::array processes;
+    for (const DeviceProcess& process : *seen.processes) {
+      json::object entry{{"pid", process.pid}, {"kind", to_string(process.kind)}};
+      put(entry, "name", process.name);
+      put(entry, "memory_bytes", process.memory_bytes);
+      processes.push_back(std::move(entry));
+    }
+    out["processes"] = std::move(processes);
   }
-  return row;
+  json::array events;
+  for (const DeviceEvent& event : seen.load.events) events.push_back(event_to_json(event, now));
+  if (!events.empty()) out["events"] = std::move(events);
 }
 
-// A device that cannot be asked is under suspicion until somebody finds out why.
-Health health_of(const DeviceRow& row) {
-  if (!row.error) return Health::healthy;
-  return row.error->code == ErrorCode::device_lost ? Health::lost : Health::suspect;
+// What is wrong with single devices, a sentence each.
+std::string complaints(std::span<const DeviceRow> rows) {
+  std::string text;
+  for (const DeviceRow& row : rows) {
+    if (!row.error) continue;
+    Error error = *row.error;
+    if (error.where.empty()) error.where = row.info.id.text();
+    text += "berth: " + error.to_text() + "\n";
+  }
+  return text;
 }
 
-Maybe total_of(const DeviceRow& row) {
-  return row.load && row.load->memory_bytes_total ? row.load->memory_bytes_total : row.info.memory_bytes_total;
+std::string to_json_text(std::span<const DeviceRow> rows, TimePoint now) {
+  json::array out;
+  for (const DeviceRow& row : rows) out.push_back(device_to_json(row, now));
+  return json::serialize(out) + "\n";
 }
 
-boost::json::object to_json(const DeviceRow& row) {
-  boost::json::object out;
+std::string table_with_legend(std::span<const DeviceRow> rows, TimePoint now, const Style& style) {
+  std::string text = devices_text(rows, now, style);
+  const std::string legend = stdout_is_terminal() ? memory_legend(rows, style) : std::string();
+  return legend.empty() ? text : text + legend + "\n";
+}
+
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+int cannot_write() {
+  std::perror("berth: cannot write the output");
+  return world_failed;
+}
+
+// Redraws in place on a terminal, appends elsewhere. Interrupting it is how it
+// is meant to end.
+int watch(Observer& observer, const DevicesArguments& arguments, int status) {
+  Interruptions interruptions;
+  std::vector<DeviceRow> rows;
+  {
+    Screen screen(stdout_is_terminal() && !arguments.json);
+    for (Interruption what = Interruption::none; what != Interruption::end;) {
+      const TimePoint start = real_clock().now();
+      rows = observer.look();
+      // Drawn again at once when the window changes or the command comes back.
+      do {
+        const TimePoint now = real_clock().now();
+        if (screen.active()) {
+          const Style style = stdout_style();
+          if (!screen.draw(table_with_legend(rows, now, style) + complaints(rows), style)) return cannot_write();
+        } else {
+          std::fputs(arguments.json ? "" : complaints(rows).c_str(), stderr);
+          if (!print(arguments.json ? to_json_text(rows, now) : devices_text(rows, now, stdout_style())))
+            return cannot_write();
+        }
+        what = interruptions.wait_until(start + watch_period);
+        if (what == Interruption::suspend) screen.suspend();
+      } while (what == Interruption::redraw || what == Interruption::suspend);
+    }
+    if (!screen.active()) return status;
+  }
+  // The last picture stays on the terminal.
+  return print(table_with_legend(rows, real_clock().now(), stdout_style())) ? status : cannot_write();
+}
+
+}  // namespace
+
+json::object device_to_json(const DeviceRow& row, TimePoint now) {
+  json::object out;
   const DeviceInfo& info = row.info;
   out["id"] = info.id.text();
   out["backend"] = info.backend;
   out["name"] = info.name;
   out["ordinal"] = info.ordinal;
+  if (info.parent) out["parent"] = info.parent->text();
   out["health"] = to_string(health_of(row));
-  if (const Maybe total = total_of(row)) out["memory_bytes_total"] = *total;
+  put(out, "memory_bytes_total",
+      row.seen && row.seen->load.memory_bytes_total ? row.seen->load.memory_bytes_total : info.memory_bytes_total);
   if (info.capability) out["capability"] = to_string(*info.capability);
-  if (info.compute_units) out["compute_units"] = *info.compute_units;
-  if (info.pci_address) out["pci_address"] = *info.pci_address;
-  if (info.numa_node) out["numa_node"] = *info.numa_node;
+  put(out, "compute_units", info.compute_units);
+  put(out, "pci_address", info.pci_address);
+  put(out, "numa_node", info.numa_node);
   out["concurrency"] = info.concurrency;
   out["is_fallback"] = info.is_fallback;
   out["memory_domain"] = info.memory_domain;
   out["fault_domain"] = info.fault_domain;
-  out["features"] = boost::json::array(info.features.begin(), info.features.end());
-  boost::json::object labels;
+  out["features"] = json::array(info.features.begin(), info.features.end());
+  json::object labels;
   for (const auto& [key, value] : info.labels) labels[key] = value;
-  out["labels"] = labels;
-  if (row.load) {
-    if (row.load->memory_bytes_free) out["memory_bytes_free"] = *row.load->memory_bytes_free;
-    if (row.load->utilisation) out["utilisation"] = *row.load->utilisation;
-    if (row.load->queue_depth) out["queue_depth"] = *row.load->queue_depth;
-    if (row.load->active_streams) out["active_streams"] = *row.load->active_streams;
-  }
+  out["labels"] = std::move(labels);
+  if (row.seen) put_telemetry(out, *row.seen, now);
   if (row.error) out["error"] = row.error->to_text();
   return out;
 }
 
-std::string to_table(const std::vector<DeviceRow>& rows) {
-  Table table({"ID", "BACKEND", "NAME", ">UNITS", "VERSION", "MEMORY IN USE", ">FREE", ">TOTAL", "HEALTH"});
-  for (const DeviceRow& row : rows) {
-    const Maybe total = total_of(row);
-    const Maybe free = row.load ? Maybe(row.load->memory_bytes_free) : Maybe();
-    const std::string used =
-        total && free && *total > 0 ? bar(1.0 - static_cast<double>(*free) / static_cast<double>(*total), 12) : "-";
-    table.add({row.info.id.text(), row.info.backend, row.info.name,
-               row.info.compute_units ? std::to_string(*row.info.compute_units) : "-",
-               row.info.capability ? to_string(*row.info.capability) : "-", used, free ? bytes_text(*free) : "-",
-               total ? bytes_text(*total) : "-", std::string(to_string(health_of(row)))});
-  }
-  return table.to_text();
-}
-
-}  // namespace
-
-Result<std::vector<DeviceRow>> look(const DevicesArguments& arguments) {
-  std::vector<std::unique_ptr<Backend>> backends;
-  if (arguments.backend) {
-    auto backend = make_backend(*arguments.backend, arguments.backends);
-    if (!backend) return std::move(backend).error();
-    backends.push_back(*std::move(backend));
+Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options) {
+  Machine machine;
+  if (backend) {
+    auto made = make_backend(*backend, options);
+    if (!made) return std::move(made).error();
+    machine.backends.push_back(*std::move(made));
   } else {
-    for (const BackendEntry& entry : backend_list()) backends.push_back(entry.make(arguments.backends));
+    for (const BackendEntry& entry : backend_list()) machine.backends.push_back(entry.make(options));
   }
-  Listing listing = list_devices(backends);
+  Listing listing = merge_lists(ask_lists(machine.backends));
   for (Listing::Silent& silent : listing.silent) {
-    // A file of simulated devices was named by the user: a mistake in it is theirs to know.
-    if (arguments.backend || (silent.backend == "simulated" && !arguments.backends.simulated_file.empty()))
-      return std::move(silent.error);
+    if (backend || (silent.backend == "simulated" && !options.simulated_file.empty())) return std::move(silent.error);
+    const bool named = is_named(silent.backend, options);
+    if (silent.error.code == ErrorCode::not_initialized && !named) continue;
+    const int status = complain(silent.error);
+    if (named) machine.status = std::max(machine.status, status);
   }
-  std::vector<DeviceRow> rows;
-  for (DeviceInfo& info : listing.devices) {
-    for (const auto& backend : backends) {
-      if (backend->name() == info.backend) {
-        rows.push_back(ask(*backend, std::move(info)));
-        break;
-      }
-    }
-  }
-  return rows;
+  machine.devices = std::move(listing.devices);
+  return machine;
 }
 
 int run_devices(const DevicesArguments& arguments) {
-  for (;;) {
-    const auto rows = look(arguments);
-    if (!rows) return complain(rows.error());
-    if (arguments.json) {
-      boost::json::array out;
-      for (const DeviceRow& row : *rows) out.push_back(to_json(row));
-      std::printf("%s\n", boost::json::serialize(out).c_str());
-    } else {
-      // Home and clear below: the table is redrawn in place.
-      if (arguments.watch && stdout_is_terminal()) std::printf("\033[H\033[J");
-      std::printf("%s", to_table(*rows).c_str());
-      for (const DeviceRow& row : *rows) {
-        if (row.error)
-          std::fprintf(stderr, "berth: %s: %s\n", row.info.id.text().c_str(), row.error->to_text().c_str());
-      }
-      if (rows->empty())
-        std::fprintf(stderr, "berth: %s has no device\n", arguments.backend.value_or("this machine").c_str());
-    }
-    if (std::fflush(stdout) != 0) return world_failed;
-    if (!arguments.watch) return done;
-    real_clock().sleep_for(std::chrono::seconds(1));
+  const auto machine = find_machine(arguments.backend, arguments.backends);
+  if (!machine) return complain(machine.error());
+  if (machine->devices.empty() && !arguments.json) {
+    std::fprintf(stderr, "berth: %s has no device\n", arguments.backend.value_or("this machine").c_str());
+    return machine->status;
   }
+  Observer observer(machine->backends, machine->devices);
+  if (arguments.watch) return watch(observer, arguments, machine->status);
+  const std::vector<DeviceRow> rows = observer.look();
+  const TimePoint now = real_clock().now();
+  if (!arguments.json) std::fputs(complaints(rows).c_str(), stderr);
+  const std::string text = arguments.json ? to_json_text(rows, now) : table_with_legend(rows, now, stdout_style());
+  return print(text) ? machine->status : cannot_write();
 }
 
 }  // namespace berth::cli

@@ -6,6 +6,7 @@
 #include "berth/placement.hpp"
 #include "cli/demo.hpp"
 #include "cli/devices.hpp"
+#include "cli/observer.hpp"
 #include "cli/plan.hpp"
 #include "cli/terminal.hpp"
 #include "cli/version.hpp"
@@ -62,7 +63,7 @@ int run(int argc, char** argv) {
   verb->add_option("--backend", devices.backend, "only this back end: cuda, opencl, host or simulated")
       ->type_name("NAME");
   verb->add_flag("--json", devices.json, "print one JSON array; unknown values are absent");
-  verb->add_flag("--watch", devices.watch, "print again every second until interrupted");
+  verb->add_flag("--watch", devices.watch, "show it anew every second; Ctrl-C ends it, with status 0");
   add_backend_options(*verb, devices.backends);
   verb->callback([&] { status = run_devices(devices); });
 
@@ -151,7 +152,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    // A thread stuck in a driver must not hold up the end, and must not see
+    // what it uses taken apart.
+    if (threads_under_way() > 0) std::_Exit(status);
+    return status;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "berth: out of memory\n");
     return world_failed;

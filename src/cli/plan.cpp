@@ -120,8 +120,9 @@ int print(const std::string& text) {
 }  // namespace
 
 Result<Fleet> this_machine(const BackendOptions& backends) {
-  const auto rows = look({std::nullopt, false, false, backends});
-  if (!rows) return rows.error();
+  const auto machine = find_machine(std::nullopt, backends);
+  if (!machine) return machine.error();
+  const std::vector<DeviceRow> rows = Observer(machine->backends, machine->devices).look();
   NodeView node;
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
@@ -131,13 +132,13 @@ Result<Fleet> this_machine(const BackendOptions& backends) {
   const long pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
   if (pages > 0 && page_bytes > 0)
     node.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
-  for (const DeviceRow& row : *rows) {
+  for (const DeviceRow& row : rows) {
     NodeDevice device;
     device.info = row.info;
     if (row.error) device.health = row.error->code == ErrorCode::device_lost ? Health::lost : Health::quarantined;
-    if (row.load && row.load->memory_bytes_free && device.info.memory_bytes_total)
-      device.memory_bytes_foreign =
-          *device.info.memory_bytes_total - std::min(*row.load->memory_bytes_free, *device.info.memory_bytes_total);
+    if (row.seen && row.seen->load.memory_bytes_free && device.info.memory_bytes_total)
+      device.memory_bytes_foreign = *device.info.memory_bytes_total -
+                                    std::min(*row.seen->load.memory_bytes_free, *device.info.memory_bytes_total);
     node.devices.push_back(std::move(device));
   }
   return Fleet{{std::move(node)}};

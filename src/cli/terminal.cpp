@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 
 namespace berth::cli {
 
@@ -24,20 +26,58 @@ int complain(const Error& error) {
 bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }
 bool stdout_is_terminal() noexcept { return isatty(STDOUT_FILENO) == 1; }
 
-unsigned terminal_columns() noexcept {
+Style stdout_style() {
+  Style style;
+  if (!stdout_is_terminal()) return style;
   winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  style.columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const auto value = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text ? text : "");
+  };
+  style.colour = value("NO_COLOR").empty() && value("TERM") != "dumb" && !value("TERM").empty();
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (locale.empty()) locale = value(name);
+  }
+  style.blocks = locale.find("UTF-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  return style;
 }
 
-namespace {
-
-// Characters a terminal shows, not bytes: continuation bytes of UTF-8 take no room.
-std::size_t shown_width(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xc0) != 0x80; }));
+std::string paint(const Style& style, Colour colour, std::string text) {
+  static constexpr std::array codes{"", "1", "2", "31", "32", "33", "34", "35", "36"};
+  if (!style.colour || colour == Colour::none || text.empty()) return text;
+  return std::string("\033[") + codes[static_cast<std::size_t>(colour)] + "m" + std::move(text) + "\033[0m";
 }
 
-}  // namespace
+std::size_t shown_width(std::string_view text) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      i = std::min(text.find('m', i), text.size() - 1);
+    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) {
+      ++width;
+    }
+  }
+  return width;
+}
+
+std::string cut(const Style& style, std::string text, std::size_t width) {
+  if (shown_width(text) <= width) return text;
+  if (width == 0) return {};
+  std::string kept;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool colour = text[i] == '\033';
+    const bool starts = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+    if (!colour && starts && ++shown == width) break;
+    const std::size_t end = colour ? std::min(text.find('m', i), text.size() - 1) : i;
+    kept.append(text, i, end - i + 1);
+    i = end;
+  }
+  kept += style.blocks ? "…" : "~";
+  return style.colour ? kept + "\033[0m" : kept;
+}
 
 std::string Table::to_text() const {
   std::vector<std::size_t> widths;

@@ -2,6 +2,7 @@
 // stderr, aligned tables, colour and progress only on a terminal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,27 @@ int complain(const Error& error);
 
 bool stderr_is_terminal() noexcept;
 bool stdout_is_terminal() noexcept;
-unsigned terminal_columns() noexcept;  // 80 when unknown
+
+// What the output may use to be read more easily.
+struct Style {
+  unsigned columns = 100;  // what a line may take
+  bool colour = false;
+  bool blocks = false;  // box and block characters; else ASCII alone
+};
+// Of stdout. Not a terminal: 100 columns of plain text. NO_COLOR and a dumb
+// terminal mean no colour, a locale that is not UTF-8 means no blocks.
+Style stdout_style();
+
+enum class Colour : std::uint8_t { none, bold, dim, red, green, yellow, blue, magenta, cyan };
+std::string paint(const Style& style, Colour colour, std::string text);
+
+// Characters a terminal shows: neither bytes of UTF-8 sequences nor colours.
+std::size_t shown_width(std::string_view text);
+// At most `width` characters, the last one a mark where something is missing.
+std::string cut(const Style& style, std::string text, std::size_t width);
 
 // Columns as wide as their widest cell, two blanks apart; `>` before a heading
-// aligns the column to the right. Long cells are not cut.
+// aligns the column to the right. Long cells are not cut. Cells may be painted.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}
@@ -41,7 +59,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "[#####.....]" of `width` characters for a share of 0 to 1.
+// Progress: "[#####.....]" of `width` characters for a share of 0 to 1.
 std::string bar(double share, unsigned width);
 
 }  // namespace berth::cli
