@@ -1,6 +1,8 @@
 // NVIDIA GPUs through the driver API: which there are, what they are cut into,
 // and opening them. What is opened is a CudaDevice (cuda_device.hpp), which
 // stands on a CudaContext.
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -10,6 +12,7 @@
 #include "device/cuda_device.hpp"
 #include "device/cuda_partition.hpp"
 #include "device/cuda_start.hpp"
+#include "device/nvml.hpp"
 #include "device/partition.hpp"
 
 namespace berth {
@@ -89,6 +92,7 @@ class CudaBackend final : public Backend {
     if (!found) return std::move(found).error();
     std::vector<DeviceInfo> infos;
     for (Part& part : found->parts) infos.push_back(std::move(part.info));
+    for (DeviceInfo& slice : unseen_slices(infos)) infos.push_back(std::move(slice));
     return infos;
   }
 
@@ -106,6 +110,14 @@ class CudaBackend final : public Backend {
       if (!context) return std::move(context).error();
       return std::shared_ptr<Device>(std::make_shared<CudaDevice>(*std::move(context)));
     }
+    for (const DeviceInfo& slice : unseen_slices({})) {
+      if (slice.id != id) continue;
+      return Error{ErrorCode::not_supported,
+                   "CUDA shows a process only one MIG slice, and in this one it is another",
+                   "start a process with CUDA_VISIBLE_DEVICES=" + id.text(),
+                   id.text(),
+                   {}};
+    }
     return Error{ErrorCode::not_found,
                  is_cut ? "the device is cut into parts" : "there is no CUDA device called '" + id.text() + "'",
                  is_cut ? "open its parts, or leave out the partition"
@@ -114,7 +126,65 @@ class CudaBackend final : public Backend {
                  {}};
   }
 
+  Result<Telemetry> observe(const DeviceId& id) override {
+    std::shared_ptr<nvml::Watch> watch;
+    {
+      const std::lock_guard lock(mutex_);
+      std::shared_ptr<nvml::Watch>& known = watches_[id];
+      if (!known) known = std::make_shared<nvml::Watch>(id, clock_);
+      watch = known;
+    }
+    Result<Telemetry> seen = watch->observe();
+    const bool no_nvml = !seen && (seen.error().code == ErrorCode::not_initialized ||  //
+                                   seen.error().code == ErrorCode::not_found);
+    return no_nvml ? Backend::observe(id) : seen;
+  }
+
+  Result<std::vector<Link>> links() override {
+    Result<std::vector<DeviceInfo>> infos = list();
+    if (!infos) return std::move(infos).error();
+    std::vector<DeviceId> ids;
+    for (const DeviceInfo& info : *infos) ids.push_back(info.id);
+    Result<std::vector<Link>> links = nvml::links(ids);
+    // Without NVML nobody knows.
+    if (!links) return std::vector<Link>{};
+    Result<Found> found = look();
+    if (!found) return std::move(found).error();
+    std::map<DeviceId, cuda::DeviceNumber> numbers;
+    for (const Part& part : found->parts) numbers[part.info.id] = found->numbers[part.whole];
+    for (Link& link : *links) {
+      const auto a = numbers.find(link.a), b = numbers.find(link.b);
+      if (a == numbers.end() || b == numbers.end()) continue;
+      link.peer_access = a->second == b->second || reaches(*found->driver, a->second, b->second);
+    }
+    return links;
+  }
+
  private:
+  // Whether each can read the other's memory.
+  static std::optional<bool> reaches(const Driver& driver, cuda::DeviceNumber a, cuda::DeviceNumber b) {
+    int there = 0, back = 0;
+    if (driver.cuDeviceCanAccessPeer(&there, a, b) != cuda::code_success ||
+        driver.cuDeviceCanAccessPeer(&back, b, a) != cuda::code_success)
+      return std::nullopt;
+    return there != 0 && back != 0;
+  }
+
+  // Slices that the machine has and CUDA does not show, unless somebody chose
+  // what it shows.
+  static std::vector<DeviceInfo> unseen_slices(std::span<const DeviceInfo> seen) {
+    std::vector<DeviceInfo> unseen;
+    if (std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return unseen;
+    int ordinal = 0;
+    for (const DeviceInfo& info : seen) ordinal = std::max(ordinal, info.ordinal + 1);
+    for (DeviceInfo& slice : nvml::slices()) {
+      if (std::any_of(seen.begin(), seen.end(), [&](const DeviceInfo& info) { return info.id == slice.id; })) continue;
+      slice.ordinal = ordinal++;
+      unseen.push_back(std::move(slice));
+    }
+    return unseen;
+  }
+
   struct Found {
     const Driver* driver = nullptr;
     std::vector<cuda::DeviceNumber> numbers;  // of the whole devices
@@ -164,8 +234,9 @@ class CudaBackend final : public Backend {
 
   const std::vector<PartitionRequest> requests_;
   Clock& clock_;
-  std::mutex mutex_;  // guards cuts_
+  std::mutex mutex_;  // guards everything below
   std::map<DeviceId, Cut> cuts_;
+  std::map<DeviceId, std::shared_ptr<nvml::Watch>> watches_;  // of observe(), to tell each event once
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "device/cuda_kernel.hpp"
 #include "device/cuda_memory.hpp"
 #include "device/cuda_stream.hpp"
-#include "device/nvml.hpp"
 
 namespace berth {
 
@@ -33,16 +32,17 @@ Result<std::shared_ptr<Kernel>> CudaDevice::load(const KernelSource& source) {
 
 Result<LoadSample> CudaDevice::sample() {
   if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
-  LoadSample sample;
+  Result<LoadSample> seen = watch_.sample();
+  if (!seen && seen.error().code == ErrorCode::device_lost) return seen;
+  // Without NVML there is at least what the context knows.
+  LoadSample sample = seen ? *std::move(seen) : LoadSample{};
   // NVML's total counts memory that no program can have; what can be
   // allocated is the total that matters here.
   sample.memory_bytes_total = context_->info.memory_bytes_total;
-  std::size_t free = 0, total = 0;
-  if (const std::optional<NvmlSample> seen = nvml_sample(context_->info.memory_domain)) {
-    free = seen->memory_bytes_free;
-    // How busy the GPU is says nothing about one part of it.
-    if (!context_->info.features.contains("partition")) sample.utilisation = seen->utilisation;
-  } else {
+  // How busy the GPU is says nothing about one part of it.
+  if (context_->info.features.contains("partition")) sample.utilisation.reset();
+  std::size_t free = sample.memory_bytes_free.value_or(0), total = 0;
+  if (!sample.memory_bytes_free) {
     Result<void> asked =
         context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
     if (!asked) return std::move(asked).error();

@@ -3,12 +3,17 @@
 
 #include "berth/device.hpp"
 #include "device/cuda_context.hpp"
+#include "device/nvml.hpp"
+#include "device/presence.hpp"
 
 namespace berth {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+  explicit CudaDevice(std::shared_ptr<CudaContext> context)
+      : context_(std::move(context)),
+        watch_(context_->info.id, context_->clock),
+        presence_(context_->info.memory_domain) {}
   ~CudaDevice() override { context_->close(); }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -27,6 +32,8 @@ class CudaDevice final : public Device {
 
  private:
   const std::shared_ptr<CudaContext> context_;
+  nvml::Watch watch_;
+  const Presence presence_;
 };
 
 }  // namespace berth

@@ -156,7 +156,12 @@ TEST(Cuda, MissingDriverLibraryIsNotInitializedWithAdvice) {
   EXPECT_EQ(opened.error(), listed.error());
 }
 
-TEST(Cuda, MissingTelemetryIsAbsentNotZero) { EXPECT_FALSE(nvml_sample("GPU-of-nobody").has_value()); }
+TEST(Cuda, MissingTelemetryIsAnErrorNotZero) {
+  const auto seen = nvml::Watch(DeviceId("GPU-of-nobody"), real_clock()).sample();
+  ASSERT_FALSE(seen.has_value());
+  EXPECT_TRUE(seen.error().code == ErrorCode::not_initialized || seen.error().code == ErrorCode::not_found);
+  EXPECT_FALSE(seen.error().advice.empty());
+}
 
 TEST(Cuda, ListNamesDevicesByUuidAndOpensNoContext) {
   BERTH_NEEDS_GPU(gpu);
@@ -336,7 +341,7 @@ TEST(Cuda, PrimaryContextIsReleasedWithTheLastHandle) {
 
 TEST(Cuda, TelemetrySeesAnAllocationAndItsEnd) {
   BERTH_NEEDS_GPU(gpu);
-  if (!nvml_sample(gpu->info.id.text())) GTEST_SKIP() << "this test needs NVML";
+  if (!nvml::Library::load()) GTEST_SKIP() << "this test needs NVML";
   const auto device = gpu->open();
   const auto free_bytes = [&] { return device->sample().value_or(LoadSample{}).memory_bytes_free.value_or(0); };
   constexpr std::uint64_t gibibyte = 1ULL << 30;

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "berth/result.hpp"
 
@@ -21,6 +23,7 @@ using DeviceHandle = nvmlDevice_st*;
 using EventSet = nvmlEventSet_st*;
 
 inline constexpr Code success = 0;
+inline constexpr Code invalid_argument = 2;
 inline constexpr Code not_supported = 3;
 inline constexpr Code no_permission = 4;
 inline constexpr Code not_found = 6;
@@ -29,6 +32,7 @@ inline constexpr Code driver_not_loaded = 9;
 inline constexpr Code timed_out = 10;
 inline constexpr Code gpu_is_lost = 15;
 inline constexpr Code reset_required = 16;
+inline constexpr Code blocked = 17;           // by the operating system or a container's rules
 inline constexpr Code version_mismatch = 18;  // library and kernel module differ
 
 struct Memory {
@@ -160,5 +164,10 @@ struct Library {
   // Thread-safe; the first call takes about 10 ms.
   static Result<const Library*> load();
 };
+
+// "NVML_ERROR_GPU_IS_LOST"; a code without a name here is "NVML_ERROR_" and its number.
+std::string name_of(Code code);
+// A failed call as an error of the device `where` (a UUID; empty: of no device).
+Error error_of(Code code, std::string_view doing, std::string where);
 
 }  // namespace berth::nvml
