@@ -86,6 +86,21 @@ namespace berth::cuda {
 
 using namespace standin;
 
+namespace {
+
+// f(Call&, this thread's stack) -> Code. Rules for a GPU apply to the context
+// named, or else to the current one.
+template <class F>
+Code stack_call(const char* symbol, std::optional<Context> named, F&& f) {
+  Call call(symbol, Call::Library::cuda);
+  const auto context = call.state().contexts.find(named ? *named : top_of(context_stack(call.machine)));
+  if (const int code = call.begin(context ? context->unit.gpu : -1, false)) return code;
+  if (!call.state().cuda_started) return code_not_initialized;
+  return f(call, context_stack(call.machine));
+}
+
+}  // namespace
+
 Code cuDevicePrimaryCtxRetain(Context* context, DeviceNumber number) {
   return device_call("cuDevicePrimaryCtxRetain", number, [&](Call& call, Unit& unit) -> Code {
     if (call.state().sticky != 0) return call.state().sticky;
@@ -135,18 +150,17 @@ Code cuCtxDestroy_v2(Context handle) {
   });
 }
 
+// The calls that change a thread's stack are about the context in question.
 Code cuCtxGetCurrent(Context* context) {
-  return plain_call("cuCtxGetCurrent", [&](Call& call) -> Code {
-    const std::vector<Context>& stack = context_stack(call.machine);
-    *context = stack.empty() ? nullptr : stack.back();
+  return stack_call("cuCtxGetCurrent", {}, [&](Call&, const std::vector<Context>& stack) -> Code {
+    *context = top_of(stack);
     return code_success;
   });
 }
 
 Code cuCtxSetCurrent(Context context) {
-  return plain_call("cuCtxSetCurrent", [&](Call& call) -> Code {
+  return stack_call("cuCtxSetCurrent", context, [&](Call& call, std::vector<Context>& stack) -> Code {
     if (context != nullptr && call.state().contexts.find(context) == nullptr) return cuda_invalid_context;
-    std::vector<Context>& stack = context_stack(call.machine);
     if (!stack.empty()) stack.pop_back();
     if (context != nullptr) stack.push_back(context);
     return code_success;
@@ -154,16 +168,15 @@ Code cuCtxSetCurrent(Context context) {
 }
 
 Code cuCtxPushCurrent_v2(Context context) {
-  return plain_call("cuCtxPushCurrent_v2", [&](Call& call) -> Code {
+  return stack_call("cuCtxPushCurrent_v2", context, [&](Call& call, std::vector<Context>& stack) -> Code {
     if (call.state().contexts.find(context) == nullptr) return cuda_invalid_context;
-    context_stack(call.machine).push_back(context);
+    stack.push_back(context);
     return code_success;
   });
 }
 
 Code cuCtxPopCurrent_v2(Context* context) {
-  return plain_call("cuCtxPopCurrent_v2", [&](Call& call) -> Code {
-    std::vector<Context>& stack = context_stack(call.machine);
+  return stack_call("cuCtxPopCurrent_v2", {}, [&](Call&, std::vector<Context>& stack) -> Code {
     if (stack.empty()) return cuda_invalid_context;
     if (context != nullptr) *context = stack.back();
     stack.pop_back();
@@ -297,9 +310,7 @@ Code cuGreenCtxCreate(GreenContext* green, ResourceDescription handle, DeviceNum
 }
 
 Code cuGreenCtxDestroy(GreenContext handle) {
-  return plain_call("cuGreenCtxDestroy", [&](Call& call) -> Code {
-    const auto green = call.state().greens.find(handle);
-    if (green == nullptr) return cuda_invalid_context;
+  return green_call("cuGreenCtxDestroy", handle, [&](Call& call, const auto& green) -> Code {
     Unit& unit = green->context->unit;
     if (call.wait_idle(unit) == cuda_deinitialized) return cuda_deinitialized;
     if (call.state().greens.find(handle) == nullptr) return cuda_invalid_context;
@@ -311,9 +322,7 @@ Code cuGreenCtxDestroy(GreenContext handle) {
 }
 
 Code cuCtxFromGreenCtx(Context* context, GreenContext handle) {
-  return plain_call("cuCtxFromGreenCtx", [&](Call& call) -> Code {
-    const auto green = call.state().greens.find(handle);
-    if (green == nullptr) return cuda_invalid_context;
+  return green_call("cuCtxFromGreenCtx", handle, [&](Call&, const auto& green) -> Code {
     *context = green->context->handle;
     return code_success;
   });

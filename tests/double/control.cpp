@@ -55,9 +55,14 @@ long long berth_double_count(const char* name, int gpu) {
       count += range.owned == (what == "pinned") && (gpu < 0 || range.context->unit.gpu == gpu);
     return count;
   }
-  if (what == "event_sets") return static_cast<long long>(state.event_sets.all().size());
+  if (what == "event_sets") return static_cast<long long>(machine.event_sets.all().size());
   if (what == "abandoned") return static_cast<long long>(state.abandoned);
-  if (what == "hung") return static_cast<long long>(machine.hung);
+  if (what == "hung") {
+    auto count = static_cast<long long>(machine.hung);
+    for (const auto& stream : state.running)
+      count += !stream->work.empty() && stream->work.front().begun && stream->work.front().until == never;
+    return count;
+  }
   const auto called = state.calls.find(what);
   if (called != state.calls.end()) return static_cast<long long>(called->second);
   return what.starts_with("cu") || what.starts_with("nvml") ? 0 : -1;

@@ -15,7 +15,7 @@ const char* berth_double_add(const char* script);
 void berth_double_release();
 // How many there are of: contexts, allocations, bytes, streams, events, modules,
 // greens, pinned, registered, event_sets; abandoned (still there when their
-// context went); hung (calls that a rule holds now); or how often a symbol was
+// context went); hung (calls, kernels and copies that a rule holds now); or how often a symbol was
 // called since the reset. `gpu`: of that one, or -1 for all. -1: no such thing.
 long long berth_double_count(const char* what, int gpu);
 }

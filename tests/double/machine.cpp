@@ -86,6 +86,7 @@ std::optional<std::string> Machine::reset(std::string_view script) {
   changed.notify_all();
   changed.wait(lock, [&] { return inside == 0; });
   state = std::make_unique<State>();
+  for (auto& [handle, set] : event_sets.all()) set->records.clear();
   resetting = false;
   changed.notify_all();
   return apply_script(*this, script);
@@ -110,7 +111,7 @@ void Machine::release() {
 
 void Machine::post(int gpu, unsigned long long type, unsigned long long data) {
   const nvml::EventRecord record{nvml_handle(gpu, -1), type, data, ~0U, ~0U};
-  for (auto& [handle, set] : state->event_sets.all()) {
+  for (auto& [handle, set] : event_sets.all()) {
     const auto registered = set->types.find(gpu);
     if (registered != set->types.end() && (registered->second & type) != 0) set->records.push_back(record);
   }
@@ -212,7 +213,7 @@ bool Call::wait_until(Time when, const std::function<bool()>& over) {
   return machine.generation == generation_;
 }
 
-int Call::begin(int gpu) {
+int Call::begin(int gpu, bool reaches) {
   const int gone = library_ == Library::cuda ? cuda_deinitialized : nvml_unknown;
   int code = 0;
   // A wait lets others add rules: positions stay valid, references do not.
@@ -237,7 +238,7 @@ int Call::begin(int gpu) {
     if (!here) return gone;
   }
   if (code != 0) return code;
-  if (gpu >= 0 && static_cast<std::size_t>(gpu) < state().gpus.size()) {
+  if (reaches && gpu >= 0 && static_cast<std::size_t>(gpu) < state().gpus.size()) {
     const Gpu& asked = state().gpus[static_cast<std::size_t>(gpu)];
     if (asked.lost) return library_ == Library::cuda ? asked.lost_code : nvml::gpu_is_lost;
   }

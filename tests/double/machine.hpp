@@ -238,6 +238,7 @@ struct State {
   std::string driver_text = "580.159.04";
   std::optional<unsigned> own_pid;
   std::vector<Rule> rules;
+  std::uint64_t series = 0;  // of made-up UUIDs
 
   std::vector<std::size_t> visible;  // units in CUDA's order, since cuInit
   bool cuda_started = false;
@@ -253,8 +254,7 @@ struct State {
   Registry<cuda::ResourceDescription, ResourceDescription> descriptions;
   std::map<std::uint64_t, Allocation> allocations;  // by device address
   std::map<std::uint64_t, HostRange> host_ranges;   // by host address
-  Registry<nvml::EventSet, EventSet> event_sets;
-  std::uint64_t abandoned = 0;  // still there when their context went
+  std::uint64_t abandoned = 0;                      // still there when their context went
   std::map<std::string, std::uint64_t, std::less<>> calls;
 
   State() = default;
@@ -275,8 +275,10 @@ struct Machine {
   std::uint64_t next_handle = 0x00e0'0000'0000'0000;
   std::uint64_t next_address = 0x00d0'0000'0000'0000;
   std::uint64_t next_split = 1;
-  bool resetting = false;     // nobody enters
-  bool nvml_started = false;  // libraries start once in a process, whatever is reset
+  bool resetting = false;  // nobody enters
+  // The management library starts once in a process, and who listens keeps listening.
+  bool nvml_started = false;
+  Registry<nvml::EventSet, EventSet> event_sets;
 
   // Lets everybody out, then begins anew with this script; what is wrong with it.
   std::optional<std::string> reset(std::string_view script);
@@ -324,6 +326,7 @@ WorkOrders orders_for(State& state, std::string_view what, int gpu);
 
 // This thread's stack of contexts.
 std::vector<cuda::Context>& context_stack(const Machine& machine);
+inline cuda::Context top_of(const std::vector<cuda::Context>& stack) { return stack.empty() ? nullptr : stack.back(); }
 
 // One call into the double: counted, and held by the lock.
 class Call {
@@ -334,8 +337,9 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Obeys the rules for this call on that GPU (-1: on none). 0, or what to answer.
-  int begin(int gpu);
+  // Obeys the rules for this call on that GPU (-1: on none). 0, or what to
+  // answer. `reaches`: it needs the GPU, so one that is lost fails it.
+  int begin(int gpu, bool reaches = true);
   // Waits; false when the machine was reset meanwhile.
   bool wait_until(Time when, const std::function<bool()>& over);
   // Until this unit has no work left, as the driver does before it frees.
@@ -389,6 +393,18 @@ cuda::Code context_call(const char* symbol, AfterFault after, F&& f) {
   if (!context->alive) return cuda_context_destroyed;
   if (after == AfterFault::fails && call.state().sticky != 0) return call.state().sticky;
   return f(call, context);
+}
+
+// f(Call&, const std::shared_ptr<GreenContext>&) -> Code.
+template <class F>
+cuda::Code green_call(const char* symbol, cuda::GreenContext handle, F&& f) {
+  Call call(symbol, Call::Library::cuda);
+  const std::shared_ptr<GreenContext> known = call.state().greens.find(handle);
+  if (const int code = call.begin(known ? known->context->unit.gpu : -1)) return code;
+  if (!call.state().cuda_started) return cuda::code_not_initialized;
+  const std::shared_ptr<GreenContext> green = call.state().greens.find(handle);
+  if (green == nullptr) return cuda_invalid_context;
+  return f(call, green);
 }
 
 // The stream, if it may be used in this context; else the code to answer.

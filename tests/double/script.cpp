@@ -122,6 +122,10 @@ class Reader {
       if (const auto text = take(line, "version")) state_.driver_text = *text;
       if (const auto text = take(line, "cuda")) state_.driver_version = static_cast<int>(number(*text));
       if (const auto text = take(line, "own_pid")) state_.own_pid = static_cast<unsigned>(number(*text));
+    } else if (verb == "series") {
+      state_.series = number(word(line, 0));
+    } else if (verb == "calm") {
+      state_.rules.clear();
     } else if (verb == "nvlink" || verb == "nvswitch") {
       join(line);
     } else if (verb == "pcie") {
@@ -165,9 +169,7 @@ class Reader {
   void add_gpu(Line& line) {
     Gpu gpu;
     const std::size_t place = state_.gpus.size();
-    std::uint64_t series = 0;
-    take_number(line, "series", series);
-    gpu.uuid = made_up_uuid(series, place, 0);
+    gpu.uuid = made_up_uuid(state_.series, place, 0);
     // Against the order of CUDA, so that nobody gets away with mixing up the two.
     gpu.pci = {0, static_cast<unsigned>(0xb0 - 8 * place), 0};
     gpu.numa = place < 4 ? 0 : 1;
@@ -234,7 +236,7 @@ class Reader {
     unit.is_slice = true;
     unit.memory_bytes = gpu.memory_bytes / 8;
     unit.sms = 16;
-    unit.uuid = made_up_uuid(0, static_cast<std::uint64_t>(*index), gpu.units.size());
+    unit.uuid = made_up_uuid(state_.series, static_cast<std::uint64_t>(*index), gpu.units.size());
     take_number(line, "memory", unit.memory_bytes);
     take_number(line, "sms", unit.sms);
     unit.name = gpu.name + " MIG 1g." + std::to_string(unit.memory_bytes >> 30) + "gb";

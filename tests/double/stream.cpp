@@ -52,10 +52,8 @@ Code cuStreamCreateWithPriority(StreamHandle* stream, unsigned flags, int priori
 }
 
 Code cuGreenCtxStreamCreate(StreamHandle* stream, GreenContext handle, unsigned flags, int priority) {
-  return plain_call("cuGreenCtxStreamCreate", [&](Call& call) -> Code {
+  return green_call("cuGreenCtxStreamCreate", handle, [&](Call& call, const auto& green) -> Code {
     if (call.state().sticky != 0) return call.state().sticky;
-    const auto green = call.state().greens.find(handle);
-    if (green == nullptr) return cuda_invalid_context;
     if (stream == nullptr || flags != stream_non_blocking) return cuda_invalid_value;
     *stream = open_stream(call, green->context, priority);
     return code_success;
