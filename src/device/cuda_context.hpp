@@ -81,9 +81,11 @@ class CudaContext {
   // Lets copies from `other` go over the link between the two GPUs instead of
   // through the host, where the hardware allows it.
   void reach(const CudaContext& other);
-  // Stream-ordered memory comes from a pool that keeps some of what it was given
-  // back; the first call of an opening sets how much. False: there is no pool.
+  // Stream-ordered memory comes from a pool of the driver's. False: there is none.
   bool has_pool();
+  // Gives back to the GPU what the pool holds beyond its share. The driver does so
+  // by itself only when somebody waits in it, which Berth never does.
+  void trim_pool() noexcept;
 
  private:
   friend class CudaStreamHandle;
@@ -107,10 +109,11 @@ class CudaContext {
   std::mutex events_mutex_;               // guards idle_events_
   std::vector<cuda::EventHandle> idle_events_;
   std::once_flag pool_once_;
-  cuda::MemoryPool pool_ = nullptr;  // null: none, or not asked for yet
-  std::mutex reached_mutex_;         // guards reached_
-  std::set<std::uint64_t> reached_;  // generations of the contexts whose memory this one reaches
-  std::mutex streams_mutex_;         // guards streams_; held while one is asked, so that it is not destroyed meanwhile
+  bool has_pool_ = false;                           // set once
+  std::atomic<cuda::MemoryPool> trimmed_{nullptr};  // the pool, where its share is ours to say
+  std::mutex reached_mutex_;                        // guards reached_
+  std::set<std::uint64_t> reached_;                 // generations of the contexts whose memory this one reaches
+  std::mutex streams_mutex_;  // guards streams_; held while one is asked, so that it is not destroyed meanwhile
   std::set<cuda::StreamHandle> streams_;
 };
 

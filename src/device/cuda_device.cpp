@@ -32,6 +32,7 @@ Result<std::shared_ptr<Kernel>> CudaDevice::load(const KernelSource& source) {
 
 Result<LoadSample> CudaDevice::sample() {
   if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
+  context_->trim_pool();
   Result<LoadSample> seen = watch_.sample();
   if (!seen && seen.error().code == ErrorCode::device_lost) return seen;
   // Without NVML there is at least what the context knows.
