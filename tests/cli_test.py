@@ -87,7 +87,7 @@ class Command(unittest.TestCase):
 
     def test_help_lists_every_verb_and_each_verb_has_help(self):
         text = berth("--help").stdout
-        for verb in ("devices", "demo", "plan", "validate", "init", "fleet"):
+        for verb in ("devices", "inventory", "demo", "plan", "validate", "init", "fleet"):
             self.assertIn(verb, text)
             result = berth(verb, "--help")
             self.assertEqual(result.returncode, 0)
@@ -183,6 +183,36 @@ class Command(unittest.TestCase):
         path = self.write("typo.toml", '[[device]]\nid = "a"\nmemroy_bytes = "1GiB"\n')
         self.assert_refused(berth("devices", "--simulated", path), 2, "typo.toml:3:", "memroy_bytes")
         self.assert_refused(berth("devices", "--simulated", str(self.folder / "none.toml")), 2, "none.toml")
+
+    def test_an_inventory_is_a_fleet(self):
+        result = berth("inventory", "--json", "--simulated", str(ROOT / "examples/devices.toml"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        inventory = json.loads(result.stdout)
+        self.assertEqual(set(inventory) & {"node", "devices", "links"}, {"node", "devices", "links"})
+        self.assertGreater(inventory["node"]["cpus"], 0)
+        self.assertGreater(inventory["node"]["memory"], 0)
+        one = self.write("one.json", result.stdout)
+        self.assertIn("valid fleet of 1 node", berth("validate", one).stdout)
+        shown = json.loads(berth("fleet", "show", one, "--json").stdout)["nodes"][0]
+        self.assertEqual([d["id"] for d in shown["devices"]], [d["id"] for d in inventory["devices"]])
+        self.assertEqual(shown["memory_bytes"], inventory["node"]["memory"])
+        # A plan for the file is the plan for the machine it was taken of.
+        project = self.write("p.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\nmodel = "m"\ngpus = 2\nmemory = "20GiB"\n')
+        here = berth("plan", project, "--simulated", str(ROOT / "examples/devices.toml"))
+        self.assertEqual((here.returncode, here.stdout), (0, berth("plan", project, "--fleet", one).stdout), here.stderr)
+        inventory["node"]["name"] += "-2"
+        for device in inventory["devices"]:
+            device["id"] += "-2"
+        two = self.write("two.json", json.dumps([json.loads(result.stdout), inventory], indent=1))
+        self.assertIn("valid fleet of 2 nodes", berth("validate", two).stdout)
+        self.assert_refused(berth("plan", project, "--fleet", self.write("bad.json", '{"node": 7}')), 2, "bad.json")
+
+    def test_an_inventory_for_people_names_the_node(self):
+        result = berth("inventory")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"^node \S+: \d+ cores?")
+        self.assertIn("host:0", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
 
     def test_demo_filters_every_frame_right_on_every_device(self):
         result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")

@@ -24,6 +24,7 @@
 #include "berth/device_view.hpp"
 #include "berth/ids.hpp"
 #include "berth/result.hpp"
+#include "berth/topology.hpp"
 
 namespace berth {
 
@@ -174,6 +175,7 @@ struct NodeView {
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
   std::vector<NodeDevice> devices;
+  std::vector<Link> links;  // how they are joined, as far as somebody said
 };
 
 // Node ids and device ids are unique; of two equal ones a plan uses the first.

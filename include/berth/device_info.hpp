@@ -22,6 +22,8 @@ struct Capability {
   friend auto operator<=>(const Capability&, const Capability&) = default;
 };
 std::string to_string(Capability capability);
+// Reads "9.0"; absent: it is not of that form.
+std::optional<Capability> parse_capability(std::string_view text);
 
 enum class Priority : std::uint8_t { low, normal, high };
 std::string_view to_string(Priority priority) noexcept;

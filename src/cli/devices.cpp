@@ -112,15 +112,6 @@ std::string table_with_legend(std::span<const DeviceRow> rows, TimePoint now, co
   return legend.empty() ? text : text + legend + "\n";
 }
 
-bool print(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-}
-
-int cannot_write() {
-  std::perror("berth: cannot write the output");
-  return world_failed;
-}
-
 // Redraws in place on a terminal, appends elsewhere. Interrupting it is how it
 // is meant to end.
 int watch(Observer& observer, const DevicesArguments& arguments, int status) {
@@ -136,11 +127,11 @@ int watch(Observer& observer, const DevicesArguments& arguments, int status) {
         const TimePoint now = real_clock().now();
         if (screen.active()) {
           const Style style = stdout_style();
-          if (!screen.draw(table_with_legend(rows, now, style) + complaints(rows), style)) return cannot_write();
+          if (!screen.draw(table_with_legend(rows, now, style) + complaints(rows), style)) return world_failed;
         } else {
           std::fputs(arguments.json ? "" : complaints(rows).c_str(), stderr);
-          if (!print(arguments.json ? to_json_text(rows, now) : devices_text(rows, now, stdout_style())))
-            return cannot_write();
+          if (print(arguments.json ? to_json_text(rows, now) : devices_text(rows, now, stdout_style())) != done)
+            return world_failed;
         }
         what = interruptions.wait_until(start + watch_period);
         if (what == Interruption::suspend) screen.suspend();
@@ -149,7 +140,7 @@ int watch(Observer& observer, const DevicesArguments& arguments, int status) {
     if (!screen.active()) return status;
   }
   // The last picture stays on the terminal.
-  return print(table_with_legend(rows, real_clock().now(), stdout_style())) ? status : cannot_write();
+  return std::max(status, print(table_with_legend(rows, real_clock().now(), stdout_style())));
 }
 
 }  // namespace
@@ -216,7 +207,7 @@ int run_devices(const DevicesArguments& arguments) {
   const TimePoint now = real_clock().now();
   if (!arguments.json) std::fputs(complaints(rows).c_str(), stderr);
   const std::string text = arguments.json ? to_json_text(rows, now) : table_with_legend(rows, now, stdout_style());
-  return print(text) ? machine->status : cannot_write();
+  return std::max(machine->status, print(text));
 }
 
 }  // namespace berth::cli

@@ -6,6 +6,7 @@
 #include "berth/placement.hpp"
 #include "cli/demo.hpp"
 #include "cli/devices.hpp"
+#include "cli/inventory.hpp"
 #include "cli/observer.hpp"
 #include "cli/plan.hpp"
 #include "cli/terminal.hpp"
@@ -66,6 +67,13 @@ int run(int argc, char** argv) {
   verb->add_flag("--watch", devices.watch, "show it anew every second; Ctrl-C ends it, with status 0");
   add_backend_options(*verb, devices.backends);
   verb->callback([&] { status = run_devices(devices); });
+
+  BackendOptions inventory_backends;
+  bool inventory_json = false;
+  verb = app.add_subcommand("inventory", "this machine as a node of a fleet, and how its devices are joined");
+  verb->add_flag("--json", inventory_json, "print one JSON object, which berth plan --fleet takes");
+  add_backend_options(*verb, inventory_backends);
+  verb->callback([&] { status = run_inventory(inventory_backends, inventory_json); });
 
   DemoArguments demo;
   verb = app.add_subcommand("demo", "frames through a real filter on every device");

@@ -1,16 +1,14 @@
 #include "cli/plan.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <set>
-#include <thread>
 
 #include "berth/bytes.hpp"
 #include "berth/placement.hpp"
-#include "cli/devices.hpp"
 #include "cli/files.hpp"
+#include "cli/inventory.hpp"
+#include "cli/inventory_json.hpp"
 #include "cli/plan_json.hpp"
 #include "cli/terminal.hpp"
 #include "deployment/words.hpp"
@@ -59,16 +57,25 @@ std::string count_text(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// A fleet file is told from a project by its tables.
+// A fleet file is told from a project by its tables, an inventory by its form.
 bool looks_like_a_fleet(std::string_view text) {
-  return text.starts_with("[[node") || text.find("\n[[node") != std::string_view::npos;
+  return looks_like_json(text) || text.starts_with("[[node") || text.find("\n[[node") != std::string_view::npos;
+}
+
+Result<Fleet> fleet_from(const std::string& text, const std::string& path) {
+  return looks_like_json(text) ? read_fleet_json(text, path) : read_fleet(text, path);
+}
+
+// This machine as a fleet of one node.
+Result<Fleet> this_machine(const BackendOptions& backends) {
+  return take_inventory(backends).transform([](Inventory inventory) { return Fleet{{std::move(inventory.node)}}; });
 }
 
 Result<Project> load_project(const std::string& path) {
   return read_text(path).and_then([&](const std::string& text) { return read_project(text, path); });
 }
 Result<Fleet> load_fleet(const std::string& path) {
-  return read_text(path).and_then([&](const std::string& text) { return read_fleet(text, path); });
+  return read_text(path).and_then([&](const std::string& text) { return fleet_from(text, path); });
 }
 
 // Harmless, and still probably not what was meant.
@@ -82,6 +89,18 @@ void warn_about_nodes_nobody_has(const Project& project, const Fleet& fleet) {
                      node.text().c_str());
     }
   }
+}
+
+// ", islands of 4 and 4"; empty where there are none.
+std::string islands_text(const NodeView& node) {
+  std::vector<DeviceId> ids;
+  for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);
+  const auto topology = make_topology(std::move(ids), node.links);
+  std::string text;
+  for (const auto& island : topology ? islands(*topology) : std::vector<std::vector<DeviceId>>{}) {
+    if (island.size() > 1) text += (text.empty() ? ", islands of " : " and ") + std::to_string(island.size());
+  }
+  return text;
 }
 
 // "8 x NVIDIA H200 (131.3 GiB)", one part per kind of device.
@@ -101,7 +120,7 @@ std::string devices_text(const NodeView& node) {
   }
   std::string text;
   for (const auto& [kind, count] : kinds) text += (text.empty() ? "" : ", ") + std::to_string(count) + " x " + kind;
-  return text.empty() ? "-" : text;
+  return text.empty() ? "-" : text + islands_text(node);
 }
 
 std::string labels_text(const NodeView& node) {
@@ -111,38 +130,7 @@ std::string labels_text(const NodeView& node) {
   return text.empty() ? "-" : text;
 }
 
-int print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (written) return done;
-  return complain({ErrorCode::io, "cannot write the output", "check where it goes; is the disk full?", {}, {}});
-}
-
 }  // namespace
-
-Result<Fleet> this_machine(const BackendOptions& backends) {
-  const auto machine = find_machine(std::nullopt, backends);
-  if (!machine) return machine.error();
-  const std::vector<DeviceRow> rows = Observer(machine->backends, machine->devices).look();
-  NodeView node;
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  node.id = NodeId(is_name(name) ? name : "localhost");
-  node.egress = true;
-  node.cpus = std::max(1u, std::thread::hardware_concurrency());
-  const long pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
-  if (pages > 0 && page_bytes > 0)
-    node.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes);
-  for (const DeviceRow& row : rows) {
-    NodeDevice device;
-    device.info = row.info;
-    if (row.error) device.health = row.error->code == ErrorCode::device_lost ? Health::lost : Health::quarantined;
-    if (row.seen && row.seen->load.memory_bytes_free && device.info.memory_bytes_total)
-      device.memory_bytes_foreign = *device.info.memory_bytes_total -
-                                    std::min(*row.seen->load.memory_bytes_free, *device.info.memory_bytes_total);
-    node.devices.push_back(std::move(device));
-  }
-  return Fleet{{std::move(node)}};
-}
 
 int run_plan(const PlanArguments& arguments) {
   const auto project = load_project(arguments.project);
@@ -176,7 +164,7 @@ int run_validate(const std::string& path) {
   const auto text = read_text(path);
   if (!text) return complain(text.error());
   if (looks_like_a_fleet(*text)) {
-    const auto fleet = read_fleet(*text, path);
+    const auto fleet = fleet_from(*text, path);
     if (!fleet) return complain(fleet.error());
     std::size_t devices = 0;
     for (const NodeView& node : fleet->nodes) devices += node.devices.size();

@@ -19,10 +19,6 @@ struct PlanArguments {
   BackendOptions backends;  // for this machine
 };
 
-// This machine as a fleet of one node that may call outside, with the memory
-// that other programs use on its devices right now.
-Result<Fleet> this_machine(const BackendOptions& backends);
-
 // All return the exit status; does_not_fit when something is pending.
 int run_plan(const PlanArguments& arguments);
 int run_validate(const std::string& path);  // a project or a fleet

@@ -4,6 +4,9 @@
 #include <boost/json.hpp>
 #include <limits>
 
+#include "cli/inventory_json.hpp"
+#include "cli/json_reading.hpp"
+
 namespace berth::cli {
 namespace {
 
@@ -82,36 +85,8 @@ json::object to_json(const NodeView& node) {
   if (!node.labels.empty()) out["labels"] = labels_json(node.labels);
   if (!node.taints.empty()) out["taints"] = json::array(node.taints.begin(), node.taints.end());
   out["devices"] = to_array(node.devices);
+  if (!node.links.empty()) out["links"] = links_to_json(node.links);
   return out;
-}
-
-// A place in a plan file that is not what it should be; never leaves this file.
-struct Misread {
-  std::string what;
-};
-
-const json::value& member(const json::object& object, std::string_view key, const std::string& where) {
-  const json::value* value = object.if_contains(key);
-  if (!value) throw Misread{where + " has no \"" + std::string(key) + "\""};
-  return *value;
-}
-
-std::string text_of(const json::value& value, const std::string& where) {
-  if (!value.is_string()) throw Misread{where + " is not text"};
-  return std::string(value.get_string());
-}
-
-std::uint64_t number_of(const json::value& value, std::uint64_t largest, const std::string& where) {
-  std::uint64_t number = 0;
-  if (value.is_uint64()) {
-    number = value.get_uint64();
-  } else if (value.is_int64() && value.get_int64() >= 0) {
-    number = static_cast<std::uint64_t>(value.get_int64());
-  } else {
-    throw Misread{where + " is not a whole number"};
-  }
-  if (number > largest) throw Misread{where + " is too large"};
-  return number;
 }
 
 Assignment assignment_of(const json::value& value, const std::string& where) {
@@ -132,13 +107,6 @@ Assignment assignment_of(const json::value& value, const std::string& where) {
   if (!exclusive.is_bool()) throw Misread{where + ".exclusive is neither true nor false"};
   out.exclusive = exclusive.get_bool();
   return out;
-}
-
-std::string position(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const std::size_t start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  return std::to_string(line) + ":" + std::to_string(before.size() - start + 1);
 }
 
 }  // namespace
@@ -163,15 +131,9 @@ Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_vie
   };
   const std::string whole = "give a file that berth plan -o has written";
 
-  json::stream_parser parser;
-  json::error_code error;
-  const std::size_t consumed = parser.write_some(text.data(), text.size(), error);
-  if (!error && !parser.done()) parser.finish(error);
-  if (!error && text.find_first_not_of(" \t\r\n", consumed) != std::string_view::npos) error = json::error::extra_data;
-  if (error)
-    return refused(ErrorCode::invalid_argument,
-                   file + ":" + position(text, consumed) + ": this is not JSON (" + error.message() + ")", whole);
-  const json::value value = parser.release();
+  const Result<json::value> parsed = parse_json(text, filename, whole);
+  if (!parsed) return parsed.error();
+  const json::value& value = *parsed;
   try {
     if (!value.is_object()) throw Misread{"it is not an object"};
     const json::object& plan = value.get_object();

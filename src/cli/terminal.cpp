@@ -23,6 +23,12 @@ int complain(const Error& error) {
   return exit_status(error);
 }
 
+int print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return done;
+  return complain({ErrorCode::io, "cannot write the output", "check where it goes; is the disk full?", {}, {}});
+}
+
 bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }
 bool stdout_is_terminal() noexcept { return isatty(STDOUT_FILENO) == 1; }
 

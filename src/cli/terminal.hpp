@@ -24,6 +24,8 @@ int exit_status(const Error& error) noexcept;
 
 // Prints "berth: message; advice" to stderr and returns the status.
 int complain(const Error& error);
+// Writes all of `text` to stdout and flushes it; complains where that fails.
+int print(const std::string& text);
 
 bool stderr_is_terminal() noexcept;
 bool stdout_is_terminal() noexcept;

@@ -2,7 +2,6 @@
 // that a misspelt key is an error and not a silent default; the first error
 // found is the one reported.
 
-#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -45,16 +44,6 @@ class Reading {
   std::string filename_;
   std::optional<Error> error_;
 };
-
-std::optional<Capability> parse_capability(std::string_view text) {
-  Capability capability;
-  const char* const end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, capability.major);
-  if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return std::nullopt;
-  const auto minor = std::from_chars(major.ptr + 1, end, capability.minor);
-  if (minor.ec != std::errc() || minor.ptr != end || capability.major < 0 || capability.minor < 0) return std::nullopt;
-  return capability;
-}
 
 std::string_view type_text(const toml::node& node) {
   switch (node.type()) {

@@ -1,4 +1,6 @@
 // Words for the enumerations of the inventory, as people and scripts see them.
+#include <charconv>
+
 #include "berth/device_info.hpp"
 #include "berth/device_view.hpp"
 
@@ -6,6 +8,16 @@ namespace berth {
 
 std::string to_string(Capability capability) {
   return std::to_string(capability.major) + "." + std::to_string(capability.minor);
+}
+
+std::optional<Capability> parse_capability(std::string_view text) {
+  Capability capability;
+  const char* const end = text.data() + text.size();
+  const auto major = std::from_chars(text.data(), end, capability.major);
+  if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return std::nullopt;
+  const auto minor = std::from_chars(major.ptr + 1, end, capability.minor);
+  if (minor.ec != std::errc() || minor.ptr != end || capability.major < 0 || capability.minor < 0) return std::nullopt;
+  return capability;
 }
 
 std::string_view to_string(Priority priority) noexcept {

@@ -1,0 +1,30 @@
+// The inventory of a machine as JSON, and a fleet read back from one such object
+// or from an array of them, a node each. What is not needed to place work (loads,
+// processes, temperatures) is written for other tools and passed over here.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "berth/deployment.hpp"
+#include "cli/observer.hpp"
+
+namespace berth::cli {
+
+inline constexpr int inventory_format = 1;
+
+boost::json::array links_to_json(std::span<const Link> links);
+
+// One line: node, devices (as `berth devices --json` has them), links, islands.
+// `rows` are the devices of the node, in its order.
+std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now);
+
+// Told from TOML by its first characters.
+bool looks_like_json(std::string_view text);
+// invalid_argument names the file and the place; not_supported when a newer
+// version wrote it.
+Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename);
+
+}  // namespace berth::cli
