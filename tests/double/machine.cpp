@@ -109,8 +109,9 @@ void Machine::release() {
   changed.notify_all();
 }
 
-void Machine::post(int gpu, unsigned long long type, unsigned long long data) {
-  const nvml::EventRecord record{nvml_handle(gpu, -1), type, data, ~0U, ~0U};
+void Machine::post(int gpu, unsigned long long type, unsigned long long data, int slice) {
+  const nvml::EventRecord record{nvml_handle(gpu, -1), type, data, slice < 0 ? ~0U : instance_of(slice),
+                                 slice < 0 ? ~0U : 0U};
   for (auto& [handle, set] : event_sets.all()) {
     const auto registered = set->types.find(gpu);
     if (registered != set->types.end() && (registered->second & type) != 0) set->records.push_back(record);
@@ -233,7 +234,9 @@ int Call::begin(int gpu, bool reaches) {
         break;
       }
       case Rule::Action::lose: machine.lose(*rule.gpu, rule.code); break;
-      case Rule::Action::event: machine.post(*rule.gpu, rule.event_type, static_cast<unsigned>(rule.code)); break;
+      case Rule::Action::event:
+        machine.post(*rule.gpu, rule.event_type, static_cast<unsigned>(rule.code), rule.slice);
+        break;
     }
     if (!here) return gone;
   }

@@ -69,6 +69,8 @@ struct Process {
   unsigned pid = 0;
   std::uint64_t bytes = 0;
   bool graphics = false;
+  bool both = false;    // listed with those that compute, too
+  bool unsaid = false;  // listed without its bytes
   bool hidden = false;  // in use, and listed for nobody
 };
 
@@ -205,6 +207,7 @@ struct Rule {
   int code = 0;
   Span delay{};
   unsigned long long event_type = 0;
+  int slice = -1;
   std::uint64_t seen = 0;
 };
 
@@ -287,7 +290,7 @@ struct Machine {
   void release();
 
   std::uint64_t handle() { return next_handle += 16; }
-  void post(int gpu, unsigned long long type, unsigned long long data);
+  void post(int gpu, unsigned long long type, unsigned long long data, int slice = -1);
   void lose(int gpu, int code);
   std::vector<int> nvml_order() const;
 
@@ -315,6 +318,8 @@ struct Machine {
 
 // Of a GPU, or of its slice with that index.
 nvml::DeviceHandle nvml_handle(int gpu, int slice);
+// Instances are counted from 1, and not all numbers are taken.
+inline unsigned instance_of(int slice) { return 2 * static_cast<unsigned>(slice) + 1; }
 
 // What rules decide about work when it is reached.
 struct WorkOrders {

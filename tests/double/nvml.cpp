@@ -98,9 +98,6 @@ Bytes bytes_of(const State& state, const Gpu& gpu, Named named) {
   return bytes;
 }
 
-// Instances are counted from 1, and not all numbers are taken.
-unsigned instance_of(int slice) { return 2 * static_cast<unsigned>(slice) + 1; }
-
 Code list_processes(const char* symbol, DeviceHandle handle, unsigned* count, Process* processes, bool graphics) {
   return handle_call(symbol, handle, [&](Call& call, Gpu& gpu, Named named) -> Code {
     std::vector<Process> found;
@@ -110,8 +107,8 @@ Code list_processes(const char* symbol, DeviceHandle handle, unsigned* count, Pr
       const unsigned instance = unit.is_slice ? instance_of(static_cast<int>(i)) : ~0U;
       const unsigned part = unit.is_slice ? 0 : ~0U;
       for (const standin::Process& process : unit.others) {
-        if (process.graphics == graphics && !process.hidden)
-          found.push_back({process.pid, process.bytes, instance, part});
+        if ((process.graphics == graphics || process.both) && !process.hidden)
+          found.push_back({process.pid, process.unsaid ? ~0ULL : process.bytes, instance, part});
       }
       if (!graphics && unit.contexts > 0)
         found.push_back({call.state().own_pid.value_or(static_cast<unsigned>(getpid())), unit.bytes_of_this_process(),

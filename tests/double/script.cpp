@@ -307,6 +307,10 @@ class Reader {
     for (const std::string& text : line.words) {
       if (text == "graphics") {
         made.graphics = true;
+      } else if (text == "both") {
+        made.both = true;
+      } else if (text == "unsaid") {
+        made.unsaid = true;
       } else if (text == "hidden") {
         made.hidden = true;
       } else {
@@ -349,13 +353,14 @@ class Reader {
       const std::string kind = take(line, "kind").value_or("xid");
       if (!kinds.contains(kind)) throw Wrong{"'" + kind + "' is no kind of event"};
       made.event_type = kinds.at(kind);
+      take_number(line, "slice", made.slice);
     }
     const bool needs_gpu = made.action == Rule::Action::lose || made.action == Rule::Action::event;
     if (needs_gpu && !made.gpu) throw Wrong{"'" + line.verb + "' needs gpu="};
     if (!at_once) return state_.rules.push_back(std::move(made));
     if (!needs_gpu) throw Wrong{"'" + line.verb + "' needs the name of a call"};
     if (made.action == Rule::Action::lose) return machine_.lose(*made.gpu, made.code);
-    machine_.post(*made.gpu, made.event_type, static_cast<unsigned>(made.code));
+    machine_.post(*made.gpu, made.event_type, static_cast<unsigned>(made.code), made.slice);
   }
 
   Machine& machine_;

@@ -1,0 +1,495 @@
+// What Berth learns from the management library, on scripted machines.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "berth/pool.hpp"
+#include "device/nvml.hpp"
+#include "fixture.hpp"
+
+namespace berth::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t gibibyte = 1ULL << 30;
+constexpr const char* two_gpus = "gpus 2 memory=80GiB\n";
+
+struct Machine {
+  explicit Machine(const std::string& script) {
+    start(script);
+    const auto listed = backend->list();
+    EXPECT_TRUE(works(listed));
+    devices = listed.value_or(std::vector<DeviceInfo>());
+  }
+  const DeviceId& id(std::size_t i) const { return devices.at(i).id; }
+  Telemetry observe(std::size_t i) const {
+    const Result<Telemetry> seen = backend->observe(id(i));
+    EXPECT_TRUE(works(seen));
+    return seen.value_or(Telemetry{});
+  }
+
+  std::unique_ptr<Backend> backend = make_cuda_backend({});
+  std::vector<DeviceInfo> devices;
+};
+
+DeviceEvent of(DeviceEvent::Kind kind, std::uint32_t code = 0) { return {kind, code, {}}; }
+
+std::vector<DeviceEvent> without_times(std::vector<DeviceEvent> events) {
+  for (DeviceEvent& event : events) event.at = {};
+  return events;
+}
+
+std::vector<DeviceEvent> events_of(nvml::Watch& watch) {
+  Result<LoadSample> sample = watch.sample();
+  EXPECT_TRUE(works(sample));
+  return sample ? without_times(std::move(sample->events)) : std::vector<DeviceEvent>();
+}
+
+std::uint64_t sum(const MemoryUse& use) {
+  return use.own.value_or(0) + use.berth.value_or(0) + use.foreign.value_or(0) + use.unattributed.value_or(0);
+}
+
+TEST(Telemetry, EveryGaugeIsReadAndObservingMakesNoContext) {
+  const Machine m(std::string(two_gpus) +
+                  "set 0 utilisation=97 memory_utilisation=61 power_mw=655500 power_limit_mw=700000 temperature=71 "
+                  "memory_temperature=84 clock_mhz=1755 memory_clock_mhz=2619 throttle=0x44 ecc_corrected=7 "
+                  "ecc_uncorrected=2 rows_corrected=1 rows_uncorrected=3\n");
+  const TimePoint before = real_clock().now();
+  const Telemetry seen = m.observe(0);
+  EXPECT_GE(seen.sampled_at, before);
+  EXPECT_LE(seen.sampled_at, real_clock().now());
+  EXPECT_EQ(seen.load.utilisation, 0.97);
+  EXPECT_EQ(seen.memory_utilisation, 0.61);
+  EXPECT_EQ(seen.power_watts, 655.5);
+  EXPECT_EQ(seen.power_limit_watts, 700);
+  EXPECT_EQ(seen.temperature_celsius, 71);
+  EXPECT_EQ(seen.memory_temperature_celsius, 84);
+  EXPECT_EQ(seen.clock_mhz, 1755U);
+  EXPECT_EQ(seen.memory_clock_mhz, 2619U);
+  EXPECT_EQ(seen.throttle_reasons, (std::vector<std::string>{"power cap", "temperature, by the hardware"}));
+  EXPECT_EQ(seen.ecc_corrected, 7U);
+  EXPECT_EQ(seen.ecc_uncorrected, 2U);
+  EXPECT_EQ(seen.remapped_rows, 4U);
+  EXPECT_EQ(seen.recovery_action, RecoveryAction::none);
+  EXPECT_EQ(seen.load.memory_bytes_total, 80 * gibibyte) << "what programs can have";
+  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gibibyte);
+  EXPECT_EQ(m.observe(1).throttle_reasons, std::vector<std::string>()) << "idle";
+  EXPECT_EQ(count("contexts"), 0);
+}
+
+TEST(Telemetry, WhatTheDriverDoesNotKnowIsAbsent) {
+  const Machine m(
+      "gpu memory=80GiB\nerror nvmlDeviceGetP* code=3 times=always\nerror nvmlDeviceGetT* code=3 times=always\n"
+      "error nvmlDeviceGetC* code=3 times=always\nerror nvmlDeviceGetG* code=3 times=always\n"
+      "error nvmlDeviceGetR* code=3 times=always\nerror nvmlDeviceGetF* code=3 times=always\n"
+      "error nvmlDeviceGetS* code=3 times=always\nerror nvmlDeviceGetUtil* code=3 times=always\n"
+      "error nvmlDeviceGetMemory* code=3 times=always\n");
+  const Telemetry seen = m.observe(0);
+  EXPECT_FALSE(seen.power_watts || seen.temperature_celsius || seen.clock_mhz || seen.ecc_corrected);
+  EXPECT_FALSE(seen.remapped_rows || seen.recovery_action || seen.memory_utilisation || seen.load.utilisation);
+  EXPECT_FALSE(seen.processes || seen.throttle_reasons || seen.memory_temperature_celsius);
+  EXPECT_FALSE(seen.load.memory_bytes_free || seen.load.memory_bytes_total);
+  EXPECT_EQ(seen.memory_use, MemoryUse{});
+}
+
+TEST(Telemetry, AnOlderLibrarysMemoryCountsTheDriversShareAsUnattributed) {
+  const Machine m("gpu memory=80GiB reserved=1GiB\nerror nvmlDeviceGetMemoryInfo_v2 code=25 times=always\n");
+  const Telemetry seen = m.observe(0);
+  EXPECT_EQ(seen.load.memory_bytes_total, 81 * gibibyte);
+  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gibibyte);
+  EXPECT_EQ(seen.memory_use.unattributed, gibibyte);
+}
+
+pid_t start_sleep() {
+  char name[] = "sleep", duration[] = "60";
+  char* arguments[] = {name, duration, nullptr};
+  pid_t pid = -1;
+  EXPECT_EQ(posix_spawnp(&pid, name, nullptr, nullptr, arguments, environ), 0);
+  return pid;
+}
+
+TEST(Telemetry, MemoryIsAttributedToProcessesAndAddsUp) {
+  const pid_t other = start_sleep();
+  const std::string pid = std::to_string(other);
+  Machine m(
+      std::string(two_gpus) + "process gpu=0 pid=" + pid +
+      " bytes=30GiB both\nprocess gpu=0 pid=4194305 bytes=2GiB graphics\nprocess gpu=0 pid=4194306 bytes=5GiB hidden\n"
+      "process gpu=0 pid=4194307 bytes=3GiB unsaid\n");
+  const auto device = m.backend->open(m.id(0));
+  ASSERT_TRUE(works(device));
+  const auto buffer = (*device)->allocate(gibibyte);
+  ASSERT_TRUE(works(buffer));
+  const Telemetry seen = m.observe(0);
+  ASSERT_TRUE(seen.processes);
+  ASSERT_EQ(seen.processes->size(), 4U) << "computing and drawing is one process";
+  for (const DeviceProcess& process : *seen.processes) {
+    if (process.pid == static_cast<std::uint32_t>(getpid())) {
+      EXPECT_EQ(process.kind, ProcessKind::own);
+      EXPECT_GE(process.memory_bytes, gibibyte);
+    } else if (process.pid == static_cast<std::uint32_t>(other)) {
+      EXPECT_EQ(process.kind, ProcessKind::foreign);
+      EXPECT_EQ(process.name, "sleep");
+    } else {
+      EXPECT_FALSE(process.name);
+      EXPECT_EQ(process.memory_bytes, process.pid == 4194305 ? std::optional(2 * gibibyte) : std::nullopt);
+    }
+  }
+  EXPECT_EQ(seen.memory_use.berth, 0U);
+  EXPECT_GE(seen.memory_use.own, gibibyte);
+  EXPECT_EQ(seen.memory_use.foreign, 32 * gibibyte);
+  EXPECT_EQ(seen.memory_use.unattributed, 8 * gibibyte);
+  EXPECT_EQ(sum(seen.memory_use), *seen.load.memory_bytes_total - *seen.load.memory_bytes_free);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  also("process gpu=0 pid=" + pid + " bytes=0\n");
+  EXPECT_EQ(m.observe(0).memory_use.foreign, 2 * gibibyte) << "gone with its process";
+}
+
+TEST(Telemetry, ManyProcessesAreAllListed) {
+  std::string script = two_gpus;
+  for (int i = 0; i < 100; ++i) script += "process gpu=0 pid=" + std::to_string(4194305 + i) + " bytes=1MiB\n";
+  EXPECT_EQ(Machine(script).observe(0).processes->size(), 100U);
+}
+
+TEST(Telemetry, WhereNumbersAreAnotherNamespacesOwnIsUnknownAndNobodyIsNamed) {
+  Machine m(std::string(two_gpus) + "driver own_pid=1\nprocess gpu=0 pid=2 bytes=1GiB\n");
+  const auto device = m.backend->open(m.id(0));
+  ASSERT_TRUE(works(device));
+  const Telemetry seen = m.observe(0);
+  ASSERT_EQ(seen.processes->size(), 2U);
+  for (const DeviceProcess& process : *seen.processes) {
+    EXPECT_EQ(process.kind, ProcessKind::foreign);
+    EXPECT_FALSE(process.name);
+  }
+  EXPECT_FALSE(seen.memory_use.own);
+  EXPECT_EQ(sum(seen.memory_use), *seen.load.memory_bytes_total - *seen.load.memory_bytes_free);
+}
+
+TEST(Telemetry, APartHasTheValuesOfItsGpu) {
+  start("gpu memory=80GiB\nset 0 temperature=66 utilisation=50\n");
+  BackendOptions options;
+  options.partitions = {{"cuda:0", {64, 32}}};
+  const auto backend = make_cuda_backend(options);
+  const auto listed = backend->list();
+  ASSERT_TRUE(works(listed));
+  ASSERT_EQ(listed->size(), 2U);
+  const auto seen = backend->observe(listed->front().id);
+  ASSERT_TRUE(works(seen));
+  EXPECT_EQ(seen->temperature_celsius, 66);
+  EXPECT_EQ(seen->load.memory_bytes_total, 80 * gibibyte);
+  const auto links = backend->links();
+  ASSERT_TRUE(works(links));
+  ASSERT_EQ(links->size(), 1U);
+  EXPECT_EQ(links->front().kind, LinkKind::same_device);
+  EXPECT_EQ(links->front().peer_access, true);
+}
+
+TEST(Telemetry, EveryWatcherIsToldEachEventOnce) {
+  const Machine m(two_gpus);
+  nvml::Watch first(m.id(0), real_clock()), second(m.id(0), real_clock()), other(m.id(1), real_clock());
+  for (nvml::Watch* watch : {&first, &second, &other}) EXPECT_TRUE(events_of(*watch).empty());
+  also("event gpu=0 kind=xid code=31\nevent gpu=0 kind=ecc\n");
+  const std::vector<DeviceEvent> wanted{of(DeviceEvent::Kind::xid, 31), of(DeviceEvent::Kind::ecc_error)};
+  EXPECT_EQ(events_of(first), wanted);
+  EXPECT_TRUE(events_of(first).empty());
+  nvml::Watch late(m.id(0), real_clock());
+  EXPECT_TRUE(events_of(late).empty()) << "it watches from now on";
+  also("event gpu=0 kind=xid code=48\n");
+  EXPECT_EQ(events_of(late), std::vector{of(DeviceEvent::Kind::xid, 48)});
+  EXPECT_EQ(events_of(second), (std::vector{wanted[0], wanted[1], of(DeviceEvent::Kind::xid, 48)}));
+  EXPECT_TRUE(events_of(other).empty());
+  EXPECT_EQ(count("event_sets"), 2) << "one for each GPU";
+}
+
+TEST(Telemetry, AFloodOfEventsIsBounded) {
+  const Machine m(two_gpus);
+  nvml::Watch watch(m.id(0), real_clock());
+  EXPECT_TRUE(events_of(watch).empty());
+  std::string flood;
+  for (int i = 0; i < 1000; ++i) flood += "event gpu=0 kind=xid code=13\n";
+  also(flood);
+  std::size_t told = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::size_t now = events_of(watch).size();
+    EXPECT_LE(now, 256U);
+    told += now;
+  }
+  EXPECT_EQ(told, 1000U);
+}
+
+TEST(Telemetry, WhatTheDriverWantsDoneIsToldAtFirstAndWhenItChanges) {
+  const Machine m(std::string(two_gpus) + "set 0 recovery_action=1\n");
+  nvml::Watch watch(m.id(0), real_clock());
+  const auto action = [](RecoveryAction wanted) {
+    return std::vector{of(DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(wanted))};
+  };
+  EXPECT_EQ(events_of(watch), action(RecoveryAction::reset));
+  EXPECT_TRUE(events_of(watch).empty());
+  also("set 0 recovery_action=4\n");
+  EXPECT_EQ(events_of(watch), action(RecoveryAction::drain_and_reset));
+  EXPECT_EQ(m.observe(0).recovery_action, RecoveryAction::drain_and_reset);
+  also("set 0 recovery_action=0\n");
+  EXPECT_EQ(events_of(watch), action(RecoveryAction::none));
+  nvml::Watch unaware(m.id(1), real_clock());
+  EXPECT_TRUE(events_of(unaware).empty()) << "nothing to do is no news";
+}
+
+TEST(Telemetry, AGpuThatIsGoneIsLostWithWhatToDo) {
+  const Machine m(two_gpus);
+  nvml::Watch watch(m.id(0), real_clock());
+  EXPECT_TRUE(works(watch.sample()));
+  const auto device = m.backend->open(m.id(0));
+  ASSERT_TRUE(works(device));
+  also("lost gpu=0\n");
+  const auto sampled = watch.sample();
+  ASSERT_TRUE(fails_with(sampled, ErrorCode::device_lost));
+  EXPECT_NE(sampled.error().advice.find("nvidia-smi --gpu-reset -i " + m.id(0).text()), std::string::npos);
+  EXPECT_TRUE(fails_with(m.backend->observe(m.id(0)), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with((*device)->sample(), ErrorCode::device_lost));
+  EXPECT_TRUE(works(m.backend->observe(m.id(1)))) << "the other goes on";
+}
+
+TEST(Telemetry, AGpuThatMustBeResetIsLostToo) {
+  const Machine m(std::string(two_gpus) + "error nvmlDeviceGetUtilizationRates code=16 times=always\n");
+  EXPECT_TRUE(fails_with(m.backend->observe(m.id(0)), ErrorCode::device_lost));
+}
+
+TEST(Telemetry, ADeviceThatTheDriverForgotIsLost) {
+  Machine m("gpu\nslice gpu=0\nslice gpu=0\n");
+  nvml::Watch watch(m.id(0), real_clock());
+  EXPECT_TRUE(works(watch.sample()));
+  start("gpu\n");
+  const auto sampled = watch.sample();
+  ASSERT_TRUE(fails_with(sampled, ErrorCode::device_lost));
+  EXPECT_NE(sampled.error().message.find("gone"), std::string::npos);
+}
+
+TEST(Telemetry, APassingFaultOfTheLibraryLeavesWhatTheContextKnows) {
+  const Machine m(two_gpus);
+  const auto device = m.backend->open(m.id(0));
+  ASSERT_TRUE(works(device));
+  also("error nvmlDeviceGetMemoryInfo* code=999 times=always gpu=0\n");
+  EXPECT_EQ(m.backend->observe(m.id(0)).error().code, ErrorCode::unavailable);
+  const auto sampled = (*device)->sample();
+  ASSERT_TRUE(works(sampled));
+  EXPECT_GT(sampled->memory_bytes_free.value_or(0), 70 * gibibyte);
+}
+
+// Every call of a sample, stuck on one GPU.
+class Stuck : public testing::TestWithParam<const char*> {};
+
+TEST_P(Stuck, HoldsUpNobodyWhoWatchesAnotherGpu) {
+  const Machine m(two_gpus);
+  nvml::Watch healthy(m.id(1), real_clock());
+  EXPECT_TRUE(works(healthy.sample()));
+  also(std::string("hang ") + GetParam() + (std::string(GetParam()).starts_with("nvmlEventSet") ? "" : " gpu=0") +
+       " times=1\n");
+  nvml::Watch stuck(m.id(0), real_clock());
+  std::atomic<bool> came_back{false};
+  std::thread asker([&] {
+    EXPECT_TRUE(works(stuck.sample()));
+    came_back = true;
+  });
+  while (count("hung") == 0 && !came_back) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(works(healthy.sample()));
+    EXPECT_TRUE(works(m.backend->observe(m.id(1))));
+    nvml::Watch newcomer(m.id(1), real_clock());
+    EXPECT_TRUE(works(newcomer.sample()));
+  }
+  EXPECT_FALSE(came_back) << "or it was not stuck";
+  release();
+  asker.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Call, Stuck,
+                         testing::Values("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMemoryInfo_v2",
+                                         "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues",
+                                         "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
+                                         "nvmlEventSetCreate", "nvmlEventSetWait_v2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Telemetry, AStuckGpuDoesNotHoldUpThePool) {
+  const Machine m(two_gpus);
+  std::vector<std::shared_ptr<Device>> devices = open_all(*m.backend);
+  ASSERT_EQ(devices.size(), 2U);
+  also("hang nvmlDeviceGetMemoryInfo_v2 gpu=0 times=always\n");
+  PoolOptions options;
+  options.poll_period = 1ms;
+  options.poll_deadline = 5ms;
+  options.stale_after = 10ms;
+  {
+    const auto pool = Pool::open(devices, options);
+    ASSERT_TRUE(works(pool));
+    const auto deadline = soon();
+    const auto state = [&](std::size_t i) { return (*pool)->status().at(i).view.sample; };
+    while ((state(0) != SampleState::stale || state(1) != SampleState::fresh) && !deadline.passed(real_clock().now()))
+      std::this_thread::yield();
+    EXPECT_EQ(state(0), SampleState::stale);
+    EXPECT_EQ(state(1), SampleState::fresh);
+    EXPECT_EQ(count("hung"), 1) << "one question at a time";
+    release();
+  }
+  also("set 0 utilisation=1\n");
+  release();
+}
+
+TEST(Telemetry, AnXidTakesAGpuOutOfThePoolWithinOnePoll) {
+  const Machine m(two_gpus);
+  std::vector<std::shared_ptr<Device>> devices = open_all(*m.backend);
+  ASSERT_EQ(devices.size(), 2U);
+  PoolOptions options;
+  options.poll = false;
+  const auto pool = Pool::open(devices, options);
+  ASSERT_TRUE(works(pool));
+  (*pool)->poll_now();
+  also("event gpu=0 kind=xid code=31\n");
+  (*pool)->poll_now();
+  EXPECT_EQ((*pool)->status()[0].view.health, Health::healthy) << "the task's fault";
+  also("event gpu=0 kind=xid code=95\n");
+  (*pool)->poll_now();
+  const DeviceStatus status = (*pool)->status()[0];
+  EXPECT_EQ(status.view.health, Health::quarantined);
+  ASSERT_TRUE(status.error);
+  EXPECT_NE(status.error->message.find("Xid 95"), std::string::npos);
+  EXPECT_EQ((*pool)->acquire()->id(), m.id(1));
+  also("lost gpu=0\n");
+  (*pool)->poll_now();
+  EXPECT_EQ((*pool)->status()[0].view.health, Health::lost);
+}
+
+Link between(const std::vector<Link>& links, DeviceId a, DeviceId b) {
+  if (b < a) std::swap(a, b);
+  for (const Link& link : links) {
+    if (link.a == a && link.b == b) return link;
+  }
+  ADD_FAILURE() << "no link between " << a << " and " << b;
+  return {};
+}
+
+TEST(Links, GpusOnASwitchAreAllJoined) {
+  const Machine m("gpus 8\nnvswitch 0-7 links=18\npcie 0-7 level=system\n");
+  const auto links = m.backend->links();
+  ASSERT_TRUE(works(links));
+  EXPECT_EQ(links->size(), 28U);
+  for (const Link& link : *links) {
+    EXPECT_LT(link.a, link.b);
+    EXPECT_EQ(link.kind, LinkKind::nvswitch);
+    EXPECT_EQ(link.lanes, 18U);
+    EXPECT_TRUE(link.peer_access.has_value());
+  }
+}
+
+TEST(Links, NvlinkCountsItsLanesAndPcieTellsWhatIsBetween) {
+  const Machine m(
+      "gpus 6\nnvlink 0,1 links=4\npcie 0-5 level=system peer=no\npcie 0-3 level=node peer=no\npcie 2,3 level=switch "
+      "peer=yes\npcie 0,2 level=bridge peer=no\npcie 1,2 level=switches peer=no\n");
+  const auto links = m.backend->links();
+  ASSERT_TRUE(works(links));
+  const auto at = [&](std::size_t a, std::size_t b) { return between(*links, m.id(a), m.id(b)); };
+  EXPECT_EQ(at(0, 1).kind, LinkKind::nvlink);
+  EXPECT_EQ(at(0, 1).lanes, 4U);
+  EXPECT_EQ(at(2, 3).kind, LinkKind::pcie_switch);
+  EXPECT_EQ(at(2, 3).lanes, 0U);
+  EXPECT_EQ(at(2, 3).peer_access, true);
+  EXPECT_EQ(at(0, 2).kind, LinkKind::host_bridge);
+  EXPECT_EQ(at(1, 2).kind, LinkKind::pcie_switches);
+  EXPECT_EQ(at(1, 3).kind, LinkKind::numa_node);
+  EXPECT_EQ(at(0, 5).kind, LinkKind::system);
+  EXPECT_EQ(at(0, 5).peer_access, false);
+  Result<Topology> topology = make_topology({m.id(0), m.id(1), m.id(2), m.id(3), m.id(4), m.id(5)}, *links);
+  ASSERT_TRUE(works(topology));
+  EXPECT_EQ(islands(*topology).size(), 5U);
+}
+
+TEST(Slices, AllAreListedAndThoseCudaDoesNotShowSayHowToOpenThem) {
+  const Machine m("gpu memory=80GiB\nslice gpu=0 memory=20GiB sms=32\nslice gpu=0 memory=10GiB sms=16\n");
+  ASSERT_EQ(m.devices.size(), 2U);
+  const DeviceInfo& unseen = m.devices[1];
+  EXPECT_TRUE(unseen.id.text().starts_with("MIG-"));
+  EXPECT_EQ(unseen.memory_bytes_total, 10 * gibibyte);
+  EXPECT_EQ(unseen.compute_units, 16U);
+  EXPECT_EQ(unseen.parent, m.devices[0].parent);
+  EXPECT_EQ(unseen.pci_address, m.devices[0].pci_address);
+  EXPECT_EQ(unseen.ordinal, 1);
+  EXPECT_TRUE(works(m.backend->open(m.id(0))));
+  const auto opened = m.backend->open(unseen.id);
+  ASSERT_TRUE(fails_with(opened, ErrorCode::not_supported));
+  EXPECT_NE(opened.error().advice.find("CUDA_VISIBLE_DEVICES=" + unseen.id.text()), std::string::npos);
+  const auto links = m.backend->links();
+  ASSERT_TRUE(works(links));
+  EXPECT_EQ(between(*links, m.id(0), m.id(1)).kind, LinkKind::same_device);
+
+  ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "0", 1), 0);
+  EXPECT_EQ(m.backend->list()->size(), 1U) << "somebody chose what to see";
+  ASSERT_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+}
+
+TEST(Slices, ASliceHasMemoryAndProcessesOfItsOwnAndTheRestOfItsGpu) {
+  const Machine m(
+      "gpu memory=80GiB\nslice gpu=0 memory=20GiB\nslice gpu=0 memory=10GiB\nset 0 temperature=55 utilisation=40\n"
+      "process gpu=0 slice=1 pid=4194305 bytes=4GiB\n");
+  const Telemetry first = m.observe(0), second = m.observe(1);
+  EXPECT_EQ(first.load.memory_bytes_total, 20 * gibibyte);
+  EXPECT_TRUE(first.processes->empty());
+  EXPECT_EQ(second.load.memory_bytes_free, 6 * gibibyte);
+  ASSERT_EQ(second.processes->size(), 1U);
+  EXPECT_EQ(second.memory_use.foreign, 4 * gibibyte);
+  EXPECT_EQ(second.temperature_celsius, 55);
+  EXPECT_FALSE(second.load.utilisation) << "nobody says how busy a slice is";
+}
+
+TEST(Slices, AnEventCountsForTheSliceItNames) {
+  const Machine m("gpu\nslice gpu=0\nslice gpu=0\n");
+  nvml::Watch first(m.id(0), real_clock()), second(m.id(1), real_clock());
+  nvml::Watch whole(*m.devices[0].parent, real_clock());
+  for (nvml::Watch* watch : {&first, &second, &whole}) EXPECT_TRUE(events_of(*watch).empty());
+  also("event gpu=0 kind=xid code=94 slice=1\nevent gpu=0 kind=xid code=79\n");
+  const DeviceEvent contained = of(DeviceEvent::Kind::xid, 94), gone = of(DeviceEvent::Kind::xid, 79);
+  EXPECT_EQ(events_of(first), std::vector{gone});
+  EXPECT_EQ(events_of(second), (std::vector{contained, gone}));
+  EXPECT_EQ(events_of(whole), (std::vector{contained, gone}));
+}
+
+// In a process of its own, since a library is started once.
+[[noreturn]] void use_gpus_without_telemetry(int code, const char* advice) {
+  start(std::string(two_gpus) + "error nvmlInit_v2 times=always code=" + std::to_string(code) + "\n");
+  int wrong = 0;
+  const auto expect = [&](bool good, const char* what) {
+    if (!good) std::fprintf(stderr, "not as promised: %s\n", what), ++wrong;
+  };
+  const auto library = nvml::Library::load();
+  expect(!library && library.error().code == ErrorCode::not_initialized, "the code");
+  expect(!library && library.error().advice.find(advice) != std::string::npos, "the advice");
+  const auto backend = make_cuda_backend({});
+  const auto listed = backend->list();
+  expect(listed && listed->size() == 2, "the list");
+  const auto device = backend->open(listed->front().id);
+  const auto sample = device ? (*device)->sample() : device.error();
+  expect(sample && sample->memory_bytes_free.value_or(0) > 0, "the free memory of an open device");
+  const auto seen = backend->observe(listed->front().id);
+  expect(seen && seen->load.memory_bytes_free && !seen->temperature_celsius, "what is observed");
+  const auto links = backend->links();
+  expect(links && links->empty(), "the links");
+  std::fprintf(stderr, wrong == 0 ? "as promised\n" : "%d wrong\n", wrong);
+  std::_Exit(wrong);
+}
+
+TEST(TelemetryDeathTest, WithoutALibraryThatStartsGpusWorkAndTheReasonIsPlain) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(use_gpus_without_telemetry(nvml::version_mismatch, "reboot"), testing::ExitedWithCode(0), "as promised");
+  EXPECT_EXIT(use_gpus_without_telemetry(nvml::driver_not_loaded, "modprobe nvidia"), testing::ExitedWithCode(0),
+              "as promised");
+  EXPECT_EXIT(use_gpus_without_telemetry(nvml::no_permission, "/dev/nvidiactl"), testing::ExitedWithCode(0),
+              "as promised");
+  EXPECT_EXIT(use_gpus_without_telemetry(999, "nvidia-smi"), testing::ExitedWithCode(0), "as promised");
+}
+
+}  // namespace
+}  // namespace berth::test
