@@ -155,7 +155,7 @@ class CudaBackend final : public Backend {
     for (Link& link : *links) {
       const auto a = numbers.find(link.a), b = numbers.find(link.b);
       if (a == numbers.end() || b == numbers.end()) continue;
-      link.peer_access = a->second == b->second || reaches(*found->driver, a->second, b->second);
+      link.peer_access = a->second == b->second ? true : reaches(*found->driver, a->second, b->second);
     }
     return links;
   }

@@ -1,58 +1,45 @@
 #include "device/presence.hpp"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "device/test_process.hpp"
 
 namespace berth {
 namespace {
 
-// A process that is ended with the test.
-struct Child {
-  pid_t pid = -1;
-  explicit Child(pid_t pid) : pid(pid) {}
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    if (pid <= 0) return;
+// A copy of this process that has a GPU open, as far as others can see.
+class Copy {
+ public:
+  Copy() {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+      const Presence presence("GPU-1");
+      const bool told = write(ready[1], "x", 1) == 1;
+      while (told) pause();
+      _exit(1);
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Copy() {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
-};
-
-pid_t start_sleep() {
-  char name[] = "sleep", duration[] = "60";
-  char* arguments[] = {name, duration, nullptr};
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
   pid_t pid = -1;
-  EXPECT_EQ(posix_spawnp(&pid, name, nullptr, nullptr, arguments, environ), 0);
-  return pid;
-}
-
-// A copy of this process that has a GPU open, as far as others can see.
-pid_t start_berth() {
-  int ready[2];
-  EXPECT_EQ(pipe(ready), 0);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    const Presence presence("GPU-1");
-    const bool told = write(ready[1], "x", 1) == 1;
-    while (told) pause();
-    _exit(1);
-  }
-  char byte = 0;
-  EXPECT_EQ(read(ready[0], &byte, 1), 1);
-  close(ready[0]);
-  close(ready[1]);
-  return pid;
-}
+};
 
 DeviceProcess on_gpu(pid_t pid) { return {static_cast<std::uint32_t>(pid), ProcessKind::foreign, {}, 1}; }
 
 TEST(Presence, ProcessesAreOwnOthersOfBerthOrForeignAndHaveNames) {
-  const Child foreign(start_sleep()), berth(start_berth());
-  std::vector<DeviceProcess> processes{on_gpu(foreign.pid), on_gpu(berth.pid), on_gpu(getpid())};
+  const test::ChildProcess foreign({"sleep", "60"});
+  const Copy berth;
+  std::vector<DeviceProcess> processes{on_gpu(foreign.pid()), on_gpu(berth.pid), on_gpu(getpid())};
   EXPECT_TRUE(identify("GPU-1", processes));
   EXPECT_EQ(processes[0].kind, ProcessKind::foreign);
   EXPECT_EQ(processes[0].name, "sleep");
@@ -70,8 +57,8 @@ TEST(Presence, AProcessThatIsNotThereIsForeignWithoutAName) {
 }
 
 TEST(Presence, NumbersOfAnotherNamespaceNameNobody) {
-  const Child other(start_sleep());
-  std::vector<DeviceProcess> processes{on_gpu(other.pid)};
+  const test::ChildProcess other({"sleep", "60"});
+  std::vector<DeviceProcess> processes{on_gpu(other.pid())};
   {
     const Presence presence("GPU-1"), another("GPU-2");
     EXPECT_FALSE(identify("GPU-1", processes)) << "this process has the GPU open and is not in the list";
