@@ -188,9 +188,10 @@ class Stream {
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
   // Between buffers of this device, or from a buffer of another device of the
   // same back end where the hardware or the driver can (not_supported if not).
-  // The other device's work on `from` must be done.
+  // The other device's work on `from` must be done. Ranges of one buffer that
+  // share a byte are invalid_argument.
   virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
-                            std::uint64_t bytes);
+                            std::uint64_t bytes) = 0;
   // Memory that is there for the work enqueued after this call, and is given
   // back in stream order: nobody waits. Where the device has no such memory,
   // the same as Device::allocate.
@@ -207,6 +208,11 @@ class Stream {
 
   // CUstream or cl_command_queue; null on host and simulated devices.
   virtual void* native() const noexcept = 0;
+
+ protected:
+  // Refuses a copy() whose ranges share a byte; both lie within their buffers.
+  Result<void> check_apart(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                           std::uint64_t bytes);
 };
 
 struct NativeHandles {

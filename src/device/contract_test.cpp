@@ -1,6 +1,7 @@
 // The contract every back end keeps, run on every device that every back end in
-// backend_list() finds. A back end that is not on this machine is skipped
-// loudly, once, in IsOnThisMachine; its devices have no tests then.
+// backend_list() finds, and on the parts of one of its devices where it can be
+// cut. A back end that is not on this machine is skipped loudly, once, in
+// IsOnThisMachine; its devices have no tests then.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,18 +19,33 @@ namespace {
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-BackendOptions contract_options(Clock* clock) {
+using Partitions = std::vector<PartitionRequest>;
+
+std::unique_ptr<Backend> contract_backend(std::string_view name, Clock* clock, Partitions partitions = {}) {
   BackendOptions options;
-  options.host_devices = 2;
   options.simulated_file = BERTH_SOURCE_DIR "/examples/devices.toml";
   options.clock = clock;
-  return options;
-}
-
-std::unique_ptr<Backend> contract_backend(std::string_view name, Clock* clock) {
-  Result<std::unique_ptr<Backend>> backend = make_backend(name, contract_options(clock));
+  options.partitions = std::move(partitions);
+  Result<std::unique_ptr<Backend>> backend = make_backend(name, options);
   EXPECT_TRUE(backend.has_value());
   return std::move(backend).value();
+}
+
+// A cut of the first device of the back end that can be cut; empty: none can.
+Partitions contract_cut(const std::string& name) {
+  const auto listed = contract_backend(name, nullptr)->list();
+  for (std::size_t i = 0; listed && i < listed->size(); ++i) {
+    const std::uint32_t units = (*listed)[i].compute_units.value_or(0);
+    // GPUs are cut in groups of several units, processors by single cores.
+    for (const std::vector<std::uint32_t>& cut :
+         {std::vector<std::uint32_t>{64, 32, 16, 16}, std::vector<std::uint32_t>{16, 8},
+          std::vector<std::uint32_t>{1, 1}}) {
+      if (std::accumulate(cut.begin(), cut.end(), 0U) > units) continue;
+      const Partitions request{{name + ":" + std::to_string(i), cut}};
+      if (contract_backend(name, nullptr, request)->list()) return request;
+    }
+  }
+  return {};
 }
 
 template <class T>
@@ -116,6 +132,71 @@ TEST_P(BackendContract, AnUnknownIdIsNotFoundAndALackingLibrarySaysSo) {
   }
 }
 
+TEST_P(BackendContract, ObservingAnUnknownDeviceIsNotFound) {
+  const bool present = backend_->list().has_value();
+  EXPECT_TRUE(fails_with(backend_->observe(DeviceId("no-such-device")),
+                         present ? ErrorCode::not_found : ErrorCode::not_initialized));
+}
+
+TEST_P(BackendContract, APartitionThatDoesNotFitIsRefusedAndTheOthersAreNotTouched) {
+  const auto whole = backend_->list();
+  if (whole) {
+    std::vector<PartitionRequest> wrong{
+        {GetParam() + ":0", {1'000'000'000, 1}}, {GetParam() + ":100000", {1}}, {GetParam() + ":no-such-device", {1}}};
+    if (!whole->empty()) wrong.push_back({GetParam() + ":" + whole->front().id.text(), {4'000'000'000}});
+    for (const PartitionRequest& request : wrong) {
+      SCOPED_TRACE(request.device);
+      const auto backend = contract_backend(GetParam(), nullptr, {request});
+      ASSERT_TRUE(fails_with(backend->list(), ErrorCode::invalid_argument));
+      EXPECT_FALSE(backend->list().error().advice.empty());
+      EXPECT_TRUE(fails_with(backend->open(whole->front().id), ErrorCode::invalid_argument));
+    }
+  }
+  for (const BackendEntry& other : backend_list()) {
+    if (other.name == GetParam()) continue;
+    const auto without = contract_backend(other.name, nullptr)->list();
+    const auto with = contract_backend(other.name, nullptr, {{GetParam() + ":0", {1'000'000'000}}})->list();
+    ASSERT_EQ(with.has_value(), without.has_value()) << other.name;
+    if (with) {
+      EXPECT_EQ(*with, *without);
+    }
+  }
+}
+
+TEST_P(BackendContract, PartsExecuteAloneAndShareMemoryAndFaults) {
+  const Partitions cut = contract_cut(GetParam());
+  const auto whole = backend_->list();
+  if (GetParam() == "host") {
+    ASSERT_EQ(cut.empty(), *whole->front().compute_units < 2) << "every machine with two cores can be cut";
+  }
+  if (cut.empty()) return;
+  const auto listed = contract_backend(GetParam(), nullptr, cut)->list();
+  ASSERT_TRUE(works(listed));
+  std::set<DeviceId> ids;
+  std::vector<DeviceInfo> parts;
+  for (const DeviceInfo& info : *listed) {
+    EXPECT_TRUE(ids.insert(info.id).second) << info.id << " is there twice";
+    if (info.features.contains("partition")) parts.push_back(info);
+  }
+  ASSERT_EQ(parts.size(), cut.front().units.size());
+  EXPECT_EQ(listed->size(), whole->size() - 1 + parts.size()) << "the parts take the place of the whole";
+  std::uint32_t units = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    ASSERT_TRUE(parts[i].parent);
+    const auto parent =
+        std::find_if(whole->begin(), whole->end(), [&](const DeviceInfo& info) { return info.id == *parts[i].parent; });
+    ASSERT_NE(parent, whole->end());
+    EXPECT_FALSE(ids.contains(parent->id));
+    EXPECT_EQ(parts[i].memory_domain, parent->memory_domain);
+    EXPECT_EQ(parts[i].fault_domain, parent->fault_domain);
+    EXPECT_EQ(parts[i].memory_bytes_total, parent->memory_bytes_total);
+    EXPECT_EQ(parts[i].compute_units, std::optional(cut.front().units[i]));
+    EXPECT_TRUE(parts[i].id.text().starts_with(parent->id.text() + "/")) << parts[i].id;
+    units += *parts[i].compute_units;
+    EXPECT_LE(units, *parent->compute_units);
+  }
+}
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const BackendEntry& entry : backend_list()) names.emplace_back(entry.name);
@@ -128,15 +209,22 @@ struct Listed {
   std::string backend;
   std::size_t position;
   DeviceInfo info;
+  Partitions cut;
   friend void PrintTo(const Listed& listed, std::ostream* out) { *out << listed.info.id; }
 };
 
 std::vector<Listed> every_device() {
   std::vector<Listed> devices;
   for (const std::string& name : backend_names()) {
-    const auto infos = contract_backend(name, nullptr)->list();
-    if (!infos) continue;
-    for (std::size_t i = 0; i < infos->size(); ++i) devices.push_back({name, i, (*infos)[i]});
+    const auto add = [&](const Partitions& cut) {
+      const auto infos = contract_backend(name, nullptr, cut)->list();
+      for (std::size_t i = 0; infos && i < infos->size(); ++i) {
+        // The devices beside the parts are there without the cut.
+        if (cut.empty() || (*infos)[i].features.contains("partition")) devices.push_back({name, i, (*infos)[i], cut});
+      }
+    };
+    add({});
+    if (const Partitions cut = contract_cut(name); !cut.empty()) add(cut);
   }
   return devices;
 }
@@ -145,7 +233,7 @@ class DeviceContract : public testing::TestWithParam<Listed> {
  protected:
   void SetUp() override {
     if (GetParam().backend == "simulated") clock_ = &virtual_time_;
-    backend_ = contract_backend(GetParam().backend, clock_);
+    backend_ = contract_backend(GetParam().backend, clock_, GetParam().cut);
     auto opened = backend_->open(GetParam().info.id);
     ASSERT_TRUE(works(opened));
     device_ = *std::move(opened);
@@ -171,15 +259,18 @@ class DeviceContract : public testing::TestWithParam<Listed> {
     EXPECT_TRUE(works(kernel));
     return kernel ? *kernel : nullptr;
   }
-  // A device that is not the one under test: of the same back end where it has
-  // two, and one of another back end.
+  // Devices that are not the one under test: of the same back end another part
+  // of the same device and one that is not, where there are, and one of another
+  // back end.
   std::vector<std::shared_ptr<Device>> others() {
     std::vector<std::shared_ptr<Device>> found;
     const auto infos = backend_->list();
-    for (const DeviceInfo& info : *infos) {
-      if (info.id == device_->id()) continue;
-      if (auto other = backend_->open(info.id)) found.push_back(*other);
-      break;
+    for (const bool sibling : {true, false}) {
+      const auto other = std::find_if(infos->begin(), infos->end(), [&](const DeviceInfo& info) {
+        return info.id != device_->id() && sibling == (info.parent && info.parent == device_->info().parent);
+      });
+      if (other == infos->end()) continue;
+      if (auto opened = backend_->open(other->id)) found.push_back(*opened);
     }
     foreign_ = contract_backend(is("host") ? "simulated" : "host", &virtual_time_);
     found.push_back(*foreign_->open(foreign_->list()->front().id));
@@ -281,6 +372,181 @@ TEST_P(DeviceContract, ACopyOfNothingDoesNothing) {
   EXPECT_TRUE(works(stream_->copy_in(buffer, 64, {})));
   EXPECT_TRUE(works(stream_->copy_out(buffer, 0, {})));
   EXPECT_TRUE(works(stream_->wait(soon())));
+}
+
+TEST_P(DeviceContract, CopiesBetweenBuffersReachTheirOffsetAndNothingElse) {
+  const Buffer from = filled(std::vector<std::uint8_t>(100, 1)), to = filled(std::vector<std::uint8_t>(100, 2));
+  std::vector<std::uint8_t> part(10, 3), all(100), source(100);
+  ASSERT_TRUE(works(stream_->copy_in(from, 20, bytes_of(std::as_const(part)))));
+  ASSERT_TRUE(works(stream_->copy(to, 37, from, 15, 20)));
+  ASSERT_TRUE(works(stream_->copy(to, 90, to, 40, 10))) << "within one buffer";
+  ASSERT_TRUE(works(stream_->copy(to, 100, from, 0, 0))) << "nothing";
+  ASSERT_TRUE(works(stream_->copy_out(to, 0, bytes_of(all))));
+  ASSERT_TRUE(works(stream_->copy_out(from, 0, bytes_of(source))));
+  ASSERT_TRUE(works(stream_->wait(soon())));
+  std::vector<std::uint8_t> wanted(100, 2), unchanged(100, 1);
+  std::fill_n(unchanged.begin() + 20, 10, 3);
+  std::copy_n(unchanged.begin() + 15, 20, wanted.begin() + 37);
+  std::copy_n(wanted.begin() + 40, 10, wanted.begin() + 90);
+  EXPECT_EQ(all, wanted);
+  EXPECT_EQ(source, unchanged);
+}
+
+TEST_P(DeviceContract, CopiesBetweenBuffersComeAfterWhatWasEnqueuedBefore) {
+  const auto kernel = loaded(contract::add_source());
+  ASSERT_NE(kernel, nullptr);
+  constexpr std::uint32_t n = 100'000;
+  const Buffer counter = filled(std::vector<float>(n, 0.0F)), ones = filled(std::vector<float>(n, 1.0F));
+  const Buffer copy = filled(std::vector<float>(n, 9.0F));
+  const std::vector<Argument> arguments{counter, ones, counter, n};
+  std::vector<float> out(n);
+  ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, arguments)));
+  ASSERT_TRUE(works(stream_->copy(copy, 0, counter, 0, n * sizeof(float))));
+  ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, arguments)));
+  ASSERT_TRUE(works(stream_->copy_out(copy, 0, bytes_of(out))));
+  ASSERT_TRUE(works(stream_->wait(soon())));
+  EXPECT_EQ(out, std::vector<float>(n, 1.0F));
+}
+
+TEST_P(DeviceContract, CopiesBetweenBuffersAreCheckedOnBothSides) {
+  const Buffer a = filled(std::vector<std::uint8_t>(64, 1)), b = filled(std::vector<std::uint8_t>(64, 2));
+  const auto refused = [&](const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                           std::uint64_t bytes) {
+    return fails_with(stream_->copy(to, to_offset, from, from_offset, bytes), ErrorCode::invalid_argument);
+  };
+  EXPECT_TRUE(refused(a, 1, b, 0, 64));
+  EXPECT_TRUE(refused(a, 0, b, 1, 64));
+  EXPECT_TRUE(refused(a, ~std::uint64_t{0}, b, 0, 2));
+  EXPECT_TRUE(refused(a, 0, b, ~std::uint64_t{0}, 2));
+  EXPECT_TRUE(refused(a, 0, b, 0, ~std::uint64_t{0}));
+  EXPECT_TRUE(refused(Buffer(), 0, b, 0, 1));
+  EXPECT_TRUE(refused(a, 0, Buffer(), 0, 1));
+  EXPECT_TRUE(refused(a, 0, a, 0, 64)) << "onto itself";
+  EXPECT_TRUE(refused(a, 0, a, 31, 32)) << "one byte in common";
+  EXPECT_TRUE(refused(a, 31, a, 0, 32)) << "one byte in common";
+  EXPECT_TRUE(works(stream_->copy(a, 0, a, 32, 32)));
+  EXPECT_TRUE(works(stream_->wait(soon()))) << "refusals leave the stream usable";
+}
+
+TEST_P(DeviceContract, CopiesFromAnotherDeviceAreMadeOrNotSupported) {
+  const Buffer own = filled(std::vector<std::uint8_t>(64, 1));
+  for (const auto& other : others()) {
+    SCOPED_TRACE(other->id().text());
+    const auto theirs = other->allocate(64);
+    ASSERT_TRUE(works(theirs));
+    EXPECT_TRUE(is_refused(stream_->copy(*theirs, 0, own, 0, 64))) << "into another device";
+    if (other->info().backend != GetParam().backend) {
+      EXPECT_TRUE(fails_with(stream_->copy(own, 0, *theirs, 0, 64), ErrorCode::invalid_argument));
+      continue;
+    }
+    const auto stream = other->open_stream();
+    ASSERT_TRUE(works(stream));
+    const std::vector<std::uint8_t> sent(64, 7);
+    ASSERT_TRUE(works((*stream)->copy_in(*theirs, 0, bytes_of(sent))));
+    ASSERT_TRUE(works((*stream)->wait(soon())));
+    const Result<void> copied = stream_->copy(own, 8, *theirs, 0, 32);
+    const bool siblings = other->info().parent && other->info().parent == device_->info().parent;
+    ASSERT_TRUE(siblings ? works(copied) : works_or_fails_with(copied, ErrorCode::not_supported))
+        << "parts of one device share its memory";
+    if (!copied) continue;
+    std::vector<std::uint8_t> out(64);
+    ASSERT_TRUE(works(stream_->copy_out(own, 0, bytes_of(out))));
+    ASSERT_TRUE(works(stream_->wait(soon())));
+    std::vector<std::uint8_t> wanted(64, 1);
+    std::fill_n(wanted.begin() + 8, 32, 7);
+    EXPECT_EQ(out, wanted);
+    EXPECT_TRUE(fails_with(stream_->copy(own, 0, *theirs, 33, 32), ErrorCode::invalid_argument));
+    other->close();
+    EXPECT_TRUE(is_refused(stream_->copy(own, 0, *theirs, 0, 32))) << "its device is closed";
+  }
+  EXPECT_TRUE(works(stream_->wait(soon())));
+}
+
+TEST_P(DeviceContract, MemoryOfAStreamIsThereForWhatIsEnqueuedAfterIt) {
+  const auto kernel = loaded(contract::add_source());
+  ASSERT_NE(kernel, nullptr);
+  constexpr std::uint32_t n = 10'000;
+  const std::vector<float> ones(n, 1.0F);
+  std::vector<float> out(n);
+  auto buffer = stream_->allocate(n * sizeof(float));
+  ASSERT_TRUE(works(buffer));
+  EXPECT_EQ(buffer->bytes(), n * sizeof(float));
+  EXPECT_EQ(buffer->memory()->device, device_.get());
+  const Buffer result = filled(std::vector<float>(n));
+  ASSERT_TRUE(works(stream_->copy_in(*buffer, 0, bytes_of(ones))));
+  for (int i = 0; i < 10; ++i) {
+    auto scratch = stream_->allocate(n * sizeof(float));
+    ASSERT_TRUE(works(scratch));
+    ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, std::vector<Argument>{*buffer, *buffer, *scratch, n})));
+    ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, std::vector<Argument>{*scratch, result, result, n})));
+    // Freed here, while the work that uses it may still be under way.
+  }
+  *buffer = Buffer();
+  ASSERT_TRUE(works(stream_->copy_out(result, 0, bytes_of(out))));
+  ASSERT_TRUE(works(stream_->wait(soon())));
+  EXPECT_EQ(out, std::vector<float>(n, 20.0F));
+  EXPECT_TRUE(fails_with(stream_->allocate(0), ErrorCode::invalid_argument));
+  EXPECT_TRUE(fails_with(stream_->allocate(std::uint64_t{1} << 60), ErrorCode::out_of_memory));
+}
+
+TEST_P(DeviceContract, PinnedMemoryTakesCopiesBothWays) {
+  std::vector<std::byte> mine(10'000);
+  auto fresh = device_->pin(10'000);
+  ASSERT_TRUE(works(fresh));
+  auto registered = device_->pin(std::span(mine));
+  ASSERT_TRUE(works(registered));
+  ASSERT_EQ(fresh->bytes().size(), 10'000U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(fresh->bytes().data()) % 4096, 0U) << "a page of its own";
+  EXPECT_EQ(registered->bytes().data(), mine.data());
+  EXPECT_EQ(registered->bytes().size(), mine.size());
+  for (std::size_t i = 0; i < 10'000; ++i) fresh->bytes()[i] = static_cast<std::byte>(i % 251);
+  const auto buffer = device_->allocate(10'000);
+  ASSERT_TRUE(works(buffer));
+  ASSERT_TRUE(works(stream_->copy_in(*buffer, 0, fresh->bytes())));
+  ASSERT_TRUE(works(stream_->copy_out(*buffer, 0, registered->bytes())));
+  ASSERT_TRUE(works(stream_->wait(soon())));
+  EXPECT_TRUE(std::equal(mine.begin(), mine.end(), fresh->bytes().begin()));
+
+  std::fill(mine.begin(), mine.end(), std::byte{9});
+  ASSERT_TRUE(works(stream_->copy_in(*buffer, 0, registered->bytes())));
+  ASSERT_TRUE(works(stream_->copy_out(*buffer, 0, fresh->bytes())));
+  ASSERT_TRUE(works(stream_->wait(soon())));
+  EXPECT_TRUE(std::equal(mine.begin(), mine.end(), fresh->bytes().begin()));
+}
+
+TEST_P(DeviceContract, NothingCannotBePinned) {
+  EXPECT_TRUE(fails_with(device_->pin(0), ErrorCode::invalid_argument));
+  EXPECT_TRUE(fails_with(device_->pin(std::span<std::byte>()), ErrorCode::invalid_argument));
+  EXPECT_TRUE(fails_with(device_->pin(~std::uint64_t{0}), ErrorCode::out_of_memory));
+}
+
+TEST_P(DeviceContract, PinnedMemoryMayOutliveItsDevice) {
+  std::vector<std::byte> mine(5000, std::byte{1});
+  auto fresh = device_->pin(5000);
+  ASSERT_TRUE(works(fresh));
+  auto registered = device_->pin(std::span(mine));
+  ASSERT_TRUE(works(registered));
+  stream_.reset();
+  device_->close();
+  device_.reset();
+  backend_.reset();
+  std::fill(fresh->bytes().begin(), fresh->bytes().end(), std::byte{2});
+  std::fill(registered->bytes().begin(), registered->bytes().end(), std::byte{3});
+  EXPECT_EQ(fresh->bytes()[4999], std::byte{2});
+  EXPECT_EQ(mine[4999], std::byte{3});
+}
+
+TEST_P(DeviceContract, OccupancyIsSaneOrNotSupported) {
+  const auto kernel = loaded(contract::add_source());
+  ASSERT_NE(kernel, nullptr);
+  const auto occupancy = kernel->occupancy(128);
+  ASSERT_TRUE(works_or_fails_with(occupancy, ErrorCode::not_supported));
+  if (!occupancy) return;
+  EXPECT_GE(occupancy->groups_per_unit, 1U);
+  EXPECT_GE(occupancy->group_best, 1U);
+  EXPECT_GT(occupancy->share, 0.0);
+  EXPECT_LE(occupancy->share, 1.0);
+  EXPECT_TRUE(is_refused(kernel->occupancy(0)));
 }
 
 TEST_P(DeviceContract, HandlesOfOtherDevicesAreRefused) {
@@ -513,6 +779,40 @@ TEST_P(DeviceContract, ASampleIsPlausible) {
   }
 }
 
+TEST_P(DeviceContract, AHealthyDeviceHasNoEventsToTell) {
+  for (int i = 0; i < 3; ++i) {
+    const auto sample = device_->sample();
+    ASSERT_TRUE(works(sample));
+    EXPECT_TRUE(sample->events.empty());
+  }
+}
+
+TEST_P(DeviceContract, AnObservationIsPlausibleAndNeedsNoOpenDevice) {
+  stream_.reset();
+  device_->close();
+  device_.reset();
+  const TimePoint before = clock_->now();
+  for (int i = 0; i < 2; ++i) {
+    const auto seen = backend_->observe(GetParam().info.id);
+    ASSERT_TRUE(works(seen));
+    EXPECT_GE(seen->sampled_at, before);
+    EXPECT_LE(seen->sampled_at, clock_->now());
+    const auto share = [](std::optional<double> value) { return !value || (*value >= 0.0 && *value <= 1.0); };
+    EXPECT_TRUE(share(seen->load.utilisation)) << *seen->load.utilisation;
+    EXPECT_TRUE(share(seen->memory_utilisation)) << *seen->memory_utilisation;
+    const auto total = seen->load.memory_bytes_total, free = seen->load.memory_bytes_free;
+    EXPECT_EQ(total, GetParam().info.memory_bytes_total);
+    EXPECT_TRUE(!total || !free || *free <= *total);
+    const MemoryUse& use = seen->memory_use;
+    if (use.own && use.berth && use.foreign && use.unattributed) {
+      EXPECT_EQ(*use.own + *use.berth + *use.foreign + *use.unattributed, *total - *free);
+    }
+    EXPECT_TRUE(!seen->temperature_celsius || (*seen->temperature_celsius > -60 && *seen->temperature_celsius < 150));
+    EXPECT_TRUE(!seen->power_watts || (*seen->power_watts >= 0 && *seen->power_watts < 5000));
+    EXPECT_NE(seen->clock_mhz, std::optional<std::uint32_t>(0));
+  }
+}
+
 TEST_P(DeviceContract, StreamsOfEveryPriorityOpenAndSayIt) {
   for (const Priority priority : {Priority::low, Priority::normal, Priority::high}) {
     const auto stream = device_->open_stream(priority);
@@ -581,6 +881,8 @@ TEST_P(DeviceContract, AfterClosingEverythingIsLostAndNothingHangs) {
   EXPECT_TRUE(fails_with(device_->sample(), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->copy_in(buffer, 0, bytes_of(std::as_const(out))), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->copy_out(buffer, 0, bytes_of(out)), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with(stream_->copy(buffer, 0, buffer, 8, 8), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with(stream_->allocate(64), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->launch(*kernel, {{16, 1, 1}, {}}, arguments), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->record(), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->wait(soon()), ErrorCode::device_lost));
@@ -608,6 +910,8 @@ TEST_P(DeviceContract, ADeviceCanBeOpenedAgainAndOldHandlesAreStale) {
   std::vector<float> out(16);
   EXPECT_TRUE(is_refused(stream_->copy_out(old, 0, bytes_of(out))));
   const Buffer fresh = filled(std::vector<float>(16, 2.0F));
+  EXPECT_TRUE(is_refused(stream_->copy(fresh, 0, old, 0, 64)));
+  EXPECT_TRUE(is_refused(stream_->copy(old, 0, fresh, 0, 64)));
   EXPECT_TRUE(works(stream_->copy_out(fresh, 0, bytes_of(out))));
   EXPECT_TRUE(works(stream_->wait(soon())));
   EXPECT_EQ(out, std::vector<float>(16, 2.0F));
@@ -643,7 +947,7 @@ TEST_P(DeviceContract, HandlesMayOutliveTheirDevice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, DeviceContract, testing::ValuesIn(every_device()), [](const auto& info) {
-  return info.param.backend + "_" + std::to_string(info.param.position);
+  return info.param.backend + (info.param.cut.empty() ? "_" : "_part_") + std::to_string(info.param.position);
 });
 
 }  // namespace

@@ -112,7 +112,7 @@ Result<void> CudaStream::copy(const Buffer& to, std::uint64_t to_offset, const B
   if (!target) return std::move(target).error();
   Result<CopySource> source = locate_source(*context_, from, from_offset, bytes);
   if (!source) return std::move(source).error();
-  if (bytes == 0) return {};
+  if (Result<void> apart = check_apart(to, to_offset, from, from_offset, bytes); !apart || bytes == 0) return apart;
   const auto& [owner, pointer] = *source;
   const cuda::Driver& driver = context_->driver;
   // Parts of one GPU share its memory.

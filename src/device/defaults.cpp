@@ -1,5 +1,6 @@
 // What a back end need not write itself: the parts of the interface that have
 // an honest answer for any device.
+#include <algorithm>
 #include <cstdlib>
 
 #include "berth/device.hpp"
@@ -21,8 +22,15 @@ Result<void> Stream::wait(Deadline deadline) {
   return (*event)->wait(deadline);
 }
 
-Result<void> Stream::copy(const Buffer&, std::uint64_t, const Buffer&, std::uint64_t, std::uint64_t) {
-  return not_supported("this device does not copy between buffers", device().id());
+Result<void> Stream::check_apart(const Buffer& to, std::uint64_t to_offset, const Buffer& from,
+                                 std::uint64_t from_offset, std::uint64_t bytes) {
+  const std::uint64_t distance = std::max(to_offset, from_offset) - std::min(to_offset, from_offset);
+  if (to.memory() != from.memory() || distance >= bytes) return {};
+  return Error{ErrorCode::invalid_argument,
+               "the two ranges of the copy share bytes of one buffer",
+               "copy by way of another buffer",
+               device().id().text(),
+               {}};
 }
 
 Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(bytes); }
@@ -34,7 +42,8 @@ Result<Occupancy> Kernel::occupancy(std::uint32_t) const {
 Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
   if (bytes == 0)
     return Error{ErrorCode::invalid_argument, "no memory was asked for", "ask for a byte or more", {}, {}};
-  void* memory = std::aligned_alloc(page_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes);
+  const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  void* memory = rounded >= bytes ? std::aligned_alloc(page_bytes, rounded) : nullptr;
   if (memory == nullptr) {
     return Error{
         ErrorCode::out_of_memory, "the host has no memory left", "free some, or ask for less", id().text(), {}};

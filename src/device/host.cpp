@@ -1,20 +1,23 @@
-// The host back end: this machine's processor, as one device or as several that
-// split its cores and memory. It is always there and really computes.
+// The host back end: this machine's processor, as one device or as parts that
+// own cores of it and share its memory. It is always there and really computes.
 //
 // Work runs at once on the thread that enqueues it, so events are done when
-// they are recorded and a lane thread per core uses the whole machine. A device's
-// share of the cores is its concurrency, not a mask: the caller's thread is not
-// moved. Work that throws is work_failed at the next event of its stream, and
-// only there; the stream goes on.
+// they are recorded and a lane thread per core uses the whole machine. While a
+// part computes (launch, run), the thread keeps to the cores of that part and is
+// given back its own afterwards; copies run where the thread is. Work that throws
+// is work_failed at the next event of its stream, and only there; the stream goes on.
 #include <sys/utsname.h>
 
 #include <algorithm>
 #include <fstream>
+#include <mutex>
 #include <utility>
 
 #include "device/backends.hpp"
+#include "device/host_cores.hpp"
 #include "device/host_limits.hpp"
 #include "device/local.hpp"
+#include "device/partition.hpp"
 
 namespace berth {
 namespace {
@@ -58,6 +61,8 @@ class HostStream final : public Stream {
   Priority priority() const noexcept override { return priority_; }
   Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) override;
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
+  Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                    std::uint64_t bytes) override;
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
   Result<std::shared_ptr<Event>> record() override;
   Result<void> run(const std::function<Result<void>(Stream&)>& closure) override;
@@ -69,32 +74,58 @@ class HostStream final : public Stream {
   std::optional<Error> failed_;  // work since the last event, first failure
 };
 
+// What stays when a device is closed and opened again.
+struct HostPart {
+  DeviceInfo info;
+  std::shared_ptr<Account> account;
+  std::vector<unsigned> cores;
+  std::shared_ptr<const CoreSet> pin;  // null: the whole machine, threads run where they like
+  std::optional<CoreTimes> times;      // when last observed
+
+  // What the machine has left, but never more than was not promised yet:
+  // pages count before they are touched.
+  std::optional<std::uint64_t> memory_bytes_free() const {
+    const auto available = read_host_limits().memory_bytes_free;
+    if (!available || !info.memory_bytes_total) return {};
+    const std::uint64_t total = *info.memory_bytes_total, used = *account->bytes_used;
+    return std::min(*available, total > used ? total - used : 0);
+  }
+  LoadSample load() const {
+    LoadSample sample;
+    sample.memory_bytes_total = info.memory_bytes_total;
+    sample.memory_bytes_free = memory_bytes_free();
+    return sample;
+  }
+};
+
 class HostDevice final : public Device, public std::enable_shared_from_this<HostDevice> {
  public:
-  HostDevice(DeviceInfo info, std::shared_ptr<Account> account, unsigned shares, Clock& clock)
-      : info_(std::move(info)), incarnation_{std::move(account), next_generation()}, shares_(shares), clock_(clock) {}
+  HostDevice(HostPart part, Clock& clock)
+      : part_(std::move(part)),
+        incarnation_{part_.account, next_generation(), std::make_shared<std::atomic<bool>>(false)},
+        clock_(clock) {}
   ~HostDevice() override { close(); }
 
-  const DeviceInfo& info() const noexcept override { return info_; }
+  const DeviceInfo& info() const noexcept override { return part_.info; }
   std::uint64_t generation() const noexcept override { return incarnation_.generation; }
 
   Result<Buffer> allocate(std::uint64_t bytes) override {
-    if (closed_) return lost();
-    const std::uint64_t limit = info_.memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
+    if (closed()) return lost();
+    const std::uint64_t limit = info().memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
     if (bytes >= checked_from_bytes && bytes <= limit) {
-      const auto free = memory_bytes_free();
+      const auto free = part_.memory_bytes_free();
       if (free && bytes > *free) return too_much_error(id(), bytes, *free);
     }
     return allocate_local(*this, incarnation_, bytes, limit);
   }
 
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override {
-    if (closed_) return lost();
+    if (closed()) return lost();
     return std::unique_ptr<Stream>(std::make_unique<HostStream>(shared_from_this(), priority));
   }
 
   Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override {
-    if (closed_) return lost();
+    if (closed()) return lost();
     if (!source.host) {
       return Error{ErrorCode::not_supported,
                    "kernel '" + source.entry + "' has no host form",
@@ -106,38 +137,30 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
   }
 
   Result<LoadSample> sample() override {
-    if (closed_) return lost();
-    LoadSample sample;
-    sample.memory_bytes_total = info_.memory_bytes_total;
-    sample.memory_bytes_free = memory_bytes_free();
-    return sample;
+    if (closed()) return lost();
+    return part_.load();
   }
 
   NativeHandles native() const noexcept override { return {}; }
-  void close() noexcept override { closed_ = true; }
+  void close() noexcept override { *incarnation_.over = true; }
 
-  bool closed() const noexcept { return closed_; }
-  Error lost() const { return device_lost_error(info_.id); }
+  bool closed() const noexcept { return *incarnation_.over; }
+  Error lost() const { return device_lost_error(id()); }
+  const CoreSet* pin() const noexcept { return part_.pin.get(); }
+  Error not_pinned() const {
+    return {ErrorCode::unavailable,
+            "the cores of this device are no longer open to this process",
+            "give the process its cores back, or make the parts anew",
+            id().text(),
+            {}};
+  }
   const Incarnation& incarnation() const noexcept { return incarnation_; }
   const Clock& clock() const noexcept { return clock_; }
 
  private:
-  // What the machine has left, of which this device gets its share, but never
-  // more than its own share less what it holds: promised pages count before
-  // they are touched.
-  std::optional<std::uint64_t> memory_bytes_free() const {
-    const auto available = read_host_limits().memory_bytes_free;
-    if (!available || !info_.memory_bytes_total) return {};
-    const std::uint64_t total = *info_.memory_bytes_total;
-    const std::uint64_t used = incarnation_.account->bytes_used;
-    return std::min(*available / shares_, total > used ? total - used : 0);
-  }
-
-  const DeviceInfo info_;
+  const HostPart part_;
   const Incarnation incarnation_;
-  const unsigned shares_;
   Clock& clock_;
-  std::atomic<bool> closed_{false};
 };
 
 Device& HostStream::device() noexcept { return *device_; }
@@ -158,6 +181,18 @@ Result<void> HostStream::copy_out(const Buffer& from, std::uint64_t offset, std:
   return {};
 }
 
+Result<void> HostStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                              std::uint64_t bytes) {
+  if (device_->closed()) return device_->lost();
+  const Result<std::byte*> target = locate(device_->incarnation(), to, to_offset, bytes);
+  if (!target) return target.error();
+  const Result<const std::byte*> source = locate_source(device_->incarnation(), from, from_offset, bytes);
+  if (!source) return source.error();
+  if (Result<void> apart = check_apart(to, to_offset, from, from_offset, bytes); !apart) return apart;
+  if (bytes > 0) std::memcpy(*target, *source, bytes);
+  return {};
+}
+
 Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) {
   if (device_->closed()) return device_->lost();
   const auto* local = dynamic_cast<const LocalKernel*>(&kernel);
@@ -165,6 +200,8 @@ Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, 
     return Error{ErrorCode::invalid_argument, "the kernel belongs to another back end", {}, device_->id().text(), {}};
   }
   if (Result<void> usable = local->check(device_->incarnation(), shape, arguments); !usable) return usable;
+  const CorePin pin(device_->pin());
+  if (pin.failed()) return device_->not_pinned();
   Result<void> computed = local->compute(shape, arguments);
   if (!computed && !failed_) failed_ = std::move(computed).error();
   return {};
@@ -178,6 +215,8 @@ Result<std::shared_ptr<Event>> HostStream::record() {
 
 Result<void> HostStream::run(const std::function<Result<void>(Stream&)>& closure) {
   if (device_->closed()) return device_->lost();
+  const CorePin pin(device_->pin());
+  if (pin.failed()) return device_->not_pinned();
   return guarded(device_->id(), [&] { return closure(*this); });
 }
 
@@ -192,59 +231,109 @@ std::string processor_name() {
   return uname(&machine) == 0 ? std::string(machine.machine) + " processor" : "processor";
 }
 
+// The cores shared out as evenly as they can be.
+PartitionRequest equal_shares(unsigned cores, unsigned devices) {
+  PartitionRequest request{"host:0", {}};
+  for (unsigned i = 0; i < devices; ++i) {
+    request.units.push_back(std::max(1U, cores / devices + (i < cores % devices ? 1 : 0)));
+  }
+  return request;
+}
+
 class HostBackend final : public Backend {
  public:
   explicit HostBackend(const BackendOptions& options)
-      : count_(options.host_devices), clock_(options.clock != nullptr ? *options.clock : real_clock()) {
-    if (count_ == 0 || count_ > most_devices) return;
-    const HostLimits limits = read_host_limits();
-    const std::string name = processor_name();
-    for (unsigned i = 0; i < count_; ++i) {
-      DeviceInfo info;
-      info.id = DeviceId(count_ == 1 ? "host" : "host/" + std::to_string(i) + "of" + std::to_string(count_));
-      info.backend = "host";
-      info.name = name;
-      info.ordinal = static_cast<int>(i);
-      if (limits.memory_bytes_total) info.memory_bytes_total = *limits.memory_bytes_total / count_;
-      // With more devices than cores, devices share a core.
-      info.compute_units = std::max(1U, limits.cores / count_ + (i < limits.cores % count_ ? 1 : 0));
-      info.concurrency = *info.compute_units;
-      info.memory_domain = "host";
-      info.fault_domain = "host";
-      info.is_fallback = true;
-      info.features = {"host_kernel"};
-      accounts_.push_back(std::make_shared<Account>(info.id));
-      infos_.push_back(std::move(info));
-    }
-  }
+      : clock_(options.clock != nullptr ? *options.clock : real_clock()), parts_(make_parts(options)) {}
 
   std::string_view name() const noexcept override { return "host"; }
 
   Result<std::vector<DeviceInfo>> list() override {
-    if (infos_.empty()) {
+    if (!parts_) return parts_.error();
+    std::vector<DeviceInfo> infos;
+    for (const HostPart& part : *parts_) infos.push_back(part.info);
+    return infos;
+  }
+
+  Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
+    const std::lock_guard guard(mutex_);
+    const Result<HostPart*> part = find(id);
+    if (!part) return part.error();
+    return std::shared_ptr<Device>(std::make_shared<HostDevice>(**part, clock_));
+  }
+
+  // How busy the cores are shows between two observations.
+  Result<Telemetry> observe(const DeviceId& id) override {
+    const std::lock_guard guard(mutex_);
+    const Result<HostPart*> part = find(id);
+    if (!part) return part.error();
+    Telemetry seen;
+    seen.sampled_at = clock_.now();
+    seen.load = (*part)->load();
+    const std::optional<CoreTimes> now = read_core_times("/", (*part)->cores);
+    if (now && (*part)->times) seen.load.utilisation = utilisation_between(*(*part)->times, *now);
+    if (!(*part)->times || seen.load.utilisation) (*part)->times = now;
+    return seen;
+  }
+
+ private:
+  static Result<std::vector<HostPart>> make_parts(const BackendOptions& options) {
+    const unsigned devices = options.host_devices;
+    if (devices == 0 || devices > most_devices) {
       return Error{ErrorCode::invalid_argument,
-                   "the host cannot be split into " + std::to_string(count_) + " devices",
+                   "the host cannot be split into " + std::to_string(devices) + " devices",
                    "ask for 1 to " + std::to_string(most_devices),
                    {},
                    {}};
     }
-    return infos_;
+    const HostLimits limits = read_host_limits();
+    DeviceInfo whole;
+    whole.id = DeviceId("host");
+    whole.backend = "host";
+    whole.name = processor_name();
+    whole.memory_bytes_total = limits.memory_bytes_total;
+    // With more devices than cores, devices share a core.
+    whole.compute_units = devices > 1 ? std::max(limits.cores, devices) : limits.cores;
+    whole.memory_domain = "host";
+    whole.fault_domain = "host";
+    whole.is_fallback = true;
+    whole.features = {"host_kernel"};
+    std::vector<PartitionRequest> requests = options.partitions;
+    if (devices > 1) requests.push_back(equal_shares(limits.cores, devices));
+
+    Result<std::vector<Part>> divided = divide("host", "core", {&whole, 1}, requests);
+    if (!divided) return std::move(divided).error();
+    const std::vector<unsigned> allowed = allowed_cores();
+    const auto used = std::make_shared<BytesUsed>(0);
+    std::vector<HostPart> parts;
+    std::size_t next_core = 0;
+    for (Part& part : *divided) {
+      part.info.concurrency = *part.info.compute_units;
+      HostPart made{std::move(part.info), {}, {}, {}, {}};
+      made.account = std::make_shared<Account>("host", made.info.id, used);
+      if (!part.place) {
+        made.cores = allowed;
+      } else if (!allowed.empty()) {
+        for (unsigned i = 0; i < made.info.concurrency; ++i)
+          made.cores.push_back(allowed[next_core++ % allowed.size()]);
+        made.pin = std::make_shared<const CoreSet>(made.cores);
+      }
+      parts.push_back(std::move(made));
+    }
+    return parts;
   }
 
-  Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
-    for (std::size_t i = 0; i < infos_.size(); ++i) {
-      if (infos_[i].id != id) continue;
-      return std::shared_ptr<Device>(std::make_shared<HostDevice>(infos_[i], accounts_[i], count_, clock_));
+  Result<HostPart*> find(const DeviceId& id) {
+    if (!parts_) return parts_.error();
+    for (HostPart& part : *parts_) {
+      if (part.info.id == id) return &part;
     }
     return Error{
         ErrorCode::not_found, "there is no host device '" + id.text() + "'", "see the list of devices", id.text(), {}};
   }
 
- private:
-  const unsigned count_;
   Clock& clock_;
-  std::vector<DeviceInfo> infos_;
-  std::vector<std::shared_ptr<Account>> accounts_;
+  std::mutex mutex_;  // guards the times of the parts
+  Result<std::vector<HostPart>> parts_;
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include "device/host_limits.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "device/host_cores.hpp"
 
 namespace berth {
 namespace {
@@ -69,10 +69,8 @@ void apply_group(const path& group, HostLimits& limits) {
 }
 
 unsigned affinity_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return static_cast<unsigned>(std::max(1, CPU_COUNT(&mask)));
-  return std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t allowed = allowed_cores().size();
+  return allowed > 0 ? static_cast<unsigned>(allowed) : std::max(1U, std::thread::hardware_concurrency());
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
 #include "berth/device.hpp"
+#include "device/host_cores.hpp"
 #include "device/host_limits.hpp"
 
 namespace berth {
@@ -18,9 +20,10 @@ std::optional<ErrorCode> code_of(const Result<T>& result) {
   return result ? std::nullopt : std::optional(result.error().code);
 }
 
-std::unique_ptr<Backend> host_backend(unsigned devices = 1) {
+std::unique_ptr<Backend> host_backend(unsigned devices = 1, std::vector<PartitionRequest> partitions = {}) {
   BackendOptions options;
   options.host_devices = devices;
+  options.partitions = std::move(partitions);
   return std::move(make_backend("host", options)).value();
 }
 
@@ -42,21 +45,19 @@ TEST(Host, E1_AlwaysExistsAndSaysThatItIsAFallback) {
   EXPECT_EQ(listed->front().memory_bytes_total, read_host_limits().memory_bytes_total);
 }
 
-TEST(Host, SeveralDevicesSplitCoresAndMemory) {
+TEST(Host, SeveralDevicesSplitTheCoresAndShareTheMemory) {
   const HostLimits limits = read_host_limits();
   const auto listed = host_backend(limits.cores)->list();
   ASSERT_TRUE(listed.has_value());
   unsigned cores = 0;
-  std::uint64_t bytes = 0;
   for (const DeviceInfo& info : *listed) {
     cores += info.concurrency;
-    bytes += info.memory_bytes_total.value_or(0);
+    EXPECT_EQ(info.compute_units, info.concurrency);
+    EXPECT_EQ(info.memory_bytes_total, limits.memory_bytes_total);
     EXPECT_EQ(info.memory_domain, "host");
     EXPECT_EQ(info.fault_domain, "host") << "they fail together";
   }
   EXPECT_EQ(cores, limits.cores);
-  EXPECT_LE(bytes, limits.memory_bytes_total.value_or(0));
-  EXPECT_EQ((*host_backend(2)->list())[1].id, DeviceId("host/1of2"));
 }
 
 TEST(Host, MoreDevicesThanCoresStillHaveOneEach) {
@@ -72,6 +73,106 @@ TEST(Host, ASenselessNumberOfDevicesIsRefused) {
     EXPECT_EQ(code_of(listed), ErrorCode::invalid_argument);
     EXPECT_FALSE(host_backend(count)->open(DeviceId("host")).has_value());
   }
+}
+
+TEST(Host, AskedToBeSplitInTwoWaysItRefuses) {
+  EXPECT_TRUE(host_backend(1, {{"host:0", {1}}})->list());
+  const auto twice = host_backend(2, {{"host:0", {1}}})->list();
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().code, ErrorCode::invalid_argument);
+}
+
+// A device of two parts with a core each, or of one on a machine with one core.
+class HostParts : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::vector<std::uint32_t> units(std::min(2U, read_host_limits().cores), 1);
+    backend_ = host_backend(1, {{"host:0", units}});
+    const auto listed = backend_->list();
+    ASSERT_TRUE(listed);
+    for (const DeviceInfo& info : *listed) {
+      devices_.push_back(*backend_->open(info.id));
+      streams_.push_back(*devices_.back()->open_stream());
+    }
+  }
+  // Where the work of a stream ran: by a launch and by a closure.
+  static std::set<std::vector<unsigned>> cores_of(Stream& stream) {
+    std::set<std::vector<unsigned>> seen;
+    const auto kernel = *stream.device().load(kernel_of(
+        [&](const LaunchShape&, std::uint32_t, std::uint32_t, const HostArguments&) { seen.insert(allowed_cores()); }));
+    EXPECT_TRUE(stream.launch(*kernel, {}, {}));
+    EXPECT_TRUE(stream.run([&](Stream& inner) -> Result<void> {
+      seen.insert(allowed_cores());
+      Result<void> launched = inner.launch(*kernel, {}, {});
+      seen.insert(allowed_cores());
+      return launched;
+    }));
+    return seen;
+  }
+  std::unique_ptr<Backend> backend_;
+  std::vector<std::shared_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+TEST_F(HostParts, WorkRunsOnTheCoresOfItsPartAndNoOther) {
+  std::set<unsigned> all;
+  for (const auto& stream : streams_) {
+    const auto seen = cores_of(*stream);
+    ASSERT_EQ(seen.size(), 1U) << "always on the same cores";
+    ASSERT_EQ(seen.begin()->size(), 1U);
+    EXPECT_TRUE(all.insert(seen.begin()->front()).second) << "a core of its own";
+  }
+  for (const unsigned core : all) {
+    const auto allowed = allowed_cores();
+    EXPECT_NE(std::find(allowed.begin(), allowed.end(), core), allowed.end());
+  }
+}
+
+TEST_F(HostParts, TheCallersThreadGetsItsOwnCoresBack) {
+  const auto before = allowed_cores();
+  cores_of(*streams_.front());
+  EXPECT_EQ(allowed_cores(), before);
+  EXPECT_FALSE(streams_.front()->run([](Stream&) -> Result<void> { throw std::runtime_error("spilt"); }));
+  EXPECT_EQ(allowed_cores(), before);
+}
+
+TEST_F(HostParts, AClosureOfOnePartMayWorkOnAnother) {
+  ASSERT_TRUE(streams_.front()->run([&](Stream&) -> Result<void> {
+    const auto mine = allowed_cores();
+    const auto theirs = cores_of(*streams_.back());
+    EXPECT_EQ(theirs.size(), 1U);
+    EXPECT_EQ(*theirs.begin() == mine, streams_.size() == 1);
+    EXPECT_EQ(allowed_cores(), mine);
+    return {};
+  }));
+}
+
+TEST_F(HostParts, BytesOfOnePartAreMissingInEveryOther) {
+  const std::uint64_t total = *devices_.front()->info().memory_bytes_total;
+  const std::uint64_t piece = std::uint64_t{64} << 20;
+  std::vector<Buffer> held;
+  for (std::uint64_t left = total; left >= piece; left -= piece) held.push_back(*devices_.front()->allocate(piece));
+  EXPECT_EQ(code_of(devices_.back()->allocate(piece)), ErrorCode::out_of_memory);
+  EXPECT_LT(*devices_.back()->sample()->memory_bytes_free, piece);
+  held.clear();
+  EXPECT_TRUE(devices_.back()->allocate(piece));
+}
+
+TEST_F(HostParts, UtilisationIsThatOfTheCoresBetweenTwoObservations) {
+  const DeviceId id = devices_.front()->id();
+  const auto first = backend_->observe(id);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(first->load.utilisation) << "nothing to compare with yet";
+  std::optional<double> seen;
+  // Busy on the cores of the part until the system's clock ticks there.
+  const TimePoint give_up = real_clock().now() + std::chrono::seconds(30);
+  ASSERT_TRUE(streams_.front()->run([&](Stream&) -> Result<void> {
+    while (!seen && real_clock().now() < give_up) seen = backend_->observe(id)->load.utilisation;
+    return {};
+  }));
+  ASSERT_TRUE(seen);
+  EXPECT_GT(*seen, 0.0);
+  EXPECT_LE(*seen, 1.0);
 }
 
 TEST(Host, OwnAllocationsCountBeforeTheyAreTouched) {

@@ -27,7 +27,7 @@ class LocalMemory final : public Memory {
     } else {
       ::operator delete(native, alignment);
     }
-    incarnation_.account->bytes_used.fetch_sub(bytes, std::memory_order_relaxed);
+    incarnation_.account->bytes_used->fetch_sub(bytes, std::memory_order_relaxed);
   }
   const Incarnation& incarnation() const { return incarnation_; }
 
@@ -42,11 +42,11 @@ void* obtain(std::uint64_t bytes) {
   return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
-bool charge(Account& account, std::uint64_t bytes, std::uint64_t limit) {
-  std::uint64_t used = account.bytes_used.load(std::memory_order_relaxed);
+bool charge(BytesUsed& bytes_used, std::uint64_t bytes, std::uint64_t limit) {
+  std::uint64_t used = bytes_used.load(std::memory_order_relaxed);
   do {
     if (used > limit || bytes > limit - used) return false;
-  } while (!account.bytes_used.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  } while (!bytes_used.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return true;
 }
 
@@ -74,11 +74,27 @@ Result<void> check_handle(const Incarnation& here, const Incarnation& there, con
   return {};
 }
 
-Result<void> check_buffer(const Incarnation& here, const Buffer& buffer) {
+Result<const Incarnation*> maker_of(const Incarnation& here, const Buffer& buffer) {
   if (!buffer) return refused(here, "the buffer is empty");
   const auto* memory = dynamic_cast<const LocalMemory*>(buffer.memory().get());
-  if (memory == nullptr) return refused(here, "the buffer belongs to a device of another back end");
-  return check_handle(here, memory->incarnation(), "buffer");
+  if (memory == nullptr || memory->incarnation().account->backend != here.account->backend) {
+    return refused(here, "the buffer belongs to a device of another back end");
+  }
+  return &memory->incarnation();
+}
+
+Result<void> check_buffer(const Incarnation& here, const Buffer& buffer) {
+  const Result<const Incarnation*> maker = maker_of(here, buffer);
+  if (!maker) return maker.error();
+  return check_handle(here, **maker, "buffer");
+}
+
+Result<std::byte*> within(const Incarnation& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
+  if (offset > buffer.bytes() || bytes > buffer.bytes() - offset) {
+    return refused(here, std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
+                             " reach beyond the buffer of " + std::to_string(buffer.bytes()));
+  }
+  return static_cast<std::byte*>(buffer.native()) + offset;
 }
 
 }  // namespace
@@ -102,10 +118,10 @@ Error too_much_error(const DeviceId& id, std::uint64_t bytes, std::uint64_t limi
 
 Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnation, std::uint64_t bytes,
                               std::uint64_t limit) {
-  Account& account = *incarnation.account;
+  const Account& account = *incarnation.account;
   if (bytes == 0) return refused(incarnation, "a buffer of zero bytes was asked for");
   auto memory = std::make_shared<LocalMemory>(incarnation);
-  if (!charge(account, bytes, limit)) return too_much_error(account.id, bytes, limit);
+  if (!charge(*account.bytes_used, bytes, limit)) return too_much_error(account.id, bytes, limit);
   memory->bytes = bytes;
   memory->native = obtain(bytes);
   if (memory->native == nullptr) return too_much_error(account.id, bytes, limit);
@@ -117,11 +133,23 @@ Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnati
 Result<std::byte*> locate(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
                           std::uint64_t bytes) {
   if (Result<void> usable = check_buffer(incarnation, buffer); !usable) return std::move(usable).error();
-  if (offset > buffer.bytes() || bytes > buffer.bytes() - offset) {
-    return refused(incarnation, std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
-                                    " reach beyond the buffer of " + std::to_string(buffer.bytes()));
+  return within(incarnation, buffer, offset, bytes);
+}
+
+Result<const std::byte*> locate_source(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
+                                       std::uint64_t bytes) {
+  const Result<const Incarnation*> maker = maker_of(incarnation, buffer);
+  if (!maker) return maker.error();
+  if ((*maker)->account == incarnation.account) {
+    if (Result<void> usable = check_buffer(incarnation, buffer); !usable) return std::move(usable).error();
+  } else if (*(*maker)->over) {
+    return Error{ErrorCode::stale_handle,
+                 "the buffer belongs to an opening of " + (*maker)->account->id.text() + " that is over",
+                 "make it anew on the reopened device",
+                 incarnation.account->id.text(),
+                 {}};
   }
-  return static_cast<std::byte*>(buffer.native()) + offset;
+  return within(incarnation, buffer, offset, bytes).transform([](std::byte* at) -> const std::byte* { return at; });
 }
 
 LocalKernel::LocalKernel(Incarnation incarnation, const KernelSource& source)

@@ -14,18 +14,24 @@
 
 namespace berth {
 
-// Bytes in use on one device, by all of its incarnations. Buffers and kernels
-// hold it, so it outlives the device. Thread-safe.
+// The bytes of one memory that are in use, whoever of its devices uses them.
+using BytesUsed = std::atomic<std::uint64_t>;
+
+// One device over all of its incarnations. Buffers and kernels hold it, so it
+// outlives the device. Thread-safe.
 struct Account {
-  explicit Account(DeviceId device) : id(std::move(device)) {}
+  Account(std::string_view back_end, DeviceId device, std::shared_ptr<BytesUsed> memory)
+      : backend(back_end), id(std::move(device)), bytes_used(std::move(memory)) {}
+  const std::string_view backend;  // a literal
   const DeviceId id;
-  std::atomic<std::uint64_t> bytes_used{0};
+  const std::shared_ptr<BytesUsed> bytes_used;  // of its memory domain
 };
 
 // One incarnation of a device: what a buffer or kernel must match to be used.
 struct Incarnation {
   std::shared_ptr<Account> account;
   std::uint64_t generation = 0;
+  std::shared_ptr<std::atomic<bool>> over;  // set when the device was closed or lost
 };
 
 // Never the same twice in a process, so a handle cannot match a later device
@@ -44,6 +50,11 @@ Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnati
 // Where the copy begins in host memory, or why it may not be made.
 Result<std::byte*> locate(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
                           std::uint64_t bytes);
+
+// The same for the source of a copy between buffers, which may belong to
+// another open device of the same back end.
+Result<const std::byte*> locate_source(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
+                                       std::uint64_t bytes);
 
 // A kernel that may have a host form.
 class LocalKernel final : public Kernel {

@@ -4,6 +4,10 @@
 // enqueue, on the caller's thread, so two devices overlap only when two threads
 // may be inside the driver at once.
 //
+// The parts of a device are its sub-devices. They share one context while any of
+// them is open, so that buffers are copied between them; between contexts OpenCL
+// copies nothing.
+//
 // Completion is learnt by polling the status of events, never by a callback and
 // never by a blocking call, so a failed or lost device cannot hang a waiter.
 #include "device/opencl.hpp"
@@ -22,6 +26,8 @@
 #include "device/host_limits.hpp"
 #include "device/local.hpp"
 #include "device/opencl_errors.hpp"
+#include "device/partition.hpp"
+#include "device/pocl_devices.hpp"
 
 namespace berth {
 namespace {
@@ -142,10 +148,24 @@ struct Found {
   cl_platform_id platform = nullptr;
   cl_device_id device = nullptr;
   bool reports_free_memory = false;  // cl_amd_device_attribute_query
+  bool partitionable = false;        // by counts of compute units
+  // As in Part; `device` is the whole until the part is opened.
+  std::optional<std::size_t> place;
+  std::vector<std::uint32_t> cut;
 };
 
+bool partitions_by_counts(const OpenclApi& api, cl_device_id device) {
+  std::array<cl_device_partition_property, 8> kinds{};
+  std::size_t bytes = 0;
+  const cl_int code = api.clGetDeviceInfo(device, CL_DEVICE_PARTITION_PROPERTIES, sizeof kinds, kinds.data(), &bytes);
+  const auto end = kinds.begin() + static_cast<std::ptrdiff_t>(std::min(bytes / sizeof kinds[0], kinds.size()));
+  return code == CL_SUCCESS && std::find(kinds.begin(), end, CL_DEVICE_PARTITION_BY_COUNTS) != end;
+}
+
 Found describe(const OpenclApi& api, cl_platform_id platform, cl_device_id device, const std::vector<Found>& before) {
-  Found found{{}, platform, device, false};
+  Found found;
+  found.platform = platform;
+  found.device = device;
   DeviceInfo& info = found.info;
   const std::string extensions = device_text(api, device, CL_DEVICE_EXTENSIONS);
   const bool is_cpu = device_value<cl_device_type>(api, device, CL_DEVICE_TYPE).value_or(0) & CL_DEVICE_TYPE_CPU;
@@ -168,6 +188,7 @@ Found describe(const OpenclApi& api, cl_platform_id platform, cl_device_id devic
     info.features.insert("stream_priority");
   }
   found.reports_free_memory = has_word(extensions, "cl_amd_device_attribute_query");
+  found.partitionable = partitions_by_counts(api, device);
 
   // By hardware where it says who it is, otherwise by platform, name and place
   // among devices of that name. Drivers that make up a UUID may give it twice.
@@ -184,13 +205,15 @@ Found describe(const OpenclApi& api, cl_platform_id platform, cl_device_id devic
     }
   }
   info.id = DeviceId(id);
+  // A processor's driver can fail without the processor.
   info.memory_domain = is_cpu ? "host" : id;
-  info.fault_domain = is_cpu ? "host" : id;
+  info.fault_domain = id;
   return found;
 }
 
 // Every device of every platform. A platform that does not answer is left out;
-// when none does, the first one's error is the answer.
+// when none does, the first one's error is the answer. PoCL leaves out what it
+// does not know in its environment variable without a word, so that is looked at here.
 Result<std::vector<Found>> find_devices(const OpenclApi& api) {
   cl_uint count = 0;
   if (const cl_int code = api.clGetPlatformIDs(0, nullptr, &count); code != CL_SUCCESS) {
@@ -207,6 +230,14 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api) {
   std::optional<Error> silent;
   bool answered = false;
   for (cl_platform_id platform : platforms) {
+    if (platform_text(api, platform, CL_PLATFORM_NAME) == pocl_platform_name) {
+      const char* chosen = std::getenv(pocl_devices_variable);
+      std::optional<Error> problem = chosen ? pocl_devices_problem(chosen) : std::nullopt;
+      if (problem) {
+        if (!silent) silent = std::move(problem);
+        continue;
+      }
+    }
     std::vector<cl_device_id> devices;
     cl_uint devices_count = 0;
     cl_int code = api.clGetDeviceIDs(platform, kinds, 0, nullptr, &devices_count);
@@ -225,6 +256,32 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api) {
     for (cl_device_id device : devices) found.push_back(describe(api, platform, device, found));
   }
   if (!answered && silent) return *std::move(silent);
+  return found;
+}
+
+// The same, with devices that were asked to be cut given way to their parts.
+Result<std::vector<Found>> find_parts(const OpenclApi& api, std::span<const PartitionRequest> requests) {
+  Result<std::vector<Found>> wholes = find_devices(api);
+  if (!wholes || requests.empty()) return wholes;
+  std::vector<DeviceInfo> infos;
+  for (const Found& whole : *wholes) infos.push_back(whole.info);
+  Result<std::vector<Part>> parts = divide("opencl", "cu", infos, requests);
+  if (!parts) return std::move(parts).error();
+  std::vector<Found> found;
+  for (Part& part : *parts) {
+    const Found& whole = (*wholes)[part.whole];
+    if (part.place && !whole.partitionable) {
+      return Error{ErrorCode::not_supported,
+                   "the device cannot be cut into parts by numbers of compute units",
+                   "leave it whole; of PoCL's devices 'pthread' can be cut and 'basic' cannot",
+                   whole.info.id.text(),
+                   {}};
+    }
+    found.push_back(whole);
+    found.back().info = std::move(part.info);
+    found.back().place = part.place;
+    found.back().cut = std::move(part.cut);
+  }
   return found;
 }
 
@@ -262,14 +319,22 @@ class Owned {
 };
 using OwnedEvent = Owned<cl_event>;
 
+// A context and the sub-devices it was made for, if it was. Openings of a part
+// share it with its siblings.
+struct OpenclContext {
+  std::vector<Owned<cl_device_id>> parts;
+  Owned<cl_context> handle;
+  std::atomic<bool> lost{false};
+};
+
 class OpenclMemory final : public Memory {
  public:
-  OpenclMemory(std::shared_ptr<OpenclDevice> owner, std::shared_ptr<Account> account, std::uint64_t charged)
-      : owner_(std::move(owner)), account_(std::move(account)), charged_(charged) {}
+  OpenclMemory(std::shared_ptr<OpenclDevice> owner, std::shared_ptr<BytesUsed> used, std::uint64_t charged)
+      : owner_(std::move(owner)), used_(std::move(used)), charged_(charged) {}
   OpenclMemory(const OpenclMemory&) = delete;
   OpenclMemory& operator=(const OpenclMemory&) = delete;
-  ~OpenclMemory() override { account_->bytes_used.fetch_sub(charged_, std::memory_order_relaxed); }
-  const DeviceId& id() const noexcept { return account_->id; }
+  ~OpenclMemory() override { used_->fetch_sub(charged_, std::memory_order_relaxed); }
+  const OpenclDevice& owner() const noexcept { return *owner_; }
   void hold(Owned<cl_mem> memory) {
     memory_ = std::move(memory);
     native = memory_.get();
@@ -277,7 +342,7 @@ class OpenclMemory final : public Memory {
 
  private:
   const std::shared_ptr<OpenclDevice> owner_;  // keeps the context
-  const std::shared_ptr<Account> account_;
+  const std::shared_ptr<BytesUsed> used_;
   const std::uint64_t charged_;
   Owned<cl_mem> memory_;
 };
@@ -286,14 +351,14 @@ class OpenclKernel;
 
 class OpenclDevice final : public Device, public std::enable_shared_from_this<OpenclDevice> {
  public:
-  OpenclDevice(const OpenclApi& api, Found found, Owned<cl_context> context, std::shared_ptr<Account> account,
-               Clock& clock)
+  OpenclDevice(const OpenclApi& api, Found found, std::shared_ptr<OpenclContext> context,
+               std::shared_ptr<BytesUsed> used, Clock& clock)
       : api_(api),
         found_(std::move(found)),
         largest_bytes_(device_value<cl_ulong>(api, found_.device, CL_DEVICE_MAX_MEM_ALLOC_SIZE)
                            .value_or(std::numeric_limits<std::uint64_t>::max())),
         context_(std::move(context)),
-        account_(std::move(account)),
+        used_(std::move(used)),
         clock_(clock) {}
   ~OpenclDevice() override { close(); }
 
@@ -303,7 +368,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
   Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
   Result<LoadSample> sample() override;
-  NativeHandles native() const noexcept override { return {found_.device, context_.get()}; }
+  NativeHandles native() const noexcept override { return {found_.device, context_->handle.get()}; }
   void close() noexcept override;
 
   const OpenclApi& api() const noexcept { return api_; }
@@ -321,11 +386,14 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
     if (error.code == ErrorCode::device_lost) {
       closed_.store(true);
       abandoned_.store(true, std::memory_order_release);
+      context_->lost.store(true);
     }
     return error;
   }
   Result<void> check(const Buffer& buffer) const;
   Result<void> check(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const;
+  // The source of a copy, which may be a buffer of another part of the same device.
+  Result<void> check_source(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const;
   // A handle made by another device, or by an earlier incarnation of this one.
   Error misplaced(const char* what, const DeviceId& maker) const;
 
@@ -354,12 +422,13 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
 
  private:
   bool drained(std::vector<OwnedEvent>& markers) const;
+  Result<void> check_range(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const;
 
   const OpenclApi& api_;
   const Found found_;
   const std::uint64_t largest_bytes_;  // of one allocation
-  const Owned<cl_context> context_;
-  const std::shared_ptr<Account> account_;
+  const std::shared_ptr<OpenclContext> context_;
+  const std::shared_ptr<BytesUsed> used_;  // of its memory, by all of its openings and parts
   Clock& clock_;
   const std::uint64_t generation_ = next_generation();
   std::atomic<bool> closed_{false};
@@ -526,6 +595,19 @@ class OpenclStream final : public Stream {
     return accept(code, event, "the copy from the device could not be enqueued");
   }
 
+  Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
+                    std::uint64_t bytes) override {
+    if (device_->closed()) return device_->lost();
+    if (Result<void> allowed = device_->check(to, to_offset, bytes); !allowed) return allowed;
+    if (Result<void> allowed = device_->check_source(from, from_offset, bytes); !allowed) return allowed;
+    if (Result<void> apart = check_apart(to, to_offset, from, from_offset, bytes); !apart || bytes == 0) return apart;
+    cl_event event = nullptr;
+    const cl_int code =
+        api().clEnqueueCopyBuffer(queue_.get(), static_cast<cl_mem>(from.native()), static_cast<cl_mem>(to.native()),
+                                  from_offset, to_offset, bytes, 0, nullptr, &event);
+    return accept(code, event, "the copy between buffers could not be enqueued");
+  }
+
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
 
   // The last command's own event stands for the record: a marker would cost as
@@ -605,11 +687,35 @@ Result<void> OpenclDevice::check(const Buffer& buffer) const {
   if (memory.device == this && memory.generation == generation_) return {};
   const auto* ours = dynamic_cast<const OpenclMemory*>(&memory);
   if (!ours) return refused("the buffer belongs to a device of another back end", "use it on the device that made it");
-  return misplaced("buffer", ours->id());
+  return misplaced("buffer", ours->owner().id());
 }
 
 Result<void> OpenclDevice::check(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const {
   if (Result<void> usable = check(buffer); !usable) return usable;
+  return check_range(buffer, offset, bytes);
+}
+
+Result<void> OpenclDevice::check_source(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const {
+  const auto* ours = dynamic_cast<const OpenclMemory*>(buffer.memory().get());
+  if (!ours || ours->owner().id() == id()) return check(buffer, offset, bytes);
+  if (ours->owner().closed()) {
+    return Error{ErrorCode::stale_handle,
+                 "the buffer belongs to an opening of " + ours->owner().id().text() + " that is over",
+                 "make it anew on the reopened device",
+                 id().text(),
+                 {}};
+  }
+  if (ours->owner().context_ != context_) {
+    return Error{ErrorCode::not_supported,
+                 "OpenCL does not copy from " + ours->owner().id().text() + " to this device",
+                 "copy out to the host and in again",
+                 id().text(),
+                 {}};
+  }
+  return check_range(buffer, offset, bytes);
+}
+
+Result<void> OpenclDevice::check_range(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const {
   if (offset > buffer.bytes() || bytes > buffer.bytes() - offset) {
     return refused(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
                    " reach beyond the buffer of " + std::to_string(buffer.bytes()));
@@ -657,11 +763,11 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
   }
   // Drivers promise more than there is and fail when the memory is touched.
   const std::uint64_t total = info().memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
-  const std::uint64_t used = account_->bytes_used.fetch_add(bytes, std::memory_order_relaxed);
-  auto memory = std::make_shared<OpenclMemory>(shared_from_this(), account_, bytes);
+  const std::uint64_t used = used_->fetch_add(bytes, std::memory_order_relaxed);
+  auto memory = std::make_shared<OpenclMemory>(shared_from_this(), used_, bytes);
   if (used > total || bytes > total - used) return too_much_error(id(), bytes, total > used ? total - used : 0);
   cl_int code = CL_SUCCESS;
-  cl_mem handle = api_.clCreateBuffer(context_.get(), CL_MEM_READ_WRITE, bytes, nullptr, &code);
+  cl_mem handle = api_.clCreateBuffer(context_->handle.get(), CL_MEM_READ_WRITE, bytes, nullptr, &code);
   if (code != CL_SUCCESS) return failed(code, std::to_string(bytes) + " bytes could not be allocated");
   memory->hold({handle, api_.clReleaseMemObject});
   memory->bytes = bytes;
@@ -682,9 +788,9 @@ Result<std::unique_ptr<Stream>> OpenclDevice::open_stream(Priority priority) {
                                                                   : CL_QUEUE_PRIORITY_MED_KHR;
     const cl_queue_properties wanted[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PRIORITY_KHR, level,
                                           0};
-    queue = api_.clCreateCommandQueueWithProperties(context_.get(), found_.device, wanted, &code);
+    queue = api_.clCreateCommandQueueWithProperties(context_->handle.get(), found_.device, wanted, &code);
   } else {
-    queue = api_.clCreateCommandQueue(context_.get(), found_.device, CL_QUEUE_PROFILING_ENABLE, &code);
+    queue = api_.clCreateCommandQueue(context_->handle.get(), found_.device, CL_QUEUE_PROFILING_ENABLE, &code);
   }
   if (code != CL_SUCCESS) return failed(code, "a stream could not be opened");
   return std::unique_ptr<Stream>(std::make_unique<OpenclStream>(
@@ -703,7 +809,7 @@ Result<std::shared_ptr<Kernel>> OpenclDevice::load(const KernelSource& source) {
   const char* text = source.opencl_c.data();
   const std::size_t size = source.opencl_c.size();
   cl_int code = CL_SUCCESS;
-  Owned<cl_program> program(api_.clCreateProgramWithSource(context_.get(), 1, &text, &size, &code),
+  Owned<cl_program> program(api_.clCreateProgramWithSource(context_->handle.get(), 1, &text, &size, &code),
                             api_.clReleaseProgram);
   if (code != CL_SUCCESS) return failed(code, "kernel '" + source.entry + "' could not be read");
   // With the kinds of its arguments at hand, a value in the place of a buffer is
@@ -733,7 +839,7 @@ Result<LoadSample> OpenclDevice::sample() {
     // The host's memory: what the machine has left, and never more than this
     // device has not promised yet.
     const std::uint64_t total = *info().memory_bytes_total;
-    const std::uint64_t used = account_->bytes_used.load(std::memory_order_relaxed);
+    const std::uint64_t used = used_->load(std::memory_order_relaxed);
     const auto available = read_host_limits().memory_bytes_free;
     if (available) sample.memory_bytes_free = std::min(*available, total > used ? total - used : 0);
   } else if (found_.reports_free_memory) {
@@ -845,13 +951,13 @@ Result<void> OpenclStream::launch(const Kernel& kernel, const LaunchShape& shape
 class OpenclBackend final : public Backend {
  public:
   OpenclBackend(const OpenclApi* api, const BackendOptions& options)
-      : api_(api), clock_(options.clock ? *options.clock : real_clock()) {}
+      : api_(api), requests_(options.partitions), clock_(options.clock ? *options.clock : real_clock()) {}
 
   std::string_view name() const noexcept override { return "opencl"; }
 
   Result<std::vector<DeviceInfo>> list() override {
     return api()
-        .and_then([](const OpenclApi* api) { return find_devices(*api); })
+        .and_then([&](const OpenclApi* api) { return find_parts(*api, requests_); })
         .transform([](std::vector<Found> found) {
           std::vector<DeviceInfo> infos;
           for (Found& device : found) infos.push_back(std::move(device.info));
@@ -862,17 +968,22 @@ class OpenclBackend final : public Backend {
   Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
     const Result<const OpenclApi*> api = this->api();
     if (!api) return api.error();
-    Result<std::vector<Found>> found = find_devices(**api);
+    Result<std::vector<Found>> found = find_parts(**api, requests_);
     if (!found) return std::move(found).error();
     for (Found& device : *found) {
       if (device.info.id != id) continue;
-      const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
-                                                  reinterpret_cast<cl_context_properties>(device.platform), 0};
-      cl_int code = CL_SUCCESS;
-      cl_context context = (*api)->clCreateContext(properties, 1, &device.device, nullptr, nullptr, &code);
-      if (code != CL_SUCCESS) return opencl_error(code, "the device could not be opened", id.text());
-      return std::shared_ptr<Device>(std::make_shared<OpenclDevice>(
-          **api, std::move(device), Owned<cl_context>(context, (*api)->clReleaseContext), account_of(id), clock_));
+      const std::lock_guard guard(mutex_);
+      Kept& kept = kept_[device.info.parent.value_or(id)];
+      std::shared_ptr<OpenclContext> context = device.place ? kept.context.lock() : nullptr;
+      if (!context || context->lost) {
+        Result<std::shared_ptr<OpenclContext>> made = make_context(**api, device);
+        if (!made) return std::move(made).error();
+        context = *std::move(made);
+        kept.context = context;
+      }
+      if (device.place) device.device = context->parts[*device.place].get();
+      return std::shared_ptr<Device>(
+          std::make_shared<OpenclDevice>(**api, std::move(device), std::move(context), kept.used, clock_));
     }
     return Error{ErrorCode::not_found,
                  "there is no OpenCL device '" + id.text() + "'",
@@ -886,18 +997,42 @@ class OpenclBackend final : public Backend {
     if (api_) return api_;
     return opencl_api();
   }
-  // One per device, shared by all of its openings.
-  std::shared_ptr<Account> account_of(const DeviceId& id) {
-    const std::lock_guard guard(mutex_);
-    std::shared_ptr<Account>& account = accounts_[id];
-    if (!account) account = std::make_shared<Account>(id);
-    return account;
+  static Result<std::shared_ptr<OpenclContext>> make_context(const OpenclApi& api, const Found& device) {
+    auto context = std::make_shared<OpenclContext>();
+    std::vector<cl_device_id> devices{device.device};
+    cl_int code = CL_SUCCESS;
+    if (device.place) {
+      std::vector<cl_device_partition_property> counts{CL_DEVICE_PARTITION_BY_COUNTS};
+      counts.insert(counts.end(), device.cut.begin(), device.cut.end());
+      counts.insert(counts.end(), {CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0});
+      devices.assign(device.cut.size(), nullptr);
+      code = api.clCreateSubDevices(device.device, counts.data(), static_cast<cl_uint>(devices.size()), devices.data(),
+                                    nullptr);
+      if (code != CL_SUCCESS) {
+        return opencl_error(code, "the device could not be cut into its parts", device.info.id.text());
+      }
+      for (cl_device_id part : devices) context->parts.emplace_back(part, api.clReleaseDevice);
+    }
+    const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
+                                                reinterpret_cast<cl_context_properties>(device.platform), 0};
+    context->handle = {
+        api.clCreateContext(properties, static_cast<cl_uint>(devices.size()), devices.data(), nullptr, nullptr, &code),
+        api.clReleaseContext};
+    if (code != CL_SUCCESS) return opencl_error(code, "the device could not be opened", device.info.id.text());
+    return context;
   }
 
+  // What the openings of one device, or of its parts, have in common.
+  struct Kept {
+    std::shared_ptr<BytesUsed> used = std::make_shared<BytesUsed>(0);
+    std::weak_ptr<OpenclContext> context;  // that the open parts share
+  };
+
   const OpenclApi* const api_;  // null: the system's
+  const std::vector<PartitionRequest> requests_;
   Clock& clock_;
-  std::mutex mutex_;  // guards accounts_
-  std::map<DeviceId, std::shared_ptr<Account>> accounts_;
+  std::mutex mutex_;  // guards kept_
+  std::map<DeviceId, Kept> kept_;
 };
 
 }  // namespace

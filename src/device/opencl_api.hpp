@@ -23,6 +23,8 @@
   X(clGetPlatformInfo)           \
   X(clGetDeviceIDs)              \
   X(clGetDeviceInfo)             \
+  X(clCreateSubDevices)          \
+  X(clReleaseDevice)             \
   X(clCreateContext)             \
   X(clReleaseContext)            \
   X(clCreateCommandQueue)        \
@@ -41,6 +43,7 @@
   X(clEnqueueNDRangeKernel)      \
   X(clEnqueueReadBuffer)         \
   X(clEnqueueWriteBuffer)        \
+  X(clEnqueueCopyBuffer)         \
   X(clEnqueueMarkerWithWaitList) \
   X(clFlush)                     \
   X(clFinish)                    \

@@ -1,6 +1,6 @@
 // Two kinds of tests: on a scripted table of functions (what a loader could
 // answer), and on the devices of this machine, which need a driver. PoCL's
-// `basic` devices, two of them, come from POCL_DEVICES="basic basic".
+// `basic` devices, two of them, come from POCL_DEVICES="basic basic pthread".
 #include "device/opencl.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Read by PoCL when it starts, which is after this.
-[[maybe_unused]] const int pocl_devices = setenv("POCL_DEVICES", "basic basic", /*overwrite=*/0);
+[[maybe_unused]] const int pocl_devices = setenv("POCL_DEVICES", "basic basic pthread", /*overwrite=*/0);
 
 // --- a loader that answers from a script ------------------------------------
 
@@ -284,7 +284,7 @@ class OpenclBasic : public Opencl {
     std::erase_if(infos_, [](const DeviceInfo& info) {
       return !info.name.starts_with("basic") && !info.name.starts_with("cpu-minimal");
     });
-    if (infos_.size() < 2) GTEST_SKIP() << "needs PoCL and POCL_DEVICES=\"basic basic\"";
+    if (infos_.size() < 2) GTEST_SKIP() << "needs PoCL and POCL_DEVICES=\"basic basic pthread\"";
   }
 };
 
@@ -367,6 +367,110 @@ TEST_F(OpenclBasic, KernelsOnTwoDevicesOverlapInTime) {
   }
   // A thread that loses its core runs alone for a while; most kernels overlap.
   EXPECT_GE(overlaps, launches / 2);
+}
+
+// The first device of this machine that can be cut by counts, as two parts.
+class OpenclParts : public Opencl {
+ protected:
+  void SetUp() override {
+    Opencl::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    for (const DeviceInfo& info : infos_) {
+      BackendOptions options;
+      options.partitions = {{"opencl:" + info.id.text(), {1, 1}}};
+      auto cut = make_opencl_backend(api_, options);
+      const auto list = cut->list();
+      if (!list) continue;
+      backend_ = std::move(cut);
+      whole_ = info;
+      infos_ = *list;
+      std::erase_if(infos_, [](const DeviceInfo& part) { return !part.parent; });
+      return;
+    }
+    GTEST_SKIP() << "needs a device with two compute units that can be cut, as PoCL's pthread";
+  }
+  DeviceInfo whole_;
+};
+
+TEST_F(OpenclParts, AreSubDevicesOfTheSizeThatWasAskedFor) {
+  ASSERT_EQ(infos_.size(), 2U);
+  EXPECT_EQ(infos_[0].id.text(), whole_.id.text() + "/cu1.0");
+  EXPECT_EQ(infos_[1].id.text(), whole_.id.text() + "/cu1.1");
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto device = open(i);
+    cl_uint units = 0;
+    const auto native = static_cast<cl_device_id>(device->native().device);
+    ASSERT_EQ(api_.clGetDeviceInfo(native, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, nullptr), CL_SUCCESS);
+    EXPECT_EQ(units, 1U);
+  }
+  const auto first = open(0), second = open(1);
+  EXPECT_NE(first->native().device, second->native().device);
+  EXPECT_EQ(first->native().context, second->native().context) << "so that buffers can be copied between them";
+}
+
+TEST_F(OpenclParts, BytesOfOnePartAreMissingInEveryOther) {
+  const auto first = open(0), second = open(1);
+  const std::uint64_t piece = std::uint64_t{256} << 20;
+  std::vector<Buffer> held;
+  for (std::uint64_t left = *infos_[0].memory_bytes_total; left >= piece; left -= piece) {
+    held.push_back(first->allocate(piece).value());
+  }
+  EXPECT_EQ(second->allocate(piece).error().code, ErrorCode::out_of_memory);
+  held.pop_back();
+  EXPECT_TRUE(second->allocate(piece));
+}
+
+TEST_F(OpenclParts, AContextThatWasTerminatedIsNotHandedToThePartOpenedNext) {
+  OpenclApi changed = api_;
+  changed.clCreateCommandQueue = [](cl_context, cl_device_id, cl_command_queue_properties, cl_int* code) {
+    *code = CL_CONTEXT_TERMINATED_KHR;
+    return cl_command_queue(nullptr);
+  };
+  changed.clCreateCommandQueueWithProperties = nullptr;
+  BackendOptions options;
+  options.partitions = {{"opencl:" + whole_.id.text(), {1, 1}}};
+  const auto backend = make_opencl_backend(changed, options);
+  const auto lost = backend->open(infos_[0].id).value();
+  const auto before = backend->open(infos_[1].id).value();
+  EXPECT_EQ(lost->native().context, before->native().context);
+  EXPECT_EQ(lost->open_stream().error().code, ErrorCode::device_lost);
+  const auto after = backend->open(infos_[1].id).value();
+  EXPECT_NE(after->native().context, before->native().context);
+}
+
+TEST_F(OpenclBasic, ADeviceThatCannotBeCutSaysSo) {
+  BackendOptions options;
+  options.partitions = {{"opencl:" + infos_[0].id.text(), {1}}};
+  const auto list = make_opencl_backend(api_, options)->list();
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error().code, ErrorCode::not_supported);
+  EXPECT_EQ(list.error().where, infos_[0].id.text());
+  EXPECT_NE(list.error().message.find("cannot be cut"), std::string::npos);
+  EXPECT_NE(list.error().advice.find("pthread"), std::string::npos);
+}
+
+TEST_F(OpenclBasic, AMisspeltPoclDeviceIsSaidInsteadOfLeftOut) {
+  const std::string before = std::getenv("POCL_DEVICES");
+  setenv("POCL_DEVICES", "basic bsaic", /*overwrite=*/1);
+  const auto list = make_opencl_backend(api_, {})->list();
+  setenv("POCL_DEVICES", before.c_str(), /*overwrite=*/1);
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(list.error().message.find("'bsaic'"), std::string::npos) << list.error().message;
+  EXPECT_TRUE(make_opencl_backend(api_, {})->list());
+}
+
+TEST(OpenclList, AMisspeltPoclDeviceLeavesTheOtherPlatformsAlone) {
+  const char* before = std::getenv("POCL_DEVICES");
+  const std::string kept = before ? before : "";
+  setenv("POCL_DEVICES", "bsaic", /*overwrite=*/1);
+  const auto list = list_scripted({CL_SUCCESS,
+                                   {{"Portable Computing Language", "POCL", {scripted_gpu("never asked")}, CL_SUCCESS},
+                                    {"Other", "OTHER", {scripted_gpu("other")}, CL_SUCCESS}}});
+  setenv("POCL_DEVICES", kept.c_str(), /*overwrite=*/1);
+  ASSERT_TRUE(list);
+  ASSERT_EQ(list->size(), 1U);
+  EXPECT_EQ(list->front().name, "other");
 }
 
 TEST_F(Opencl, ABuildErrorCarriesTheCompilersText) {

@@ -122,13 +122,13 @@ Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const auto cut = cuts.find(i);
     if (cut == cuts.end()) {
-      parts.push_back({devices[i], i, {}});
+      parts.push_back({devices[i], i, {}, {}});
     } else {
       const DeviceInfo& whole = devices[i];
       const std::vector<std::uint32_t>& sizes = cut->second->units;
       for (std::size_t place = 0; place < sizes.size(); ++place) {
         const auto twins = std::count(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(place), sizes[place]);
-        Part part{whole, i, place};
+        Part part{whole, i, place, sizes};
         part.info.id = DeviceId(whole.id.text() + "/" + std::string(unit) + std::to_string(sizes[place]) + "." +
                                 std::to_string(twins));
         part.info.parent = whole.id;

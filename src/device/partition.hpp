@@ -22,6 +22,7 @@ struct Part {
   DeviceInfo info;
   std::size_t whole = 0;             // position of the device it comes from
   std::optional<std::size_t> place;  // among the parts of that device; absent: it is the whole
+  std::vector<std::uint32_t> cut;    // compute units of each part of that device
 };
 
 // The devices of one back end in their order, each that a request names replaced

@@ -7,7 +7,11 @@
 // How long work takes: a launch is launch_time + items * item_ns / speed, work
 // given as a cost is launch_time + cost * 1 ms / speed, a copy is
 // bytes / copy_bytes_per_second. A device works on `concurrency` launches at a
-// time, in order of arrival, and on one copy in each direction.
+// time, in order of arrival, and on one copy in each direction; a copy between
+// buffers counts as one that comes in.
+//
+// Devices of one back end with the same memory_domain share its bytes, those
+// with the same fault_domain are lost together.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +49,13 @@ struct SimulatedFault {
   std::optional<Duration> lasting;
 };
 
+// Something the driver reports by itself.
+struct ScriptedEvent {
+  Duration at_time{};  // since the hardware was made
+  DeviceEvent::Kind kind = DeviceEvent::Kind::xid;
+  std::uint32_t code = 0;
+};
+
 struct SimulatedSpec {
   std::string id;    // stable; never empty
   std::string name;  // empty: the id
@@ -54,8 +65,9 @@ struct SimulatedSpec {
   std::optional<std::uint32_t> compute_units;
   std::optional<std::string> pci_address;
   std::optional<std::int32_t> numa_node;
-  std::string memory_domain;  // empty: its own
-  std::string fault_domain;   // empty: its own
+  std::optional<std::string> parent;  // the device this is a part of
+  std::string memory_domain;          // empty: the parent's, or its own
+  std::string fault_domain;           // empty: the parent's, or its own
   std::uint32_t concurrency = 1;
   std::set<std::string> features;
   std::map<std::string, std::string> labels;
@@ -65,6 +77,14 @@ struct SimulatedSpec {
   double item_ns = 0;                           // per work item at speed 1
   std::optional<double> copy_bytes_per_second;  // absent: copies take no time
   std::vector<SimulatedFault> faults;
+
+  // What it says of itself when observed; absent: nothing.
+  std::optional<double> utilisation;  // absent: the share of its engines at work
+  std::optional<std::int32_t> temperature_celsius;
+  std::optional<double> power_watts;
+  std::optional<double> power_limit_watts;
+  std::optional<std::vector<DeviceProcess>> processes;
+  std::vector<ScriptedEvent> events;
 };
 
 // What is wrong with a spec, in a few words; absent: nothing.

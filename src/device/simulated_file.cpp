@@ -1,5 +1,6 @@
 // Reads simulated devices from TOML. Strict: an unknown key is as wrong as a
 // wrong type, because a misspelt key would silently simulate something else.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -193,6 +194,45 @@ SimulatedFault read_fault(const toml::table& table, Reader& device) {
   return fault;
 }
 
+DeviceProcess read_process(const toml::table& table, Reader& device) {
+  DeviceProcess process;
+  Reader reader(table, device.path(), "a process");
+  reader.whole("pid", process.pid, 1);
+  if (!reader.has("pid")) reader.fail_at(table.source().begin, "a process needs a pid");
+  reader.text("name", process.name);
+  if (reader.has("memory_bytes")) reader.bytes("memory_bytes", process.memory_bytes.emplace());
+  if (const toml::node* node = reader.find("kind")) {
+    const std::string kind = node->value_exact<std::string>().value_or("");
+    process.kind = kind == "berth" ? ProcessKind::berth : ProcessKind::foreign;
+    if (kind != "berth" && kind != "foreign") reader.fail(*node, "kind", "must be berth or foreign");
+  }
+  device.take(reader.finish());
+  return process;
+}
+
+ScriptedEvent read_event(const toml::table& table, Reader& device) {
+  // In the order of RecoveryAction.
+  static constexpr std::array<std::string_view, 5> actions{"none", "reset", "reboot", "drain_peers", "drain_and_reset"};
+  ScriptedEvent event;
+  Reader reader(table, device.path(), "an event");
+  reader.time("at_time_ms", event.at_time, 1e6);
+  reader.whole("xid", event.code, 1);
+  if (const toml::node* node = reader.find("recovery_action")) {
+    const std::string wanted = node->value_exact<std::string>().value_or("");
+    const auto action = std::find(actions.begin(), actions.end(), wanted);
+    event.kind = DeviceEvent::Kind::recovery_action;
+    event.code = static_cast<std::uint32_t>(action - actions.begin());
+    if (action == actions.end()) {
+      reader.fail(*node, "recovery_action", "must be none, reset, reboot, drain_peers or drain_and_reset");
+    }
+  }
+  if (!reader.has("at_time_ms") || reader.has("xid") == reader.has("recovery_action")) {
+    reader.fail_at(table.source().begin, "an event needs at_time_ms and one of xid and recovery_action");
+  }
+  device.take(reader.finish());
+  return event;
+}
+
 SimulatedSpec read_device(const toml::table& table, Reader& file) {
   SimulatedSpec spec;
   Reader reader(table, file.path(), "a device");
@@ -217,6 +257,7 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
   reader.whole("concurrency", spec.concurrency, 1);
   reader.whole("numa_node", spec.numa_node, 0);
   reader.text("pci_address", spec.pci_address);
+  reader.text("parent", spec.parent);
   reader.text("memory_domain", spec.memory_domain);
   reader.text("fault_domain", spec.fault_domain);
   if (const auto speed = reader.number("speed", true)) spec.speed = *speed;
@@ -245,6 +286,15 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
       reader.fail(*node, "labels", "must be a table of texts");
     }
   }
+  spec.utilisation = reader.number("utilisation", false);
+  reader.whole("temperature_celsius", spec.temperature_celsius, -273);
+  spec.power_watts = reader.number("power_watts", false);
+  spec.power_limit_watts = reader.number("power_limit_watts", false);
+  for_tables(reader, "process", [&](const toml::table& process) {
+    if (!spec.processes) spec.processes.emplace();
+    spec.processes->push_back(read_process(process, reader));
+  });
+  for_tables(reader, "event", [&](const toml::table& event) { spec.events.push_back(read_event(event, reader)); });
   for_tables(reader, "fault", [&](const toml::table& fault) { spec.faults.push_back(read_fault(fault, reader)); });
 
   std::optional<Error> error = reader.finish();

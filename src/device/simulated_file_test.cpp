@@ -13,7 +13,7 @@ std::string example_file() { return BERTH_SOURCE_DIR "/examples/devices.toml"; }
 TEST(SimulatedFile, TheExampleSaysWhatItSays) {
   const auto specs = read_simulated_file(example_file());
   ASSERT_TRUE(specs.has_value()) << specs.error().to_text();
-  ASSERT_EQ(specs->size(), 3U);
+  ASSERT_EQ(specs->size(), 5U);
   const SimulatedSpec& large = (*specs)[0];
   EXPECT_EQ(large.id, "sim-large-0");
   EXPECT_EQ(large.name, "Simulated Large GPU");
@@ -42,6 +42,25 @@ TEST(SimulatedFile, TheExampleSaysWhatItSays) {
   const SimulatedSpec& quiet = (*specs)[2];
   EXPECT_FALSE(quiet.memory_bytes_total.has_value()) << "unknown is absent, never zero";
   EXPECT_FALSE(quiet.capability.has_value());
+  EXPECT_FALSE(quiet.temperature_celsius.has_value());
+
+  EXPECT_EQ(large.temperature_celsius, 61);
+  EXPECT_EQ(large.power_watts, 410.0);
+  EXPECT_EQ(large.power_limit_watts, 700.0);
+  ASSERT_TRUE(large.processes.has_value());
+  EXPECT_EQ(large.processes->front().pid, 4711U);
+  EXPECT_EQ(large.processes->front().name, "trainer");
+  EXPECT_EQ(large.processes->front().memory_bytes, 2 * gib);
+
+  const SimulatedSpec& part = (*specs)[3];
+  EXPECT_EQ(part.parent, "sim-cut");
+  EXPECT_EQ((*specs)[4].parent, "sim-cut");
+  ASSERT_EQ(part.events.size(), 2U);
+  EXPECT_EQ(part.events[0].kind, DeviceEvent::Kind::xid);
+  EXPECT_EQ(part.events[0].code, 48U);
+  EXPECT_EQ(part.events[0].at_time, std::chrono::hours(2));
+  EXPECT_EQ(part.events[1].kind, DeviceEvent::Kind::recovery_action);
+  EXPECT_EQ(part.events[1].code, static_cast<std::uint32_t>(RecoveryAction::reset));
 }
 
 TEST(SimulatedFile, FaultsOfEveryKindAndPointAreRead) {
@@ -139,6 +158,19 @@ TEST(SimulatedFile, EveryMistakeIsNamedWithFileLineAndColumn) {
        "f.toml:6:1:", "a fault has no key 'for_ms'"},
       {"[[device]]\nid = 'a'\n[[device.fault]]\nkind = 'hang'\nat_time_ms = 1\ntimes = 2\n",
        "f.toml:6:1:", "a fault has no key 'times'"},
+      {"[[device]]\nid = 'a'\nparent = 'a'\n", "f.toml:1:1:", "the parent must be another device"},
+      {"[[device]]\nid = 'a'\nutilisation = 1.5\n", "f.toml:1:1:", "utilisation must be 0 to 1"},
+      {"[[device]]\nid = 'a'\ntemperature_celsius = 'hot'\n", "f.toml:3:23:", "a whole number"},
+      {"[[device]]\nid = 'a'\npower_watts = -1\n", "f.toml:3:15:", "at least 0"},
+      {"[[device]]\nid = 'a'\n[[device.process]]\nname = 'x'\n", "f.toml:3:1:", "a process needs a pid"},
+      {"[[device]]\nid = 'a'\n[[device.process]]\npid = 0\n", "f.toml:4:7:", "at least 1"},
+      {"[[device]]\nid = 'a'\n[[device.process]]\npid = 1\nkind = 'own'\n", "f.toml:5:8:", "must be berth or foreign"},
+      {"[[device]]\nid = 'a'\n[[device.event]]\nxid = 79\n", "f.toml:3:1:", "an event needs at_time_ms and one of"},
+      {"[[device]]\nid = 'a'\n[[device.event]]\nat_time_ms = 1\n", "f.toml:3:1:", "one of xid and recovery_action"},
+      {"[[device]]\nid = 'a'\n[[device.event]]\nat_time_ms = 1\nxid = 1\nrecovery_action = 'reset'\n",
+       "f.toml:3:1:", "one of xid and recovery_action"},
+      {"[[device]]\nid = 'a'\n[[device.event]]\nat_time_ms = 1\nrecovery_action = 'pray'\n",
+       "f.toml:5:19:", "must be none, reset, reboot"},
       {"[[device]]\nid = 'a'\n[[device.fault]]\nkind = 'hang'\nat_sample = 1\n",
        "f.toml:1:1:", "cannot happen at that point"},
   };
@@ -174,7 +206,7 @@ TEST(SimulatedFile, TheBackendListsTheFileOrSaysWhatIsWrongWithIt) {
   options.clock = &clock;
   EXPECT_TRUE((*make_backend("simulated", options))->list()->empty()) << "no file: no devices";
   options.simulated_file = example_file();
-  EXPECT_EQ((*make_backend("simulated", options))->list()->size(), 3U);
+  EXPECT_EQ((*make_backend("simulated", options))->list()->size(), 5U);
   options.simulated_file += ".missing";
   const auto backend = make_backend("simulated", options);
   EXPECT_EQ((*backend)->list().error().code, ErrorCode::not_found);

@@ -140,6 +140,187 @@ TEST(Simulated, CopiesMoveBytesAndTakeTheTimeOfTheLink) {
   EXPECT_EQ(received, sent);
 }
 
+TEST(Simulated, CopiesBetweenBuffersTakeTheTimeOfTheLinkToo) {
+  FakeClock clock;
+  SimulatedSpec slow = spec_called("slow"), fast = spec_called("fast");
+  slow.copy_bytes_per_second = 1e6;
+  const auto backend = make_simulated_backend({slow, fast}, clock);
+  const auto device = *backend->open(DeviceId("slow")), other = *backend->open(DeviceId("fast"));
+  const Buffer to = *device->allocate(1000), from = *device->allocate(1000), theirs = *other->allocate(1000);
+  const auto stream = stream_on(*device);
+  ASSERT_TRUE(stream->copy(to, 0, from, 0, 1000));
+  auto event = event_on(*stream);
+  clock.advance(microseconds(999));
+  EXPECT_FALSE(*event->done());
+  clock.advance(microseconds(1));
+  EXPECT_TRUE(*event->done());
+  ASSERT_TRUE(stream->copy(to, 0, theirs, 0, 500));
+  event = event_on(*stream);
+  clock.advance(microseconds(499));
+  EXPECT_FALSE(*event->done());
+  clock.advance(microseconds(1));
+  EXPECT_TRUE(*event->done());
+}
+
+// Two parts of one GPU, and a GPU of its own.
+std::vector<SimulatedSpec> cut_gpu() {
+  SimulatedSpec first = spec_called("gpu/sm64.0"), second = spec_called("gpu/sm64.1"), other = spec_called("other");
+  first.parent = second.parent = "gpu";
+  first.memory_bytes_total = second.memory_bytes_total = other.memory_bytes_total = 1 << 20;
+  return {first, second, other};
+}
+
+TEST(Simulated, PartsShareTheDomainsOfTheirParentUnlessTheySayOtherwise) {
+  FakeClock clock;
+  auto specs = cut_gpu();
+  specs[1].fault_domain = "rack";
+  const auto listed = *make_simulated_backend(specs, clock)->list();
+  EXPECT_EQ(listed[0].parent, std::optional(DeviceId("gpu")));
+  EXPECT_EQ(listed[0].memory_domain, "gpu");
+  EXPECT_EQ(listed[0].fault_domain, "gpu");
+  EXPECT_EQ(listed[1].memory_domain, "gpu");
+  EXPECT_EQ(listed[1].fault_domain, "rack");
+  EXPECT_FALSE(listed[2].parent);
+  EXPECT_EQ(listed[2].memory_domain, "other");
+}
+
+TEST(Simulated, DevicesOfOneMemoryDomainShareItsBytes) {
+  FakeClock clock;
+  const auto backend = make_simulated_backend(cut_gpu(), clock);
+  const auto first = *backend->open(DeviceId("gpu/sm64.0")), second = *backend->open(DeviceId("gpu/sm64.1"));
+  const auto other = *backend->open(DeviceId("other"));
+  const Buffer held = *first->allocate(1 << 19);
+  EXPECT_EQ(second->sample()->memory_bytes_free, std::optional<std::uint64_t>(1 << 19));
+  EXPECT_EQ(code_of(second->allocate((1 << 19) + 1)), ErrorCode::out_of_memory);
+  EXPECT_TRUE(second->allocate(1 << 19));
+  EXPECT_EQ(other->sample()->memory_bytes_free, std::optional<std::uint64_t>(1 << 20));
+}
+
+TEST(Simulated, WhatLosesOneDeviceLosesItsWholeFaultDomain) {
+  FakeClock clock;
+  auto specs = cut_gpu();
+  specs[0].faults.push_back(fault_at(Kind::lost, Trigger::launch, 1));
+  const auto backend = make_simulated_backend(specs, clock);
+  const auto first = *backend->open(DeviceId("gpu/sm64.0")), second = *backend->open(DeviceId("gpu/sm64.1"));
+  const auto other = *backend->open(DeviceId("other"));
+  const auto on_first = stream_on(*first), on_second = stream_on(*second), on_other = stream_on(*other);
+  ASSERT_TRUE(simulated_work(*on_second, 5));
+  const auto pending = event_on(*on_second);
+  EXPECT_EQ(code_of(simulated_work(*on_first, 1)), ErrorCode::device_lost);
+  EXPECT_EQ(code_of(pending->done()), ErrorCode::device_lost);
+  EXPECT_EQ(code_of(second->allocate(1)), ErrorCode::device_lost);
+  EXPECT_EQ(code_of(second->sample()), ErrorCode::device_lost);
+  EXPECT_TRUE(simulated_work(*on_other, 1));
+  EXPECT_TRUE(backend->open(DeviceId("gpu/sm64.1"))) << "it may be opened again";
+
+  ASSERT_TRUE(lose_simulated_device(*other));
+  EXPECT_EQ(code_of(other->sample()), ErrorCode::device_lost);
+}
+
+TEST(Simulated, ALossByTimeTakesTheDomainForAsLongAsItLasts) {
+  FakeClock clock;
+  auto specs = cut_gpu();
+  SimulatedFault fault = fault_at(Kind::lost, Trigger::time, 1);
+  fault.at_time = seconds(2);
+  fault.lasting = seconds(1);
+  specs[1].faults.push_back(fault);
+  const auto backend = make_simulated_backend(specs, clock);
+  const auto first = *backend->open(DeviceId("gpu/sm64.0"));
+  const auto stream = stream_on(*first);
+  ASSERT_TRUE(simulated_work(*stream, 60'000));
+  const auto event = event_on(*stream);
+  EXPECT_EQ(code_of(event->wait(Deadline::never())), ErrorCode::device_lost);
+  EXPECT_EQ(clock.now().time_since_epoch(), seconds(2)) << "a waiter hears of it when it happens";
+  EXPECT_EQ(code_of(backend->open(DeviceId("gpu/sm64.0"))), ErrorCode::device_lost);
+  EXPECT_EQ(code_of(backend->observe(DeviceId("gpu/sm64.0"))), ErrorCode::device_lost);
+  EXPECT_TRUE(backend->open(DeviceId("other")));
+  clock.advance(seconds(1));
+  EXPECT_TRUE(backend->open(DeviceId("gpu/sm64.0")));
+}
+
+TEST(Simulated, ObservationsSayWhatTheScriptSays) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.memory_bytes_total = 1000;
+  spec.memory_bytes_foreign = 300;
+  spec.utilisation = 0.25;
+  spec.temperature_celsius = 83;
+  spec.power_watts = 412.5;
+  spec.power_limit_watts = 700;
+  spec.processes = {{{17, ProcessKind::foreign, "trainer", 200}}};
+  const auto backend = make_simulated_backend({spec, spec_called("quiet")}, clock);
+  clock.advance(seconds(7));
+  const auto seen = backend->observe(DeviceId("a"));
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->sampled_at.time_since_epoch(), seconds(7));
+  EXPECT_EQ(seen->load.utilisation, std::optional(0.25));
+  EXPECT_EQ(seen->load.memory_bytes_free, std::optional<std::uint64_t>(700));
+  EXPECT_EQ(seen->temperature_celsius, std::optional(83));
+  EXPECT_EQ(seen->power_watts, std::optional(412.5));
+  EXPECT_EQ(seen->power_limit_watts, std::optional(700.0));
+  ASSERT_TRUE(seen->processes);
+  ASSERT_EQ(seen->processes->size(), 1U);
+  EXPECT_EQ(seen->processes->front().name, std::optional<std::string>("trainer"));
+  EXPECT_FALSE(seen->recovery_action);
+  EXPECT_EQ(seen->memory_use, (MemoryUse{0, 0, 200, 100}));
+  const auto device = *backend->open(DeviceId("a"));
+  const Buffer held = *device->allocate(100);
+  const auto later = *backend->observe(DeviceId("a"));
+  EXPECT_EQ(later.processes->size(), 2U) << "and this process";
+  EXPECT_EQ(later.memory_use, (MemoryUse{100, 0, 200, 100}));
+
+  const auto quiet = backend->observe(DeviceId("quiet"));
+  ASSERT_TRUE(quiet);
+  EXPECT_FALSE(quiet->temperature_celsius);
+  EXPECT_FALSE(quiet->power_watts);
+  EXPECT_FALSE(quiet->processes);
+  EXPECT_EQ(quiet->load.utilisation, std::optional(0.0)) << "what its engines do";
+}
+
+TEST(Simulated, AnEventIsInOneSampleOfEachOpening) {
+  FakeClock clock;
+  SimulatedSpec spec = spec_called("a");
+  spec.events = {{seconds(2), DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::reset)},
+                 {seconds(1), DeviceEvent::Kind::xid, 63},
+                 {seconds(2), DeviceEvent::Kind::xid, 79}};
+  const auto backend = make_simulated_backend({spec}, clock);
+  const auto first = *backend->open(DeviceId("a")), second = *backend->open(DeviceId("a"));
+  EXPECT_TRUE(first->sample()->events.empty());
+  EXPECT_FALSE(backend->observe(DeviceId("a"))->recovery_action);
+  clock.advance(seconds(1));
+  const DeviceEvent early{DeviceEvent::Kind::xid, 63, TimePoint(seconds(1))};
+  EXPECT_EQ(first->sample()->events, std::vector{early});
+  EXPECT_TRUE(first->sample()->events.empty()) << "once only";
+  clock.advance(seconds(5));
+  const DeviceEvent action{DeviceEvent::Kind::recovery_action, 1, TimePoint(seconds(2))};
+  const DeviceEvent late{DeviceEvent::Kind::xid, 79, TimePoint(seconds(2))};
+  EXPECT_EQ(first->sample()->events, (std::vector{action, late}));
+  EXPECT_EQ(second->sample()->events, (std::vector{early, action, late}));
+  EXPECT_EQ(backend->observe(DeviceId("a"))->recovery_action, std::optional(RecoveryAction::reset));
+  EXPECT_TRUE((*backend->open(DeviceId("a")))->sample()->events.empty()) << "all of it is past";
+}
+
+TEST(Simulated, ADeviceThatDoesNotAnswerDoesNotAnswerAnObserverEither) {
+  FakeClock clock;
+  SimulatedSpec silent = spec_called("silent"), stuck = spec_called("stuck");
+  SimulatedFault fault = fault_at(Kind::sample_silent, Trigger::time, 1);
+  silent.faults.push_back(fault);
+  fault.kind = Kind::sample_hang;
+  stuck.faults.push_back(fault);
+  const auto backend = make_simulated_backend({silent, stuck}, clock);
+  EXPECT_EQ(code_of(backend->observe(DeviceId("silent"))), ErrorCode::unavailable);
+  EXPECT_EQ(code_of(backend->observe(DeviceId("stuck"))), ErrorCode::timeout);
+  EXPECT_EQ(clock.now().time_since_epoch(), simulated_wait_limit);
+
+  SimulatedSpec third = spec_called("third");
+  third.faults.push_back(fault_at(Kind::sample_silent, Trigger::sample, 3));
+  const auto counted = make_simulated_backend({third}, clock);
+  const auto device = *counted->open(DeviceId("third"));
+  EXPECT_TRUE(counted->observe(DeviceId("third")));
+  EXPECT_TRUE(device->sample());
+  EXPECT_EQ(code_of(counted->observe(DeviceId("third"))), ErrorCode::unavailable) << "it counts as a sample";
+}
+
 TEST(Simulated, AClosureCostsOneLaunchUnlessItSaysWhatItCosts) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
