@@ -1,6 +1,6 @@
 // Copying 256 MiB between pinned host memory and the device: through a Stream
-// and with raw driver calls, in turns. The host memory is pinned by a raw call
-// and used by both sides.
+// and with raw driver calls, in turns. The host memory is of Device::pin and used
+// by both sides.
 #include <span>
 
 #include "gpu.hpp"
@@ -16,25 +16,20 @@ constexpr double goal = 0.98;
 
 void measure(bench::Report& report, const bench::Gpu& gpu) {
   const cuda::Driver& driver = *gpu.driver;
-  const auto allocate_pinned = driver.find<cuda::Code(void**, std::size_t, unsigned)>("cuMemHostAlloc");
-  const auto free_pinned = driver.find<cuda::Code(void*)>("cuMemFreeHost");
-  bench::require(allocate_pinned != nullptr && free_pinned != nullptr, "finding cuMemHostAlloc");
-
   auto stream = gpu.device->open_stream();
   auto buffer = gpu.device->allocate(bytes);
-  bench::require(stream && buffer, "setting up our side");
+  auto memory = gpu.device->pin(bytes);
+  bench::require(stream && buffer && memory, "setting up our side");
+  const std::span<std::byte> pinned = memory->bytes();
   const auto pointer = reinterpret_cast<cuda::DevicePointer>(buffer->native());
-  void* memory = nullptr;
   cuda::StreamHandle raw_stream = nullptr;
   cuda::EventHandle event = nullptr;
   {
     const bench::Gpu::Scope scope(gpu);
-    bench::require(allocate_pinned(&memory, bytes, 0) == 0 &&
-                       driver.cuStreamCreateWithPriority(&raw_stream, cuda::stream_non_blocking, 0) == 0 &&
+    bench::require(driver.cuStreamCreateWithPriority(&raw_stream, cuda::stream_non_blocking, 0) == 0 &&
                        driver.cuEventCreate(&event, cuda::event_default) == 0,
                    "setting up the raw side");
   }
-  const std::span<std::byte> pinned(static_cast<std::byte*>(memory), bytes);
   std::fill(pinned.begin(), pinned.end(), std::byte{0x5a});
 
   const auto repeat = [](std::size_t n, const auto& once) {
@@ -63,7 +58,7 @@ void measure(bench::Report& report, const bench::Gpu& gpu) {
         bench::require((*stream)->wait().has_value(), "our wait");
       },
       [&] {
-        bench::require(driver.cuMemcpyHtoDAsync_v2(pointer, memory, bytes, raw_stream) == 0, "a raw copy in");
+        bench::require(driver.cuMemcpyHtoDAsync_v2(pointer, pinned.data(), bytes, raw_stream) == 0, "a raw copy in");
         gpu.raw_wait(event, raw_stream);
       });
   add(
@@ -73,14 +68,13 @@ void measure(bench::Report& report, const bench::Gpu& gpu) {
         bench::require((*stream)->wait().has_value(), "our wait");
       },
       [&] {
-        bench::require(driver.cuMemcpyDtoHAsync_v2(memory, pointer, bytes, raw_stream) == 0, "a raw copy out");
+        bench::require(driver.cuMemcpyDtoHAsync_v2(pinned.data(), pointer, bytes, raw_stream) == 0, "a raw copy out");
         gpu.raw_wait(event, raw_stream);
       });
 
   const bench::Gpu::Scope scope(gpu);
   driver.cuEventDestroy_v2(event);
   driver.cuStreamDestroy_v2(raw_stream);
-  free_pinned(memory);
 }
 
 }  // namespace

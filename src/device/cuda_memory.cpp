@@ -6,6 +6,9 @@ namespace berth {
 
 namespace {
 
+// What a process can have at all; the driver rounds sizes up and may overflow.
+constexpr std::uint64_t address_space_bytes = 1ULL << 47;
+
 // Lets go of pinned host memory with `let_go`, a call that takes its address.
 class PinnedPages {
  public:
@@ -81,6 +84,13 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
 Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::uint64_t bytes) {
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
   if (bytes == 0) return context->refuse("pinned memory of zero bytes was asked for", "ask for at least one byte");
+  if (bytes > address_space_bytes) {
+    return Error{ErrorCode::out_of_memory,
+                 "no host has " + std::to_string(bytes) + " bytes of memory",
+                 "ask for less",
+                 context->info.id.text(),
+                 {}};
+  }
   const cuda::Driver& driver = context->driver;
   void* address = nullptr;
   // Portable: any GPU of the process copies with it at the full rate.
