@@ -14,7 +14,7 @@ import tempfile
 import termios
 import unittest
 
-BERTH, ROOT = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
+BERTH, ROOT, DOUBLE = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl"))
 
 
@@ -22,6 +22,12 @@ def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
     env = dict(os.environ, POCL_DEVICES="basic basic", **environment)
     env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
     return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
+
+
+def on_double(machine, *arguments, **environment):
+    """The command on scripted GPUs; `machine` is a file of tests/double/machines, or a path."""
+    script = machine if "/" in machine else str(ROOT / f"tests/double/machines/{machine}.txt")
+    return berth(*arguments, LD_LIBRARY_PATH=DOUBLE, BERTH_DOUBLE=script, **environment)
 
 
 class Terminal:
@@ -87,7 +93,7 @@ class Command(unittest.TestCase):
 
     def test_help_lists_every_verb_and_each_verb_has_help(self):
         text = berth("--help").stdout
-        for verb in ("devices", "inventory", "demo", "plan", "validate", "init", "fleet"):
+        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet"):
             self.assertIn(verb, text)
             result = berth(verb, "--help")
             self.assertEqual(result.returncode, 0)
@@ -214,6 +220,109 @@ class Command(unittest.TestCase):
         self.assertRegex(result.stdout, r"^node \S+: \d+ cores?")
         self.assertIn("host:0", result.stdout)
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_doctor_finds_nothing_broken_here(self):
+        result = berth("doctor", "--json")
+        findings = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 1 if any(f["severity"] == "error" for f in findings) else 0)
+        for finding in findings:
+            self.assertEqual(set(finding), {"severity", "check", "message", "why", "fix"})
+            self.assertIn(finding["severity"], ("ok", "note", "warning", "error"))
+            self.assertTrue(finding["message"])
+        text = berth("doctor")
+        self.assertEqual(text.returncode, result.returncode)
+        self.assertRegex(text.stdout, r"\n\d+ errors?, \d+ warnings?, \d+ notes?\.\n$")
+
+    def findings(self, result, check):
+        return [f for f in json.loads(result.stdout) if f["check"] == check]
+
+    def test_doctor_names_what_is_wrong_and_fails_on_errors(self):
+        path = self.write("typo.toml", '[[device]]\nid = "a"\nmemroy_bytes = "1GiB"\n')
+        result = berth("doctor", "--json", "--simulated", path)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("typo.toml:3:", self.findings(result, "back_ends")[0]["message"])
+        folder = self.folder / "vendors"
+        folder.mkdir()
+        (folder / "broken.icd").write_text("libnone.so.1\n")
+        result = berth("doctor", "--json", OCL_ICD_VENDORS=str(folder))
+        self.assertIn("libnone.so.1", self.findings(result, "opencl_vendors")[0]["message"])
+
+    def test_doctor_on_eight_gpus(self):
+        result = on_double("eight", "doctor", "--json")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(self.findings(result, "device_order")[0]["fix"], "export CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        self.assertEqual(len(self.findings(result, "foreign_processes")), 2)
+        self.assertIn("power cap", self.findings(result, "throttling")[0]["message"])
+        ordered = on_double("eight", "doctor", "--json", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+        self.assertEqual(self.findings(ordered, "device_order"), [])
+        by_index = on_double("eight", "doctor", "--json", CUDA_VISIBLE_DEVICES="0,1")
+        hides, position = self.findings(by_index, "visible_devices")[::-1]
+        self.assertIn("hides 6 of 8", hides["message"])
+        self.assertRegex(position["fix"], r"^export CUDA_VISIBLE_DEVICES=GPU-[0-9a-f-]{36},GPU-[0-9a-f-]{36}$")
+        malformed = on_double("eight", "doctor", "--json", CUDA_VISIBLE_DEVICES="0,,1")
+        self.assertEqual(malformed.returncode, 1)
+        self.assertEqual(self.findings(malformed, "visible_devices")[0]["severity"], "error")
+        sick = on_double(self.write("sick.txt", "gpus 2\nset 1 recovery_action=1 compute_mode=2 ecc_uncorrected=3\n"), "doctor", "--json")
+        self.assertEqual(sick.returncode, 1)
+        self.assertIn("--gpu-reset", self.findings(sick, "driver_reports")[0]["fix"])
+        self.assertEqual(self.findings(sick, "compute_mode")[0]["severity"], "error")
+
+    def test_devices_of_eight_gpus_fit_a_hundred_columns_and_say_whose_the_memory_is(self):
+        result = on_double("eight", "devices")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 100)
+        self.assertIn("xx", lines[2], "foreign memory")
+        self.assertIn("power cap", lines[7])
+        devices = json.loads(on_double("eight", "devices", "--backend", "cuda", "--json").stdout)
+        self.assertEqual(devices[1]["memory_bytes_foreign"], 30 << 30)
+        self.assertEqual(devices[1]["processes"], [{"pid": 4711, "kind": "foreign", "memory_bytes": 30 << 30}])
+        for key in ("temperature_celsius", "power_watts", "clock_mhz", "throttle_reasons", "ecc_uncorrected", "sample_age_ms", "utilisation"):
+            self.assertIn(key, devices[6])
+
+    def test_a_gpu_that_hangs_is_suspect_and_the_rest_is_listed(self):
+        path = self.write("hang.txt", "gpus 3\nhang nvmlDeviceGetTemperature gpu=1 times=always\n")
+        devices = json.loads(on_double(path, "devices", "--backend", "cuda", "--json").stdout)
+        self.assertEqual([d["health"] for d in devices], ["healthy", "suspect", "healthy"])
+
+    def test_slices_and_parts_stand_under_their_gpu(self):
+        lines = on_double("mig", "devices", "--backend", "cuda").stdout.splitlines()
+        self.assertRegex(lines[1], r"^cuda +GPU-")
+        self.assertRegex(lines[2], r"^cuda:0 +\|- MIG-")
+        result = on_double("pair", "devices", "--backend", "cuda", "--partition", "cuda:0=64,32,16,16")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["DEVICE", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4"])
+        parts = json.loads(on_double("pair", "devices", "--backend", "cuda", "--partition", "cuda:0=64,32,16,16", "--json").stdout)
+        self.assertEqual({d.get("parent") for d in parts[:4]}, {parts[0]["memory_domain"]})
+        self.assertNotIn("parent", parts[4])
+
+    def test_what_a_back_end_refuses_is_one_sentence_and_the_rest_is_listed(self):
+        for environment, arguments, word, status in (
+                ({"CUDA_VISIBLE_DEVICES": "0,,1"}, [], "CUDA_VISIBLE_DEVICES", 0),
+                ({}, ["--partition", "cuda:0=100,100"], "132", 2)):
+            result = on_double("pair", "devices", *arguments, **environment)
+            self.assertEqual(result.returncode, status)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn(word, result.stderr)
+            self.assertIn("host:0", result.stdout)
+            self.assert_refused(on_double("pair", "devices", "--backend", "cuda", *arguments, **environment), 2, word)
+
+    @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
+    def test_parts_of_a_missing_back_end_are_a_failure(self):
+        result = berth("devices", "--partition", "cuda:0=8,8")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("libcuda", result.stderr)
+
+    def test_the_inventory_of_two_islands_shows_them(self):
+        text = on_double("islands", "inventory").stdout
+        self.assertIn("islands: cuda:0 cuda:1 cuda:2 cuda:3, cuda:4 cuda:5 cuda:6 cuda:7", text)
+        inventory = json.loads(on_double("islands", "inventory", "--json").stdout)
+        self.assertEqual(sorted(map(len, inventory["islands"]))[-2:], [4, 4])
+        link = next(l for l in inventory["links"] if l["kind"] == "nvlink")
+        self.assertEqual(link["lanes"], 4)
+        path = self.write("islands.json", json.dumps(inventory))
+        self.assertIn("islands of 4 and 4", berth("fleet", "show", path).stdout)
 
     def test_demo_filters_every_frame_right_on_every_device(self):
         result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")

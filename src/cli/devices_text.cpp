@@ -139,11 +139,16 @@ struct Cells {
   std::optional<MemoryParts> parts;  // the bar waits until its width is known
 };
 
-std::string name_text(const DeviceInfo& info, bool part) {
-  if (part && info.compute_units)
-    return std::to_string(*info.compute_units) + (*info.compute_units == 1 ? " unit" : " units");
-  // The maker is known from the back end.
-  return info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name;
+// The maker is known from the back end, a slice's GPU from the line above it.
+std::string name_text(const Line& line) {
+  const DeviceInfo& info = line.row->info;
+  const std::string name = info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name;
+  const std::size_t slice = name.find(" MIG ");
+  if (line.whole) return name.substr(0, slice);
+  if (line.tree.empty()) return name;
+  if (slice != std::string::npos) return name.substr(slice + 1);
+  const std::uint32_t units = info.compute_units.value_or(0);
+  return units == 0 ? name : std::to_string(units) + (units == 1 ? " unit" : " units");
 }
 
 Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, const Style& style) {
@@ -156,7 +161,7 @@ Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, con
   texts[id] = line.tree + short_id;
   if (part && info.id.text().starts_with(info.parent->text() + "/"))
     texts[id] = line.tree + info.id.text().substr(info.parent->text().size() + 1);
-  texts[name] = name_text(info, part);
+  texts[name] = name_text(line);
   if (!line.whole) texts[health] = health_text(row, now, style);
   // Parts that share the memory of their whole share what is measured of it as
   // well: it stands once, beside the whole.

@@ -173,13 +173,15 @@ TEST(DevicesText, SlicesWithMemoryOfTheirOwnShowIt) {
   slice.info.parent = slice.info.id;
   slice.info.id = DeviceId("MIG" + slice.info.id.text().substr(3));
   slice.info.memory_domain = slice.info.id.text();
+  slice.info.name = "NVIDIA H100 80GB HBM3 MIG 2g.20gb";
   const std::vector<DeviceRow> rows{slice};
   const auto lines = lines_of(devices_text(rows, now, {}));
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1].find("GiB"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("67C"), std::string::npos) << "the chip's temperature belongs to the whole";
   EXPECT_NE(lines[2].find("40.0/80.0 GiB"), std::string::npos) << lines[2];
-  EXPECT_NE(lines[2].find("`- MIG-01234567"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[1].find("  H100 80GB HBM3  "), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("`- MIG-01234567  MIG 2g.20gb "), std::string::npos) << lines[2];
 }
 
 TEST(DevicesText, AgeThrottlingAndWishesOfTheDriverAreSaid) {

@@ -131,7 +131,9 @@ std::string topology_text(const NodeView& node, const Style& style) {
   for (const auto& island : islands(topology)) {
     if (island.size() < 2) continue;
     groups += groups.empty() ? "islands:" : ",";
-    for (const DeviceId& id : island) groups += " " + labels[id];
+    for (const DeviceId& id : ids) {
+      if (std::binary_search(island.begin(), island.end(), id)) groups += " " + labels[id];
+    }
   }
   return groups.empty() ? text : text + groups + "\n";
 }

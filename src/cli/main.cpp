@@ -6,6 +6,7 @@
 #include "berth/placement.hpp"
 #include "cli/demo.hpp"
 #include "cli/devices.hpp"
+#include "cli/doctor.hpp"
 #include "cli/inventory.hpp"
 #include "cli/observer.hpp"
 #include "cli/plan.hpp"
@@ -74,6 +75,13 @@ int run(int argc, char** argv) {
   verb->add_flag("--json", inventory_json, "print one JSON object, which berth plan --fleet takes");
   add_backend_options(*verb, inventory_backends);
   verb->callback([&] { status = run_inventory(inventory_backends, inventory_json); });
+
+  BackendOptions doctor_backends;
+  bool doctor_json = false;
+  verb = app.add_subcommand("doctor", "what keeps the devices from being used well, and how to mend it");
+  verb->add_flag("--json", doctor_json, "print one JSON array of findings");
+  add_backend_options(*verb, doctor_backends);
+  verb->callback([&] { status = run_doctor(doctor_backends, doctor_json); });
 
   DemoArguments demo;
   verb = app.add_subcommand("demo", "frames through a real filter on every device");
