@@ -48,6 +48,14 @@ enum class TicketKind : std::uint8_t { none, sequence, random };
 // or last in registration order.
 enum class Ties : std::uint8_t { stable_id, first, last };
 
+struct LiveDevices;  // the pool's own words; src/placement/live.hpp
+// The device chosen among live ones, and its charge word as the decision saw it.
+struct LiveChoice {
+  static constexpr std::size_t nobody = ~std::size_t{0};
+  std::size_t index = nobody;
+  std::uint64_t charge = 0;
+};
+
 struct Policy {
   std::string_view name;     // file, symbol, configuration name, metric label, test name
   std::string_view summary;  // one line for people
@@ -62,6 +70,10 @@ struct Policy {
   // policy ranks by. Ranking and explanation only, not on the hot path. A policy
   // without it is ranked by asking `choose` again without the ones chosen before.
   std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
+
+  // The same choice, read from the pool's live words without copying them. The
+  // pool uses it for policies of the list below; others are asked `choose`.
+  LiveChoice (*choose_live)(const Hints&, const LiveDevices&, Ticket) = nullptr;
 
   Ties ties = Ties::stable_id;
   // Its promise is a rotation or exact shares: whoever's turn it is, is waited

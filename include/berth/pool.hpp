@@ -64,34 +64,52 @@ struct Outcome {
 class Lease {
  public:
   Lease() = default;
-  Lease(Lease&& other) noexcept;
-  Lease& operator=(Lease&& other) noexcept;
+  Lease(Lease&& other) noexcept : held_(other.held_) { other.held_.board = nullptr; }
+  Lease& operator=(Lease&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    held_ = other.held_;
+    other.held_.board = nullptr;
+    return *this;
+  }
   ~Lease() { release(); }
 
-  explicit operator bool() const noexcept { return board_ != nullptr; }
-  Device& device() const noexcept { return *device_; }
-  const DeviceId& id() const noexcept { return view_.info->id; }
-  // The view of the winner the decision was based on.
-  const DeviceView& view() const noexcept { return view_; }
-  std::uint64_t memory_bytes() const noexcept { return bytes_; }
-  std::size_t slot() const noexcept { return slot_; }
+  explicit operator bool() const noexcept { return held_.board != nullptr; }
+  Device& device() const noexcept { return *held_.device; }
+  const DeviceId& id() const noexcept { return held_.device->id(); }
+  // The load the decision was based on: before this lease was charged.
+  std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
+  Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
+  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }
+  std::size_t slot() const noexcept { return held_.slot; }
 
   // Gives back without a verdict (the work was cancelled, or there was none).
-  void release() noexcept;
+  void release() noexcept {
+    if (held_.board) settle_now(nullptr);
+  }
   // Gives back and tells the board how it went.
-  void settle(const Outcome& outcome) noexcept;
+  void settle(const Outcome& outcome) noexcept {
+    if (held_.board) settle_now(&outcome);
+  }
 
  private:
   friend class Board;
-  Board* board_ = nullptr;
-  Device* device_ = nullptr;
-  std::size_t slot_ = 0;
-  std::atomic<std::uint64_t>* promises_ = nullptr;  // the board's word that holds bytes_
-  std::uint64_t bytes_ = 0;
-  std::uint64_t backlog_ns_ = 0;
-  double cost_ = 1.0;
-  std::uint16_t work_class_ = 0;
-  DeviceView view_;
+  void settle_now(const Outcome* outcome) noexcept;
+
+  // Small and plain: a lease is made, moved and given back once per request.
+  struct Held {
+    Board* board = nullptr;
+    Device* device = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t backlog_ns = 0;
+    Maybe memory_bytes_free;
+    float cost = 1;
+    std::uint16_t work_class = 0;
+    std::uint16_t slot = 0;
+    std::uint16_t memory_home = 0;  // the slot whose promises hold `bytes`
+    std::uint16_t in_flight_before = 0;
+  };
+  Held held_;
 };
 
 struct DeviceStatus {

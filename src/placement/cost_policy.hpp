@@ -1,7 +1,8 @@
 // From a cost function to a Policy. A policy names the cost of a device (lower
-// is better), this adaptor makes both halves of it: `choose`, one pass without
-// allocation into which the cost function is inlined, and `costs`, the same
-// numbers for ranking and explanation. Ties go by id_order unless told otherwise.
+// is better), this adaptor makes all of it: `choose`, one pass without
+// allocation into which the cost function is inlined, `choose_live`, the same
+// pass over the pool's live words, and `costs`, the same numbers for ranking and
+// explanation. Ties go by id_order unless told otherwise.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +14,35 @@
 #include <vector>
 
 #include "berth/placement.hpp"
+#include "placement/live.hpp"
 
 namespace berth::policy {
 
 using Views = std::span<const DeviceView>;
 __extension__ using u128 = unsigned __int128;
+
+// What a cost function may ask of a device, whichever way it is given.
+inline std::uint32_t in_flight(const DeviceView& view) { return view.in_flight; }
+inline std::uint32_t in_flight(const LiveView& view) { return view.in_flight(); }
+inline std::uint64_t backlog_ns(const DeviceView& view) { return view.backlog_ns; }
+inline std::uint64_t backlog_ns(const LiveView& view) { return view.backlog_ns(); }
+inline std::uint64_t charged_total(const DeviceView& view) { return view.charged_total; }
+inline std::uint64_t charged_total(const LiveView& view) { return view.charged_total(); }
+inline std::uint32_t weight_milli(const DeviceView& view) { return view.weight_milli; }
+inline std::uint32_t weight_milli(const LiveView& view) { return view.weight_milli(); }
+inline Maybe unit_cost_ns(const DeviceView& view) { return view.unit_cost_ns; }
+inline Maybe unit_cost_ns(const LiveView& view) { return view.unit_cost_ns(); }
+inline Health health(const DeviceView& view) { return view.health; }
+inline Health health(const LiveView& view) { return view.health(); }
+
+template <class F>
+void each(Views eligible, F f) {
+  for (const DeviceView& view : eligible) f(view);
+}
+template <class F>
+void each(const LiveDevices& eligible, F f) {
+  eligible.each([&](const LiveView& view, std::size_t) { f(view); });
+}
 
 // Behind every other device, whatever their load.
 inline constexpr std::uint64_t last_resort = std::numeric_limits<std::uint64_t>::max();
@@ -85,9 +110,37 @@ std::size_t lowest(Views eligible, Cost cost) {
   return best;
 }
 
+// Stands for the continuation where only the shape of a call is asked about.
+struct Anything {
+  template <class Cost>
+  LiveChoice operator()(Cost) const {
+    return {};
+  }
+};
+
+// The same over live words.
+template <bool by_position, class Cost>
+LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
+  LiveChoice best;
+  decltype(cost(std::declval<LiveView>())) best_cost{};
+  std::uint32_t best_order = 0;
+  eligible.each([&](const LiveView& view, std::size_t i) {
+    const auto here = cost(view);
+    const std::uint32_t order = by_position ? 0 : view.id_order();
+    const bool first = best.index == LiveChoice::nobody;
+    const bool wins = first | (here < best_cost) | (!by_position & (order < best_order) & !(best_cost < here));
+    best.index = wins ? i : best.index;
+    best.charge = wins ? view.charge() : best.charge;
+    best_cost = select(wins, here, best_cost);
+    best_order = wins ? order : best_order;
+  });
+  return best;
+}
+
 // `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a
-// whole number of 32 or 64 bits or a Ratio. It may look at all devices first and hand over one of
-// several cost functions; each gets a loop of its own.
+// whole number of 32 or 64 bits or a Ratio. It may look at all devices first and
+// hand over one of several cost functions; each gets a loop of its own. It takes
+// `eligible` and the view as `auto`, or as views alone: then there is no live form.
 template <Ties ties = Ties::stable_id, class Over>
 Policy cost_policy(std::string_view summary, Over over) {
   Policy policy;
@@ -103,6 +156,15 @@ Policy cost_policy(std::string_view summary, Over over) {
       return costs;
     });
   };
+  if constexpr (ties == Ties::stable_id &&
+                std::is_invocable_v<Over, const Hints&, const LiveDevices&, Ticket, Anything>) {
+    policy.choose_live = [](const Hints& hints, const LiveDevices& eligible, Ticket ticket) {
+      return Over{}(hints, eligible, ticket, [&eligible](auto cost) {
+        if (eligible.summary & LiveSummary::in_id_order) return lowest_live<true>(eligible, cost);
+        return lowest_live<false>(eligible, cost);
+      });
+    };
+  }
   return policy;
 }
 

@@ -16,61 +16,94 @@ namespace berth::policy {
 // got nothing at all could never clear itself.
 inline constexpr std::uint64_t suspect_factor = 4;
 
-inline bool is_suspect(const DeviceView& view) { return view.health == Health::suspect; }
+// A view is a DeviceView or, on the pool's hot path, the live words.
+template <class View>
+bool is_suspect(const View& view) {
+  return health(view) == Health::suspect;
+}
+
+// Known without a look at the devices: then work in flight orders them as load does.
+inline bool nobody_suspect(Views) { return false; }
+inline bool nobody_suspect(const LiveDevices& eligible) { return (eligible.summary & LiveSummary::troubled) == 0; }
 
 // Pieces of work on the device with the one to be placed. In 32 bits, so that
 // its product with a weight fits into 64.
-inline std::uint32_t load(const DeviceView& view) {
-  const std::uint64_t pieces = (std::uint64_t{view.in_flight} + 1) * (is_suspect(view) ? suspect_factor : 1);
+template <class View>
+std::uint32_t load(const View& view) {
+  const std::uint64_t pieces = (std::uint64_t{in_flight(view)} + 1) * (is_suspect(view) ? suspect_factor : 1);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pieces, std::numeric_limits<std::uint32_t>::max()));
 }
 
 // Positive by contract; a zero must not become a division by zero.
-inline std::uint32_t weight(const DeviceView& view) { return std::max<std::uint32_t>(view.weight_milli, 1); }
+template <class View>
+std::uint32_t weight(const View& view) {
+  return std::max<std::uint32_t>(weight_milli(view), 1);
+}
 
 // Learnt time per unit. Capped at 2^48 ns (three days), so that a sum over 65536
 // devices fits into 64 bits; never 0, so that load always counts.
-inline std::uint64_t unit_ns(const DeviceView& view) {
-  return std::clamp<std::uint64_t>(*view.unit_cost_ns, 1, std::uint64_t{1} << 48);
+constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
+  return std::clamp<std::uint64_t>(unit_cost_ns, 1, std::uint64_t{1} << 48);
+}
+template <class View>
+std::uint64_t unit_ns(const View& view) {
+  return capped_ns(*unit_cost_ns(view));
 }
 
 // Whose word on speed counts. Weights that differ were set by somebody and are
 // believed; otherwise what was learnt, once it is known of every candidate; else
 // all are taken to be equal.
 enum class SpeedSource : std::uint8_t { configured, learnt, none };
-inline SpeedSource speed_source(Views eligible) {
-  std::uint32_t differing = 0;
+template <class Devices>
+SpeedSource find_speed_source(const Devices& eligible) {
+  std::uint32_t first = 0, differing = 0;
   bool all_measured = true;
-  for (const DeviceView& view : eligible) {
-    differing |= view.weight_milli ^ eligible[0].weight_milli;
-    all_measured &= view.unit_cost_ns.has_value();
-  }
+  each(eligible, [&](const auto& view) {
+    if (first == 0) first = weight(view);
+    differing |= weight(view) ^ first;
+    all_measured &= unit_cost_ns(view).has_value();
+  });
   if (differing != 0) return SpeedSource::configured;
   return all_measured ? SpeedSource::learnt : SpeedSource::none;
+}
+inline SpeedSource speed_source(Views eligible) { return find_speed_source(eligible); }
+inline SpeedSource speed_source(const LiveDevices& eligible) {
+  const bool differ = (eligible.summary & LiveSummary::weights_differ) != 0;
+  if (!differ && eligible.all_measured()) return SpeedSource::learnt;
+  // What is true of all open devices need not be true of those that fit.
+  if (eligible.picky) return find_speed_source(eligible);
+  return differ ? SpeedSource::configured : SpeedSource::none;
 }
 
 // What is known of the learnt times of all candidates.
 struct Measured {
-  std::size_t count = 0;
-  std::uint64_t mean_ns = 1;  // 1 when nothing was measured: then only counts matter
+  bool all = false;
+  std::uint64_t mean_ns = 1;  // of those measured, where not all are; 1 when none is: then only counts matter
 };
-inline Measured measured(Views eligible) {
-  Measured result;
+template <class Devices>
+Measured find_measured(const Devices& eligible) {
   std::uint64_t sum_ns = 0;
-  for (const DeviceView& view : eligible) {
-    if (!view.unit_cost_ns) continue;
-    sum_ns += unit_ns(view);
-    ++result.count;
-  }
-  if (result.count > 0 && result.count < eligible.size()) result.mean_ns = sum_ns / result.count;
-  return result;
+  std::size_t count = 0, candidates = 0;
+  each(eligible, [&](const auto& view) {
+    ++candidates;
+    const Maybe cost = unit_cost_ns(view);
+    if (!cost) return;
+    sum_ns += capped_ns(*cost);
+    ++count;
+  });
+  return {count == candidates, count > 0 && count < candidates ? sum_ns / count : 1};
+}
+inline Measured measured(Views eligible) { return find_measured(eligible); }
+inline Measured measured(const LiveDevices& eligible) {
+  return eligible.all_measured() ? Measured{true, 1} : find_measured(eligible);
 }
 
 // A device nobody measured is tried at once, one piece at a time: not starved,
 // and not favoured beyond that. Not while it is suspect: it may be unmeasured
 // because nothing ever succeeded there.
-inline bool to_be_tried(const DeviceView& view) {
-  return !view.unit_cost_ns && view.in_flight == 0 && !is_suspect(view);
+template <class View>
+bool to_be_tried(const View& view) {
+  return in_flight(view) == 0 && !unit_cost_ns(view) && !is_suspect(view);
 }
 
 }  // namespace berth::policy

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <limits>
 #include <new>
 #include <thread>
 
@@ -31,7 +32,11 @@ const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
 
-double sound_cost(double cost) { return std::isfinite(cost) && cost > 0 ? cost : 1.0; }
+// A float keeps seven digits of a cost, far more than anybody knows of one.
+float sound_cost(double cost) {
+  const auto narrow = static_cast<float>(cost);
+  return narrow > 0 && narrow <= std::numeric_limits<float>::max() ? narrow : 1.0F;
+}
 
 Error no_such_device(const DeviceId& id) {
   return {ErrorCode::not_found,
@@ -105,29 +110,28 @@ bool Board::Status::open() const noexcept {
 
 void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, std::uint16_t work_class,
                  DeviceView& view) const noexcept {
+  const Live l = live(slot);
   const Slot& s = slots_[slot];
   view.info = infos_[slot].load(std::memory_order_acquire);
-  view.id_order = (status >> 32) & 0xfff;
-  view.in_flight = static_cast<std::uint32_t>(charge & in_flight_mask);
-  view.backlog_ns = s.backlog_ns.load(std::memory_order_relaxed);
-  view.memory_bytes_promised = promises(slot, status).load(std::memory_order_relaxed);
-  const std::uint64_t charged = charge >> charged_shift;
-  const std::uint64_t before = s.charged_before.load(std::memory_order_relaxed);
+  view.id_order = (status >> LiveWords::id_order_shift) & 0xfff;
+  view.in_flight = static_cast<std::uint32_t>(charge & LiveWords::in_flight_mask);
+  view.backlog_ns = l.backlog_ns.load(std::memory_order_relaxed);
+  view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes.load(std::memory_order_relaxed);
+  const std::uint64_t charged = charge >> LiveWords::charged_shift;
+  const std::uint64_t before = l.charged_before.load(std::memory_order_relaxed);
   view.charged_total = charged > before ? charged - before : 0;
-  view.memory_bytes_free = Maybe(s.free_bytes.load(std::memory_order_relaxed));
+  view.memory_bytes_free = Maybe(l.free_bytes.load(std::memory_order_relaxed));
   const std::uint64_t load = s.streams_and_depth.load(std::memory_order_relaxed);
   view.active_streams = known(static_cast<std::uint32_t>(load));
   view.queue_depth = known(static_cast<std::uint32_t>(load >> 32));
   view.sampled_at = TimePoint(Duration(s.sampled_at_ns.load(std::memory_order_relaxed)));
-  view.sample = static_cast<SampleState>((status >> 49) & 3);
-  const Learnt learnt = Learnt::unpack(s.learnt[work_class].load(std::memory_order_relaxed));
-  view.unit_cost_ns = learnt.measurements
-                          ? Maybe(std::max<std::uint64_t>(1, static_cast<std::uint64_t>(learnt.unit_cost_ns + 0.5)))
-                          : Maybe();
+  view.sample = static_cast<SampleState>((status >> LiveWords::sample_shift) & 3);
+  const Learnt learnt = this->learnt(slot, work_class);
+  view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
   view.measurements = learnt.measurements;
   view.weight_milli = static_cast<std::uint32_t>(status);
-  view.intent = static_cast<Intent>((status >> 44) & 3);
-  view.health = static_cast<Health>((status >> 46) & 7);
+  view.intent = static_cast<Intent>((status >> LiveWords::intent_shift) & 3);
+  view.health = static_cast<Health>((status >> LiveWords::health_shift) & 7);
 }
 
 std::size_t Board::copy(std::uint16_t work_class, Copy& to) const noexcept {
@@ -137,8 +141,8 @@ std::size_t Board::copy(std::uint16_t work_class, Copy& to) const noexcept {
   for (std::size_t slot = 0; slot < used; ++slot) {
     // The charge word first: a charge with it then fails if anything that
     // matters was closed after the status was read.
-    const std::uint64_t charge = slots_[slot].charge.load(std::memory_order_acquire);
-    const std::uint64_t status = slots_[slot].status.load(std::memory_order_acquire);
+    const std::uint64_t charge = live(slot).charge.load(std::memory_order_acquire);
+    const std::uint64_t status = live(slot).status.load(std::memory_order_acquire);
     if (!(status & status_present)) continue;
     fill(slot, charge, status, known_class, *new (to.views + to.count) DeviceView);
     to.slots[to.count] = static_cast<std::uint16_t>(slot);
@@ -186,16 +190,17 @@ Board::Board(Options options) : options_(options) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
   if (!options_.random) options_.random = &real_random();
+  words_ = std::make_unique<LiveWords[]>(options_.capacity);
+  learnt_ = std::make_unique<std::uint64_t[]>(classes * options_.capacity);
   slots_ = std::make_unique<Slot[]>(options_.capacity);
   infos_ = std::make_unique<std::atomic<const DeviceInfo*>[]>(options_.capacity);
   devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
-  memory_homes_ = std::make_unique<std::atomic<std::uint16_t>[]>(options_.capacity);
   cold_.resize(options_.capacity);
 }
 
 Board::~Board() {
   for (std::size_t slot = 0; slot < used_.load(); ++slot) {
-    const bool every_lease_is_back = (slots_[slot].charge.load() & in_flight_mask) == 0;
+    const bool every_lease_is_back = (live(slot).charge.load() & LiveWords::in_flight_mask) == 0;
     BERTH_ASSERT(every_lease_is_back);
   }
 }
@@ -244,7 +249,9 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
     while (at < slot && domain(*infos_[at].load(std::memory_order_relaxed)) != domain(info)) ++at;
     return at;
   };
-  memory_homes_[slot].store(static_cast<std::uint16_t>(lowest(memory_domain)), std::memory_order_relaxed);
+  Word(words_[slot].memory_home).store(lowest(memory_domain), std::memory_order_relaxed);
+  Word(words_[slot].capability)
+      .store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
 }
@@ -262,15 +269,14 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.health = {};
   cold.silent_since.reset();
   cold.sampled = false;
-  Slot& s = slots_[*slot];
-  s.free_bytes.store(Maybe().raw(), std::memory_order_relaxed);
-  s.streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
-  for (auto& learnt : s.learnt) learnt.store(0, std::memory_order_relaxed);
+  live(*slot).free_bytes.store(Maybe().raw(), std::memory_order_relaxed);
+  slots_[*slot].streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
+  for (std::uint16_t c = 0; c < classes; ++c) learnt_word(*slot, c).store(0, std::memory_order_relaxed);
   used_.store(std::max(used_.load(std::memory_order_relaxed), *slot + 1), std::memory_order_release);
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
-  status.guest = memory_homes_[*slot].load(std::memory_order_relaxed) != *slot;
+  status.guest = words_[*slot].memory_home != *slot;
   write_status(*slot, status);
   order_ids();
   changes_.fetch_add(1, std::memory_order_relaxed);
@@ -307,7 +313,7 @@ Result<void> Board::leave(const DeviceId& id) {
     write_status(*slot, status);
     // Closed now: nobody can be charged any more, so what is in flight only falls.
     Cold& cold = cold_[*slot];
-    if ((slots_[*slot].charge.load() & in_flight_mask) == 0) {
+    if ((live(*slot).charge.load() & LiveWords::in_flight_mask) == 0) {
       unused = std::move(cold.device);
     } else {
       if (cold.device) cold.retired.push_back(std::move(cold.device));
@@ -347,24 +353,52 @@ Result<void> Board::set_weight(const DeviceId& id, double weight) {
   // Thousandths; the smallest positive one stays positive.
   status.weight_milli = static_cast<std::uint32_t>(std::clamp(std::round(weight * 1000), 1.0, 4294967295.0));
   write_status(*slot, status);
+  summarise();
   level();
   return {};
 }
 
 Board::Status Board::status_of(std::size_t slot) const noexcept {
-  return Status::unpack(slots_[slot].status.load(std::memory_order_relaxed));
+  return Status::unpack(live(slot).status.load(std::memory_order_relaxed));
 }
 
 void Board::write_status(std::size_t slot, const Status& status) noexcept {
-  Slot& s = slots_[slot];
-  const bool was_open = !(s.charge.load(std::memory_order_relaxed) & closed_bit);
+  const Live l = live(slot);
+  const std::uint64_t before = l.status.load(std::memory_order_relaxed);
+  const bool was_open = !(l.charge.load(std::memory_order_relaxed) & LiveWords::closed_bit);
   const bool opens = status.open();
-  if (was_open && !opens) s.charge.fetch_or(closed_bit, std::memory_order_seq_cst);
-  s.status.store(status.pack(), std::memory_order_release);
+  if (was_open && !opens) l.charge.fetch_or(LiveWords::closed_bit, std::memory_order_seq_cst);
+  l.status.store(status.pack(), std::memory_order_release);
   if (!was_open && opens) {
     level();
-    s.charge.fetch_and(~closed_bit, std::memory_order_seq_cst);
+    l.charge.fetch_and(~LiveWords::closed_bit, std::memory_order_seq_cst);
   }
+  if (was_open != opens || before != status.pack()) summarise();
+}
+
+// What decisions on live words take for granted. Between a change and this
+// summary they may misjudge a tie or a speed, never charge a closed device.
+void Board::summarise() noexcept {
+  std::uint64_t summary = LiveSummary::all_open | LiveSummary::in_id_order |
+                          (((std::uint64_t{1} << classes) - 1) << LiveSummary::measured_shift);
+  std::optional<Status> last;
+  const std::size_t used = used_.load(std::memory_order_relaxed);
+  for (std::size_t slot = 0; slot < used; ++slot) {
+    const Status status = status_of(slot);
+    if (!status.open()) {
+      summary &= ~LiveSummary::all_open;
+      continue;
+    }
+    if (status.health != Health::healthy) summary |= LiveSummary::troubled;
+    if (last && status.id_order < last->id_order) summary &= ~LiveSummary::in_id_order;
+    if (last && status.weight_milli != last->weight_milli) summary |= LiveSummary::weights_differ;
+    for (std::uint16_t c = 0; c < classes; ++c) {
+      if (learnt_word(slot, c).load(std::memory_order_relaxed) == 0)
+        summary &= ~(std::uint64_t{1} << (LiveSummary::measured_shift + c));
+    }
+    last = status;
+  }
+  summary_.store(summary, std::memory_order_release);
 }
 
 void Board::order_ids() noexcept {
@@ -384,8 +418,9 @@ void Board::order_ids() noexcept {
 // shares are counted from here on, and nobody has credit or debt.
 void Board::level() noexcept {
   for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
-    Slot& s = slots_[slot];
-    s.charged_before.store(s.charge.load(std::memory_order_relaxed) >> charged_shift, std::memory_order_relaxed);
+    const Live l = live(slot);
+    l.charged_before.store(l.charge.load(std::memory_order_relaxed) >> LiveWords::charged_shift,
+                           std::memory_order_relaxed);
   }
 }
 
@@ -468,16 +503,16 @@ std::uint16_t Board::work_class(std::string_view name) {
   return static_cast<std::uint16_t>(next);
 }
 
-Learnt Board::learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
-  return Learnt::unpack(slots_[slot].learnt[work_class < classes ? work_class : 0].load(std::memory_order_relaxed));
-}
-
-void Board::learn(Slot& slot, std::uint16_t work_class, double unit_cost_ns) noexcept {
-  std::atomic<std::uint64_t>& word = slot.learnt[work_class];
+void Board::learn(std::size_t slot, std::uint16_t work_class, double unit_cost_ns) noexcept {
+  const Word word = learnt_word(slot, work_class);
   std::uint64_t seen = word.load(std::memory_order_relaxed);
   while (
       !word.compare_exchange_weak(seen, Learnt::unpack(seen).after(unit_cost_ns).pack(), std::memory_order_relaxed)) {
   }
+  if (seen != 0) [[likely]]
+    return;
+  const std::lock_guard lock(mutex_);
+  summarise();
 }
 
 bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now) {
@@ -488,7 +523,7 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   if (!status.present || sequence <= cold.sequence) return false;
   cold.sequence = sequence;
   Slot& s = slots_[slot];
-  s.free_bytes.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  live(slot).free_bytes.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
   cold.silent_since = now;
@@ -549,7 +584,7 @@ void Board::tick(TimePoint now) {
   serve_waiters();
 }
 
-Ticket Board::draw(const Policy& policy) const noexcept {
+inline Ticket Board::draw(const Policy& policy) const noexcept {
   switch (policy.ticket) {
     case TicketKind::none: return 0;
     case TicketKind::sequence: return sequence_.fetch_add(1, std::memory_order_relaxed);
@@ -565,56 +600,78 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   return decision;
 }
 
-Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const DeviceView& view, const Hints& hints,
-                             Lease& lease) noexcept {
-  Slot& s = slots_[slot];
-  if ((seen & in_flight_mask) == in_flight_mask) return Attempt::full;
-  if (seen & closed_bit) return Attempt::lost;
+[[gnu::always_inline]] inline Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const Hints& hints,
+                                                           Lease& lease) noexcept {
+  if ((seen & LiveWords::in_flight_mask) == LiveWords::in_flight_mask) return Attempt::full;
+  if (seen & LiveWords::closed_bit) return Attempt::lost;
 
+  const Live l = live(slot);
   const std::uint64_t bytes = hints.memory_bytes_min;
-  std::atomic<std::uint64_t>& promises = this->promises(slot, s.status.load(std::memory_order_relaxed));
+  std::size_t home = slot;
   if (bytes) {
+    home = memory_home(slot, l.status.load(std::memory_order_relaxed));
+    const Word promises = live(home).promised_bytes;
     std::uint64_t promised = promises.load(std::memory_order_relaxed);
     do {
-      const Maybe free(s.free_bytes.load(std::memory_order_relaxed));
+      const Maybe free(l.free_bytes.load(std::memory_order_relaxed));
       if (!free || *free < promised || *free - promised < bytes) return Attempt::lost;
     } while (!promises.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
   }
-  const double cost = sound_cost(hints.cost);
+  const float cost = sound_cost(hints.cost);
   const std::uint16_t work_class = hints.work_class < classes ? hints.work_class : 0;
-  const Learnt learnt = Learnt::unpack(s.learnt[work_class].load(std::memory_order_relaxed));
+  const Learnt learnt = this->learnt(slot, work_class);
   // Expected times are bounded so that a sum of all in flight cannot overflow.
   const std::uint64_t backlog =
-      learnt.measurements ? static_cast<std::uint64_t>(std::min(cost * learnt.unit_cost_ns, 1e13)) : 0;
-  if (backlog) s.backlog_ns.fetch_add(backlog, std::memory_order_relaxed);
+      learnt.measurements ? static_cast<std::uint64_t>(std::min(double{cost} * learnt.unit_cost_ns, 1e13)) : 0;
+  if (backlog) l.backlog_ns.fetch_add(backlog, std::memory_order_relaxed);
 
-  if (!s.charge.compare_exchange_strong(seen, seen + one_charge, std::memory_order_seq_cst,
-                                        std::memory_order_relaxed)) {
-    if (backlog) s.backlog_ns.fetch_sub(backlog, std::memory_order_relaxed);
-    if (bytes) promises.fetch_sub(bytes, std::memory_order_relaxed);
+  if (!l.charge.compare_exchange_strong(seen, seen + LiveWords::one_charge, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed)) [[unlikely]] {
+    if (backlog) l.backlog_ns.fetch_sub(backlog, std::memory_order_relaxed);
+    if (bytes) live(home).promised_bytes.fetch_sub(bytes, std::memory_order_relaxed);
     return Attempt::lost;
   }
-  lease.board_ = this;
+  Lease::Held& held = lease.held_;
+  held.board = this;
   // Charged, so the device stays until this lease is settled.
-  lease.device_ = devices_[slot].load(std::memory_order_acquire);
-  lease.slot_ = slot;
-  lease.promises_ = &promises;
-  lease.bytes_ = bytes;
-  lease.backlog_ns_ = backlog;
-  lease.cost_ = cost;
-  lease.work_class_ = work_class;
-  lease.view_ = view;
+  held.device = devices_[slot].load(std::memory_order_acquire);
+  held.bytes = bytes;
+  held.backlog_ns = backlog;
+  held.memory_bytes_free = Maybe(l.free_bytes.load(std::memory_order_relaxed));
+  held.cost = cost;
+  held.work_class = work_class;
+  held.slot = static_cast<std::uint16_t>(slot);
+  held.memory_home = static_cast<std::uint16_t>(home);
+  held.in_flight_before = static_cast<std::uint16_t>(seen & LiveWords::in_flight_mask);
   return Attempt::charged;
+}
+
+// The hot path: on the live words, without a copy.
+[[gnu::always_inline]] inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints,
+                                                                 Ticket ticket, Lease& lease) noexcept {
+  const unsigned work_class = hints.work_class < classes ? hints.work_class : 0;
+  const LiveDevices devices(words_.get(), &learnt_[work_class * options_.capacity],
+                            used_.load(std::memory_order_acquire), summary_.load(std::memory_order_acquire), hints,
+                            work_class);
+  const LiveChoice choice = policy.choose_live(hints, devices, ticket);
+  if (choice.index == LiveChoice::nobody) [[unlikely]]
+    return Attempt::nobody;
+  return charge(choice.index, choice.charge, hints, lease);
+}
+
+inline bool Board::is_live(const Policy& policy, const Hints& hints) const noexcept {
+  const bool listed = &policy >= listed_.data() && &policy < listed_.data() + listed_.size();
+  return listed && policy.choose_live != nullptr && LiveDevices::can_answer(hints);
 }
 
 Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                               Lease& lease) {
+  if (!explanation && is_live(policy, hints)) return attempt_live(policy, hints, ticket, lease);
   return with_copy([&](Copy& at) {
     copy(hints.work_class, at);
     const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
     if (!decision.winner) return Attempt::nobody;
-    const std::size_t i = *decision.winner;
-    return charge(at.slots[i], at.charges[i], at.views[i], hints, lease);
+    return charge(at.slots[*decision.winner], at.charges[*decision.winner], hints, lease);
   });
 }
 
@@ -673,9 +730,13 @@ Error Board::refusal(Attempt attempt, const Policy& policy, const Hints& hints, 
 
 Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
   const Ticket ticket = draw(policy);
-  Lease lease;
-  const Attempt result = try_acquire(policy, hints, ticket, explanation, lease);
-  if (result != Attempt::charged) return refusal(result, policy, hints, ticket);
+  Result<Lease> lease{Lease()};
+  if (!explanation && exclusive_.load(std::memory_order_relaxed) == 0 && is_live(policy, hints) &&
+      attempt_live(policy, hints, ticket, *lease) == Attempt::charged) [[likely]]
+    return lease;
+  const Attempt result = try_acquire(policy, hints, ticket, explanation, *lease);
+  if (result != Attempt::charged) [[unlikely]]
+    lease = refusal(result, policy, hints, ticket);
   return lease;
 }
 
@@ -738,10 +799,9 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
       }
       winners.push_back(left_index[*decision.winner]);
       // The next winner may draw on the same memory.
-      const std::uint16_t home = memory_homes_[slots[winners.back()]].load(std::memory_order_relaxed);
+      const std::uint64_t home = words_[slots[winners.back()]].memory_home;
       for (std::size_t i = 0; i < left.size(); ++i) {
-        if (memory_homes_[slots[left_index[i]]].load(std::memory_order_relaxed) == home)
-          left[i].memory_bytes_promised += hints.memory_bytes_min;
+        if (words_[slots[left_index[i]]].memory_home == home) left[i].memory_bytes_promised += hints.memory_bytes_min;
       }
       left.erase(left.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
       left_index.erase(left_index.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
@@ -751,12 +811,12 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     Attempt last = Attempt::charged;
     while (charged < count) {
       const std::size_t i = winners[charged];
-      last = charge(slots[i], charges[i], views[i], hints, leases[charged]);
+      last = charge(slots[i], charges[i], hints, leases[charged]);
       if (last != Attempt::charged) break;
       ++charged;
     }
     if (charged == count) return leases;
-    for (Lease& lease : leases) give_back(lease, slots_[lease.slot_].cancelled);
+    for (Lease& lease : leases) give_back(lease, &slots_[lease.slot()].cancelled);
     if (last == Attempt::full) return refusal(last, policy, hints, 0);
     std::this_thread::yield();
   }
@@ -784,33 +844,37 @@ Explanation Board::explain(const Policy& policy, const Hints& hints) const {
   return explanation;
 }
 
-// Nothing here may wait: statistics() waits for the two steps at the end.
-std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>& verdict) noexcept {
-  if (!lease.board_) return 0;
-  Slot& s = slots_[lease.slot_];
-  if (lease.backlog_ns_) s.backlog_ns.fetch_sub(lease.backlog_ns_, std::memory_order_relaxed);
-  if (lease.bytes_) lease.promises_->fetch_sub(lease.bytes_, std::memory_order_relaxed);
-  lease.board_ = nullptr;
-  verdict.fetch_add(1, std::memory_order_release);
-  return s.charge.fetch_sub(1, std::memory_order_seq_cst);
+// Nothing here may wait: statistics() waits for settlements under way.
+std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict) noexcept {
+  Lease::Held& held = lease.held_;
+  if (!held.board) return 0;
+  const Live l = live(held.slot);
+  Slot& s = slots_[held.slot];
+  if (held.backlog_ns) l.backlog_ns.fetch_sub(held.backlog_ns, std::memory_order_relaxed);
+  if (held.bytes) live(held.memory_home).promised_bytes.fetch_sub(held.bytes, std::memory_order_relaxed);
+  held.board = nullptr;
+  if (!verdict) return l.charge.fetch_sub(1, std::memory_order_seq_cst);
+  s.settling.fetch_add(1, std::memory_order_seq_cst);
+  verdict->fetch_add(1, std::memory_order_seq_cst);
+  const std::uint64_t before = l.charge.fetch_sub(1, std::memory_order_seq_cst);
+  s.settling.fetch_sub(1, std::memory_order_seq_cst);
+  return before;
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
-  const std::size_t slot = lease.slot_;
-  Slot& s = slots_[slot];
-  std::atomic<std::uint64_t>* verdict = &s.cancelled;
-  if (outcome) {
+  const std::size_t slot = lease.slot();
+  const Live l = live(slot);
+  std::atomic<std::uint64_t>* verdict = nullptr;
+  if (!outcome || outcome->error == ErrorCode::cancelled) {
+    verdict = &slots_[slot].cancelled;
+  } else {
+    if (outcome->error) verdict = &slots_[slot].failed;
     // What an earlier incarnation did says nothing about this one.
-    const bool current = lease.device_ == devices_[slot].load(std::memory_order_relaxed);
-    if (!outcome->error) {
-      verdict = &s.completed;
-      if (outcome->busy && current)
-        learn(s, lease.work_class_, static_cast<double>(outcome->busy->count()) / lease.cost_);
-    } else if (*outcome->error != ErrorCode::cancelled) {
-      verdict = &s.failed;
-    }
+    const bool current = lease.held_.device == devices_[slot].load(std::memory_order_relaxed);
+    if (!outcome->error && outcome->busy && current)
+      learn(slot, lease.held_.work_class, static_cast<double>(outcome->busy->count()) / double{lease.held_.cost});
     const bool news = outcome->error ? blames_device(*outcome->error)
-                                     : (s.status.load(std::memory_order_relaxed) & status_troubled) != 0;
+                                     : (l.status.load(std::memory_order_relaxed) & status_troubled) != 0;
     if (news && current) [[unlikely]]
       settle_health(slot, *outcome);
   }
@@ -818,17 +882,17 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     // What is given back is offered to the waiters before anybody else sees it.
     const Exclusive exclusive(*this);
     const std::lock_guard lock(mutex_);
-    give_back(lease, *verdict);
+    give_back(lease, verdict);
     serve_waiters();
   } else {
-    const std::uint64_t before = give_back(lease, *verdict);
+    const std::uint64_t before = give_back(lease, verdict);
     if (waiting_.load(std::memory_order_seq_cst)) [[unlikely]] {
       const std::lock_guard lock(mutex_);
       serve_waiters();
     }
-    if ((before & in_flight_mask) != 1) return;
+    if ((before & LiveWords::in_flight_mask) != 1) return;
   }
-  if (s.status.load(std::memory_order_relaxed) & status_retired) [[unlikely]]
+  if (l.status.load(std::memory_order_relaxed) & status_retired) [[unlikely]]
     drop_retired(slot);
 }
 
@@ -853,7 +917,7 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
 void Board::drop_retired(std::size_t slot) noexcept {
   std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
   const std::lock_guard lock(mutex_);
-  if ((slots_[slot].charge.load() & in_flight_mask) != 0) return;
+  if ((live(slot).charge.load() & LiveWords::in_flight_mask) != 0) return;
   unused.swap(cold_[slot].retired);
   Status status = status_of(slot);
   status.retired = false;
@@ -862,16 +926,18 @@ void Board::drop_retired(std::size_t slot) noexcept {
 
 namespace {
 struct Counts {
-  std::uint64_t charge, completed, failed, cancelled;
+  std::uint64_t charge, failed, cancelled;
   bool operator==(const Counts&) const = default;
-  std::uint64_t settled() const { return completed + failed + cancelled; }
+  std::uint64_t in_flight() const { return charge & LiveWords::in_flight_mask; }
+  // Of the 47 bits that count charges; wraps with them.
+  std::uint64_t settled() const { return (charge >> LiveWords::charged_shift) - in_flight(); }
 };
 }  // namespace
 
 Statistics Board::statistics() const {
   // Every counter only grows (the charge word carries the number of charges
-  // ever made), so two equal collects in a row are a cut that really existed;
-  // the sum tells whether a settlement was half done.
+  // ever made), so two equal collects in a row, without a settlement between
+  // its two counters, are a cut that really existed.
   std::vector<Counts> cut, again;
   std::uint64_t changes = 0;
   const auto collect = [&](std::vector<Counts>& into) {
@@ -880,10 +946,9 @@ Statistics Board::statistics() const {
     bool whole = true;
     for (std::size_t i = 0; i < into.size(); ++i) {
       const Slot& s = slots_[i];
-      into[i] = {s.charge.load(std::memory_order_acquire), s.completed.load(std::memory_order_acquire),
-                 s.failed.load(std::memory_order_acquire), s.cancelled.load(std::memory_order_acquire)};
-      const std::uint64_t open = (into[i].charge >> charged_shift) - into[i].settled();
-      whole = whole && (open << charged_shift) == ((into[i].charge & in_flight_mask) << charged_shift);
+      into[i] = {live(i).charge.load(std::memory_order_seq_cst), s.failed.load(std::memory_order_seq_cst),
+                 s.cancelled.load(std::memory_order_seq_cst)};
+      whole = whole && s.settling.load(std::memory_order_seq_cst) == 0;
     }
     return whole;
   };
@@ -901,13 +966,13 @@ Statistics Board::statistics() const {
     statistics.version = changes;
     for (std::size_t i = 0; i < cut.size(); ++i) {
       DeviceStatistics device;
-      device.completed = cut[i].completed;
       device.failed = cut[i].failed;
       device.cancelled = cut[i].cancelled;
-      device.in_flight = cut[i].charge & in_flight_mask;
+      device.completed = cut[i].settled() - device.failed - device.cancelled;
+      device.in_flight = cut[i].in_flight();
       device.dispatched = cut[i].settled() + device.in_flight;
       statistics.version += device.dispatched + cut[i].settled();
-      if (device.dispatched == 0 && !(slots_[i].status.load() & status_present)) continue;
+      if (device.dispatched == 0 && !(live(i).status.load() & status_present)) continue;
       device.device = infos_[i].load(std::memory_order_acquire)->id;
       const Learnt known = learnt(i, 0);
       if (known.measurements) device.rate = 1e9 / known.unit_cost_ns;
@@ -939,8 +1004,7 @@ std::vector<Board::Entry> Board::entries() const {
   const std::lock_guard lock(mutex_);
   std::vector<Entry> out;
   for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
-    const Slot& s = slots_[slot];
-    const std::uint64_t status = s.status.load(std::memory_order_relaxed);
+    const std::uint64_t status = live(slot).status.load(std::memory_order_relaxed);
     if (!(status & status_present)) continue;
     const Cold& cold = cold_[slot];
     Entry entry{slot,
@@ -950,35 +1014,12 @@ std::vector<Board::Entry> Board::entries() const {
                 cold.error ? cold.error : cold.event,
                 {},
                 cold.sampled};
-    fill(slot, s.charge.load(std::memory_order_acquire), status, 0, entry.view);
+    fill(slot, live(slot).charge.load(std::memory_order_acquire), status, 0, entry.view);
     out.push_back(std::move(entry));
   }
   return out;
 }
 
-Lease::Lease(Lease&& other) noexcept { *this = std::move(other); }
-
-Lease& Lease::operator=(Lease&& other) noexcept {
-  if (this == &other) return *this;
-  release();
-  board_ = std::exchange(other.board_, nullptr);
-  device_ = other.device_;
-  slot_ = other.slot_;
-  promises_ = other.promises_;
-  bytes_ = other.bytes_;
-  backlog_ns_ = other.backlog_ns_;
-  cost_ = other.cost_;
-  work_class_ = other.work_class_;
-  view_ = other.view_;
-  return *this;
-}
-
-void Lease::release() noexcept {
-  if (board_) board_->settle(*this, nullptr);
-}
-
-void Lease::settle(const Outcome& outcome) noexcept {
-  if (board_) board_->settle(*this, &outcome);
-}
+void Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
 
 }  // namespace berth

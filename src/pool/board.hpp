@@ -1,8 +1,9 @@
 // Board: the live words of every device, and the only place that charges them.
-// Choosing copies the words onto the caller's stack (that copy is the view a
-// policy sees), decides, and charges the winner with one compare-and-swap on its
-// charge word; a lost race decides again, and after a few losses under the lock.
-// Readers and charges take no lock and allocate nothing for up to 64 devices.
+// A policy decides on these words as they are (placement/live.hpp) or, where it
+// or the request needs more, on views copied from them; the winner is charged
+// with one compare-and-swap on the charge word the decision saw. A lost race
+// decides again, and after a few losses under the lock. Readers and charges take
+// no lock and allocate nothing for up to 64 devices.
 //
 // Bytes are promised before the charge, within what the device last reported as
 // free, so callers never overcommit it together; devices of one memory domain
@@ -29,7 +30,7 @@
 
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
-#include "pool/learnt.hpp"
+#include "placement/live.hpp"
 
 namespace berth {
 
@@ -39,7 +40,7 @@ class Board {
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
   // Classes of work with a learnt cost each; class 0 is for work without one.
   static constexpr std::size_t classes = 16;
-  static constexpr std::uint64_t in_flight_max = (1 << 16) - 1;  // per device
+  static constexpr std::uint64_t in_flight_max = LiveWords::in_flight_mask;  // per device
 
   struct Options {
     std::size_t capacity = capacity_default;
@@ -86,7 +87,9 @@ class Board {
   // A number for a class of work; the same name, the same number. Names beyond
   // the fifteenth share class 0.
   std::uint16_t work_class(std::string_view name);
-  Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept;
+  Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
+    return Learnt::unpack(learnt_word(slot, work_class < classes ? work_class : 0).load(std::memory_order_relaxed));
+  }
   // The device's answer to poll number `sequence`; older than one already seen
   // (or given up): dropped, false.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now);
@@ -125,15 +128,6 @@ class Board {
  private:
   friend class Lease;
 
-  // Layout of the charge word, from the low end: work in flight, closed (no
-  // charge may succeed), work ever charged. One compare-and-swap with the value
-  // seen therefore proves that nobody was charged, settled or closed since.
-  static constexpr int closed_shift = 16;
-  static constexpr std::uint64_t in_flight_mask = (std::uint64_t{1} << closed_shift) - 1;
-  static constexpr std::uint64_t closed_bit = std::uint64_t{1} << closed_shift;
-  static constexpr int charged_shift = closed_shift + 1;
-  static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
-
   // Layout of the status word, written under the lock only.
   struct Status {
     std::uint32_t weight_milli = 1000;
@@ -152,23 +146,31 @@ class Board {
   static constexpr std::uint64_t status_present = std::uint64_t{1} << 51;
   static constexpr std::uint64_t status_troubled = std::uint64_t{1} << 52;
   static constexpr std::uint64_t status_retired = std::uint64_t{1} << 53;
-  static constexpr std::uint64_t status_guest = std::uint64_t{1} << 54;
+  static constexpr std::uint64_t status_guest = LiveWords::guest_flag;
 
+  // The words of a device as others read them while we change them.
+  using Word = std::atomic_ref<std::uint64_t>;
+  struct Live {
+    explicit Live(LiveWords& words)
+        : charge(words.charge),
+          status(words.status),
+          backlog_ns(words.backlog_ns),
+          charged_before(words.charged_before),
+          promised_bytes(words.promised_bytes),
+          free_bytes(words.free_bytes) {}
+    Word charge, status, backlog_ns, charged_before, promised_bytes, free_bytes;
+  };
+  Live live(std::size_t slot) const noexcept { return Live(words_[slot]); }
+
+  // What no decision on live words reads. Work that completed is what was ever
+  // charged less what is in flight, failed or was cancelled: a success is
+  // settled by one subtraction.
   struct alignas(64) Slot {
-    // What every decision reads: one cache line.
-    std::atomic<std::uint64_t> charge{closed_bit};
-    std::atomic<std::uint64_t> backlog_ns{0};
-    std::atomic<std::uint64_t> promised_bytes{0};  // of the whole memory domain, unless the slot is a guest
-    std::atomic<std::uint64_t> free_bytes{Maybe().raw()};
-    std::atomic<std::uint64_t> status{0};
-    std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
-    std::atomic<std::int64_t> sampled_at_ns{0};
-    std::atomic<std::uint64_t> charged_before{0};  // when it last entered service
-    // What settling writes.
-    alignas(64) std::atomic<std::uint64_t> completed{0};
     std::atomic<std::uint64_t> failed{0};
     std::atomic<std::uint64_t> cancelled{0};
-    alignas(64) std::array<std::atomic<std::uint64_t>, classes> learnt{};
+    std::atomic<std::uint64_t> settling{0};                           // settlements between their two counters
+    std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
+    std::atomic<std::int64_t> sampled_at_ns{0};
   };
 
   // What only the lock's holder touches.
@@ -199,8 +201,9 @@ class Board {
   Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                   Explanation* explanation) const;
   enum class Attempt { charged, lost, nobody, full };
-  Attempt charge(std::size_t slot, std::uint64_t seen, const DeviceView& view, const Hints& hints,
-                 Lease& lease) noexcept;
+  Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
+  bool is_live(const Policy& policy, const Hints& hints) const noexcept;
+  Attempt attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease& lease) noexcept;
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                             Lease& lease);
@@ -208,14 +211,18 @@ class Board {
   Error refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
 
   // Where the bytes of this slot are promised.
-  std::atomic<std::uint64_t>& promises(std::size_t slot, std::uint64_t status) const noexcept {
-    return slots_[status & status_guest ? memory_homes_[slot].load(std::memory_order_relaxed) : slot].promised_bytes;
+  std::size_t memory_home(std::size_t slot, std::uint64_t status) const noexcept {
+    return status & status_guest ? Word(words_[slot].memory_home).load(std::memory_order_relaxed) : slot;
   }
-  std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>& verdict) noexcept;
+  // `verdict` counts how it ended; null: it was completed.
+  std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>* verdict) noexcept;
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
   void drop_retired(std::size_t slot) noexcept;
-  void learn(Slot& slot, std::uint16_t work_class, double unit_cost_ns) noexcept;
+  void learn(std::size_t slot, std::uint16_t work_class, double unit_cost_ns) noexcept;
+  Word learnt_word(std::size_t slot, std::uint16_t work_class) const noexcept {
+    return Word(learnt_[work_class * options_.capacity + slot]);
+  }
 
   // All of these: the lock is held.
   std::optional<std::size_t> find(const DeviceId& id) const;
@@ -224,6 +231,7 @@ class Board {
   Status status_of(std::size_t slot) const noexcept;
   void write_status(std::size_t slot, const Status& status) noexcept;
   void order_ids() noexcept;
+  void summarise() noexcept;
   void level() noexcept;
   bool may_eject(std::size_t slot) const noexcept;
   void write_health(std::size_t slot, const HealthState& health) noexcept;
@@ -233,11 +241,12 @@ class Board {
   void serve_waiters();
 
   Options options_;
+  std::unique_ptr<LiveWords[]> words_;
+  std::unique_ptr<std::uint64_t[]> learnt_;  // packed; all devices of class 0, then of class 1, ...
+  std::atomic<std::uint64_t> summary_{0};    // LiveSummary; written under the lock
   std::unique_ptr<Slot[]> slots_;
   std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
-  // The lowest slot of the same memory domain; set when a device joins.
-  std::unique_ptr<std::atomic<std::uint16_t>[]> memory_homes_;
   std::atomic<std::size_t> used_{0};
 
   // Holders of the lock that need others to stand still; while it is not zero,
@@ -247,6 +256,8 @@ class Board {
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   std::atomic<std::uint64_t> changes_{0};  // of the membership, for the version of statistics
 
+  // Policies whose live form may be used: a copy of one may have another `choose`.
+  const std::span<const Policy> listed_ = policies();
   alignas(64) mutable std::atomic<Ticket> sequence_{0};
 
   // Guards everything below, every status word and the closed bits.

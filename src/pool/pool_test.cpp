@@ -319,8 +319,8 @@ TEST(Pool, S0_3_ALeaseNamesTheDeviceHandlesItAndShowsWhatTheDecisionSaw) {
   ASSERT_TRUE(lease);
   EXPECT_EQ(lease->id().text(), "a");
   EXPECT_EQ(&lease->device(), pool->device(DeviceId("a"))->get());
-  EXPECT_EQ(*lease->view().memory_bytes_free, 300U);
-  EXPECT_EQ(lease->view().in_flight, 0U) << "as it was before the charge";
+  EXPECT_EQ(*lease->memory_bytes_free(), 300U);
+  EXPECT_EQ(lease->in_flight_before(), 0U) << "as it was before the charge";
 }
 
 TEST(Pool, S0_5_PicksPollsAndAnswersMeetOnTheBoard) {

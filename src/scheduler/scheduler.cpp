@@ -208,7 +208,7 @@ DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
 
 DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
   if (DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
-  return make_lanes(lease.slot(), *lease.view().info);
+  return make_lanes(lease.slot(), lease.device().info());
 }
 
 Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,

@@ -14,17 +14,18 @@
 namespace berth::policy {
 
 Policy adaptive_throughput() {
-  return cost_policy("highest learnt rate for its queue; unmeasured devices are tried", [](const Hints&, Views eligible,
-                                                                                           Ticket, auto use) {
-    const Measured known = measured(eligible);
-    if (known.count == eligible.size()) {
-      return use([](const DeviceView& view) { return saturating_product(load(view), unit_ns(view)); });
-    }
-    return use([mean_ns = known.mean_ns](const DeviceView& view) -> std::uint64_t {
-      if (to_be_tried(view)) return 0;
-      return saturating_product(load(view), view.unit_cost_ns ? unit_ns(view) : mean_ns);
-    });
-  });
+  return cost_policy("highest learnt rate for its queue; unmeasured devices are tried",
+                     [](const Hints&, const auto& eligible, Ticket, auto use) {
+                       const Measured known = measured(eligible);
+                       if (known.all) {
+                         return use([](const auto& view) { return saturating_product(load(view), unit_ns(view)); });
+                       }
+                       return use([mean_ns = known.mean_ns](const auto& view) -> std::uint64_t {
+                         if (to_be_tried(view)) return 0;
+                         const Maybe cost = unit_cost_ns(view);
+                         return saturating_product(load(view), cost ? capped_ns(*cost) : mean_ns);
+                       });
+                     });
 }
 
 }  // namespace berth::policy

@@ -28,21 +28,22 @@ std::uint64_t size_of(const Hints& hints) {
 }  // namespace
 
 Policy expected_finish() {
-  return cost_policy(
-      "earliest expected finish: backlog plus size times learnt time",
-      [](const Hints& hints, Views eligible, Ticket, auto use) {
-        const std::uint64_t size = size_of(hints);
-        const std::uint64_t mean_ns = measured(eligible).mean_ns;
-        return use([size, mean_ns](const DeviceView& view) -> std::uint64_t {
-          if (to_be_tried(view)) return 0;
-          const bool known = view.unit_cost_ns.has_value();
-          const std::uint64_t work_ns = saturated((u128{known ? unit_ns(view) : mean_ns} * size) >> size_bits);
-          const std::uint64_t queue_ns =
-              known ? view.backlog_ns : std::max(view.backlog_ns, saturating_product(view.in_flight, mean_ns));
-          const std::uint64_t finish_ns = saturating_sum(queue_ns, work_ns);
-          return is_suspect(view) ? saturating_product(finish_ns, suspect_factor) : finish_ns;
-        });
-      });
+  return cost_policy("earliest expected finish: backlog plus size times learnt time",
+                     [](const Hints& hints, const auto& eligible, Ticket, auto use) {
+                       const std::uint64_t size = size_of(hints);
+                       const std::uint64_t mean_ns = measured(eligible).mean_ns;
+                       return use([size, mean_ns](const auto& view) -> std::uint64_t {
+                         if (to_be_tried(view)) return 0;
+                         const Maybe cost = unit_cost_ns(view);
+                         const std::uint64_t work_ns =
+                             saturated((u128{cost ? capped_ns(*cost) : mean_ns} * size) >> size_bits);
+                         const std::uint64_t backlog = backlog_ns(view);
+                         const std::uint64_t queue_ns =
+                             cost ? backlog : std::max(backlog, saturating_product(in_flight(view), mean_ns));
+                         const std::uint64_t finish_ns = saturating_sum(queue_ns, work_ns);
+                         return is_suspect(view) ? saturating_product(finish_ns, suspect_factor) : finish_ns;
+                       });
+                     });
 }
 
 }  // namespace berth::policy

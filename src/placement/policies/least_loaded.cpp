@@ -13,16 +13,16 @@
 namespace berth::policy {
 
 Policy least_loaded() {
-  return cost_policy("least work in flight for its speed", [](const Hints&, Views eligible, Ticket, auto use) {
+  return cost_policy("least work in flight for its speed", [](const Hints&, const auto& eligible, Ticket, auto use) {
     switch (speed_source(eligible)) {
       case SpeedSource::configured:
-        return use(
-            [](const DeviceView& view) { return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)}; });
+        return use([](const auto& view) { return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)}; });
       case SpeedSource::learnt:
-        return use([](const DeviceView& view) { return saturating_product(load(view), unit_ns(view)); });
+        return use([](const auto& view) { return saturating_product(load(view), unit_ns(view)); });
       case SpeedSource::none: break;
     }
-    return use([](const DeviceView& view) { return load(view); });
+    if (nobody_suspect(eligible)) return use([](const auto& view) { return in_flight(view); });
+    return use([](const auto& view) { return load(view); });
   });
 }
 

@@ -64,6 +64,54 @@ auto over_pair(Views eligible, Ticket ticket, Use use) {
   return use(draw_equal(eligible.size(), ticket), [](const DeviceView& view) { return std::uint64_t{load(view)}; });
 }
 
+// The same draw over live words: devices that may not serve are stepped over,
+// and a speed that changes between two looks makes the last device win.
+template <class Speed, class Cost>
+LiveChoice draw_live(const LiveDevices& eligible, Ticket ticket, Speed speed, Cost cost) {
+  std::uint64_t total = 0;
+  each(eligible, [&](const auto& view) { total += speed(view); });
+  const auto find = [&](std::uint64_t mark, std::size_t without) {
+    std::size_t found = without;
+    bool passed = false;
+    eligible.each([&](const LiveView& view, std::size_t i) {
+      if (i == without || passed) return;
+      found = i;
+      const std::uint64_t here = speed(view);
+      passed = mark < here;
+      mark -= here;
+    });
+    return found;
+  };
+  const std::size_t first = find(below(splitmix64(ticket), total), LiveChoice::nobody);
+  if (first == LiveChoice::nobody) return {};
+  const LiveView one = eligible[first];
+  const std::uint64_t rest = total - std::min(total, speed(one));
+  const std::size_t second = rest == 0 ? first : find(below(splitmix64(~ticket), rest), first);
+  const LiveView other = eligible[second];
+  return cost(other) < cost(one) ? LiveChoice{second, other.charge()} : LiveChoice{first, one.charge()};
+}
+
+LiveChoice choose_live(const Hints&, const LiveDevices& eligible, Ticket ticket) {
+  const auto by_weight = [](const LiveView& view) {
+    return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)};
+  };
+  switch (speed_source(eligible)) {
+    case SpeedSource::configured:
+      return draw_live(eligible, ticket, [](const auto& view) -> std::uint64_t { return weight(view); }, by_weight);
+    case SpeedSource::learnt:
+      return draw_live(
+          eligible, ticket, [](const auto& view) { return (std::uint64_t{1} << 48) / unit_ns(view); },
+          [](const LiveView& view) { return saturating_product(load(view), unit_ns(view)); });
+    case SpeedSource::none: break;
+  }
+  if (!eligible.is_whole() || eligible.count < 2)
+    return draw_live(eligible, ticket, [](const auto&) { return std::uint64_t{1}; }, load<LiveView>);
+  const Pair pair = draw_equal(eligible.count, ticket);
+  const LiveView first = eligible[pair.first], second = eligible[pair.second];
+  return in_flight(second) < in_flight(first) ? LiveChoice{pair.second, second.charge()}
+                                              : LiveChoice{pair.first, first.charge()};
+}
+
 }  // namespace
 
 Policy power_of_two() {
@@ -76,6 +124,7 @@ Policy power_of_two() {
       return cost(eligible[pair.second]) < cost(eligible[pair.first]) ? pair.second : pair.first;
     });
   };
+  policy.choose_live = choose_live;
   // Devices that were not drawn are a last resort.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
     std::vector<std::uint64_t> costs(eligible.size(), last_resort);

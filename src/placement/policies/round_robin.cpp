@@ -17,6 +17,22 @@ Policy round_robin() {
   policy.ticket = TicketKind::sequence;
   policy.takes_turns = true;
   policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t { return ticket % eligible.size(); };
+  policy.choose_live = [](const Hints&, const LiveDevices& eligible, Ticket ticket) {
+    std::size_t turn = 0;
+    if (eligible.is_whole()) {
+      turn = ticket % eligible.count;
+      return LiveChoice{turn, eligible[turn].charge()};
+    }
+    std::size_t n = 0;
+    each(eligible, [&](const auto&) { ++n; });
+    LiveChoice choice;
+    if (n == 0) return choice;
+    turn = ticket % n;
+    eligible.each([&](const LiveView& view, std::size_t i) {
+      if (turn-- == 0) choice = {i, view.charge()};
+    });
+    return choice;
+  };
   // How many turns until it is a device's own.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
     const std::size_t n = eligible.size();

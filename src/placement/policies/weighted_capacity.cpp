@@ -43,8 +43,8 @@ std::uint64_t as_cost(const Turn<Value, Product>& turn) {
 
 template <class Value, class Product, class Use>
 auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
-  return use([pieces, weights](const DeviceView& view) {
-    const auto charged = static_cast<Value>(view.charged_total);
+  return use([pieces, weights](const auto& view) {
+    const auto charged = static_cast<Value>(charged_total(view));
     // One more stays within the quota rounded up: charged < pieces x weight / weights.
     const bool over_quota =
         Product{charged} * static_cast<Value>(weights) >= Product{static_cast<Value>(pieces)} * weight(view);
@@ -55,19 +55,21 @@ auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
 }  // namespace
 
 Policy weighted_capacity() {
-  Policy policy = cost_policy("exact shares in proportion to the weights", [](const Hints&, Views eligible, Ticket, auto use) {
-    std::uint64_t pieces = 1;  // with the one to be placed
-    std::uint64_t weights = 0;
-    for (const DeviceView& view : eligible) {
-      pieces = saturating_sum(pieces, view.charged_total);
-      weights += weight(view);
-    }
-    // Products of 32-bit numbers are several times cheaper than those of 64-bit
-    // ones, and enough for the first four thousand million pieces.
-    constexpr std::uint64_t small = std::numeric_limits<std::uint32_t>::max();
-    if (pieces <= small && weights <= small) return by_quota<std::uint32_t, std::uint64_t>(pieces, weights, use);
-    return by_quota<std::uint64_t, u128>(pieces, weights, use);
-  });
+  Policy policy = cost_policy("exact shares in proportion to the weights",
+                              [](const Hints&, const auto& eligible, Ticket, auto use) {
+                                std::uint64_t pieces = 1;  // with the one to be placed
+                                std::uint64_t weights = 0;
+                                each(eligible, [&](const auto& view) {
+                                  pieces = saturating_sum(pieces, charged_total(view));
+                                  weights += weight(view);
+                                });
+                                // Products of 32-bit numbers are several times cheaper than those of 64-bit
+                                // ones, and enough for the first four thousand million pieces.
+                                constexpr std::uint64_t small = std::numeric_limits<std::uint32_t>::max();
+                                if (pieces <= small && weights <= small)
+                                  return by_quota<std::uint32_t, std::uint64_t>(pieces, weights, use);
+                                return by_quota<std::uint64_t, u128>(pieces, weights, use);
+                              });
   policy.takes_turns = true;
   return policy;
 }

@@ -36,6 +36,11 @@ struct Learnt {
     return {mean, std::min<std::uint32_t>(measurements + 1, 0xffff)};
   }
 
+  // Rounded, and at least one.
+  std::uint64_t whole_ns() const noexcept {
+    return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(unit_cost_ns + 0.5));
+  }
+
   // 48 bits of the mean (a relative error below 1e-10), 16 of the count. Zero
   // is "never measured".
   std::uint64_t pack() const noexcept {
