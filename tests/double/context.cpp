@@ -102,7 +102,7 @@ Code stack_call(const char* symbol, std::optional<Context> named, F&& f) {
 }  // namespace
 
 Code cuDevicePrimaryCtxRetain(Context* context, DeviceNumber number) {
-  return device_call("cuDevicePrimaryCtxRetain", number, [&](Call& call, Unit& unit) -> Code {
+  return device_call("cuDevicePrimaryCtxRetain", Needs::gpu, number, [&](Call& call, Unit& unit) -> Code {
     if (call.state().sticky != 0) return call.state().sticky;
     const Code code = call.machine.retain(unit);
     if (code == code_success) *context = unit.primary->handle;
@@ -111,7 +111,7 @@ Code cuDevicePrimaryCtxRetain(Context* context, DeviceNumber number) {
 }
 
 Code cuDevicePrimaryCtxRelease_v2(DeviceNumber number) {
-  return device_call("cuDevicePrimaryCtxRelease_v2", number, [&](Call& call, Unit& unit) -> Code {
+  return device_call("cuDevicePrimaryCtxRelease_v2", Needs::gpu, number, [&](Call& call, Unit& unit) -> Code {
     if (unit.retained == 0) return cuda_invalid_context;
     // The last one waits for what still runs.
     if (unit.retained == 1 && call.wait_idle(unit) == cuda_deinitialized) return cuda_deinitialized;
@@ -121,15 +121,16 @@ Code cuDevicePrimaryCtxRelease_v2(DeviceNumber number) {
 }
 
 Code cuDevicePrimaryCtxGetState(DeviceNumber number, unsigned* flags, int* active) {
-  return device_call("cuDevicePrimaryCtxGetState", number, [&](Call&, const Unit& unit) -> Code {
-    *flags = 0;
-    *active = unit.retained > 0 ? 1 : 0;
-    return code_success;
-  });
+  return device_call("cuDevicePrimaryCtxGetState", Needs::memory_of_driver, number,
+                     [&](Call&, const Unit& unit) -> Code {
+                       *flags = 0;
+                       *active = unit.retained > 0 ? 1 : 0;
+                       return code_success;
+                     });
 }
 
 Code cuCtxCreate_v2(Context* context, unsigned, DeviceNumber number) {
-  return device_call("cuCtxCreate_v2", number, [&](Call& call, Unit& unit) -> Code {
+  return device_call("cuCtxCreate_v2", Needs::gpu, number, [&](Call& call, Unit& unit) -> Code {
     if (call.state().sticky != 0) return call.state().sticky;
     if (const Code code = call.machine.may_open(unit)) return code;
     *context = call.machine.make_context(unit, standin::Context::Kind::created, unit.sms)->handle;
@@ -232,14 +233,15 @@ std::optional<Share> share_of(const State& state, const Resource& resource) {
 }  // namespace
 
 Code cuDeviceGetDevResource(DeviceNumber number, Resource* resource, int type) {
-  return device_call("cuDeviceGetDevResource", number, [&](Call& call, const Unit& unit) -> Code {
-    if (resource == nullptr) return cuda_invalid_value;
-    if (type != resource_sm) return cuda_resource_type;
-    Share share;
-    while (&call.state().units[share.unit] != &unit) ++share.unit;
-    *resource = resource_of(share, unit.sms, call.state().gpus[static_cast<std::size_t>(unit.gpu)]);
-    return code_success;
-  });
+  return device_call("cuDeviceGetDevResource", Needs::memory_of_driver, number,
+                     [&](Call& call, const Unit& unit) -> Code {
+                       if (resource == nullptr) return cuda_invalid_value;
+                       if (type != resource_sm) return cuda_resource_type;
+                       Share share;
+                       while (&call.state().units[share.unit] != &unit) ++share.unit;
+                       *resource = resource_of(share, unit.sms, call.state().gpus[static_cast<std::size_t>(unit.gpu)]);
+                       return code_success;
+                     });
 }
 
 Code cuDevSmResourceSplitByCount(Resource* result, unsigned* groups, const Resource* input, Resource* remaining,
@@ -296,7 +298,7 @@ Code cuDevResourceGenerateDesc(ResourceDescription* description, Resource* resou
 }
 
 Code cuGreenCtxCreate(GreenContext* green, ResourceDescription handle, DeviceNumber number, unsigned flags) {
-  return device_call("cuGreenCtxCreate", number, [&](Call& call, Unit& unit) -> Code {
+  return device_call("cuGreenCtxCreate", Needs::gpu, number, [&](Call& call, Unit& unit) -> Code {
     if (call.state().sticky != 0) return call.state().sticky;
     const auto description = call.state().descriptions.find(handle);
     if (description == nullptr || flags != green_default_stream) return cuda_invalid_value;

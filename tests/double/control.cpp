@@ -55,7 +55,7 @@ long long berth_double_count(const char* name, int gpu) {
       count += range.owned == (what == "pinned") && (gpu < 0 || range.context->unit.gpu == gpu);
     return count;
   }
-  if (what == "event_sets") return static_cast<long long>(machine.event_sets.all().size());
+  if (what == "event_sets") return static_cast<long long>(state.event_sets.all().size());
   if (what == "abandoned") return static_cast<long long>(state.abandoned);
   if (what == "hung") {
     auto count = static_cast<long long>(machine.hung);

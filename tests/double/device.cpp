@@ -118,7 +118,7 @@ Code cuDeviceGet(DeviceNumber* number, int ordinal) {
 }
 
 Code cuDeviceGetName(char* name, int size, DeviceNumber number) {
-  return device_call("cuDeviceGetName", number, [&](Call&, const Unit& unit) -> Code {
+  return device_call("cuDeviceGetName", Needs::memory_of_driver, number, [&](Call&, const Unit& unit) -> Code {
     if (size <= 0) return cuda_invalid_value;
     std::strncpy(name, unit.name.c_str(), static_cast<std::size_t>(size) - 1);
     name[size - 1] = '\0';
@@ -128,7 +128,7 @@ Code cuDeviceGetName(char* name, int size, DeviceNumber number) {
 
 // The first version names the GPU, also for a slice of it.
 Code cuDeviceGetUuid(CUuuid_st* uuid, DeviceNumber number) {
-  return device_call("cuDeviceGetUuid", number, [&](Call& call, const Unit& unit) -> Code {
+  return device_call("cuDeviceGetUuid", Needs::memory_of_driver, number, [&](Call& call, const Unit& unit) -> Code {
     const auto& bytes = unit.is_slice ? call.state().gpus[static_cast<std::size_t>(unit.gpu)].uuid : unit.uuid;
     std::memcpy(static_cast<void*>(uuid), bytes.data(), bytes.size());
     return code_success;
@@ -136,54 +136,56 @@ Code cuDeviceGetUuid(CUuuid_st* uuid, DeviceNumber number) {
 }
 
 Code cuDeviceGetUuid_v2(CUuuid_st* uuid, DeviceNumber number) {
-  return device_call("cuDeviceGetUuid_v2", number, [&](Call&, const Unit& unit) -> Code {
+  return device_call("cuDeviceGetUuid_v2", Needs::memory_of_driver, number, [&](Call&, const Unit& unit) -> Code {
     std::memcpy(static_cast<void*>(uuid), unit.uuid.data(), unit.uuid.size());
     return code_success;
   });
 }
 
 Code cuDeviceTotalMem_v2(std::size_t* bytes, DeviceNumber number) {
-  return device_call("cuDeviceTotalMem_v2", number, [&](Call&, const Unit& unit) -> Code {
+  return device_call("cuDeviceTotalMem_v2", Needs::memory_of_driver, number, [&](Call&, const Unit& unit) -> Code {
     *bytes = unit.memory_bytes;
     return code_success;
   });
 }
 
 Code cuDeviceGetAttribute(int* value, int attribute, DeviceNumber number) {
-  return device_call("cuDeviceGetAttribute", number, [&](Call& call, const Unit& unit) -> Code {
-    const Gpu& gpu = call.state().gpus[static_cast<std::size_t>(unit.gpu)];
-    switch (attribute) {
-      case max_threads_per_block:
-      case max_block_dim_x:
-      case max_block_dim_y: *value = 1024; break;
-      case max_block_dim_z: *value = 64; break;
-      case max_grid_dim_x: *value = 2147483647; break;
-      case max_grid_dim_y:
-      case max_grid_dim_z: *value = 65535; break;
-      case compute_mode: *value = gpu.compute_mode; break;
-      case multiprocessor_count: *value = static_cast<int>(unit.sms); break;
-      case pci_domain_id: *value = static_cast<int>(gpu.pci[0]); break;
-      case pci_bus_id: *value = static_cast<int>(gpu.pci[1]); break;
-      case pci_device_id: *value = static_cast<int>(gpu.pci[2]); break;
-      case max_threads_per_multiprocessor: *value = 2048; break;
-      case compute_capability_major: *value = gpu.capability_major; break;
-      case compute_capability_minor: *value = gpu.capability_minor; break;
-      case stream_priorities_supported: *value = 1; break;
-      case memory_pools_supported: *value = 1; break;
-      case host_numa_id: *value = gpu.numa; break;
-      default: return cuda_invalid_value;
-    }
-    return code_success;
-  });
+  return device_call("cuDeviceGetAttribute", Needs::memory_of_driver, number,
+                     [&](Call& call, const Unit& unit) -> Code {
+                       const Gpu& gpu = call.state().gpus[static_cast<std::size_t>(unit.gpu)];
+                       switch (attribute) {
+                         case max_threads_per_block:
+                         case max_block_dim_x:
+                         case max_block_dim_y: *value = 1024; break;
+                         case max_block_dim_z: *value = 64; break;
+                         case max_grid_dim_x: *value = 2147483647; break;
+                         case max_grid_dim_y:
+                         case max_grid_dim_z: *value = 65535; break;
+                         case compute_mode: *value = gpu.compute_mode; break;
+                         case multiprocessor_count: *value = static_cast<int>(unit.sms); break;
+                         case pci_domain_id: *value = static_cast<int>(gpu.pci[0]); break;
+                         case pci_bus_id: *value = static_cast<int>(gpu.pci[1]); break;
+                         case pci_device_id: *value = static_cast<int>(gpu.pci[2]); break;
+                         case max_threads_per_multiprocessor: *value = 2048; break;
+                         case compute_capability_major: *value = gpu.capability_major; break;
+                         case compute_capability_minor: *value = gpu.capability_minor; break;
+                         case stream_priorities_supported: *value = 1; break;
+                         case memory_pools_supported: *value = 1; break;
+                         case host_numa_id: *value = gpu.numa; break;
+                         default: return cuda_invalid_value;
+                       }
+                       return code_success;
+                     });
 }
 
 Code cuDeviceCanAccessPeer(int* can, DeviceNumber number, DeviceNumber peer_number) {
-  return device_call("cuDeviceCanAccessPeer", number, [&](Call& call, const Unit& unit) -> Code {
-    const Unit* peer = unit_of(call.machine, peer_number);
-    if (peer == nullptr) return cuda_invalid_device;
-    *can = call.machine.can_access(unit, *peer) ? 1 : 0;
-    return code_success;
-  });
+  return device_call("cuDeviceCanAccessPeer", Needs::memory_of_driver, number,
+                     [&](Call& call, const Unit& unit) -> Code {
+                       const Unit* peer = unit_of(call.machine, peer_number);
+                       if (peer == nullptr) return cuda_invalid_device;
+                       *can = call.machine.can_access(unit, *peer) ? 1 : 0;
+                       return code_success;
+                     });
 }
 
 }  // namespace berth::cuda

@@ -86,7 +86,6 @@ std::optional<std::string> Machine::reset(std::string_view script) {
   changed.notify_all();
   changed.wait(lock, [&] { return inside == 0; });
   state = std::make_unique<State>();
-  for (auto& [handle, set] : event_sets.all()) set->records.clear();
   resetting = false;
   changed.notify_all();
   return apply_script(*this, script);
@@ -112,7 +111,7 @@ void Machine::release() {
 void Machine::post(int gpu, unsigned long long type, unsigned long long data, int slice) {
   const nvml::EventRecord record{nvml_handle(gpu, -1), type, data, slice < 0 ? ~0U : instance_of(slice),
                                  slice < 0 ? ~0U : 0U};
-  for (auto& [handle, set] : event_sets.all()) {
+  for (auto& [handle, set] : state->event_sets.all()) {
     const auto registered = set->types.find(gpu);
     if (registered != set->types.end() && (registered->second & type) != 0) set->records.push_back(record);
   }

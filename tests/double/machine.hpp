@@ -257,7 +257,8 @@ struct State {
   Registry<cuda::ResourceDescription, ResourceDescription> descriptions;
   std::map<std::uint64_t, Allocation> allocations;  // by device address
   std::map<std::uint64_t, HostRange> host_ranges;   // by host address
-  std::uint64_t abandoned = 0;                      // still there when their context went
+  Registry<nvml::EventSet, EventSet> event_sets;
+  std::uint64_t abandoned = 0;  // still there when their context went
   std::map<std::string, std::uint64_t, std::less<>> calls;
 
   State() = default;
@@ -278,10 +279,8 @@ struct Machine {
   std::uint64_t next_handle = 0x00e0'0000'0000'0000;
   std::uint64_t next_address = 0x00d0'0000'0000'0000;
   std::uint64_t next_split = 1;
-  bool resetting = false;  // nobody enters
-  // The management library starts once in a process, and who listens keeps listening.
-  bool nvml_started = false;
-  Registry<nvml::EventSet, EventSet> event_sets;
+  bool resetting = false;     // nobody enters
+  bool nvml_started = false;  // the management library starts once in a process, whatever is reset
 
   // Lets everybody out, then begins anew with this script; what is wrong with it.
   std::optional<std::string> reset(std::string_view script);
@@ -374,12 +373,14 @@ cuda::Code plain_call(const char* symbol, F&& f) {
 
 Unit* unit_of(Machine& machine, cuda::DeviceNumber number);
 
-// f(Call&, Unit&) -> Code.
+// f(Call&, Unit&) -> Code. What the driver has read once, it tells also about a
+// GPU that it cannot reach any more.
+enum class Needs { memory_of_driver, gpu };
 template <class F>
-cuda::Code device_call(const char* symbol, cuda::DeviceNumber number, F&& f) {
+cuda::Code device_call(const char* symbol, Needs needs, cuda::DeviceNumber number, F&& f) {
   Call call(symbol, Call::Library::cuda);
   const Unit* known = unit_of(call.machine, number);
-  if (const int code = call.begin(known ? known->gpu : -1)) return code;
+  if (const int code = call.begin(known ? known->gpu : -1, needs == Needs::gpu)) return code;
   if (!call.state().cuda_started) return cuda::code_not_initialized;
   Unit* unit = unit_of(call.machine, number);
   if (unit == nullptr) return cuda_invalid_device;

@@ -212,10 +212,11 @@ Code cuMemFreeAsync(DevicePointer pointer, StreamHandle handle) {
 }
 
 Code cuDeviceGetDefaultMemPool(MemoryPool* pool, DeviceNumber number) {
-  return device_call("cuDeviceGetDefaultMemPool", number, [&](Call& call, const Unit& unit) -> Code {
-    *pool = pool_of(call.state(), unit);
-    return code_success;
-  });
+  return device_call("cuDeviceGetDefaultMemPool", Needs::memory_of_driver, number,
+                     [&](Call& call, const Unit& unit) -> Code {
+                       *pool = pool_of(call.state(), unit);
+                       return code_success;
+                     });
 }
 
 Code cuMemPoolSetAttribute(MemoryPool pool, int attribute, void* value) {

@@ -464,15 +464,15 @@ Code nvmlDeviceGetAttributes_v2(DeviceHandle handle, SliceAttributes* attributes
 
 Code nvmlEventSetCreate(EventSet* set) {
   return library_call("nvmlEventSetCreate", [&](Call& call) -> Code {
-    *set = call.machine.event_sets.add(call.machine.handle(), std::make_shared<standin::EventSet>());
+    *set = call.state().event_sets.add(call.machine.handle(), std::make_shared<standin::EventSet>());
     return success;
   });
 }
 
 Code nvmlEventSetFree(EventSet set) {
   return library_call("nvmlEventSetFree", [&](Call& call) -> Code {
-    if (call.machine.event_sets.find(set) == nullptr) return nvml_invalid_argument;
-    call.machine.event_sets.remove(set);
+    if (call.state().event_sets.find(set) == nullptr) return nvml_invalid_argument;
+    call.state().event_sets.remove(set);
     return success;
   });
 }
@@ -483,7 +483,7 @@ Code nvmlDeviceGetSupportedEventTypes(DeviceHandle handle, unsigned long long* t
 
 Code nvmlDeviceRegisterEvents(DeviceHandle handle, unsigned long long types, EventSet set_handle) {
   return gpu_call("nvmlDeviceRegisterEvents", handle, [&](Call& call, Gpu& gpu) -> Code {
-    const auto set = call.machine.event_sets.find(set_handle);
+    const auto set = call.state().event_sets.find(set_handle);
     if (set == nullptr) return nvml_invalid_argument;
     if ((types & ~gpu.event_types) != 0) return not_supported;
     set->types[named_by(call.state(), handle).gpu] |= types;
@@ -493,7 +493,7 @@ Code nvmlDeviceRegisterEvents(DeviceHandle handle, unsigned long long types, Eve
 
 Code nvmlEventSetWait_v2(EventSet set_handle, EventRecord* record, unsigned timeout_ms) {
   return library_call("nvmlEventSetWait_v2", [&](Call& call) -> Code {
-    const auto set = call.machine.event_sets.find(set_handle);
+    const auto set = call.state().event_sets.find(set_handle);
     if (set == nullptr) return nvml_invalid_argument;
     const auto any_lost = [&] {
       return std::any_of(set->types.begin(), set->types.end(), [&](const auto& registered) {

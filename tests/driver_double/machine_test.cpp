@@ -1,0 +1,280 @@
+// What the back end says about machines that nobody here has: several GPUs whose
+// numbers differ between the libraries, other processes, islands, slices.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "driver_double/fixture.hpp"
+
+namespace berth::test {
+namespace {
+
+constexpr std::uint64_t gibibyte = 1ULL << 30;
+
+std::string script_of(const char* machine) {
+  std::string text;
+  const std::string path = std::string(BERTH_SOURCE_DIR "/tests/double/machines/") + machine + ".txt";
+  FILE* file = std::fopen(path.c_str(), "r");
+  EXPECT_NE(file, nullptr) << path;
+  if (file == nullptr) return text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+
+// The listing of a machine, in CUDA's order.
+std::vector<DeviceInfo> listed(Backend& backend) {
+  auto found = backend.list();
+  EXPECT_TRUE(works(found));
+  return found.value_or(std::vector<DeviceInfo>());
+}
+
+TEST(OnMachine, EightGpusAreListedWithIdentityAndPlace) {
+  ASSERT_NO_FATAL_FAILURE(start(script_of("eight")));
+  const auto backend = make_cuda_backend({});
+  const auto infos = listed(*backend);
+  ASSERT_EQ(infos.size(), 8U);
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(infos[i].ordinal, static_cast<int>(i));
+    EXPECT_TRUE(infos[i].id.text().starts_with("GPU-")) << infos[i].id;
+    EXPECT_EQ(infos[i].memory_bytes_total, 141 * gibibyte);
+    EXPECT_EQ(infos[i].compute_units, 132U);
+    EXPECT_EQ(infos[i].numa_node, i < 4 ? 0 : 1);
+  }
+  EXPECT_EQ(infos[0].pci_address, "0000:b0:00.0");
+  EXPECT_EQ(infos[7].pci_address, "0000:78:00.0");
+  EXPECT_EQ(count("contexts"), 0) << "looking opens nothing";
+}
+
+// NVML counts these eight the other way round: who asks it by CUDA's number gets
+// another GPU's answer.
+TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
+  std::string script = "gpus 8\n";
+  for (int i = 0; i < 8; ++i) {
+    const std::string n = std::to_string(i);
+    script += "process gpu=" + n + " pid=" + std::to_string(1000 + i) + " bytes=" + std::to_string(10 * i + 1) +
+              "GiB\nset " + n + " utilisation=" + std::to_string(10 * i) + " temperature=" + std::to_string(40 + i) +
+              "\n";
+  }
+  ASSERT_NO_FATAL_FAILURE(start(script));
+  const auto backend = make_cuda_backend({});
+  const auto infos = listed(*backend);
+  ASSERT_EQ(infos.size(), 8U);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    const auto seen = backend->observe(infos[i].id);
+    ASSERT_TRUE(works(seen));
+    EXPECT_EQ(seen->memory_use.foreign, (10 * i + 1) * gibibyte);
+    EXPECT_EQ(seen->temperature_celsius, 40 + static_cast<int>(i));
+    EXPECT_DOUBLE_EQ(seen->load.utilisation.value_or(-1), static_cast<double>(i) / 10.0);
+    ASSERT_TRUE(seen->processes && seen->processes->size() == 1);
+    EXPECT_EQ(seen->processes->front().pid, 1000 + i);
+  }
+  EXPECT_EQ(count("contexts"), 0) << "watching opens nothing";
+}
+
+TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
+  ASSERT_NO_FATAL_FAILURE(start("gpu memory=80GiB"));
+  const auto backend = make_cuda_backend({});
+  auto device = backend->open(listed(*backend).front().id);
+  ASSERT_TRUE(works(device));
+  const auto buffer = (*device)->allocate(2 * gibibyte);
+  ASSERT_TRUE(works(buffer));
+  const auto before = (*device)->sample();
+  ASSERT_TRUE(works(before));
+  also("process gpu=0 pid=4711 bytes=30GiB\nprocess gpu=0 pid=4712 bytes=1GiB hidden");
+  const auto after = (*device)->sample();
+  ASSERT_TRUE(works(after));
+  EXPECT_EQ(*before->memory_bytes_free - *after->memory_bytes_free, 31 * gibibyte);
+  const auto seen = backend->observe((*device)->id());
+  ASSERT_TRUE(works(seen));
+  EXPECT_GE(seen->memory_use.own.value_or(0), 2 * gibibyte);
+  EXPECT_EQ(seen->memory_use.foreign, 30 * gibibyte);
+  EXPECT_EQ(seen->memory_use.unattributed, 1 * gibibyte) << "in use, and nobody's as far as anyone can see";
+  also("process gpu=0 pid=4711 bytes=0");
+  EXPECT_EQ(*(*device)->sample()->memory_bytes_free - *after->memory_bytes_free, 30 * gibibyte);
+}
+
+TEST(OnMachine, ProcessNumbersOfAnotherNamespaceNameNobody) {
+  ASSERT_NO_FATAL_FAILURE(start("gpu memory=80GiB\ndriver own_pid=7\nprocess gpu=0 pid=1 bytes=30GiB"));
+  const auto backend = make_cuda_backend({});
+  auto device = backend->open(listed(*backend).front().id);
+  ASSERT_TRUE(works(device));
+  const auto seen = backend->observe((*device)->id());
+  ASSERT_TRUE(works(seen));
+  EXPECT_EQ(seen->memory_use.own, std::nullopt) << "unknown, not zero";
+  ASSERT_TRUE(seen->processes.has_value());
+  for (const DeviceProcess& process : *seen->processes) {
+    EXPECT_EQ(process.kind, ProcessKind::foreign);
+    EXPECT_EQ(process.name, std::nullopt);
+  }
+}
+
+TEST(OnMachine, EveryValueIsReadAndWhatIsNotSupportedIsAbsent) {
+  ASSERT_NO_FATAL_FAILURE(
+      start("gpus 2\nset 0 utilisation=50 memory_utilisation=25 power_mw=300500 power_limit_mw=700000 temperature=61 "
+            "memory_temperature=77 clock_mhz=1755 memory_clock_mhz=2619 throttle=0x4 ecc_corrected=3 ecc_uncorrected=1 "
+            "rows_corrected=1 rows_uncorrected=2 recovery_action=1"));
+  const auto backend = make_cuda_backend({});
+  const auto infos = listed(*backend);
+  const auto seen = backend->observe(infos[0].id);
+  ASSERT_TRUE(works(seen));
+  EXPECT_EQ(seen->load.utilisation, 0.5);
+  EXPECT_EQ(seen->memory_utilisation, 0.25);
+  EXPECT_EQ(seen->power_watts, 300.5);
+  EXPECT_EQ(seen->power_limit_watts, 700.0);
+  EXPECT_EQ(seen->temperature_celsius, 61);
+  EXPECT_EQ(seen->memory_temperature_celsius, 77);
+  EXPECT_EQ(seen->clock_mhz, 1755U);
+  EXPECT_EQ(seen->memory_clock_mhz, 2619U);
+  EXPECT_EQ(seen->throttle_reasons, std::vector<std::string>{"power cap"});
+  EXPECT_EQ(seen->ecc_corrected, 3U);
+  EXPECT_EQ(seen->ecc_uncorrected, 1U);
+  EXPECT_EQ(seen->remapped_rows, 3U);
+  EXPECT_EQ(seen->recovery_action, RecoveryAction::reset);
+
+  // Everything but what tells the device apart and its memory.
+  for (const char* symbol :
+       {"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPower*", "nvmlDeviceGetEnforced*", "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetClock*", "nvmlDeviceGetCurrent*", "nvmlDeviceGetTotalEcc*", "nvmlDeviceGetRemapped*",
+        "nvmlDeviceGetField*", "nvmlDeviceGetCompute*", "nvmlDeviceGetGraphics*", "nvmlDeviceGetSupported*"}) {
+    also(std::string("error ") + symbol + " gpu=1 code=3 times=always");
+  }
+  const auto poor = backend->observe(infos[1].id);
+  ASSERT_TRUE(works(poor));
+  EXPECT_TRUE(poor->load.memory_bytes_free.has_value());
+  EXPECT_EQ(poor->load.utilisation, std::nullopt);
+  EXPECT_EQ(poor->power_watts, std::nullopt);
+  EXPECT_EQ(poor->power_limit_watts, std::nullopt);
+  EXPECT_EQ(poor->temperature_celsius, std::nullopt);
+  EXPECT_EQ(poor->memory_temperature_celsius, std::nullopt);
+  EXPECT_EQ(poor->clock_mhz, std::nullopt);
+  EXPECT_EQ(poor->throttle_reasons, std::nullopt);
+  EXPECT_EQ(poor->ecc_corrected, std::nullopt);
+  EXPECT_EQ(poor->remapped_rows, std::nullopt);
+  EXPECT_EQ(poor->recovery_action, std::nullopt);
+  EXPECT_EQ(poor->processes, std::nullopt);
+}
+
+// The sizes of the islands that the links of a machine make.
+std::vector<std::size_t> island_sizes(Backend& backend) {
+  std::vector<DeviceId> ids;
+  for (const DeviceInfo& info : listed(backend)) ids.push_back(info.id);
+  auto links = backend.links();
+  EXPECT_TRUE(works(links));
+  const auto topology = make_topology(ids, links.value_or(std::vector<Link>()));
+  EXPECT_TRUE(works(topology));
+  std::vector<std::size_t> sizes;
+  if (topology) {
+    for (const auto& island : islands(*topology)) sizes.push_back(island.size());
+  }
+  return sizes;
+}
+
+TEST(OnMachine, LinksMakeTheIslandsOfTheMachine) {
+  const auto backend = make_cuda_backend({});
+  ASSERT_NO_FATAL_FAILURE(start(script_of("eight")));
+  EXPECT_EQ(island_sizes(*backend), std::vector<std::size_t>{8});
+  const auto links = backend->links();
+  ASSERT_EQ(links->size(), 28U);
+  for (const Link& link : *links) {
+    EXPECT_EQ(link.kind, LinkKind::nvswitch);
+    EXPECT_EQ(link.lanes, 18U);
+  }
+  ASSERT_NO_FATAL_FAILURE(start(script_of("islands")));
+  EXPECT_EQ(island_sizes(*backend), (std::vector<std::size_t>{4, 4}));
+  const auto both = backend->links();
+  EXPECT_EQ(std::count_if(both->begin(), both->end(),
+                          [](const Link& link) { return link.kind == LinkKind::nvlink && link.lanes == 4; }),
+            12);
+  ASSERT_NO_FATAL_FAILURE(start(script_of("pcie")));
+  EXPECT_EQ(island_sizes(*backend), (std::vector<std::size_t>{1, 1, 1, 1}));
+  const auto slow = backend->links();
+  EXPECT_EQ(
+      std::count_if(slow->begin(), slow->end(), [](const Link& link) { return link.kind == LinkKind::pcie_switch; }),
+      2);
+}
+
+TEST(OnMachine, CopiesBetweenGpusArriveWithAndWithoutALink) {
+  ASSERT_NO_FATAL_FAILURE(start("gpus 3\nnvlink 0,1\npcie 0,2 peer=no"));
+  const auto backend = make_cuda_backend({});
+  const auto devices = open_all(*backend);
+  ASSERT_EQ(devices.size(), 3U);
+  std::vector<int> sent(1000, 42), received(1000);
+  auto stream = devices[0]->open_stream();
+  auto target = devices[0]->allocate(4000);
+  for (const std::size_t other : {1U, 2U}) {
+    auto from = devices[other]->open_stream();
+    auto source = devices[other]->allocate(4000);
+    ASSERT_TRUE(works((*from)->copy_in(*source, 0, std::as_bytes(std::span(sent)))));
+    ASSERT_TRUE(works((*from)->wait(soon())));
+    ASSERT_TRUE(works((*stream)->copy(*target, 0, *source, 0, 4000)));
+    ASSERT_TRUE(works((*stream)->copy_out(*target, 0, std::as_writable_bytes(std::span(received)))));
+    ASSERT_TRUE(works((*stream)->wait(soon())));
+    EXPECT_EQ(received, sent);
+    std::fill(sent.begin(), sent.end(), 43);
+  }
+}
+
+TEST(OnMachine, SlicesAreListedWithTheirOwnMemoryAndWatched) {
+  ASSERT_NO_FATAL_FAILURE(start(script_of("mig") + "process gpu=0 slice=1 pid=4711 bytes=4GiB\n"));
+  const auto backend = make_cuda_backend({});
+  const auto infos = listed(*backend);
+  ASSERT_FALSE(infos.empty());
+  for (const DeviceInfo& info : infos) {
+    EXPECT_TRUE(info.id.text().starts_with("MIG-")) << info.id;
+    ASSERT_TRUE(info.parent.has_value());
+    EXPECT_TRUE(info.parent->text().starts_with("GPU-")) << *info.parent;
+    EXPECT_LE(info.memory_bytes_total.value_or(0), 20 * gibibyte);
+    EXPECT_LE(info.compute_units.value_or(0), 32U);
+    EXPECT_TRUE(works(backend->observe(info.id)));
+  }
+  EXPECT_EQ(infos.front().memory_bytes_total, 20 * gibibyte);
+  // A process can use the first; what it does there is seen there.
+  auto device = backend->open(infos.front().id);
+  ASSERT_TRUE(works(device));
+  EXPECT_TRUE(works(add_vectors(**device, soon())));
+  EXPECT_TRUE(fails_with((*device)->allocate(20 * gibibyte), ErrorCode::out_of_memory));
+}
+
+TEST(OnMachine, PartsOfOneGpuComputeAndGiveBackEverything) {
+  ASSERT_NO_FATAL_FAILURE(start("gpu"));
+  {
+    BackendOptions options;
+    options.partitions = {{"cuda:0", {64, 32, 16, 16}}};
+    const auto backend = make_cuda_backend(options);
+    const auto devices = open_all(*backend);
+    ASSERT_EQ(devices.size(), 4U);
+    EXPECT_EQ(count("greens"), 4);
+    for (const auto& device : devices) {
+      EXPECT_EQ(device->info().memory_domain, devices.front()->info().memory_domain);
+      EXPECT_TRUE(works(add_vectors(*device, soon())));
+    }
+  }
+  EXPECT_EQ(left_over(), nothing);
+}
+
+TEST(OnMachine, AFaultOfOnePartLosesItsSiblings) {
+  ASSERT_NO_FATAL_FAILURE(start("gpu"));
+  BackendOptions options;
+  options.partitions = {{"cuda:0", {64, 32}}};
+  const auto backend = make_cuda_backend(options);
+  const auto devices = open_all(*backend);
+  ASSERT_EQ(devices.size(), 2U);
+  auto stream = devices[0]->open_stream();
+  auto trap = devices[0]->load(kernel("trap"));
+  ASSERT_TRUE(works((*stream)->launch(**trap, {}, {})));
+  EXPECT_TRUE(fails_with((*stream)->wait(soon()), ErrorCode::device_lost));
+  EXPECT_TRUE(fails_with(devices[1]->allocate(64), ErrorCode::device_lost));
+}
+
+TEST(OnMachine, AGpuThatIsForbiddenOrTakenSaysSo) {
+  ASSERT_NO_FATAL_FAILURE(start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=9 bytes=1GiB"));
+  const auto backend = make_cuda_backend({});
+  const auto infos = listed(*backend);
+  EXPECT_FALSE(backend->open(infos[0].id).has_value());
+  EXPECT_FALSE(backend->open(infos[1].id).has_value());
+  EXPECT_TRUE(works(backend->open(infos[2].id)));
+}
+
+}  // namespace
+}  // namespace berth::test
