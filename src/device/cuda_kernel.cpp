@@ -112,9 +112,11 @@ Result<void> CudaKernel::resolve() {
   return context->call("reading the parameters of '" + entry + "'", [&] {
     std::vector<std::size_t> sizes;
     std::size_t offset = 0, bytes = 0;
-    // The driver answers "invalid value" to the first index past the last one.
-    while (sizes.size() < most_parameters &&
-           driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes) == cuda::code_success) {
+    while (sizes.size() < most_parameters) {
+      const cuda::Code code = driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes);
+      // The answer to the first index past the last one.
+      if (code == cuda::code_invalid_value) break;
+      if (code != cuda::code_success) return code;
       sizes.push_back(bytes);
     }
     parameter_bytes_ = std::move(sizes);
