@@ -87,7 +87,7 @@ class PoolOnDouble : public testing::Test {
 
 // The calls that are made while a device is used and watched.
 std::vector<std::string> calls_in_use() {
-  EXPECT_EQ(Double::of_this_process().reset("gpu"), nullptr);
+  start("gpu");
   const auto backend = make_cuda_backend({});
   const auto devices = open_all(*backend);
   std::vector<std::string> called;
@@ -105,31 +105,33 @@ std::vector<std::string> calls_in_use() {
   return called;
 }
 
-class HangingCall : public PoolOnDouble, public testing::WithParamInterface<std::string> {};
-
-TEST_P(HangingCall, HoldsUpItsCallerAndNobodyElse) {
-  ASSERT_NO_FATAL_FAILURE(begin());
-  also("hang " + GetParam() + " gpu=3 times=always");
-  std::atomic<bool> ended = false;
-  std::thread caller([&, device = devices_[bad]] {
-    use_everything(*backend_, *device);
-    ended = true;
-  });
-  // Some are only made about no GPU in particular: those hang for nobody here.
-  EXPECT_TRUE(eventually([&] { return count("hung") > 0 || ended; }));
-  expect_others_work();
-  pool_.reset();
-  EXPECT_TRUE(count("hung") > 0 || ended) << "the pool came to its end although a call did not";
-  also("calm");
-  release();
-  caller.join();
-  devices_.clear();
-  // The poll that was stuck gives its device back in its own time.
-  EXPECT_TRUE(eventually([] { return left_over().empty(); })) << testing::PrintToString(left_over());
+TEST_F(PoolOnDouble, AHangingCallHoldsUpItsCallerAndNobodyElse) {
+  std::size_t hung = 0;
+  for (const std::string& symbol : calls_in_use()) {
+    SCOPED_TRACE(symbol);
+    ASSERT_NO_FATAL_FAILURE(begin());
+    also("hang " + symbol + " gpu=3 times=always");
+    std::atomic<bool> ended = false;
+    std::thread caller([&, device = devices_[bad]] {
+      use_everything(*backend_, *device);
+      ended = true;
+    });
+    // Some are about no GPU in particular, and hang for nobody here.
+    EXPECT_TRUE(eventually([&] { return count("hung") > 0 || ended; }));
+    hung += ended ? 0 : 1;
+    expect_others_work();
+    pool_.reset();
+    EXPECT_TRUE(count("hung") > 0 || ended) << "the pool came to its end although a call did not";
+    also("calm");
+    release();
+    caller.join();
+    devices_.clear();
+    // The poll that was stuck gives its device back in its own time.
+    EXPECT_TRUE(eventually([] { return left_over().empty(); })) << testing::PrintToString(left_over());
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(hung, 45U) << "most calls are about one GPU";
 }
-
-INSTANTIATE_TEST_SUITE_P(Of, HangingCall, testing::ValuesIn(calls_in_use()),
-                         [](const auto& info) { return info.param; });
 
 TEST_F(PoolOnDouble, AKernelThatNeverEndsHoldsUpNobodyElse) {
   ASSERT_NO_FATAL_FAILURE(begin());
@@ -193,23 +195,6 @@ TEST_F(PoolOnDouble, WhatTheDriverReportsReachesHealth) {
       }
     }
     TearDown();
-  }
-}
-
-TEST_F(PoolOnDouble, EveryWatcherIsToldOfAnEventOnce) {
-  ASSERT_NO_FATAL_FAILURE(begin());
-  pool_.reset();
-  const auto second = backend_->open(devices_[bad]->id());
-  ASSERT_TRUE(works(second));
-  static_cast<void>((*second)->sample());
-  also("event gpu=3 kind=xid code=31\nevent gpu=4 kind=xid code=13");
-  for (Device* watcher : {devices_[bad].get(), second->get()}) {
-    const auto sample = watcher->sample();
-    ASSERT_TRUE(works(sample));
-    ASSERT_EQ(sample->events.size(), 1U);
-    EXPECT_EQ(sample->events.front().kind, DeviceEvent::Kind::xid);
-    EXPECT_EQ(sample->events.front().code, 31U);
-    EXPECT_TRUE(watcher->sample()->events.empty());
   }
 }
 

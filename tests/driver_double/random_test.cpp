@@ -3,7 +3,10 @@
 // everything. The same seeds in every run of ctest, new ones under make soak;
 // BERTH_SEED=17 repeats one of them.
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
+#include <functional>
+#include <mutex>
 #include <thread>
 
 #include "berth/assert.hpp"
@@ -311,6 +314,27 @@ class Watchdog {
   std::thread thread_;
 };
 
+// Runs all of these, and lets go of whatever hangs meanwhile.
+void together(const std::vector<std::function<void()>>& works) {
+  std::mutex mutex;  // guards `left`
+  std::condition_variable ended;
+  std::size_t left = works.size();
+  std::vector<std::thread> threads;
+  for (const auto& work : works) {
+    threads.emplace_back([&] {
+      work();
+      const std::lock_guard lock(mutex);
+      if (--left == 0) ended.notify_all();
+    });
+  }
+  std::unique_lock lock(mutex);
+  while (!ended.wait_for(lock, 500us, [&] { return left == 0; })) {
+    if (count("hung") > 0) release();
+  }
+  lock.unlock();
+  for (std::thread& thread : threads) thread.join();
+}
+
 void run_seed(std::uint64_t seed) {
   SeededRandom random(seed);
   const std::uint64_t gpus = 1 + random.below(4);
@@ -326,38 +350,16 @@ void run_seed(std::uint64_t seed) {
   if (random.below(3) == 0) options.partitions = {{"cuda:0", {32, 16}}};
   const auto backend = make_cuda_backend(options);
   std::vector<DeviceId> ids;
-  {
-    // Looking may hang as well.
-    std::atomic<bool> looked = false;
-    std::thread looker([&] {
-      for (int tries = 0; tries < 20 && ids.empty(); ++tries) {
-        const auto listed = backend->list();
-        if (!listed) continue;
-        for (const DeviceInfo& info : *listed) ids.push_back(info.id);
-      }
-      looked = true;
-    });
-    while (!looked) {
-      if (count("hung") > 0) release();
-      std::this_thread::yield();
+  together({[&] {
+    for (int tries = 0; tries < 20 && ids.empty(); ++tries) {
+      const auto listed = backend->list();
+      if (!listed) continue;
+      for (const DeviceInfo& info : *listed) ids.push_back(info.id);
     }
-    looker.join();
-  }
+  }});
   if (ids.empty()) ids.emplace_back("GPU-of-nobody");
   std::array<User, 2> users{User(*backend, ids, random.next(), host[0]), User(*backend, ids, random.next(), host[1])};
-  std::atomic<int> working = 2;
-  std::vector<std::thread> threads;
-  for (User& user : users) {
-    threads.emplace_back([&] {
-      user.work();
-      --working;
-    });
-  }
-  while (working > 0) {
-    if (count("hung") > 0) release();
-    std::this_thread::yield();
-  }
-  for (std::thread& thread : threads) thread.join();
+  together({[&] { users[0].work(); }, [&] { users[1].work(); }});
   for (const User& user : users) EXPECT_EQ(user.mistakes(), 0U);
 
   also("calm");
