@@ -102,6 +102,8 @@ static_assert(event_default == CU_EVENT_DEFAULT);
 static_assert(host_alloc_portable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(host_register_portable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(pool_release_threshold == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+static_assert(pool_bytes_reserved == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+static_assert(pool_bytes_used == CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 static_assert(green_default_stream == CU_GREEN_CTX_DEFAULT_STREAM);
 
 static_assert(sizeof(Resource) == sizeof(CUdevResource) && alignof(Resource) == alignof(CUdevResource));

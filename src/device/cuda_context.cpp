@@ -212,7 +212,15 @@ bool CudaContext::has_pool() {
 
 void CudaContext::trim_pool() noexcept {
   const cuda::MemoryPool pool = trimmed_.load();
-  if (pool != nullptr) release([&] { driver.cuMemPoolTrimTo(pool, pool_bytes_kept); });
+  if (pool == nullptr) return;
+  release([&] {
+    std::uint64_t reserved = 0, used = 0;
+    if (driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_reserved, &reserved) != cuda::code_success ||
+        driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_used, &used) != cuda::code_success)
+      return;
+    // Trimming to the share would keep any single block that is larger than it.
+    if (reserved > used && reserved - used > pool_bytes_kept) driver.cuMemPoolTrimTo(pool, 0);
+  });
 }
 
 }  // namespace berth

@@ -85,6 +85,8 @@ inline constexpr unsigned host_alloc_portable = 1;     // pinned for every conte
 inline constexpr unsigned host_register_portable = 1;  // the same for registered memory
 inline constexpr unsigned green_default_stream = 1;    // the only flag a green context knows, and must have
 inline constexpr int pool_release_threshold = 4;
+inline constexpr int pool_bytes_reserved = 5;
+inline constexpr int pool_bytes_used = 7;
 
 // X(symbol, type). Every driver since CUDA 11.4 has the required ones.
 #define BERTH_CUDA_REQUIRED(X)                                                                                         \

@@ -56,6 +56,7 @@ std::optional<std::uint64_t> Machine::allocate(const std::shared_ptr<Context>& c
   if (host == MAP_FAILED) return std::nullopt;
   unit.pool_bytes_idle -= reused;
   unit.bytes_used += bytes;
+  if (from_pool) unit.pool_bytes_used += bytes;
   const std::uint64_t address = next_address;
   // A gap behind it, so that one too far is not the neighbour's.
   next_address += (bytes + 2 * alignment - 1) / alignment * alignment;
@@ -69,8 +70,10 @@ void Machine::free(std::uint64_t address) {
   const Allocation& allocation = found->second;
   Unit& unit = allocation.context->unit;
   unit.bytes_used -= allocation.bytes;
-  if (allocation.from_pool && unit.contexts > 0)
-    unit.pool_bytes_idle = std::min(unit.pool_threshold, unit.pool_bytes_idle + allocation.bytes);
+  if (allocation.from_pool) unit.pool_bytes_used -= allocation.bytes;
+  // The driver gives back what exceeds the threshold when a program waits in it;
+  // one that polls events never does.
+  if (allocation.from_pool && unit.contexts > 0) unit.pool_bytes_idle += allocation.bytes;
   munmap(allocation.host, allocation.bytes);
   state->allocations.erase(found);
 }
@@ -231,8 +234,13 @@ Code cuMemPoolSetAttribute(MemoryPool pool, int attribute, void* value) {
 Code cuMemPoolGetAttribute(MemoryPool pool, int attribute, void* value) {
   return plain_call("cuMemPoolGetAttribute", [&](Call& call) -> Code {
     const Unit* unit = unit_of_pool(call.state(), pool);
-    if (unit == nullptr || attribute != pool_release_threshold) return cuda_invalid_value;
-    std::memcpy(value, &unit->pool_threshold, sizeof unit->pool_threshold);
+    if (unit == nullptr) return cuda_invalid_value;
+    const std::uint64_t answer = attribute == pool_release_threshold ? unit->pool_threshold
+                                 : attribute == pool_bytes_reserved  ? unit->pool_bytes_used + unit->pool_bytes_idle
+                                                                     : unit->pool_bytes_used;
+    if (attribute != pool_release_threshold && attribute != pool_bytes_reserved && attribute != pool_bytes_used)
+      return cuda_invalid_value;
+    std::memcpy(value, &answer, sizeof answer);
     return code_success;
   });
 }
@@ -241,7 +249,9 @@ Code cuMemPoolTrimTo(MemoryPool pool, std::size_t bytes) {
   return plain_call("cuMemPoolTrimTo", [&](Call& call) -> Code {
     Unit* unit = unit_of_pool(call.state(), pool);
     if (unit == nullptr) return cuda_invalid_value;
-    unit->pool_bytes_idle = std::min<std::uint64_t>(unit->pool_bytes_idle, bytes);
+    // Whole blocks only, and `bytes` at least stay: an H200 kept a block of 2 GiB
+    // for the sake of 256 MiB.
+    if (unit->pool_bytes_used >= bytes) unit->pool_bytes_idle = 0;
     return code_success;
   });
 }
