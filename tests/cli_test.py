@@ -19,7 +19,7 @@ HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiact
 
 
 def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
-    env = dict(os.environ, POCL_DEVICES="basic basic", **environment)
+    env = {**os.environ, "POCL_DEVICES": "basic basic", **environment}
     env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
     return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
 
@@ -298,15 +298,17 @@ class Command(unittest.TestCase):
         self.assertNotIn("parent", parts[4])
 
     def test_what_a_back_end_refuses_is_one_sentence_and_the_rest_is_listed(self):
-        for environment, arguments, word, status in (
-                ({"CUDA_VISIBLE_DEVICES": "0,,1"}, [], "CUDA_VISIBLE_DEVICES", 0),
-                ({}, ["--partition", "cuda:0=100,100"], "132", 2)):
+        for backend, environment, arguments, word, status in (
+                ("cuda", {"CUDA_VISIBLE_DEVICES": "0,,1"}, [], "CUDA_VISIBLE_DEVICES", 0),
+                ("cuda", {}, ["--partition", "cuda:0=100,100"], "132", 2),
+                ("opencl", {"POCL_DEVICES": "basci"}, [], "basci", 0),
+                ("opencl", {}, ["--partition", "opencl:7=1"], "opencl:7", 2)):
             result = on_double("pair", "devices", *arguments, **environment)
             self.assertEqual(result.returncode, status)
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(word, result.stderr)
             self.assertIn("host:0", result.stdout)
-            self.assert_refused(on_double("pair", "devices", "--backend", "cuda", *arguments, **environment), 2, word)
+            self.assert_refused(on_double("pair", "devices", "--backend", backend, *arguments, **environment), 2, word)
 
     @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
     def test_parts_of_a_missing_back_end_are_a_failure(self):
@@ -323,6 +325,24 @@ class Command(unittest.TestCase):
         self.assertEqual(link["lanes"], 4)
         path = self.write("islands.json", json.dumps(inventory))
         self.assertIn("islands of 4 and 4", berth("fleet", "show", path).stdout)
+
+    def test_the_documented_examples_are_what_the_command_prints(self):
+        page = (ROOT / "docs/devices.md").read_text()
+        examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
+        self.assertEqual(len(examples), page.count("<!-- run"))
+        for machine, command, expected in examples:
+            run = on_double if machine else berth
+            result = run(*([machine] if machine else []), *command.replace("examples/", f"{ROOT}/examples/").split())
+            # A line of three dots stands for any number of lines.
+            pattern = "".join("(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())
+            self.assertRegex(result.stdout, f"^{pattern}$", command)
+
+    def test_the_picture_of_the_page_is_what_the_command_draws(self):
+        out = self.folder / "devices.svg"
+        env = dict(os.environ, LD_LIBRARY_PATH=DOUBLE, BERTH_DOUBLE=str(ROOT / "tests/double/machines/tour.txt"))
+        command = [sys.executable, ROOT / "scripts/terminal-picture", out, "--", BERTH, "devices", "--backend", "cuda"]
+        self.assertEqual(subprocess.run(command, env=env, timeout=60).returncode, 0)
+        self.assertEqual(out.read_text(), (ROOT / "docs/devices.svg").read_text(), "draw it again with scripts/terminal-picture")
 
     def test_demo_filters_every_frame_right_on_every_device(self):
         result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")

@@ -28,7 +28,7 @@ constexpr std::array<Sign, owners> signs{{
     {".", "·", Colour::dim, "free"},
 }};
 
-constexpr std::size_t bar_least = 8, bar_most = 24;
+constexpr std::size_t bar_least = 10, bar_most = 24;
 constexpr std::size_t name_least = 8, name_most = 28;
 
 constexpr std::size_t at(Owner owner) { return static_cast<std::size_t>(owner); }
@@ -158,9 +158,9 @@ Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, con
   Cells cells;
   auto& texts = cells.texts;
   texts[device] = line.whole ? info.backend : info.backend + ":" + std::to_string(info.ordinal);
-  texts[id] = line.tree + short_id;
-  if (part && info.id.text().starts_with(info.parent->text() + "/"))
-    texts[id] = line.tree + info.id.text().substr(info.parent->text().size() + 1);
+  // The whole of a part stands above it, the back end in the column before.
+  const std::string known = (part ? info.parent->text() : info.backend) + "/";
+  texts[id] = line.tree + (short_id.starts_with(known) ? short_id.substr(known.size()) : short_id);
   texts[name] = name_text(line);
   if (!line.whole) texts[health] = health_text(row, now, style);
   // Parts that share the memory of their whole share what is measured of it as

@@ -127,7 +127,7 @@ TEST(DevicesText, ANarrowTerminalLosesTheLeastImportantFirst) {
   std::vector<DeviceRow> rows{full_row(0)};
   const auto header = [&](unsigned columns) {
     const auto lines = lines_of(devices_text(rows, now, {columns, false, false}));
-    EXPECT_LE(lines[1].size(), std::max(columns, 69u)) << lines[1];
+    EXPECT_LE(lines[1].size(), std::max(columns, 71u)) << lines[1];
     return lines[0];
   };
   EXPECT_NE(header(200).find("MHZ"), std::string::npos);
@@ -175,7 +175,7 @@ TEST(DevicesText, SlicesWithMemoryOfTheirOwnShowIt) {
   slice.info.memory_domain = slice.info.id.text();
   slice.info.name = "NVIDIA H100 80GB HBM3 MIG 2g.20gb";
   const std::vector<DeviceRow> rows{slice};
-  const auto lines = lines_of(devices_text(rows, now, {}));
+  const auto lines = lines_of(devices_text(rows, now, {120, false, false}));
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[1].find("GiB"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("67C"), std::string::npos) << "the chip's temperature belongs to the whole";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -301,18 +302,22 @@ Findings throttling(const Facts& facts) {
 }
 
 Findings foreign_processes(const Facts& facts) {
-  Findings found;
-  std::set<std::string> told;  // parts of one GPU share its processes
+  std::map<std::uint32_t, std::string> holds;  // by process, as the end of a sentence
+  std::set<std::string> told;                  // parts of one GPU share its processes
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen || !row.seen->processes || !told.insert(row.info.memory_domain).second) continue;
     for (const DeviceProcess& process : *row.seen->processes) {
       if (process.kind != ProcessKind::foreign || process.memory_bytes.value_or(0) == 0) continue;
-      const std::string pid = std::to_string(process.pid);
-      found.push_back(note("process " + pid + (process.name ? " (" + *process.name + ")" : std::string()) + " holds " +
-                               bytes_text(*process.memory_bytes) + " of " + label_of(row.info),
-                           "Berth counts it as taken and never gives it out", "ps -o pid,user,lstart,cmd -p " + pid));
+      std::string& text = holds[process.pid];
+      if (text.empty()) text = (process.name ? " (" + *process.name + ")" : std::string()) + " holds ";
+      if (!text.ends_with(' ')) text += " and ";
+      text += bytes_text(*process.memory_bytes) + " of " + label_of(row.info);
     }
   }
+  Findings found;
+  for (const auto& [pid, text] : holds)
+    found.push_back(note("process " + std::to_string(pid) + text, "Berth counts it as taken and never gives it out",
+                         "ps -o pid,user,lstart,cmd -p " + std::to_string(pid)));
   return found;
 }
 

@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+#include "cli/files.hpp"
+
 namespace berth::cli {
 namespace {
 
@@ -217,6 +219,12 @@ TEST(Doctor, EveryCheckIsTriedHere) {
   EXPECT_EQ(tried.size(), checks().size());
 }
 
+TEST(Doctor, EveryCheckIsDocumented) {
+  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/devices.md").value();
+  for (const Check& check : checks())
+    EXPECT_NE(page.find("`" + std::string(check.name) + "`"), std::string::npos) << check.name;
+}
+
 TEST(Doctor, OneAilmentIsNotReportedByOthersAsAnError) {
   for (const Case& ailment : cases()) {
     Facts facts = well();
@@ -239,13 +247,28 @@ TEST(Doctor, TheWorstComesFirst) {
   EXPECT_EQ(findings.front().check, "silent_devices");
 }
 
+TEST(Doctor, AProcessIsOneFindingHoweverManyGpusItUses) {
+  Facts facts = well();
+  for (DeviceRow& row : facts.rows) row.seen->processes = {{4711, ProcessKind::foreign, "python3", gib}};
+  std::size_t told = 0;
+  for (const Finding& finding : examine(facts)) {
+    if (finding.check != "foreign_processes") continue;
+    ++told;
+    EXPECT_EQ(finding.message,
+              "process 4711 (python3) holds 1.0 GiB of cuda:0 (GPU-00000000) and 1.0 GiB of cuda:1 (GPU-00000001)");
+  }
+  EXPECT_EQ(told, 1u);
+}
+
 TEST(Doctor, ForeignMemoryOfPartsIsToldOnce) {
   Facts facts = well();
   facts.rows[1].info.memory_domain = facts.rows[0].info.memory_domain;
   for (DeviceRow& row : facts.rows) row.seen->processes = {{4711, ProcessKind::foreign, {}, gib}};
-  std::size_t told = 0;
-  for (const Finding& finding : examine(facts)) told += finding.check == "foreign_processes" ? 1 : 0;
-  EXPECT_EQ(told, 1u);
+  for (const Finding& finding : examine(facts)) {
+    EXPECT_TRUE(finding.check != "foreign_processes" ||
+                finding.message == "process 4711 holds 1.0 GiB of cuda:0 (GPU-00000000)")
+        << finding.message;
+  }
 }
 
 TEST(Doctor, TextIsAlignedWrappedAndCounted) {

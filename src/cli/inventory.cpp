@@ -128,11 +128,17 @@ std::string topology_text(const NodeView& node, const Style& style) {
   if (no_peers) explain(no_peer_mark, "neither reads the other's memory: bytes go through the host's");
   if (unknown) explain("-", "nobody says");
   std::string groups;
-  for (const auto& island : islands(topology)) {
-    if (island.size() < 2) continue;
-    groups += groups.empty() ? "islands:" : ",";
-    for (const DeviceId& id : ids) {
-      if (std::binary_search(island.begin(), island.end(), id)) groups += " " + labels[id];
+  const auto found = islands(topology);
+  for (const DeviceId& first : ids) {
+    for (const auto& island : found) {
+      // In the order of the table, each island where its first member stands.
+      std::vector<DeviceId> members;
+      for (const DeviceId& id : ids) {
+        if (std::binary_search(island.begin(), island.end(), id)) members.push_back(id);
+      }
+      if (members.size() < 2 || members.front() != first) continue;
+      groups += groups.empty() ? "islands:" : ",";
+      for (const DeviceId& id : members) groups += " " + labels[id];
     }
   }
   return groups.empty() ? text : text + groups + "\n";

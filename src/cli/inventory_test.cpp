@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "cli/devices_text.hpp"
+#include "cli/files.hpp"
 #include "cli/inventory_json.hpp"
 
 namespace berth::cli {
@@ -177,6 +178,19 @@ TEST(Inventory, TheMatrixExplainsItsWordsAndFitsTheLine) {
             "  !       neither reads the other's memory: bytes go through the host's\n");
   EXPECT_NE(text.find("islands: cuda:0 cuda:1 cuda:2 cuda:3, cuda:4 cuda:5 cuda:6 cuda:7\n"), std::string::npos)
       << text;
+}
+
+TEST(Inventory, TheDocumentedCostsAreThoseThatCount) {
+  const std::string page = read_text(std::string(BERTH_SOURCE_FOLDER) + "/docs/devices.md").value();
+  for (int i = 0; i <= static_cast<int>(LinkKind::system); ++i) {
+    const auto kind = static_cast<LinkKind>(i);
+    const bool lanes = kind == LinkKind::nvlink || kind == LinkKind::nvswitch;
+    const Link link{DeviceId("a"), DeviceId("b"), kind, lanes ? 1u : 0u, true};
+    const std::string row = "| `" + std::string(to_string(kind)) + "` | " + std::to_string(link_cost(&link)) +
+                            (lanes ? " / links |" : " |");
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+  EXPECT_NE(page.find("| no link known | " + std::to_string(link_cost(nullptr)) + " |"), std::string::npos);
 }
 
 TEST(Inventory, WithoutLinksThereIsNoMatrix) {
