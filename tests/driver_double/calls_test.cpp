@@ -126,6 +126,10 @@ TEST(CudaCalls, SamplesTrimThePoolAndTheLastHandleEmptiesIt) {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(works((*stream)->allocate(4096)));
     EXPECT_EQ(count("cuMemPoolSetAttribute"), 1);
     EXPECT_TRUE(works((*stream)->wait(soon())));
+    EXPECT_TRUE(works(devices[0]->sample()));
+    EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "so little may stay";
+    EXPECT_TRUE(works((*stream)->allocate(512 << 20)));
+    EXPECT_TRUE(works((*stream)->wait(soon())));
   }
   EXPECT_TRUE(works(devices[0]->sample()));
   EXPECT_EQ(count("cuMemPoolTrimTo"), 1);
