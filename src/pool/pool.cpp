@@ -119,8 +119,12 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& backends, Poo
   for (const BackendEntry& entry : backend_list()) {
     if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
     made.push_back(entry.make(backends));
-    // Whoever names a file of simulated devices wants to know what is wrong with it.
-    if (entry.name != "simulated") continue;
+    // Whoever names a file of simulated devices, or a partition, wants to know
+    // what is wrong with it.
+    const bool cut = std::any_of(
+        backends.partitions.begin(), backends.partitions.end(),
+        [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
+    if (entry.name != "simulated" && !cut) continue;
     if (Result<std::vector<DeviceInfo>> found = made.back()->list(); !found) return std::move(found).error();
   }
   return open_all(made, std::move(options));
