@@ -187,7 +187,8 @@ class Stream {
   virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
   // Between buffers of this device, or from a buffer of another device of the
-  // same back end where the hardware or the driver can (not_supported if not).
+  // same back end where the hardware or the driver can (not_supported if not:
+  // OpenCL can between parts of one device only).
   // The other device's work on `from` must be done. Ranges of one buffer that
   // share a byte are invalid_argument.
   virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
@@ -272,7 +273,8 @@ Result<PartitionRequest> parse_partition(std::string_view text);
 
 struct BackendOptions {
   // A request that does not fit its device makes that back end's list() fail
-  // with invalid_argument; the others are not touched. At most one per device.
+  // with invalid_argument, one for a device that cannot be cut with
+  // not_supported; the others are not touched. At most one per device.
   std::vector<PartitionRequest> partitions;
   // Host devices that split the cores among them; 1 owns them all.
   unsigned host_devices = 1;

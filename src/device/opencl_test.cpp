@@ -256,6 +256,7 @@ class Opencl : public testing::Test {
   }
 
   std::shared_ptr<Device> open(std::size_t i = 0) { return backend_->open(infos_[i].id).value(); }
+  testing::AssertionResult kernels_overlap();
   // A stream on the first device through a changed table of functions.
   std::unique_ptr<Stream> open_changed(const OpenclApi& changed, const BackendOptions& options = {}) {
     return make_opencl_backend(changed, options)->open(infos_[0].id).value()->open_stream().value();
@@ -274,6 +275,47 @@ class Opencl : public testing::Test {
   std::unique_ptr<Backend> backend_;
   std::vector<DeviceInfo> infos_;
 };
+
+// By their own intervals, on the first two devices with a thread each.
+testing::AssertionResult Opencl::kernels_overlap() {
+  KernelSource source;
+  source.entry = "burn";
+  source.opencl_c =
+      "kernel void burn(global uint* out, uint rounds) {"
+      "  uint x = out[0] + 1; for (uint i = 0; i < rounds; ++i) x = x * 1664525u + 1013904223u; out[0] = x; }";
+  constexpr int launches = 8;
+  std::array<std::vector<OpenclInterval>, 2> ran;
+  std::barrier together(2);
+  const auto work = [&](std::size_t i) {
+    const auto device = open(i);
+    const auto stream = device->open_stream().value();
+    const auto kernel = device->load(source).value();
+    const Buffer out = device->allocate(sizeof(cl_uint)).value();
+    const Argument warm_up[] = {out, cl_uint{1}};
+    const Argument long_work[] = {out, cl_uint{20'000'000}};
+    ASSERT_TRUE(stream->launch(*kernel, {}, warm_up));  // compiles
+    ASSERT_TRUE(stream->wait());
+    together.arrive_and_wait();
+    for (int n = 0; n < launches; ++n) {
+      ASSERT_TRUE(stream->launch(*kernel, {}, long_work));
+      const auto event = stream->record().value();
+      ASSERT_TRUE(event->wait());
+      ran[i].push_back(opencl_interval(*event).value());
+    }
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  if (ran[0].size() + ran[1].size() != 2U * launches) return testing::AssertionFailure() << "not all of them ran";
+  int overlaps = 0;
+  for (const OpenclInterval& a : ran[0]) {
+    if (a.begin_ns >= a.end_ns) return testing::AssertionFailure() << "an interval that ends before it begins";
+    for (const OpenclInterval& b : ran[1]) overlaps += a.begin_ns < b.end_ns && b.begin_ns < a.end_ns;
+  }
+  // A thread that loses its core runs alone for a while; most kernels overlap.
+  if (overlaps >= launches / 2) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << overlaps << " of " << launches << " kernels overlap";
+}
 
 class OpenclBasic : public Opencl {
  protected:
@@ -328,45 +370,10 @@ TEST_F(OpenclBasic, AFreshProcessFindsTheSameIds) {
   }
 }
 
-// `basic` computes inside the enqueue. Were there a lock common to two devices,
-// no kernel of one could begin before the other's running one ends.
 TEST_F(OpenclBasic, KernelsOnTwoDevicesOverlapInTime) {
-  KernelSource source;
-  source.entry = "burn";
-  source.opencl_c =
-      "kernel void burn(global uint* out, uint rounds) {"
-      "  uint x = out[0] + 1; for (uint i = 0; i < rounds; ++i) x = x * 1664525u + 1013904223u; out[0] = x; }";
-  constexpr int launches = 8;
-  std::array<std::vector<OpenclInterval>, 2> ran;
-  std::barrier together(2);
-  const auto work = [&](std::size_t i) {
-    const auto device = open(i);
-    const auto stream = device->open_stream().value();
-    const auto kernel = device->load(source).value();
-    const Buffer out = device->allocate(sizeof(cl_uint)).value();
-    const Argument warm_up[] = {out, cl_uint{1}};
-    const Argument long_work[] = {out, cl_uint{20'000'000}};
-    ASSERT_TRUE(stream->launch(*kernel, {}, warm_up));  // compiles
-    ASSERT_TRUE(stream->wait());
-    together.arrive_and_wait();
-    for (int n = 0; n < launches; ++n) {
-      ASSERT_TRUE(stream->launch(*kernel, {}, long_work));
-      const auto event = stream->record().value();
-      ASSERT_TRUE(event->wait());
-      ran[i].push_back(opencl_interval(*event).value());
-    }
-  };
-  std::thread other(work, 1);
-  work(0);
-  other.join();
-  ASSERT_EQ(ran[0].size() + ran[1].size(), 2U * launches);
-  int overlaps = 0;
-  for (const OpenclInterval& a : ran[0]) {
-    ASSERT_LT(a.begin_ns, a.end_ns);
-    for (const OpenclInterval& b : ran[1]) overlaps += a.begin_ns < b.end_ns && b.begin_ns < a.end_ns;
-  }
-  // A thread that loses its core runs alone for a while; most kernels overlap.
-  EXPECT_GE(overlaps, launches / 2);
+  // `basic` computes inside the enqueue. Were there a lock common to two devices,
+  // no kernel of one could begin before the other's running one ends.
+  EXPECT_TRUE(kernels_overlap());
 }
 
 // The first device of this machine that can be cut by counts, as two parts.
@@ -407,6 +414,8 @@ TEST_F(OpenclParts, AreSubDevicesOfTheSizeThatWasAskedFor) {
   EXPECT_NE(first->native().device, second->native().device);
   EXPECT_EQ(first->native().context, second->native().context) << "so that buffers can be copied between them";
 }
+
+TEST_F(OpenclParts, KernelsOnTwoPartsOverlapInTime) { EXPECT_TRUE(kernels_overlap()); }
 
 TEST_F(OpenclParts, BytesOfOnePartAreMissingInEveryOther) {
   const auto first = open(0), second = open(1);
