@@ -1,5 +1,7 @@
 #include "device/cuda_context.hpp"
 
+#include <algorithm>
+
 #include <map>
 #include <thread>
 
@@ -17,6 +19,9 @@ constexpr std::chrono::seconds drain_limit{10};
 // thirty 1080p frames on their way, 0.2 % of a large GPU and 3 % of a small one.
 // It goes back when the last handle of the opening does.
 constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
+// Freed memory is watched in lots of this size: small beside the share, and an
+// event per lot costs nothing beside filling it.
+constexpr std::uint64_t noticed_bytes = 32ULL << 20;
 
 // What took the GPU from this process; code_success while nothing did.
 // Retaining the primary context again would succeed and every call on it fail,
@@ -100,6 +105,7 @@ cuda::Code CudaContext::make_part(std::vector<cuda::Resource>& groups) {
 CudaContext::~CudaContext() {
   release([&] {
     for (cuda::EventHandle event : idle_events_) driver.cuEventDestroy_v2(event);
+    for (cuda::EventHandle event : freed_events_) driver.cuEventDestroy_v2(event);
     if (const cuda::MemoryPool pool = trimmed_.load()) driver.cuMemPoolTrimTo(pool, 0);
   });
   if (lost()) return;
@@ -210,10 +216,35 @@ bool CudaContext::has_pool() {
   return has_pool_;
 }
 
+void CudaContext::freed(std::uint64_t bytes, cuda::StreamHandle stream) noexcept {
+  if (trimmed_.load() == nullptr || freed_bytes_.fetch_add(bytes) + bytes < noticed_bytes) return;
+  freed_bytes_.store(0);
+  Result<cuda::EventHandle> event = take_event();
+  if (!event) return;
+  driver.cuEventRecord(*event, stream);
+  const std::lock_guard lock(events_mutex_);
+  freed_events_.push_back(*event);
+}
+
 void CudaContext::trim_pool() noexcept {
   const cuda::MemoryPool pool = trimmed_.load();
   if (pool == nullptr) return;
+  std::vector<cuda::EventHandle> pending;
+  {
+    const std::lock_guard lock(events_mutex_);
+    pending.swap(freed_events_);
+  }
   release([&] {
+    // What was freed counts as in use until somebody has waited for it. These
+    // waits are over before they begin.
+    const auto over = std::partition(pending.begin(), pending.end(), [&](cuda::EventHandle event) {
+      return driver.cuEventQuery(event) == cuda::code_not_ready;
+    });
+    for (auto event = over; event != pending.end(); ++event) {
+      driver.cuEventSynchronize(*event);
+      give_back(*event);
+    }
+    pending.erase(over, pending.end());
     std::uint64_t reserved = 0, used = 0;
     if (driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_reserved, &reserved) != cuda::code_success ||
         driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_used, &used) != cuda::code_success)
@@ -221,6 +252,8 @@ void CudaContext::trim_pool() noexcept {
     // Trimming to the share would keep any single block that is larger than it.
     if (reserved > used && reserved - used > pool_bytes_kept) driver.cuMemPoolTrimTo(pool, 0);
   });
+  const std::lock_guard lock(events_mutex_);
+  freed_events_.insert(freed_events_.end(), pending.begin(), pending.end());
 }
 
 }  // namespace berth

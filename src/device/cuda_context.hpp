@@ -83,8 +83,10 @@ class CudaContext {
   void reach(const CudaContext& other);
   // Stream-ordered memory comes from a pool of the driver's. False: there is none.
   bool has_pool();
+  // That many bytes go back to the pool when the stream gets there.
+  void freed(std::uint64_t bytes, cuda::StreamHandle stream) noexcept;
   // Gives back to the GPU what the pool holds beyond its share. The driver does so
-  // by itself only when somebody waits in it, which Berth never does.
+  // by itself only when somebody waits in it, which Berth does not.
   void trim_pool() noexcept;
 
  private:
@@ -106,8 +108,10 @@ class CudaContext {
   cuda::GreenContext green_ = nullptr;    // null: the whole GPU
   cuda::Context green_handle_ = nullptr;  // green_ as a context
   std::mutex green_mutex_;                // held while green_ is used: the driver does not guard it
-  std::mutex events_mutex_;               // guards idle_events_
+  std::mutex events_mutex_;               // guards idle_events_ and freed_events_
   std::vector<cuda::EventHandle> idle_events_;
+  std::atomic<std::uint64_t> freed_bytes_{0};    // since the last of freed_events_
+  std::vector<cuda::EventHandle> freed_events_;  // recorded after memory went back in stream order
   std::once_flag pool_once_;
   bool has_pool_ = false;                           // set once
   std::atomic<cuda::MemoryPool> trimmed_{nullptr};  // the pool, where its share is ours to say

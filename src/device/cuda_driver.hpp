@@ -122,6 +122,7 @@ inline constexpr int pool_bytes_used = 7;
   X(cuEventDestroy_v2, Code(EventHandle))                                                                              \
   X(cuEventRecord, Code(EventHandle, StreamHandle))                                                                    \
   X(cuEventQuery, Code(EventHandle))                                                                                   \
+  X(cuEventSynchronize, Code(EventHandle))                                                                             \
   X(cuEventElapsedTime, Code(float*, EventHandle, EventHandle))                                                        \
   X(cuDriverGetVersion, Code(int*))                                                                                    \
   X(cuDeviceGetUuid_v2, Code(CUuuid_st*, DeviceNumber))                                                                \

@@ -50,6 +50,7 @@ CudaMemory::~CudaMemory() {
       context->driver.cuMemFree_v2(pointer);
     } else {
       context->driver.cuMemFreeAsync(pointer, order_->handle);
+      context->freed(bytes, order_->handle);
     }
   });
 }

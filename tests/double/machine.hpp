@@ -86,9 +86,10 @@ struct Unit {
 
   std::shared_ptr<Context> primary;
   unsigned retained = 0;
-  std::uint64_t bytes_used = 0;       // of this process's allocations
-  std::uint64_t pool_bytes_used = 0;  // of these, in stream order
-  std::uint64_t pool_bytes_idle = 0;  // freed in stream order and kept
+  std::uint64_t bytes_used = 0;         // of this process's allocations
+  std::uint64_t pool_bytes_used = 0;    // of these, in stream order
+  std::uint64_t pool_bytes_idle = 0;    // freed in stream order and kept
+  std::uint64_t pool_bytes_unseen = 0;  // freed, and nobody has waited for it since
   std::uint64_t pool_threshold = 0;
   std::size_t contexts = 0;  // alive, of this process
 

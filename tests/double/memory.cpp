@@ -73,7 +73,10 @@ void Machine::free(std::uint64_t address) {
   if (allocation.from_pool) unit.pool_bytes_used -= allocation.bytes;
   // The driver gives back what exceeds the threshold when a program waits in it;
   // one that polls events never does.
-  if (allocation.from_pool && unit.contexts > 0) unit.pool_bytes_idle += allocation.bytes;
+  if (allocation.from_pool && unit.contexts > 0) {
+    unit.pool_bytes_idle += allocation.bytes;
+    unit.pool_bytes_unseen += allocation.bytes;
+  }
   munmap(allocation.host, allocation.bytes);
   state->allocations.erase(found);
 }
@@ -251,7 +254,9 @@ Code cuMemPoolTrimTo(MemoryPool pool, std::size_t bytes) {
     if (unit == nullptr) return cuda_invalid_value;
     // Whole blocks only, and `bytes` at least stay: an H200 kept a block of 2 GiB
     // for the sake of 256 MiB.
-    if (unit->pool_bytes_used >= bytes) unit->pool_bytes_idle = 0;
+    // What nobody has waited for counts as in use.
+    if (unit->pool_bytes_used >= bytes)
+      unit->pool_bytes_idle = std::min(unit->pool_bytes_idle, unit->pool_bytes_unseen);
     return code_success;
   });
 }

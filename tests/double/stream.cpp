@@ -138,6 +138,17 @@ Code cuEventQuery(EventHandle handle) {
   });
 }
 
+// Only for events that are over: Berth never waits in the driver.
+Code cuEventSynchronize(EventHandle handle) {
+  return context_call("cuEventSynchronize", AfterFault::fails, [&](Call& call, const auto& context) -> Code {
+    const auto event = call.state().events.find(handle);
+    if (event == nullptr) return cuda_invalid_handle;
+    if (event->finished != event->records) return code_not_ready;
+    context->unit.pool_bytes_unseen = 0;
+    return code_success;
+  });
+}
+
 Code cuEventElapsedTime(float* milliseconds, EventHandle from, EventHandle to) {
   return elapsed("cuEventElapsedTime", milliseconds, from, to);
 }
