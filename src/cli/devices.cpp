@@ -94,7 +94,7 @@ std::string complaints(std::span<const DeviceRow> rows) {
   for (const DeviceRow& row : rows) {
     if (!row.error) continue;
     Error error = *row.error;
-    if (error.where.empty()) error.where = row.info.id.text();
+    error.where = row.info.backend + ":" + std::to_string(row.info.ordinal);
     text += "berth: " + error.to_text() + "\n";
   }
   return text;

@@ -81,6 +81,10 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
   if (row.seen) {
     if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none)
       more += ", wants " + std::string(to_string(*row.seen->recovery_action));
+    for (const DeviceEvent& event : row.seen->load.events) {
+      if (event.kind == DeviceEvent::Kind::xid) more += ", Xid " + std::to_string(event.code);
+      if (event.kind == DeviceEvent::Kind::ecc_error) more += ", memory error";
+    }
     if (row.seen->throttle_reasons) {
       for (const std::string& reason : *row.seen->throttle_reasons) more += ", " + reason;
     }

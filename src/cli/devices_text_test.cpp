@@ -201,6 +201,11 @@ TEST(DevicesText, AgeThrottlingAndWishesOfTheDriverAreSaid) {
   row = full_row(0);
   row.seen->throttle_reasons->push_back("power cap");
   EXPECT_EQ(health(), "healthy, power cap");
+  row.seen->load.events = {{DeviceEvent::Kind::xid, 31, now}};
+  EXPECT_EQ(health(), "healthy, Xid 31, power cap") << "the task's fault";
+  row.seen->load.events = {{DeviceEvent::Kind::xid, 48, now}};
+  EXPECT_EQ(health(), "quarantined, Xid 48, power cap");
+  row.seen->load.events.clear();
   row.seen->recovery_action = RecoveryAction::reset;
   EXPECT_EQ(health(), "quarantined, wants reset, power cap");
 }

@@ -154,9 +154,12 @@ Findings hidden_hardware(const Facts& facts) {
   if (cuda == nullptr || !cuda->devices || facts.variable("CUDA_VISIBLE_DEVICES")) return {};
   const std::size_t shown = cuda_gpus(facts).size(), there = std::max(facts.nvidia_pci.size(), facts.gpus.size());
   if (shown >= there || !facts.kernel_driver_version) return {};
-  return {error("this machine has " + count_text(there, "NVIDIA GPU") + ", CUDA shows " + std::to_string(shown),
-                "a GPU that failed, or that another driver or a virtual machine holds, is missing",
-                "sudo dmesg | grep -iE 'nvrm|xid'; lspci -k -d 10de:")};
+  // One that is missing may have been kept from this container on purpose.
+  return {{shown == 0 ? Severity::error : Severity::warning,
+           {},
+           "this machine has " + count_text(there, "NVIDIA GPU") + ", CUDA shows " + std::to_string(shown),
+           "a GPU is missing that failed, that another driver holds, or that this container was not given",
+           "sudo dmesg | grep -iE 'nvrm|xid'; lspci -k -d 10de:"}};
 }
 
 Findings visible_devices(const Facts& facts) {

@@ -99,8 +99,10 @@ const std::vector<Case>& cases() {
        [](Facts& f) {
          f.answers[0].devices = Error{ErrorCode::not_initialized, "the driver is too old", "update it", {}, {}};
        }},
-      {"hidden_hardware", Severity::error, "has 3 NVIDIA GPUs, CUDA shows 2",
+      {"hidden_hardware", Severity::warning, "has 3 NVIDIA GPUs, CUDA shows 2",
        [](Facts& f) { f.nvidia_pci.push_back("0000:02:00.0"); }},
+      {"hidden_hardware", Severity::error, "has 2 NVIDIA GPUs, CUDA shows 0",
+       [](Facts& f) { f.answers[0].devices = std::vector<DeviceInfo>{}; }},
       {"visible_devices", Severity::error, "unset CUDA_VISIBLE_DEVICES",
        [](Facts& f) {
          f.environment["CUDA_VISIBLE_DEVICES"] = "0,,1";

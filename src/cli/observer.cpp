@@ -22,6 +22,15 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
           {}};
 }
 
+void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
+  std::vector<DeviceEvent> all;
+  for (const DeviceEvent& event : earlier) {
+    if (seen.sampled_at - event.at < events_kept_for) all.push_back(event);
+  }
+  all.insert(all.end(), seen.load.events.begin(), seen.load.events.end());
+  seen.load.events = std::move(all);
+}
+
 }  // namespace
 
 bool run_apart(std::function<void()> work) {
@@ -100,6 +109,7 @@ std::vector<DeviceRow> Observer::look(Duration deadline) {
       State::Target& mine = state->targets[i];
       mine.outstanding = false;
       if (seen) {
+        if (mine.row.seen) keep_events(mine.row.seen->load.events, *seen);
         mine.row.seen = *std::move(seen);
         mine.row.error.reset();
       } else {

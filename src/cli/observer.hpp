@@ -20,13 +20,18 @@ inline constexpr Duration look_deadline = std::chrono::seconds(1);
 // Starting a driver takes seconds where it has to wake many GPUs first.
 inline constexpr Duration list_deadline = std::chrono::seconds(15);
 
+// A driver tells an event once; a person should have the time to see it.
+inline constexpr Duration events_kept_for = std::chrono::minutes(1);
+
 using Backends = std::vector<std::shared_ptr<Backend>>;
 
 // One device, and what it said last.
 struct DeviceRow {
   DeviceInfo info;
-  std::optional<Telemetry> seen;  // its last answer, which may be old: see sampled_at
-  std::optional<Error> error;     // it did not answer the last question, or not in time
+  // Its last answer, which may be old: see sampled_at. With the events of the
+  // answers before it that are younger than events_kept_for.
+  std::optional<Telemetry> seen;
+  std::optional<Error> error;  // it did not answer the last question, or not in time
 };
 
 // Starts `work` on a thread of its own and does not wait for it. False: this

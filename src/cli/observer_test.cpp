@@ -28,12 +28,17 @@ class Stubborn final : public Backend {
     Telemetry seen;
     seen.sampled_at = real_clock().now();
     seen.load.memory_bytes_free = 7;
+    // Told once each, the second one long ago.
+    if (++answered == 1)
+      seen.load.events = {{DeviceEvent::Kind::xid, 31, seen.sampled_at},
+                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * events_kept_for}};
     return seen;
   }
 
   bool list_stuck = false;
   std::atomic<bool> fails = false;
   std::atomic<int> asked = 0;
+  std::atomic<int> answered = 0;
   std::latch released{1};
 };
 
@@ -77,6 +82,17 @@ TEST(Observer, AnErrorGoesWhenTheDeviceAnswersAgain) {
   rows = observer.look(patient);
   EXPECT_FALSE(rows[0].error);
   EXPECT_EQ(rows[0].seen->load.memory_bytes_free, 7u);
+}
+
+TEST(Observer, AnEventStaysForAWhile) {
+  const auto backend = std::make_shared<Stubborn>();
+  std::vector<DeviceInfo> quick = backend->list().value();
+  quick.pop_back();
+  Observer observer({backend}, quick);
+  EXPECT_EQ(observer.look(patient)[0].seen->load.events.size(), 2u);
+  const auto later = observer.look(patient)[0].seen->load.events;
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later[0].code, 31u);
 }
 
 TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
