@@ -119,22 +119,25 @@ int watch(Observer& observer, const DevicesArguments& arguments, int status) {
   std::vector<DeviceRow> rows;
   {
     Screen screen(stdout_is_terminal() && !arguments.json);
+    const auto draw = [&] {
+      const Style style = stdout_style();
+      return screen.draw(table_with_legend(rows, real_clock().now(), style) + complaints(rows), style);
+    };
+    const auto append = [&] {
+      const TimePoint now = real_clock().now();
+      if (arguments.json) return print(to_json_text(rows, now)) == done;
+      std::fputs(complaints(rows).c_str(), stderr);
+      return print(devices_text(rows, now, stdout_style())) == done;
+    };
     for (Interruption what = Interruption::none; what != Interruption::end;) {
-      const TimePoint start = real_clock().now();
+      const TimePoint next = real_clock().now() + watch_period;
       rows = observer.look();
-      // Drawn again at once when the window changes or the command comes back.
+      if (!(screen.active() ? draw() : append())) return world_failed;
       do {
-        const TimePoint now = real_clock().now();
-        if (screen.active()) {
-          const Style style = stdout_style();
-          if (!screen.draw(table_with_legend(rows, now, style) + complaints(rows), style)) return world_failed;
-        } else {
-          std::fputs(arguments.json ? "" : complaints(rows).c_str(), stderr);
-          if (print(arguments.json ? to_json_text(rows, now) : devices_text(rows, now, stdout_style())) != done)
-            return world_failed;
-        }
-        what = interruptions.wait_until(start + watch_period);
+        what = interruptions.wait_until(next);
         if (what == Interruption::suspend) screen.suspend();
+        const bool changed = what == Interruption::redraw || what == Interruption::suspend;
+        if (changed && screen.active() && !draw()) return world_failed;
       } while (what == Interruption::redraw || what == Interruption::suspend);
     }
     if (!screen.active()) return status;
