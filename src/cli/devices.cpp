@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <cstdlib>
 
 #include "berth/clock.hpp"
 #include "cli/devices_text.hpp"
 #include "cli/screen.hpp"
 #include "cli/terminal.hpp"
+#include "device/pocl_devices.hpp"
 
 namespace berth::cli {
 namespace {
@@ -192,6 +194,15 @@ Result<Machine> find_machine(const std::optional<std::string>& backend, const Ba
     if (silent.error.code == ErrorCode::not_initialized && !named) continue;
     const int status = complain(silent.error);
     if (named) machine.status = std::max(machine.status, status);
+  }
+  // Said also where another OpenCL platform goes on without PoCL's devices.
+  const char* chosen = std::getenv(pocl_devices_variable);
+  const bool opencl_answered = (!backend || *backend == "opencl") &&
+                               std::none_of(listing.silent.begin(), listing.silent.end(),
+                                            [](const Listing::Silent& silent) { return silent.backend == "opencl"; });
+  if (std::optional<Error> problem = chosen && opencl_answered ? pocl_devices_problem(chosen) : std::nullopt) {
+    if (backend) return *std::move(problem);
+    complain(*problem);
   }
   machine.devices = std::move(listing.devices);
   return machine;

@@ -155,6 +155,14 @@ std::string name_text(const Line& line) {
   return units == 0 ? name : std::to_string(units) + (units == 1 ? " unit" : " units");
 }
 
+// A name that a driver made up may be long; its end tells equal devices apart.
+// The whole id is in --json.
+std::string cut_middle(const Style& style, const std::string& text) {
+  constexpr std::size_t most = 24, end = 8;
+  if (text.size() <= most) return text;
+  return text.substr(0, most - end - 1) + (style.blocks ? "…" : "~") + text.substr(text.size() - end);
+}
+
 Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, const Style& style) {
   const DeviceRow& row = *line.row;
   const DeviceInfo& info = row.info;
@@ -164,7 +172,7 @@ Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, con
   texts[device] = line.whole ? info.backend : info.backend + ":" + std::to_string(info.ordinal);
   // The whole of a part stands above it, the back end in the column before.
   const std::string known = (part ? info.parent->text() : info.backend) + "/";
-  texts[id] = line.tree + (short_id.starts_with(known) ? short_id.substr(known.size()) : short_id);
+  texts[id] = line.tree + cut_middle(style, short_id.starts_with(known) ? short_id.substr(known.size()) : short_id);
   texts[name] = name_text(line);
   if (!line.whole) texts[health] = health_text(row, now, style);
   // Parts that share the memory of their whole share what is measured of it as
