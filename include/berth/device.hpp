@@ -202,6 +202,7 @@ class Stream {
 
   // Calls `closure` on this thread with the device's context current, so that
   // native calls reach this device and stream; restores the caller's context.
+  // Of a GPU's part, only what goes onto the native stream keeps to the part.
   virtual Result<void> run(const std::function<Result<void>(Stream&)>& closure) = 0;
 
   // Everything enqueued so far is done, or the deadline passed.
