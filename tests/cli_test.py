@@ -310,6 +310,35 @@ class Command(unittest.TestCase):
             self.assertIn("host:0", result.stdout)
             self.assert_refused(on_double("pair", "devices", "--backend", backend, *arguments, **environment), 2, word)
 
+    def test_eight_gpus_are_eight_devices_with_uuids(self):
+        devices = json.loads(on_double("eight", "devices", "--backend", "cuda", "--json").stdout)
+        self.assertEqual(len({d["id"] for d in devices}), 8)
+        for place, device in enumerate(devices):
+            self.assertRegex(device["id"], r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+            self.assertEqual((device["ordinal"], device["health"]), (place, "healthy"))
+
+    def test_a_driver_that_is_too_old_or_does_not_start_is_one_sentence_and_the_rest_is_listed(self):
+        old = {"LD_LIBRARY_PATH": DOUBLE + "/old"}
+        self.assert_refused(berth("devices", "--backend", "cuda", **old), 1, "too old")
+        self.assertIn("host:0", berth("devices", **old).stdout)
+        for code, word in ((803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), (999, "CUDA_ERROR_UNKNOWN"), (802, "CUDA_ERROR_SYSTEM_NOT_READY")):
+            path = self.write("start.txt", f"gpu\nerror cuInit code={code} times=always\n")
+            self.assert_refused(on_double(path, "devices", "--backend", "cuda"), 1, word)
+            self.assertIn("host:0", on_double(path, "devices").stdout)
+        none = on_double(self.write("none.txt", "gpu\nerror cuInit code=100 times=always\n"), "devices", "--backend", "cuda", "--json")
+        self.assertEqual((none.returncode, json.loads(none.stdout)), (0, []))
+
+    def test_demo_filters_every_frame_right_on_eight_gpus(self):
+        clip = self.folder / "clip.y4m"
+        picture = bytes((7 * x * y) % 256 for y in range(18) for x in range(32))
+        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 40 * (b"FRAME\n" + picture))
+        report = json.loads(on_double("eight", "demo", "--input", str(clip), "--json", "--policy", "round_robin").stdout)
+        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
+        gpus = [d for d in report["devices"] if d["id"].startswith("GPU-")]
+        self.assertEqual(len(gpus), 8)
+        for gpu in gpus:
+            self.assertGreater(gpu["frames"], 0, f"{gpu['id']} got no work")
+
     @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
     def test_parts_of_a_missing_back_end_are_a_failure(self):
         result = berth("devices", "--partition", "cuda:0=8,8")
