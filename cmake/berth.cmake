@@ -2,9 +2,11 @@
 # its tests (x_test.cpp beside x.cpp) in one binary. A folder links only what it
 # may see, so an arrow in the wrong direction does not link.
 set(BERTH_WARNINGS -Wall -Wextra -Wpedantic -Werror)
+set(BERTH_TEST_SECONDS 120)
 if(BERTH_SANITIZE)
   add_compile_options(-fsanitize=${BERTH_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BERTH_SANITIZE})
+  set(BERTH_TEST_SECONDS 400)  # sanitizers are several times slower
   if(BERTH_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options(-Wno-tsan)
   endif()
@@ -69,5 +71,5 @@ function(berth_test name)
   # The same random cases in every run; make soak draws new ones.
   list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}"
-    SKIP_RETURN_CODE 77 TIMEOUT 120)
+    SKIP_RETURN_CODE 77 TIMEOUT ${BERTH_TEST_SECONDS})
 endfunction()
