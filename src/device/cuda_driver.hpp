@@ -40,14 +40,15 @@ using MemoryPool = CUmemPoolHandle_st*;
 // CUdevResource: some compute units of a device. Only the driver fills it; 144
 // bytes in every release since it appeared.
 struct Resource {
+  struct Multiprocessors {
+    unsigned count;
+    unsigned part_min;   // CUDA 13: least that can be split off
+    unsigned alignment;  // CUDA 13: parts are multiples of it
+  };
   int type = 0;  // 1: streaming multiprocessors
   unsigned char internal[92] = {};
   union {
-    struct {
-      unsigned count;      // of multiprocessors
-      unsigned part_min;   // CUDA 13: least that can be split off
-      unsigned alignment;  // CUDA 13: parts are multiples of it
-    } sm;
+    Multiprocessors sm;
     unsigned char rest[48] = {};
   };
 };
