@@ -146,7 +146,7 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
 
   bool closed() const noexcept { return *incarnation_.over; }
   Error lost() const { return device_lost_error(id()); }
-  const CoreSet* pin() const noexcept { return part_.pin.get(); }
+  const CoreSet* cores() const noexcept { return part_.pin.get(); }
   Error not_pinned() const {
     return {ErrorCode::unavailable,
             "the cores of this device are no longer open to this process",
@@ -200,7 +200,7 @@ Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, 
     return Error{ErrorCode::invalid_argument, "the kernel belongs to another back end", {}, device_->id().text(), {}};
   }
   if (Result<void> usable = local->check(device_->incarnation(), shape, arguments); !usable) return usable;
-  const CorePin pin(device_->pin());
+  const CorePin pin(device_->cores());
   if (pin.failed()) return device_->not_pinned();
   Result<void> computed = local->compute(shape, arguments);
   if (!computed && !failed_) failed_ = std::move(computed).error();
@@ -215,7 +215,7 @@ Result<std::shared_ptr<Event>> HostStream::record() {
 
 Result<void> HostStream::run(const std::function<Result<void>(Stream&)>& closure) {
   if (device_->closed()) return device_->lost();
-  const CorePin pin(device_->pin());
+  const CorePin pin(device_->cores());
   if (pin.failed()) return device_->not_pinned();
   return guarded(device_->id(), [&] { return closure(*this); });
 }
