@@ -140,10 +140,11 @@ struct Hardware {
     std::vector<DeviceEvent> found;
     for (const ScriptedEvent& event : spec.events) {
       const TimePoint at = after(made, event.at_time);
-      if (at > after_this && at <= until) found.push_back({event.kind, event.code, at});
+      if (at <= after_this || at > until) continue;
+      const auto later = std::upper_bound(found.begin(), found.end(), at,
+                                          [](TimePoint when, const DeviceEvent& other) { return when < other.at; });
+      found.insert(later, {event.kind, event.code, at});
     }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const DeviceEvent& a, const DeviceEvent& b) { return a.at < b.at; });
     return found;
   }
   Result<Telemetry> observe();
