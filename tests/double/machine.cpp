@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include "device/cuda_identity.hpp"
 
@@ -133,8 +134,10 @@ void Machine::lose(int gpu, int code) {
 std::vector<int> Machine::nvml_order() const {
   std::vector<int> order(state->gpus.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return state->gpus[static_cast<std::size_t>(a)].pci < state->gpus[static_cast<std::size_t>(b)].pci;
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const auto &pci_a = state->gpus[static_cast<std::size_t>(a)].pci,
+               &pci_b = state->gpus[static_cast<std::size_t>(b)].pci;
+    return std::tie(pci_a, a) < std::tie(pci_b, b);
   });
   return order;
 }
