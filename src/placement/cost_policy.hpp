@@ -128,7 +128,10 @@ LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
     const auto here = cost(view);
     const std::uint32_t order = by_position ? 0 : view.id_order();
     const bool first = best.index == LiveChoice::nobody;
-    const bool wins = first | (here < best_cost) | (!by_position & (order < best_order) & !(best_cost < here));
+    const bool less = here < best_cost;
+    const bool more = best_cost < here;
+    const bool wins_tie = !by_position && order < best_order;
+    const bool wins = first | less | (wins_tie & !more);
     best.index = wins ? i : best.index;
     best.charge = wins ? view.charge() : best.charge;
     best_cost = select(wins, here, best_cost);
