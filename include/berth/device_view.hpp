@@ -58,6 +58,11 @@ struct DeviceView {
   // policies share out by it; entering service later earns no credit.
   std::uint64_t charged_total = 0;
 
+  // Leases on the device by anybody on the machine, as far as is known here, and
+  // whether one of them is exclusive.
+  std::uint32_t holders = 0;
+  bool held_exclusively = false;
+
   // Reported by the device; absent when it does not say.
   Maybe memory_bytes_free;
   Maybe active_streams;

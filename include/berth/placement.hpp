@@ -18,12 +18,14 @@
 
 #include "berth/device_view.hpp"
 #include "berth/result.hpp"
+#include "berth/topology.hpp"
 
 namespace berth {
 
 // What a caller asks for. A default-constructed value constrains nothing.
 struct Hints {
   std::uint64_t memory_bytes_min = 0;        // must be free and is promised to the lease
+  std::optional<double> memory_share;        // the same as a part of the device's total, 0 < x <= 1
   std::optional<Capability> capability_min;  // absent: any
   std::optional<Priority> priority;          // absent: normal
 
@@ -32,11 +34,25 @@ struct Hints {
   std::map<std::string, std::string> labels;  // all of them, equal values
   std::vector<DeviceId> only;                 // empty: any device
   std::vector<DeviceId> avoid;
+  std::vector<DeviceId> prefer;  // these before any other, where they are eligible
+  std::optional<DeviceId> near;  // then the nearest to this one, itself first
+  bool exclusive = false;        // nobody else may hold the device, now or while the lease lasts
 
   // Size of the work in units of its class; 1 when the caller does not know.
   // Expected time = cost x the unit cost learnt for `work_class` on a device.
   double cost = 1.0;
   std::uint16_t work_class = 0;  // see Scheduler::work_class
+
+  // Bytes it takes on this device, the larger of both needs. Unknown when a share
+  // is asked of a device that does not say how much it has.
+  Maybe memory_bytes_needed(const DeviceInfo& info) const noexcept {
+    if (!memory_share) [[likely]]
+      return memory_bytes_min;
+    return memory_bytes_of_share(info);
+  }
+
+ private:
+  Maybe memory_bytes_of_share(const DeviceInfo& info) const noexcept;
 };
 
 // A number drawn by the caller, the only source of variety of a policy: the
@@ -96,6 +112,7 @@ enum class Rejection : std::uint8_t {
   stale,           // its load is older than the caller tolerates
   capability,      // below the minimum, or unknown
   feature,         // lacks a feature or label
+  held,            // somebody holds it, and they or the request want it alone
   memory,          // too few bytes available, or unknown
 };
 std::string_view to_string(Rejection rejection) noexcept;
@@ -119,19 +136,23 @@ struct Explanation {
   std::string policy;
   Ticket ticket = 0;
   Hints hints;
+  std::size_t count = 1;              // devices asked for
   std::vector<Candidate> candidates;  // in registration order
-  std::vector<Stage> funnel;          // begins with all devices
-  std::optional<DeviceId> winner;
-  std::optional<DeviceId> runner_up;
+  std::vector<Stage> funnel;       // begins with all devices; of a group, ends with "1 pair" or "3 of the 4 asked for"
+  std::vector<DeviceId> winners;   // `count` of them, best first, or none
+  std::optional<DeviceId> winner;  // the first of them
+  std::optional<DeviceId> runner_up;  // next in rank behind the winners
   bool policy_misbehaved = false;
-  // Without a winner: the filter that stands between the request and the devices
+  // Without winners: the filter that stands between the request and the devices
   // nearest to it (those that fail the fewest filters, and none for good). Absent
   // when there are no devices.
   std::optional<Rejection> cause;
 
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
   std::string reason() const;
-  // The reason; "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b"; a table.
+  // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", or "... -> 1 pair: GPU-ea3b, GPU-57d1".
+  std::string funnel_text() const;
+  // The reason, the funnel, a table.
   std::string to_text() const;
 };
 
@@ -146,8 +167,24 @@ struct Decision {
 Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                 Explanation* explanation = nullptr);
 
-// Indices of all eligible devices, best first: by cost, then by stable id.
+struct GroupDecision {
+  std::vector<std::size_t> winners;  // indices into the views given, best first; empty: it does not fit
+  bool policy_misbehaved = false;
+};
+
+// The same for `count` (at least 1) different devices, all or nothing; members
+// of one memory domain need their bytes together. Among the groups that fit: the
+// most preferred members, then the nearest to `hints.near`, then the least
+// group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
+// group that no exchange of one member makes better. An empty topology joins
+// nobody. One device is a group like any other: choose() gives the same.
+GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,
+                           std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                           Explanation* explanation = nullptr);
+
+// Indices of all eligible devices, best first: those the hints prefer, the
+// nearest, then as the policy says: by cost, then by stable id.
 std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
-                              Ticket ticket);
+                              Ticket ticket, const Topology& topology = {});
 
 }  // namespace berth

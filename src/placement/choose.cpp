@@ -2,9 +2,10 @@
 // the caller's views to the policy as they are.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <memory>
-#include <numeric>
+#include <tuple>
 #include <type_traits>
 
 #include "berth/placement.hpp"
@@ -31,9 +32,13 @@ bool has_features(const Hints& hints, const DeviceInfo& info) noexcept {
 }
 
 bool constrains(const Hints& hints) noexcept {
-  return hints.memory_bytes_min > 0 || hints.capability_min || hints.backend || !hints.only.empty() ||
-         !hints.avoid.empty() || !hints.features.empty() || !hints.labels.empty();
+  return hints.memory_bytes_min > 0 || hints.memory_share || hints.capability_min || hints.backend ||
+         !hints.only.empty() || !hints.avoid.empty() || !hints.features.empty() || !hints.labels.empty() ||
+         hints.exclusive;
 }
+
+// Some eligible devices come before others, whatever the policy says.
+bool has_wishes(const Hints& hints) noexcept { return !hints.prefer.empty() || hints.near; }
 
 // A device on probation is tried with one piece of work at a time.
 bool is_usable(const DeviceView& view) noexcept {
@@ -42,14 +47,14 @@ bool is_usable(const DeviceView& view) noexcept {
 }
 
 // Whether no device is left out for its own sake: in service, healthy or suspect,
-// not stale. One pass without branches: this is what nearly every decision finds.
+// not stale, nobody's alone. One pass without branches: this is what nearly every decision finds.
 bool all_in_good_order(std::span<const DeviceView> views) noexcept {
   static_assert(Intent::in_service == Intent{0} && Health::healthy == Health{0} && Health::suspect == Health{1} &&
                 SampleState::stale == SampleState{2});
   unsigned trouble = 0;
   for (const DeviceView& view : views) {
     trouble |= static_cast<unsigned>(view.intent) | static_cast<unsigned>(view.health) >> 1 |
-               static_cast<unsigned>(view.sample) >> 1;
+               static_cast<unsigned>(view.sample) >> 1 | static_cast<unsigned>(view.held_exclusively);
   }
   return trouble == 0;
 }
@@ -112,33 +117,7 @@ Decision decide(const Policy& policy, const Hints& hints, std::span<const Device
   return {answer.index, answer.misbehaved};
 }
 
-}  // namespace
-
-bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept {
-  switch (filter) {
-    case Rejection::not_selected: return !is_selected(hints, *view.info);
-    case Rejection::not_in_service: return view.intent != Intent::in_service;
-    case Rejection::unhealthy: return !is_usable(view);
-    case Rejection::stale: return view.sample == SampleState::stale;
-    case Rejection::capability:
-      return hints.capability_min && (!view.info->capability || *view.info->capability < *hints.capability_min);
-    case Rejection::feature: return !has_features(hints, *view.info);
-    case Rejection::memory: {
-      if (hints.memory_bytes_min == 0) return false;
-      const Maybe available = view.memory_bytes_available();
-      return !available || *available < hints.memory_bytes_min;
-    }
-  }
-  return false;
-}
-
-std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept {
-  for (const Rejection filter : filters) {
-    if (fails(filter, hints, view)) return filter;
-  }
-  return std::nullopt;
-}
-
+// Costs of the eligible devices; empty when the policy has none to tell.
 std::vector<std::uint64_t> costs_of(const Policy& policy, const Hints& hints, std::span<const DeviceView> eligible,
                                     Ticket ticket) {
   if (!policy.costs || eligible.empty()) return {};
@@ -151,51 +130,125 @@ std::vector<std::uint64_t> costs_of(const Policy& policy, const Hints& hints, st
   return {};
 }
 
+// Puts one tier into the policy's order; true: the policy misbehaved.
+bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+               std::span<Ranked> tier) {
+  std::vector<DeviceView> eligible;
+  for (const Ranked& ranked : tier) eligible.push_back(views[ranked.position]);
+  Answer answer = ask(policy, hints, eligible, ticket);
+  const bool misbehaved = answer.misbehaved;
+  const std::vector<std::uint64_t> costs =
+      costs_of(misbehaved ? *find_policy("least_loaded") : policy, hints, eligible, ticket);
+  if (costs.empty()) {
+    // Asked again and again without those chosen before.
+    for (auto first = tier.begin();; ++first) {
+      std::rotate(first, first + static_cast<std::ptrdiff_t>(answer.index),
+                  first + static_cast<std::ptrdiff_t>(answer.index) + 1);
+      eligible.erase(eligible.begin() + static_cast<std::ptrdiff_t>(answer.index));
+      if (eligible.empty()) return misbehaved;
+      answer = ask(policy, hints, eligible, ticket);
+    }
+  }
+  for (std::size_t i = 0; i < tier.size(); ++i) tier[i].cost = costs[i];
+
+  // The winner is whom the policy chose; equal costs below it go by the tie rule.
+  const std::size_t winner = tier[answer.index].position;
+  std::sort(tier.begin(), tier.end(), [&](const Ranked& a, const Ranked& b) {
+    if ((a.position == winner) != (b.position == winner)) return a.position == winner;
+    if (a.cost != b.cost) return a.cost < b.cost;
+    const std::uint32_t order_a = views[a.position].id_order, order_b = views[b.position].id_order;
+    if (policy.ties == Ties::stable_id && order_a != order_b) return order_a < order_b;
+    return policy.ties == Ties::last ? a.position > b.position : a.position < b.position;
+  });
+  return misbehaved;
+}
+
+}  // namespace
+
+Maybe Hints::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
+  if (!info.memory_bytes_total) return {};
+  const double part = std::ceil(static_cast<double>(*info.memory_bytes_total) * *memory_share);
+  // Rounding must not ask for more than all of it.
+  std::uint64_t bytes = 0;
+  if (*memory_share > 1) return {};
+  if (part > 0) bytes = part < 0x1p63 ? static_cast<std::uint64_t>(part) : *info.memory_bytes_total;
+  return std::max(std::min(bytes, *info.memory_bytes_total), memory_bytes_min);
+}
+
+bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept {
+  switch (filter) {
+    case Rejection::not_selected: return !is_selected(hints, *view.info);
+    case Rejection::not_in_service: return view.intent != Intent::in_service;
+    case Rejection::unhealthy: return !is_usable(view);
+    case Rejection::stale: return view.sample == SampleState::stale;
+    case Rejection::capability:
+      return hints.capability_min && (!view.info->capability || *view.info->capability < *hints.capability_min);
+    case Rejection::feature: return !has_features(hints, *view.info);
+    case Rejection::held: return view.held_exclusively || (hints.exclusive && view.holders > 0);
+    case Rejection::memory: {
+      const Maybe needed = hints.memory_bytes_needed(*view.info);
+      if (needed == Maybe(0)) return false;
+      const Maybe available = view.memory_bytes_available();
+      return !needed || !available || *available < *needed;
+    }
+  }
+  return false;
+}
+
+std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept {
+  for (const Rejection filter : filters) {
+    if (fails(filter, hints, view)) return filter;
+  }
+  return std::nullopt;
+}
+
+Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+                   const Topology& topology, Ticket ticket) {
+  Ranking ranking;
+  std::vector<Ranked>& order = ranking.order;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (reject(hints, views[i])) continue;
+    const DeviceId& id = views[i].info->id;
+    const bool preferred = std::find(hints.prefer.begin(), hints.prefer.end(), id) != hints.prefer.end();
+    const bool far = hints.near && *hints.near != id;
+    order.push_back({i, preferred, far ? link_cost(find_link(topology, *hints.near, id)) : 0, std::nullopt});
+  }
+  const auto before = [](const Ranked& a, const Ranked& b) {
+    return std::tuple(!a.preferred, a.distance) < std::tuple(!b.preferred, b.distance);
+  };
+  // The position keeps the order of registration within a tier.
+  std::sort(order.begin(), order.end(), [&](const Ranked& a, const Ranked& b) {
+    return before(a, b) || (!before(b, a) && a.position < b.position);
+  });
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && !before(order[begin], order[end])) ++end;
+    ranking.policy_misbehaved |= sort_tier(policy, hints, views, ticket, std::span(order).subspan(begin, end - begin));
+  }
+  return ranking;
+}
+
 Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                 Explanation* explanation) {
+  if (has_wishes(hints)) [[unlikely]] {
+    const GroupDecision group = choose_group(policy, hints, 1, views, {}, ticket, explanation);
+    if (group.winners.empty()) return {};
+    return {group.winners.front(), group.policy_misbehaved};
+  }
   const Decision decision = decide(policy, hints, views, ticket);
-  if (explanation != nullptr) *explanation = explain(policy, hints, views, ticket, decision);
+  if (explanation != nullptr) {
+    GroupDecision group{{}, decision.policy_misbehaved};
+    if (decision.winner) group.winners = {*decision.winner};
+    *explanation = explain(policy, hints, 1, views, {}, ticket, group);
+  }
   return decision;
 }
 
 std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
-                              Ticket ticket) {
+                              Ticket ticket, const Topology& topology) {
   std::vector<std::size_t> positions;
-  std::vector<DeviceView> eligible;
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    if (reject(hints, views[i])) continue;
-    positions.push_back(i);
-    eligible.push_back(views[i]);
-  }
-  std::vector<std::size_t> ranking;
-  if (eligible.empty()) return ranking;
-
-  Answer answer = ask(policy, hints, eligible, ticket);
-  const std::vector<std::uint64_t> costs =
-      costs_of(answer.misbehaved ? *find_policy("least_loaded") : policy, hints, eligible, ticket);
-  if (costs.empty()) {
-    while (true) {
-      ranking.push_back(positions[answer.index]);
-      positions.erase(positions.begin() + static_cast<std::ptrdiff_t>(answer.index));
-      eligible.erase(eligible.begin() + static_cast<std::ptrdiff_t>(answer.index));
-      if (eligible.empty()) return ranking;
-      answer = ask(policy, hints, eligible, ticket);
-    }
-  }
-
-  // The winner is whom the policy chose; equal costs below it go by the tie rule.
-  std::vector<std::size_t> order(eligible.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    if ((a == answer.index) != (b == answer.index)) return a == answer.index;
-    if (costs[a] != costs[b]) return costs[a] < costs[b];
-    if (policy.ties == Ties::stable_id && eligible[a].id_order != eligible[b].id_order) {
-      return eligible[a].id_order < eligible[b].id_order;
-    }
-    return policy.ties == Ties::last ? a > b : a < b;
-  });
-  for (const std::size_t i : order) ranking.push_back(positions[i]);
-  return ranking;
+  for (const Ranked& ranked : ranking_of(policy, hints, views, topology, ticket).order)
+    positions.push_back(ranked.position);
+  return positions;
 }
 
 }  // namespace berth

@@ -20,9 +20,20 @@ std::string wanted_features(const Hints& hints) {
   return text;
 }
 
+// "22.0 GiB", "50 % of the memory", or both; empty: none is asked for.
+std::string wanted_memory(const Hints& hints) {
+  std::string text = hints.memory_bytes_min == 0 ? "" : bytes_text(hints.memory_bytes_min);
+  if (!hints.memory_share) return text;
+  std::string percent = std::to_string(*hints.memory_share * 100);
+  percent.resize(percent.find('.') + 2);
+  if (percent.ends_with(".0")) percent.resize(percent.size() - 2);
+  return (text.empty() ? "" : text + " and ") + percent + " % of the memory";
+}
+
 // A request for more than the device has at all is not a matter of waiting.
 bool is_too_small(const Hints& hints, const DeviceView& view) {
-  return view.info->memory_bytes_total && *view.info->memory_bytes_total < hints.memory_bytes_min;
+  const Maybe needed = hints.memory_bytes_needed(*view.info);
+  return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
 }
 
 // Never to be eligible for these hints, whatever happens to the device.
@@ -32,7 +43,9 @@ bool fails_for_good(const Hints& hints, const DeviceView& view) {
 }
 
 std::string memory_detail(const Hints& hints, const DeviceView& view) {
-  const std::string needs = bytes_text(hints.memory_bytes_min);
+  const Maybe needed = hints.memory_bytes_needed(*view.info);
+  if (!needed) return "needs " + wanted_memory(hints) + ", does not say how much it has";
+  const std::string needs = bytes_text(*needed);
   if (is_too_small(hints, view))
     return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
   const Maybe available = view.memory_bytes_available();
@@ -40,7 +53,7 @@ std::string memory_detail(const Hints& hints, const DeviceView& view) {
   const std::string has = bytes_text(*available);
   // Rounded alike, the difference would be invisible.
   if (needs == has) {
-    return "needs " + std::to_string(hints.memory_bytes_min) + " bytes, " + std::to_string(*available) + " available";
+    return "needs " + std::to_string(*needed) + " bytes, " + std::to_string(*available) + " available";
   }
   return "needs " + needs + ", " + has + " available";
 }
@@ -76,6 +89,9 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
       return "needs " + to_string(*hints.capability_min) + ", " +
              (view.info->capability ? "has " + to_string(*view.info->capability) : "does not say");
     case Rejection::feature: return feature_detail(hints, *view.info);
+    case Rejection::held:
+      if (view.held_exclusively) return "held exclusively";
+      return "held by " + count_of(view.holders, "lease") + ", to be had alone";
     case Rejection::memory: return memory_detail(hints, view);
   }
   return {};
@@ -87,7 +103,8 @@ std::string stage_name(Rejection filter, const Hints& hints) {
     case Rejection::not_selected: return hints.only.empty() && hints.avoid.empty() && !hints.backend ? "" : "selected";
     case Rejection::capability: return hints.capability_min ? "of capability " + to_string(*hints.capability_min) : "";
     case Rejection::feature: return wanted_features(hints).empty() ? "" : "with " + wanted_features(hints);
-    case Rejection::memory: return hints.memory_bytes_min == 0 ? "" : "fit " + bytes_text(hints.memory_bytes_min);
+    case Rejection::held: return hints.exclusive ? "nobody holds" : "not held exclusively";
+    case Rejection::memory: return wanted_memory(hints).empty() ? "" : "fit " + wanted_memory(hints);
     case Rejection::not_in_service: return "in service";
     case Rejection::unhealthy: return "healthy";
     case Rejection::stale: return "with fresh load";
@@ -100,18 +117,21 @@ std::string stage_name(Rejection filter, const Hints& hints) {
 // which is the nearer one to being eligible.
 std::optional<Rejection> cause_of(const Hints& hints, std::span<const DeviceView> views) {
   if (views.empty()) return std::nullopt;
-  const bool all_for_good =
-      std::all_of(views.begin(), views.end(), [&](const DeviceView& view) { return fails_for_good(hints, view); });
+  const bool all_for_good = std::all_of(views.begin(), views.end(), [&](const DeviceView& view) {
+    return !reject(hints, view) || fails_for_good(hints, view);
+  });
   std::array<std::size_t, std::size(filters)> votes{};
   std::size_t fewest = std::size(filters) + 1;
   for (const DeviceView& view : views) {
+    const auto first = reject(hints, view);
+    if (!first) continue;
     if (!all_for_good && fails_for_good(hints, view)) continue;
     const auto failed = static_cast<std::size_t>(
         std::count_if(std::begin(filters), std::end(filters), [&](Rejection f) { return fails(f, hints, view); }));
     if (failed > fewest) continue;
     if (failed < fewest) votes.fill(0);
     fewest = failed;
-    ++votes[static_cast<std::size_t>(*reject(hints, view))];
+    ++votes[static_cast<std::size_t>(*first)];
   }
   const auto most = std::max_element(votes.rbegin(), votes.rend());
   return static_cast<Rejection>(votes.rend() - most - 1);
@@ -132,28 +152,25 @@ std::string_view to_string(Rejection rejection) noexcept {
     case Rejection::stale: return "stale";
     case Rejection::capability: return "capability";
     case Rejection::feature: return "feature";
+    case Rejection::held: return "held";
     case Rejection::memory: return "memory";
   }
   return "not_selected";
 }
 
-Explanation explain(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
-                    const Decision& decision) {
+Explanation explain(const Policy& policy, const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+                    const Topology& topology, Ticket ticket, const GroupDecision& decision) {
   Explanation result;
   result.policy = policy.name;
   result.ticket = ticket;
   result.hints = hints;
+  result.count = count;
   result.policy_misbehaved = decision.policy_misbehaved;
 
   std::array<std::size_t, std::size(filters)> rejected{};
-  std::vector<DeviceView> eligible;
   for (const DeviceView& view : views) {
     const auto rejection = reject(hints, view);
-    if (rejection) {
-      ++rejected[static_cast<std::size_t>(*rejection)];
-    } else {
-      eligible.push_back(view);
-    }
+    if (rejection) ++rejected[static_cast<std::size_t>(*rejection)];
     result.candidates.push_back({view.info->id, rejection, detail_of(hints, view, rejection), std::nullopt,
                                  view.in_flight, view.memory_bytes_available()});
   }
@@ -163,24 +180,33 @@ Explanation explain(const Policy& policy, const Hints& hints, std::span<const De
   for (const Rejection filter : filters) {
     const std::size_t out = rejected[static_cast<std::size_t>(filter)];
     left -= out;
-    const bool asked = filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
-                       filter != Rejection::stale && !stage_name(filter, hints).empty();
+    const bool asked = filter == Rejection::held
+                           ? hints.exclusive
+                           : filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
+                                 filter != Rejection::stale && !stage_name(filter, hints).empty();
     if (out > 0 || asked) result.funnel.push_back({stage_name(filter, hints), left});
   }
+  if (count > 1) {
+    const std::string group = count == 2 ? "pair" : "group of " + std::to_string(count);
+    result.funnel.push_back(
+        decision.winners.empty()
+            ? Explanation::Stage{"of the " + std::to_string(count) + " asked for", largest_group(hints, views)}
+            : Explanation::Stage{group, 1});
+  }
 
-  if (!decision.winner) {
-    result.cause = cause_of(hints, views);
+  if (decision.winners.empty()) {
+    result.cause = left < count ? cause_of(hints, views) : Rejection::memory;
     return result;
   }
+  for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
+  result.winner = result.winners.front();
   const Policy& decider = decision.policy_misbehaved ? *find_policy("least_loaded") : policy;
-  const std::vector<std::uint64_t> costs = costs_of(decider, hints, eligible, ticket);
-  std::size_t next = 0;
-  for (Explanation::Candidate& candidate : result.candidates) {
-    if (!candidate.rejection && !costs.empty()) candidate.cost = costs[next++];
+  for (const Ranked& ranked : ranking_of(decider, hints, views, topology, ticket).order) {
+    result.candidates[ranked.position].cost = ranked.cost;
+    const auto& winners = decision.winners;
+    if (!result.runner_up && std::find(winners.begin(), winners.end(), ranked.position) == winners.end())
+      result.runner_up = views[ranked.position].info->id;
   }
-  result.winner = views[*decision.winner].info->id;
-  const std::vector<std::size_t> ranking = rank(decider, hints, views, ticket);
-  if (ranking.size() > 1) result.runner_up = views[ranking[1]].info->id;
   return result;
 }
 
@@ -190,9 +216,14 @@ std::string Explanation::reason() const {
   if (winner) {
     std::string text =
         policy_misbehaved ? "least_loaded, in place of " + policy + ", which named no eligible device," : policy;
-    text += " chose " + winner->text();
-    if (!runner_up) return text + ", the only eligible device";
+    text += " chose ";
+    for (const DeviceId& id : winners) text += (id == winners.front() ? "" : ", ") + id.text();
+    if (!runner_up) return text + (count == 1 ? ", the only eligible device" : ", all of the eligible devices");
     return text + " among " + count_of(eligible, "eligible device") + "; next is " + runner_up->text();
+  }
+  if (count > candidates.size() && !candidates.empty()) {
+    return count_of(count, "device") + " were asked for, and there " + (candidates.size() == 1 ? "is " : "are ") +
+           std::to_string(candidates.size());
   }
   if (!cause) return "there are no devices";
 
@@ -200,8 +231,16 @@ std::string Explanation::reason() const {
   for (const Candidate& candidate : candidates) {
     if (candidate.rejection == cause) kept_out.push_back(&candidate);
   }
+  std::string prefix;
+  if (count > 1) {
+    prefix = "only " + std::to_string(funnel.back().left) + " of the " + std::to_string(count) +
+             " devices asked for can be had: ";
+    if (eligible >= count) return prefix + "parts of one device share its memory, and need their bytes together";
+  }
   const bool all = kept_out.size() == candidates.size();
-  const std::string nobody = all ? "no device " : "no device that could serve ";
+  const std::string nobody = prefix + (eligible > 0 ? "no other device "
+                                       : all        ? "no device "
+                                                    : "no device that could serve ");
   // One device speaks for the others; the table has them all.
   const auto example = [&](const Candidate& candidate) {
     std::string text = " (" + candidate.device.text() + ": " + candidate.detail;
@@ -209,13 +248,17 @@ std::string Explanation::reason() const {
     return text + ")";
   };
   switch (*cause) {
-    case Rejection::not_selected: return "no device is selected" + example(*kept_out.front());
+    case Rejection::not_selected:
+      return prefix + (eligible > 0 ? "no other device is selected" : "no device is selected") +
+             example(*kept_out.front());
     case Rejection::not_in_service: return nobody + "is in service" + example(*kept_out.front());
     case Rejection::unhealthy: return nobody + "is healthy" + example(*kept_out.front());
     case Rejection::stale: return nobody + "has reported its load lately" + example(*kept_out.front());
     case Rejection::capability:
       return nobody + "has capability " + to_string(*hints.capability_min) + example(*kept_out.front());
     case Rejection::feature: return nobody + "has " + wanted_features(hints) + example(*kept_out.front());
+    case Rejection::held:
+      return nobody + (hints.exclusive ? "is held by nobody" : "can be shared") + example(*kept_out.front());
     case Rejection::memory: break;
   }
   const Candidate* largest = nullptr;
@@ -224,22 +267,32 @@ std::string Explanation::reason() const {
     if (largest == nullptr || *candidate->memory_bytes_available > *largest->memory_bytes_available)
       largest = candidate;
   }
-  const std::string text = nobody + "has " + bytes_text(hints.memory_bytes_min) + " free";
+  const std::string text = nobody + "has " + wanted_memory(hints) + " free";
   if (largest == nullptr) return text + example(*kept_out.front());
   return text + " (largest: " + bytes_text(*largest->memory_bytes_available) + " on " + largest->device.text() + ")";
 }
 
+std::string Explanation::funnel_text() const {
+  std::string text;
+  for (const Stage& stage : funnel) {
+    text += (text.empty() ? "" : " -> ") + std::to_string(stage.left) + " " + stage.name;
+  }
+  if (count > 1 && !winner) return text;
+  text += count > 1 ? ": " : " -> ";
+  for (const DeviceId& id : winners) text += (id == winners.front() ? "" : ", ") + id.text();
+  return winner ? text : text + "none";
+}
+
 std::string Explanation::to_text() const {
   std::string text = reason() + "\n";
-  for (const Stage& stage : funnel) text += std::to_string(stage.left) + " " + stage.name + " -> ";
-  text += (winner ? winner->text() : "none") + "\n";
+  text += funnel_text() + "\n";
   if (candidates.empty()) return text;
 
   using Row = std::array<std::string, 6>;
   std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
   for (const Candidate& candidate : candidates) {
     std::string verdict = candidate.rejection ? std::string(to_string(*candidate.rejection)) : "eligible";
-    if (winner == candidate.device) verdict = "winner";
+    if (std::find(winners.begin(), winners.end(), candidate.device) != winners.end()) verdict = "winner";
     if (runner_up == candidate.device) verdict = "runner-up";
     const bool last = candidate.cost == std::numeric_limits<std::uint64_t>::max();
     rows.push_back({candidate.device.text(), verdict,

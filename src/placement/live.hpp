@@ -113,7 +113,7 @@ struct LiveDevices {
   // False: hints that only full views can answer.
   static bool can_answer(const Hints& hints) noexcept {
     return !hints.backend && hints.only.empty() && hints.avoid.empty() && hints.features.empty() &&
-           hints.labels.empty();
+           hints.labels.empty() && hints.prefer.empty() && !hints.near && !hints.exclusive && !hints.memory_share;
   }
 
   bool may_serve(std::size_t i, const LiveView& view) const {

@@ -115,6 +115,8 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.info = infos_[slot].load(std::memory_order_acquire);
   view.id_order = (status >> LiveWords::id_order_shift) & 0xfff;
   view.in_flight = static_cast<std::uint32_t>(charge & LiveWords::in_flight_mask);
+  view.holders = view.in_flight;
+  view.held_exclusively = false;
   view.backlog_ns = l.backlog_ns.load(std::memory_order_relaxed);
   view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes.load(std::memory_order_relaxed);
   const std::uint64_t charged = charge >> LiveWords::charged_shift;
@@ -606,7 +608,12 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   if (seen & LiveWords::closed_bit) return Attempt::lost;
 
   const Live l = live(slot);
-  const std::uint64_t bytes = hints.memory_bytes_min;
+  std::uint64_t bytes = hints.memory_bytes_min;
+  if (hints.memory_share) [[unlikely]] {
+    const Maybe needed = hints.memory_bytes_needed(*infos_[slot].load(std::memory_order_relaxed));
+    if (!needed) return Attempt::lost;
+    bytes = *needed;
+  }
   std::size_t home = slot;
   if (bytes) {
     home = memory_home(slot, l.status.load(std::memory_order_relaxed));
@@ -716,6 +723,10 @@ Error Board::refusal(Attempt attempt, const Policy& policy, const Hints& hints, 
     copy(hints.work_class, at);
     return choose(policy, hints, at.span(), ticket, &explanation);
   });
+  return refusal(explanation);
+}
+
+Error Board::refusal(const Explanation& explanation) {
   std::string message = explanation.reason();
   const char* separator = " [";
   for (const Explanation::Candidate& candidate : explanation.candidates) {
@@ -784,27 +795,17 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     std::vector<std::uint64_t> charges(views.size());
     Copy at{views.data(), slots.data(), charges.data(), views.size()};
     copy(hints.work_class, at);
-    std::vector<DeviceView> left(views.begin(), views.begin() + static_cast<std::ptrdiff_t>(at.count));
-    std::vector<std::size_t> left_index(at.count);
-    for (std::size_t i = 0; i < at.count; ++i) left_index[i] = i;
-    std::vector<std::size_t> winners;
-    while (winners.size() < count) {
-      const Ticket ticket = draw(policy);
-      const Decision decision = decide(policy, hints, left, ticket, nullptr);
-      if (!decision.winner) {
-        Error error = refusal(Attempt::nobody, policy, hints, ticket);
-        error.message = "only " + std::to_string(winners.size()) + " of the " + std::to_string(count) +
-                        " devices asked for can be had: " + error.message;
-        return error;
-      }
-      winners.push_back(left_index[*decision.winner]);
-      // The next winner may draw on the same memory.
-      const std::uint64_t home = words_[slots[winners.back()]].memory_home;
-      for (std::size_t i = 0; i < left.size(); ++i) {
-        if (words_[slots[left_index[i]]].memory_home == home) left[i].memory_bytes_promised += hints.memory_bytes_min;
-      }
-      left.erase(left.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
-      left_index.erase(left_index.begin() + static_cast<std::ptrdiff_t>(*decision.winner));
+    views.resize(at.count);
+    // Of a sequence, a group uses as many numbers as it has members.
+    const Ticket ticket = draw(policy);
+    if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(count - 1, std::memory_order_relaxed);
+    const GroupDecision decision = choose_group(policy, hints, count, views, {}, ticket);
+    if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
+    const std::vector<std::size_t>& winners = decision.winners;
+    if (winners.empty()) {
+      Explanation explanation;
+      choose_group(policy, hints, count, views, {}, ticket, &explanation);
+      return refusal(explanation);
     }
     std::vector<Lease> leases(count);
     std::size_t charged = 0;

@@ -209,6 +209,7 @@ class Board {
                             Lease& lease);
   Attempt try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Error refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
+  static Error refusal(const Explanation& explanation);
 
   // Where the bytes of this slot are promised.
   std::size_t memory_home(std::size_t slot, std::uint64_t status) const noexcept {

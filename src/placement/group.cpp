@@ -1,0 +1,241 @@
+// Several devices at once, all or nothing. The naive way takes the best device,
+// then the best of the rest: it splits a group over two islands while one island
+// has room, and lets an early member take the bytes that a later one needs.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "placement/cost_policy.hpp"
+#include "placement/explain.hpp"
+
+namespace berth {
+namespace {
+
+// All groups are tried up to here (16 devices: at most 12,870 groups).
+constexpr std::size_t exact_max = 16;
+// As many of the best by rank are searched for a group that lies together; the
+// table of their pairs is the cost.
+constexpr std::size_t searched_max = 128;
+
+// One eligible device as the search sees it.
+struct Member {
+  std::size_t domain = 0;  // whose memory it uses
+  std::uint64_t available = 0;
+  std::uint64_t needed = 0;
+};
+
+// The most members of one domain that fit together with those chosen: every
+// member must have room for the needs of all of them. Absent: the chosen do not
+// fit by themselves.
+std::optional<std::size_t> most_together(std::span<const Member> chosen, std::vector<Member> others) {
+  std::uint64_t room = std::numeric_limits<std::uint64_t>::max(), taken = 0;
+  for (const Member& member : chosen) {
+    room = std::min(room, member.available);
+    taken = policy::saturating_sum(taken, member.needed);
+  }
+  if (taken > room) return std::nullopt;
+  std::sort(others.begin(), others.end(), [](const Member& a, const Member& b) { return a.needed < b.needed; });
+  std::size_t most = chosen.size();
+  // Whoever joins may have less room than the chosen: try each as the tightest.
+  for (const Member& tightest : others) {
+    const std::uint64_t limit = std::min(room, tightest.available);
+    std::uint64_t sum = taken;
+    std::size_t count = chosen.size();
+    for (const Member& other : others) {
+      if (other.available < limit) continue;
+      sum = policy::saturating_sum(sum, other.needed);
+      if (sum > limit) break;
+      ++count;
+    }
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+class GroupSearch {
+ public:
+  GroupSearch(const Hints& hints, std::span<const DeviceView> views, std::vector<Ranked> order, std::size_t count)
+      : views_(views), order_(std::move(order)), count_(count) {
+    std::map<std::string_view, std::size_t> domains;
+    for (const Ranked& ranked : order_) {
+      const DeviceView& view = views[ranked.position];
+      const DeviceInfo& info = *view.info;
+      const std::string_view domain = info.memory_domain.empty() ? info.id.text() : info.memory_domain;
+      const std::uint64_t needed = *hints.memory_bytes_needed(info);
+      members_.push_back({domains.emplace(domain, domains.size()).first->second,
+                          needed == 0 ? std::numeric_limits<std::uint64_t>::max() : *view.memory_bytes_available(),
+                          needed});
+      shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
+    }
+    domains_ = domains.size();
+  }
+
+  // How many could be had with these and any others; 0: not even these.
+  std::size_t most_with(const std::vector<std::size_t>& chosen) const {
+    if (!shares_memory_) return members_.size();
+    std::vector<std::vector<Member>> taken(domains_), left(domains_);
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const bool is_chosen = std::find(chosen.begin(), chosen.end(), i) != chosen.end();
+      (is_chosen ? taken : left)[members_[i].domain].push_back(members_[i]);
+    }
+    std::size_t most = 0;
+    for (std::size_t domain = 0; domain < domains_; ++domain) {
+      const auto here = most_together(taken[domain], std::move(left[domain]));
+      if (!here) return 0;
+      most += *here;
+    }
+    return most;
+  }
+
+  // The group wanted, as positions in the order; empty: there is none.
+  std::vector<std::size_t> find(const Hints& hints, const Topology& topology) {
+    if (most_with({}) < count_) return {};
+    if (count_ == 1 || (topology.links.empty() && !hints.near)) return in_order();
+    searched_ = std::min(order_.size(), searched_max);
+    costs_.resize(searched_ * searched_);
+    for (std::size_t i = 0; i < searched_; ++i) {
+      for (std::size_t j = 0; j < i; ++j)
+        costs_[i * searched_ + j] = costs_[j * searched_ + i] = link_cost(find_link(topology, id(i), id(j)));
+    }
+    if (searched_ <= exact_max) {
+      std::vector<std::size_t> chosen;
+      extend(chosen, 0, {});
+    } else {
+      for (std::size_t seed = 0; seed < searched_; ++seed) grow(seed);
+    }
+    return best_.empty() ? in_order() : best_;
+  }
+
+ private:
+  // Smaller is better; adding a member never makes it smaller.
+  using Cost = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;  // not preferred, distance, pairs
+
+  const DeviceId& id(std::size_t i) const { return views_[order_[i].position].info->id; }
+  bool can_become_a_group(const std::vector<std::size_t>& chosen) const { return most_with(chosen) >= count_; }
+
+  // The best by rank that fit together.
+  std::vector<std::size_t> in_order() const {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < order_.size() && chosen.size() < count_; ++i) {
+      chosen.push_back(i);
+      if (!can_become_a_group(chosen)) chosen.pop_back();
+    }
+    return chosen;
+  }
+
+  Cost cost_of(const std::vector<std::size_t>& group) const {
+    Cost cost{};
+    for (std::size_t i = 0; i < group.size(); ++i) add(cost, group[i], std::span(group).first(i));
+    return cost;
+  }
+  void add(Cost& cost, std::size_t i, std::span<const std::size_t> to) const {
+    auto& [others, distance, pairs] = cost;
+    others += order_[i].preferred ? 0 : 1;
+    distance += order_[i].distance;
+    for (const std::size_t member : to) pairs += costs_[member * searched_ + i];
+  }
+  void keep(const std::vector<std::size_t>& group, const Cost& cost) {
+    if (!best_.empty() && std::tie(best_cost_, best_) <= std::tie(cost, group)) return;
+    best_ = group;
+    best_cost_ = cost;
+  }
+
+  // Groups come in the order of rank, so the first of equals is kept.
+  void extend(std::vector<std::size_t>& chosen, std::size_t from, const Cost& cost) {
+    if (!best_.empty() && cost >= best_cost_) return;
+    if (chosen.size() == count_) return keep(chosen, cost);
+    for (std::size_t i = from; i + (count_ - chosen.size()) <= searched_; ++i) {
+      Cost next = cost;
+      add(next, i, chosen);
+      chosen.push_back(i);
+      if (can_become_a_group(chosen)) extend(chosen, i + 1, next);
+      chosen.pop_back();
+    }
+  }
+
+  // The cheapest joins until the group is whole; then members are exchanged for
+  // others as long as that helps.
+  void grow(std::size_t seed) {
+    std::vector<std::size_t> group{seed};
+    if (!can_become_a_group(group)) return;
+    while (group.size() < count_) {
+      const auto joined = cheapest(group);
+      if (!joined) return;
+      group.push_back(*joined);
+    }
+    Cost cost = cost_of(group);
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t out = 0; out < group.size(); ++out) {
+        std::vector<std::size_t> rest = group;
+        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
+        const auto in = cheapest(rest);
+        if (!in) continue;
+        rest.push_back(*in);
+        if (const Cost changed = cost_of(rest); changed < cost) {
+          group = std::move(rest);
+          cost = changed;
+          better = true;
+        }
+      }
+    }
+    std::sort(group.begin(), group.end());
+    keep(group, cost);
+  }
+
+  std::optional<std::size_t> cheapest(const std::vector<std::size_t>& group) const {
+    std::optional<std::size_t> best;
+    Cost best_cost{};
+    for (std::size_t i = 0; i < searched_; ++i) {
+      if (std::find(group.begin(), group.end(), i) != group.end()) continue;
+      Cost cost{};
+      add(cost, i, group);
+      if (best && cost >= best_cost) continue;
+      if (shares_memory_) {
+        std::vector<std::size_t> with = group;
+        with.push_back(i);
+        if (!can_become_a_group(with)) continue;
+      }
+      best = i;
+      best_cost = cost;
+    }
+    return best;
+  }
+
+  std::span<const DeviceView> views_;
+  std::vector<Ranked> order_;
+  std::size_t count_;
+  std::vector<Member> members_;  // beside order_
+  std::size_t domains_ = 0;
+  bool shares_memory_ = false;  // some of them use one memory and need bytes of it
+  std::size_t searched_ = 0;
+  std::vector<std::uint32_t> costs_;  // link_cost of the pairs of the first `searched_`
+  std::vector<std::size_t> best_;
+  Cost best_cost_{};
+};
+
+}  // namespace
+
+std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views) {
+  std::vector<Ranked> eligible;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (!reject(hints, views[i])) eligible.push_back({i, false, 0, std::nullopt});
+  }
+  return GroupSearch(hints, views, std::move(eligible), 0).most_with({});
+}
+
+GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,
+                           std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                           Explanation* explanation) {
+  BERTH_ASSERT(count > 0);
+  const Ranking ranking = ranking_of(policy, hints, views, topology, ticket);
+  GroupDecision decision;
+  for (const std::size_t i : GroupSearch(hints, views, ranking.order, count).find(hints, topology))
+    decision.winners.push_back(ranking.order[i].position);
+  decision.policy_misbehaved = ranking.policy_misbehaved && !decision.winners.empty();
+  if (explanation != nullptr) *explanation = explain(policy, hints, count, views, topology, ticket, decision);
+  return decision;
+}
+
+}  // namespace berth

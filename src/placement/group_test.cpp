@@ -1,0 +1,336 @@
+// Groups of devices: what every policy promises, and how hints and topology
+// decide among the groups that fit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <tuple>
+
+#include "placement/test_fleet.hpp"
+
+namespace berth {
+namespace {
+
+constexpr std::uint64_t seeds = 200;
+
+// Random devices, some of them parts of one GPU, some held.
+TestFleet random_machine(std::size_t n, std::uint64_t seed) {
+  TestFleet fleet = TestFleet::random(n, seed);
+  SeededRandom random(splitmix64(seed ^ 0x9e));
+  for (std::size_t i = 0; i < n; ++i) {
+    if (random.below(2) == 0) fleet.info(i).memory_domain = "gpu-" + std::to_string(random.below(3));
+    fleet[i].holders = static_cast<std::uint32_t>(random.below(3));
+    fleet[i].held_exclusively = random.below(6) == 0;
+    // Enough eligible ones for groups to exist.
+    if (random.below(2) == 0) fleet[i].memory_bytes_free = 16 * gib;
+    if (random.below(2) == 0) fleet[i].memory_bytes_promised = 0;
+    if (random.below(2) == 0) fleet.info(i).memory_bytes_total = 16 * gib;
+  }
+  return fleet;
+}
+Hints random_wishes(TestFleet& fleet, std::uint64_t seed) {
+  SeededRandom random(splitmix64(seed ^ 0x77));
+  const auto some = [&] { return fleet.info(random.below(fleet.size())).id; };
+  Hints hints;
+  if (random.below(2) == 0) hints.memory_bytes_min = random.below(8 * gib);
+  if (random.below(3) == 0) hints.memory_share = static_cast<double>(1 + random.below(8)) / 8;
+  if (random.below(4) == 0) hints.exclusive = true;
+  if (random.below(3) == 0) hints.prefer = {some(), some()};
+  if (random.below(3) == 0) hints.near = some();
+  return hints;
+}
+Topology random_topology(TestFleet& fleet, std::uint64_t seed) {
+  SeededRandom random(splitmix64(seed ^ 0x55));
+  std::vector<DeviceId> ids;
+  std::vector<Link> links;
+  for (std::size_t i = 0; i < fleet.size(); ++i) ids.push_back(fleet.info(i).id);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (random.below(2) == 0) links.push_back({ids[i], ids[j], static_cast<LinkKind>(random.below(8)), 1, {}});
+    }
+  }
+  return make_topology(ids, links).value();
+}
+Topology pairs_of(TestFleet& fleet, std::initializer_list<std::pair<std::size_t, std::size_t>> joined) {
+  std::vector<DeviceId> ids;
+  std::vector<Link> links;
+  for (std::size_t i = 0; i < fleet.size(); ++i) ids.push_back(fleet.info(i).id);
+  for (const auto& [a, b] : joined) links.push_back({ids[a], ids[b], LinkKind::nvlink, 4, true});
+  return make_topology(ids, links).value();
+}
+
+std::string_view domain_of(const DeviceView& view) {
+  return view.info->memory_domain.empty() ? view.info->id.text() : view.info->memory_domain;
+}
+// What a group must satisfy, written anew.
+bool fits(const Hints& hints, std::span<const DeviceView> views, const std::vector<std::size_t>& group) {
+  for (const std::size_t i : group) {
+    if (reject(hints, views[i])) return false;
+    std::uint64_t together = 0;
+    for (const std::size_t j : group) {
+      if (domain_of(views[i]) == domain_of(views[j])) together += *hints.memory_bytes_needed(*views[j].info);
+    }
+    if (together > 0 && *views[i].memory_bytes_available() < together) return false;
+  }
+  return true;
+}
+// Calls use(group) for every set of `count` of n.
+template <class Use>
+void each_group(std::size_t n, std::size_t count, Use use) {
+  for (std::uint64_t mask = 0; mask < (std::uint64_t{1} << n); ++mask) {
+    if (static_cast<std::size_t>(std::popcount(mask)) != count) continue;
+    std::vector<std::size_t> group;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (mask >> i & 1) group.push_back(i);
+    }
+    use(group);
+  }
+}
+
+class GroupContract : public testing::TestWithParam<Policy> {
+ protected:
+  const Policy& policy() const { return GetParam(); }
+};
+
+TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) {
+  std::size_t found = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    TestFleet fleet = random_machine(1 + seed % 8, seed);
+    const Hints hints = random_wishes(fleet, seed);
+    const Topology topology = seed % 3 == 0 ? Topology{} : random_topology(fleet, seed);
+    for (std::size_t count = 1; count <= fleet.size() + 1; ++count) {
+      Explanation explanation;
+      const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed, &explanation);
+      bool any = false;
+      each_group(fleet.size(), count, [&](const auto& group) { any = any || fits(hints, fleet, group); });
+      ASSERT_EQ(decision.winners.size(), any ? count : 0) << "seed " << seed << " count " << count;
+      ASSERT_FALSE(decision.policy_misbehaved);
+      ASSERT_EQ(explanation.winners.size(), decision.winners.size());
+      ASSERT_EQ(explanation.count, count);
+      ASSERT_FALSE(explanation.to_text().empty());
+      ASSERT_EQ(explanation.cause.has_value(), !any);
+      if (!any) continue;
+      ++found;
+      const std::set<std::size_t> distinct(decision.winners.begin(), decision.winners.end());
+      ASSERT_EQ(distinct.size(), count) << "seed " << seed;
+      ASSERT_TRUE(fits(hints, fleet, decision.winners)) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(found, seeds / 2) << "the machines must not be hopeless";
+}
+
+TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    TestFleet fleet = random_machine(6, seed);
+    Hints hints;
+    hints.exclusive = seed % 2 == 0;
+    for (const std::size_t i : choose_group(policy(), hints, 2, fleet, {}, seed).winners) {
+      ASSERT_FALSE(fleet[i].held_exclusively) << "seed " << seed;
+      ASSERT_TRUE(!hints.exclusive || fleet[i].holders == 0) << "seed " << seed;
+    }
+  }
+}
+
+TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheClosestTogether) {
+  using Cost = std::tuple<std::size_t, std::uint64_t, std::uint64_t>;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    TestFleet fleet = random_machine(2 + seed % 7, seed);
+    const Hints hints = random_wishes(fleet, seed);
+    const Topology topology = random_topology(fleet, seed);
+    const auto cost_of = [&](const std::vector<std::size_t>& group) {
+      std::vector<DeviceId> ids;
+      Cost cost{};
+      for (const std::size_t i : group) {
+        ids.push_back(fleet.info(i).id);
+        std::get<0>(cost) += std::count(hints.prefer.begin(), hints.prefer.end(), ids.back()) == 0;
+        if (hints.near && *hints.near != ids.back())
+          std::get<1>(cost) += link_cost(find_link(topology, *hints.near, ids.back()));
+      }
+      std::get<2>(cost) = group_cost(topology, ids);
+      return cost;
+    };
+    const std::size_t count = 1 + seed % 3;
+    std::optional<Cost> least;
+    each_group(fleet.size(), count, [&](const auto& group) {
+      if (fits(hints, fleet, group) && (!least || cost_of(group) < *least)) least = cost_of(group);
+    });
+    const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed);
+    ASSERT_EQ(decision.winners.empty(), !least.has_value());
+    if (!least) continue;
+    ASSERT_EQ(cost_of(decision.winners), *least) << "seed " << seed;
+  }
+}
+
+TEST_P(GroupContract, OneDeviceIsAGroupLikeAnyOther) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    TestFleet fleet = random_machine(1 + seed % 9, seed);
+    const Hints hints = random_wishes(fleet, seed);
+    const GroupDecision group = choose_group(policy(), hints, 1, fleet, {}, seed);
+    const Decision one = choose(policy(), hints, fleet, seed);
+    ASSERT_EQ(one.winner.has_value(), !group.winners.empty()) << "seed " << seed;
+    if (!one.winner) continue;
+    ASSERT_EQ(*one.winner, group.winners.front()) << "seed " << seed;
+  }
+}
+
+class OrderFreeGroup : public GroupContract {};
+
+TEST_P(OrderFreeGroup, TheSetDoesNotDependOnReportOrder) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    TestFleet fleet = random_machine(2 + seed % 20, seed);
+    const Hints hints = random_wishes(fleet, seed);
+    const Topology topology = random_topology(fleet, seed);
+    std::vector<DeviceView> shuffled(fleet.views().begin(), fleet.views().end());
+    std::sort(shuffled.begin(), shuffled.end(), [seed](const DeviceView& a, const DeviceView& b) {
+      return splitmix64(seed ^ a.id_order) < splitmix64(seed ^ b.id_order);
+    });
+    const auto ids = [&](std::span<const DeviceView> views) {
+      std::vector<std::string> names;
+      for (const std::size_t i : choose_group(policy(), hints, 1 + seed % 4, views, topology, seed).winners)
+        names.push_back(views[i].info->id.text());
+      return names;
+    };
+    ASSERT_EQ(ids(fleet), ids(shuffled)) << "seed " << seed;
+  }
+}
+
+std::vector<Policy> order_free_policies() {
+  std::vector<Policy> result;
+  for (const Policy& policy : policies()) {
+    if (policy.ties == Ties::stable_id && policy.ticket == TicketKind::none) result.push_back(policy);
+  }
+  return result;
+}
+std::string name_of(const testing::TestParamInfo<Policy>& info) { return std::string(info.param.name); }
+INSTANTIATE_TEST_SUITE_P(Policies, GroupContract, testing::ValuesIn(policies().begin(), policies().end()), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, OrderFreeGroup, testing::ValuesIn(order_free_policies()), name_of);
+
+const Policy& least_loaded() { return *find_policy("least_loaded"); }
+using Positions = std::vector<std::size_t>;
+
+TEST(Group, APairLiesTogetherThoughOthersAreLessLoaded) {
+  TestFleet fleet(4);
+  fleet[2].in_flight = fleet[3].in_flight = 5;
+  EXPECT_EQ(choose_group(least_loaded(), {}, 2, fleet, {}, 0).winners, (Positions{0, 1}));
+  EXPECT_EQ(choose_group(least_loaded(), {}, 2, fleet, pairs_of(fleet, {{2, 3}}), 0).winners, (Positions{2, 3}));
+  EXPECT_EQ(choose_group(least_loaded(), {}, 2, fleet, pairs_of(fleet, {{2, 3}, {0, 1}}), 0).winners, (Positions{0, 1}))
+      << "among equals the less loaded";
+}
+
+TEST(Group, ALargeMachineIsSearchedForAGroupThatLiesTogether) {
+  TestFleet fleet(24);
+  const Topology topology = pairs_of(fleet, {{20, 21}, {20, 22}, {21, 22}, {3, 4}, {4, 5}});
+  EXPECT_EQ(choose_group(least_loaded(), {}, 3, fleet, topology, 0).winners, (Positions{20, 21, 22}));
+}
+
+TEST(Group, PartsOfOneDeviceNeedTheirBytesTogether) {
+  TestFleet fleet(4);
+  for (std::size_t i = 0; i < 3; ++i) fleet.info(i).memory_domain = "gpu";
+  Hints hints;
+  hints.memory_bytes_min = 9 * gib;
+  Explanation explanation;
+  EXPECT_EQ(choose_group(least_loaded(), hints, 2, fleet, {}, 0, &explanation).winners, (Positions{0, 3}));
+  EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 1 pair: dev-00, dev-03");
+  EXPECT_TRUE(choose_group(least_loaded(), hints, 3, fleet, {}, 0, &explanation).winners.empty());
+  EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 2 of the 3 asked for");
+  EXPECT_EQ(explanation.reason(),
+            "only 2 of the 3 devices asked for can be had: parts of one device share its memory, and need their bytes "
+            "together");
+  hints.memory_bytes_min = 8 * gib;
+  EXPECT_EQ(choose_group(least_loaded(), hints, 3, fleet, {}, 0).winners, (Positions{0, 1, 3}));
+}
+
+TEST(Group, SaysWhatIsMissing) {
+  TestFleet fleet(5);
+  fleet[0].intent = Intent::cordoned;
+  fleet[4].memory_bytes_free = gib;
+  Hints hints;
+  hints.memory_bytes_min = 2 * gib;
+  Explanation explanation;
+  choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
+  EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 asked for");
+  EXPECT_EQ(explanation.reason(),
+            "only 3 of the 4 devices asked for can be had: no other device has 2.0 GiB free (largest: 1.0 GiB on "
+            "dev-04)");
+  choose_group(least_loaded(), hints, 6, fleet, {}, 0, &explanation);
+  EXPECT_EQ(explanation.reason(), "6 devices were asked for, and there are 5");
+  hints.memory_bytes_min = 0;
+  choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
+  EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 1 group of 4: dev-01, dev-02, dev-03, dev-04");
+}
+
+TEST(Wishes, PreferAndNearComeFirstAndNeverKeepAnybodyOut) {
+  TestFleet fleet(4);
+  fleet[3].in_flight = 9;
+  Hints hints;
+  hints.prefer = {fleet.info(3).id};
+  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 3U);
+  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0), (Positions{3, 0, 1, 2}));
+  fleet[3].health = Health::lost;
+  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 0U);
+
+  hints = {};
+  hints.near = fleet.info(1).id;
+  const Topology topology = pairs_of(fleet, {{1, 2}});
+  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0, topology), (Positions{1, 2, 0}));
+  fleet[1].intent = Intent::cordoned;
+  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0, topology), (Positions{2, 0})) << "near it, though it is out";
+}
+
+TEST(Wishes, APolicyThatTakesTurnsDoesSoAmongThePreferred) {
+  TestFleet fleet(5);
+  Hints hints;
+  hints.prefer = {fleet.info(1).id, fleet.info(3).id};
+  Positions winners;
+  for (Ticket ticket = 0; ticket < 4; ++ticket)
+    winners.push_back(*choose(*find_policy("round_robin"), hints, fleet, ticket).winner);
+  EXPECT_EQ(winners, (Positions{1, 3, 1, 3}));
+}
+
+TEST(Hints, AShareIsAPartOfWhatTheDeviceHas) {
+  TestFleet fleet(2);
+  fleet.info(0).memory_bytes_total = 80 * gib;
+  Hints hints;
+  hints.memory_share = 0.5;
+  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(0)), Maybe(40 * gib));
+  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(8 * gib));
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "16 GiB are free";
+  EXPECT_EQ(reject(hints, fleet[1]), std::nullopt);
+  hints.memory_bytes_min = 9 * gib;
+  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(9 * gib)) << "the larger of both";
+  hints.memory_share = 1;
+  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(16 * gib));
+  fleet.info(1).memory_bytes_total.reset();
+  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe());
+  EXPECT_EQ(reject(hints, fleet[1]), Rejection::memory) << "nobody knows what half of it is";
+  Explanation explanation;
+  hints.memory_bytes_min = 0;
+  hints.memory_share = 0.625;
+  choose(least_loaded(), hints, fleet, 0, &explanation);
+  EXPECT_EQ(explanation.candidates[1].detail, "needs 62.5 % of the memory, does not say how much it has");
+  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 fit 62.5 % of the memory -> none");
+}
+
+TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
+  TestFleet fleet(2);
+  fleet[0].held_exclusively = true;
+  fleet[0].holders = 1;
+  fleet[1].holders = 2;
+  Hints hints;
+  EXPECT_EQ(reject(hints, fleet[0]), Rejection::held);
+  EXPECT_EQ(reject(hints, fleet[1]), std::nullopt);
+  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 1U) << "also where nothing else is asked for";
+  hints.exclusive = true;
+  hints.memory_bytes_min = 99 * gib;
+  EXPECT_EQ(reject(hints, fleet[1]), Rejection::held);
+  hints.memory_bytes_min = 0;
+  Explanation explanation;
+  choose(least_loaded(), hints, fleet, 0, &explanation);
+  EXPECT_EQ(explanation.candidates[0].detail, "held exclusively");
+  EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases, to be had alone");
+  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 nobody holds -> none");
+}
+
+}  // namespace
+}  // namespace berth
