@@ -241,7 +241,7 @@ Result<void> create(const std::filesystem::path& folder, const std::filesystem::
 Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
   std::filesystem::path folder = options.folder;
   if (folder.empty()) {
-    Result<std::filesystem::path> found = runtime_folder();
+    Result<std::string> found = runtime_folder();
     if (!found) return std::move(found).error();
     folder = *std::move(found);
   }

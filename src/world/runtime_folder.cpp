@@ -14,6 +14,13 @@ Error refused(const std::string& path, const std::string& what) {
   return {ErrorCode::io, path + " " + what, "name another folder in BERTH_RUNTIME_DIR, or remove this one", {}, {}};
 }
 
+// Made by root for everybody, and no file in it can be replaced by others.
+bool is_for_all(const std::string& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == 0 &&
+         (status.st_mode & (S_IWOTH | S_ISVTX)) == (S_IWOTH | S_ISVTX);
+}
+
 }  // namespace
 
 Result<std::string> private_folder(const std::string& path) {
@@ -39,6 +46,8 @@ Result<std::string> runtime_folder() {
   std::string path;
   if (own != nullptr && *own != '\0') {
     path = own;
+  } else if (is_for_all("/run/berth")) {
+    return std::string("/run/berth");
   } else if (session != nullptr && *session != '\0') {
     path = std::string(session) + "/berth";
   } else {
@@ -53,7 +62,7 @@ Result<std::string> runtime_folder() {
                  {}};
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return private_folder(path);
+  return is_for_all(path) ? path : private_folder(path);
 }
 
 }  // namespace berth
