@@ -41,6 +41,12 @@ struct Learnt {
     return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(unit_cost_ns + 0.5));
   }
 
+  // Time a piece of work of this size is expected to take; 0 while nothing is
+  // known. Bounded (10,000 s), so that the sum of all in flight cannot overflow.
+  std::uint64_t expected_ns(double cost) const noexcept {
+    return measurements ? static_cast<std::uint64_t>(std::min(cost * unit_cost_ns, 1e13)) : 0;
+  }
+
   // 48 bits of the mean (a relative error below 1e-10), 16 of the count. Zero
   // is "never measured".
   std::uint64_t pack() const noexcept {

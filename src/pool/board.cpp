@@ -626,10 +626,7 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   }
   const float cost = sound_cost(hints.cost);
   const std::uint16_t work_class = hints.work_class < classes ? hints.work_class : 0;
-  const Learnt learnt = this->learnt(slot, work_class);
-  // Expected times are bounded so that a sum of all in flight cannot overflow.
-  const std::uint64_t backlog =
-      learnt.measurements ? static_cast<std::uint64_t>(std::min(double{cost} * learnt.unit_cost_ns, 1e13)) : 0;
+  const std::uint64_t backlog = learnt(slot, work_class).expected_ns(double{cost});
   if (backlog) l.backlog_ns.fetch_add(backlog, std::memory_order_relaxed);
 
   if (!l.charge.compare_exchange_strong(seen, seen + LiveWords::one_charge, std::memory_order_seq_cst,
