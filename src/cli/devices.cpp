@@ -7,6 +7,7 @@
 
 #include "berth/clock.hpp"
 #include "cli/devices_text.hpp"
+#include "cli/inventory_json.hpp"
 #include "cli/screen.hpp"
 #include "cli/terminal.hpp"
 #include "device/pocl_devices.hpp"
@@ -151,28 +152,9 @@ int watch(Observer& observer, const DevicesArguments& arguments, int status) {
 }  // namespace
 
 json::object device_to_json(const DeviceRow& row, TimePoint now) {
-  json::object out;
-  const DeviceInfo& info = row.info;
-  out["id"] = info.id.text();
-  out["backend"] = info.backend;
-  out["name"] = info.name;
-  out["ordinal"] = info.ordinal;
-  if (info.parent) out["parent"] = info.parent->text();
+  json::object out = device_info_to_json(row.info);
   out["health"] = to_string(health_of(row));
-  put(out, "memory_bytes_total",
-      row.seen && row.seen->load.memory_bytes_total ? row.seen->load.memory_bytes_total : info.memory_bytes_total);
-  if (info.capability) out["capability"] = to_string(*info.capability);
-  put(out, "compute_units", info.compute_units);
-  put(out, "pci_address", info.pci_address);
-  put(out, "numa_node", info.numa_node);
-  out["concurrency"] = info.concurrency;
-  out["is_fallback"] = info.is_fallback;
-  out["memory_domain"] = info.memory_domain;
-  out["fault_domain"] = info.fault_domain;
-  out["features"] = json::array(info.features.begin(), info.features.end());
-  json::object labels;
-  for (const auto& [key, value] : info.labels) labels[key] = value;
-  out["labels"] = std::move(labels);
+  if (row.seen) put(out, "memory_bytes_total", row.seen->load.memory_bytes_total);
   if (row.seen) put_telemetry(out, *row.seen, now);
   if (row.error) out["error"] = row.error->to_text();
   return out;

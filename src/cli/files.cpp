@@ -54,6 +54,18 @@ int write_all(OpenFile& file, std::string_view text) {
   return file.close() == 0 ? 0 : errno;
 }
 
+// Written beside it, then renamed.
+Result<void> replace(const std::string& path, std::string temporary, mode_t mode, std::string_view text) {
+  OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return failed("write", path, errno);
+  ::fchmod(file.get(), mode);
+  int code = write_all(file, text);
+  if (code == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
+  if (code == 0) return {};
+  ::unlink(temporary.c_str());
+  return failed("write", path, code);
+}
+
 }  // namespace
 
 Result<std::string> read_text(const std::string& path) {
@@ -79,17 +91,14 @@ Result<void> write_text(const std::string& path, std::string_view text) {
     if (const int code = write_all(file, text); code != 0) return failed("write", path, code);
     return {};
   }
-  std::string temporary = path + ".XXXXXX";
-  OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) return failed("write", path, errno);
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  ::fchmod(file.get(), 0666 & ~mask);
-  int code = write_all(file, text);
-  if (code == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
-  if (code == 0) return {};
-  ::unlink(temporary.c_str());
-  return failed("write", path, code);
+  return replace(path, path + ".XXXXXX", 0666 & ~mask, text);
+}
+
+Result<void> write_private_text(const std::string& path, std::string_view text) {
+  const std::size_t name = path.rfind('/') + 1;
+  return replace(path, path.substr(0, name) + "." + path.substr(name) + ".XXXXXX", 0600, text);
 }
 
 Result<void> create_text(const std::string& path, std::string_view text) {

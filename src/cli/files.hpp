@@ -17,6 +17,10 @@ Result<std::string> read_text(const std::string& path);
 // written in place, never replaced.
 Result<void> write_text(const std::string& path, std::string_view text);
 
+// The same for what is nobody else's business: mode 0600, and what is there is
+// replaced, whatever it is. A temporary file that was left behind begins with a dot.
+Result<void> write_private_text(const std::string& path, std::string_view text);
+
 // already_exists when there is a file of that name, which stays as it is.
 Result<void> create_text(const std::string& path, std::string_view text);
 

@@ -63,10 +63,11 @@ std::string not_empty(std::string text, const std::string& where) {
   return text;
 }
 
-NodeDevice device_of(const json::value& value, const std::string& where) {
+}  // namespace
+
+DeviceInfo device_info_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
-  NodeDevice device;
-  DeviceInfo& info = device.info;
+  DeviceInfo info;
   info.id = DeviceId(not_empty(text_of(member(object, "id", where), where + ".id"), where + ".id"));
   info.backend = not_empty(text_of(member(object, "backend", where), where + ".backend"), where + ".backend");
   info.name = maybe(object, "name", where, text_of).value_or("");
@@ -84,14 +85,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     info.features.insert(std::move(feature));
   info.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
-  device.intent = maybe(object, "intent", where, intent_of).value_or(Intent::in_service);
-  device.health = maybe(object, "health", where, health_word_of).value_or(Health::healthy);
-  device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
-  // Whoever has it, what is not free cannot be given out.
-  const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
-  if (free && info.memory_bytes_total)
-    device.memory_bytes_foreign = *info.memory_bytes_total - std::min(*free, *info.memory_bytes_total);
-  return device;
+  return info;
 }
 
 Link link_of(const json::value& value, const std::string& where) {
@@ -106,6 +100,22 @@ Link link_of(const json::value& value, const std::string& where) {
   link.lanes = maybe(object, "lanes", where, small_number).value_or(0);
   link.peer_access = maybe(object, "peer_access", where, truth_of);
   return link;
+}
+
+namespace {
+
+NodeDevice device_of(const json::value& value, const std::string& where) {
+  NodeDevice device;
+  device.info = device_info_of(value, where);
+  const json::object& object = object_of(value, where);
+  device.intent = maybe(object, "intent", where, intent_of).value_or(Intent::in_service);
+  device.health = maybe(object, "health", where, health_word_of).value_or(Health::healthy);
+  device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
+  // Whoever has it, what is not free cannot be given out.
+  const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
+  if (free && device.info.memory_bytes_total)
+    device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);
+  return device;
 }
 
 NodeView node_of(const json::value& value, const std::string& where) {
@@ -141,6 +151,25 @@ NodeView node_of(const json::value& value, const std::string& where) {
 }
 
 }  // namespace
+
+json::object device_info_to_json(const DeviceInfo& info) {
+  json::object out{{"id", info.id.text()}, {"backend", info.backend}, {"name", info.name}, {"ordinal", info.ordinal}};
+  if (info.parent) out["parent"] = info.parent->text();
+  if (info.memory_bytes_total) out["memory_bytes_total"] = *info.memory_bytes_total;
+  if (info.capability) out["capability"] = to_string(*info.capability);
+  if (info.compute_units) out["compute_units"] = *info.compute_units;
+  if (info.pci_address) out["pci_address"] = *info.pci_address;
+  if (info.numa_node) out["numa_node"] = *info.numa_node;
+  out["concurrency"] = info.concurrency;
+  out["is_fallback"] = info.is_fallback;
+  out["memory_domain"] = info.memory_domain;
+  out["fault_domain"] = info.fault_domain;
+  out["features"] = json::array(info.features.begin(), info.features.end());
+  json::object labels;
+  for (const auto& [key, value] : info.labels) labels[key] = value;
+  out["labels"] = std::move(labels);
+  return out;
+}
 
 json::array links_to_json(std::span<const Link> links) {
   json::array out;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@ namespace berth::cli {
 inline constexpr int inventory_format = 1;
 
 boost::json::array links_to_json(std::span<const Link> links);
+boost::json::object device_info_to_json(const DeviceInfo& info);
+// Both throw a Misread (json_reading.hpp).
+Link link_of(const boost::json::value& value, const std::string& where);
+DeviceInfo device_info_of(const boost::json::value& value, const std::string& where);
 
 // One line: node, devices (as `berth devices --json` has them), links, islands.
 // `rows` are the devices of the node, in its order.

@@ -1,0 +1,24 @@
+#include "world/wall_time.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+namespace berth {
+
+std::uint64_t wall_time_us() noexcept {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+std::string utc_text(std::uint64_t wall_time_us) {
+  const auto seconds = static_cast<std::time_t>(wall_time_us / 1'000'000);
+  std::tm parts{};
+  char text[32];
+  // A year that no calendar reaches: a file may say anything.
+  if (::gmtime_r(&seconds, &parts) == nullptr || std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts) == 0)
+    return "at no known time";
+  return text;
+}
+
+}  // namespace berth

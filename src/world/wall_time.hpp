@@ -1,0 +1,15 @@
+// The time of day, for people and file names. Nothing decides by it: it jumps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace berth {
+
+// Microseconds since 1970, UTC.
+std::uint64_t wall_time_us() noexcept;
+
+// "2026-11-15 12:01:02" (UTC), whole seconds.
+std::string utc_text(std::uint64_t wall_time_us);
+
+}  // namespace berth
