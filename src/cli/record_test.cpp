@@ -159,7 +159,8 @@ TEST(Record, AHostileOrForeignFileIsOneSentence) {
   is_refused([&](Object& o) { device(o)["weight_milli"] = 0; }, "weight_milli is zero");
   is_refused([&](Object& o) { device(o)["health"] = "fine"; }, "\"fine\", which is not known");
   is_refused([](Object& o) { o["devices"].as_array().push_back(o["devices"].as_array()[0]); }, "names a device twice");
-  is_refused([](Object& o) { o["outcome"].as_object()["winners"] = {"nobody"}; }, "not among the devices");
+  is_refused([](Object& o) { o["outcome"].as_object()["winners"] = boost::json::array{"nobody"}; },
+             "not among the devices");
   is_refused([](Object& o) { o["links"] = {{{"a", "x"}, {"b", "y"}, {"kind", "nvlink"}}}; }, ".links: ");
   is_refused([](Object& o) { o["policy"] = 3; }, ".policy is not text");
   Object unknown = record_to_json(record);
