@@ -296,7 +296,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
 
 // What a machine offers: devices of all back ends, and the back ends that
 // could not be asked, each with its reason. A GPU seen through CUDA and OpenCL
-// (same PCI address) is listed once, CUDA preferred.
+// (same PCI address) is listed once, CUDA preferred. Where BERTH_VISIBLE_DEVICES
+// is set, only the devices whose ids it names, with commas between, are listed.
 struct Listing {
   std::vector<DeviceInfo> devices;
   struct Silent {

@@ -69,8 +69,9 @@ struct LedgerEntry {
   std::optional<TimePoint> expires;  // of a reservation
   // Loads on its devices wait until then, or until it ends.
   std::optional<TimePoint> loads_until;
-  // While waiting: the state of the ledger it last tried on.
+  // While waiting: the state of the ledger it last tried on, and when.
   std::uint64_t tried = 0;
+  TimePoint tried_at{};
   std::vector<Claim> claims;  // while waiting: what it could use
 };
 
@@ -78,7 +79,8 @@ struct LedgerEntry {
 struct Book {
   std::vector<LedgerEntry> entries;    // by id
   std::map<DeviceId, Intent> intents;  // other than in service
-  std::uint64_t changes = 0;           // grows with every change
+  std::uint64_t changes = 0;           // grows with every change of what is held
+  std::uint64_t next_id = 0;           // of the next entry
 
   const LedgerEntry* find(std::uint64_t id) const noexcept;
   // Bytes promised in a memory domain.
@@ -89,9 +91,11 @@ struct Book {
   bool is_loading(const DeviceId& device, TimePoint now) const noexcept;
   Intent intent(const DeviceId& device) const noexcept;
 
-  // Standing in line. Of those ahead of `me` (0: not in line, behind all), is
-  // there one that has not tried since the last change?
-  bool others_first(std::uint64_t me, Priority priority) const noexcept;
+  // Standing in line. Is there somebody ahead of `me` (0: not in line, behind all)
+  // who has not tried on the present state, or not since `my_last` try? One who
+  // has not tried for `silence` is stopped or stuck, and waited for by nobody.
+  bool others_first(std::uint64_t me, Priority priority, TimePoint my_last, TimePoint now,
+                    Duration silence) const noexcept;
   // Devices that somebody ahead has waited for longer than `patience`: kept
   // free, so that small requests cannot starve a large one for ever.
   std::vector<DeviceId> kept_for_others(std::uint64_t me, Priority priority, TimePoint now, Duration patience) const;

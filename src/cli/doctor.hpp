@@ -67,7 +67,7 @@ struct Facts {
   std::vector<FileFacts> nvidia_files;  // /dev/nvidia*
   std::vector<FileFacts> render_files;  // /dev/dri/render*
   std::vector<VendorFacts> opencl_vendors;
-  std::optional<std::string> mps_pipe;  // the control pipe of a running MPS
+  std::optional<std::string> mps_pipe;  // see mps_pipe()
 
   // What the back ends say, each by itself, and the devices of all together.
   std::vector<BackendAnswer> answers;
@@ -96,6 +96,9 @@ std::vector<Finding> examine(const Facts& facts);
 // Aligned, wrapped to the line; ends with how many of which.
 std::string findings_text(std::span<const Finding> findings, const Style& style);
 std::string findings_json(std::span<const Finding> findings);
+
+// The control pipe of CUDA's multi-process service; absent: it does not run.
+std::optional<std::string> mps_pipe();
 
 // Asks the machine; drivers have deadlines.
 Facts gather_facts(const BackendOptions& backends);

@@ -137,13 +137,6 @@ Result<NvmlFacts> ask_nvml() {
   return facts;
 }
 
-std::optional<std::string> mps_pipe() {
-  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-  const fs::path pipe = fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control";
-  std::error_code failed;
-  return fs::exists(pipe, failed) ? std::optional<std::string>(pipe) : std::nullopt;
-}
-
 // The first PID namespace of a machine has this number in every Linux.
 bool in_own_pid_namespace() {
   std::error_code failed;
@@ -152,6 +145,13 @@ bool in_own_pid_namespace() {
 }
 
 }  // namespace
+
+std::optional<std::string> mps_pipe() {
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const fs::path pipe = fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control";
+  std::error_code failed;
+  return fs::exists(pipe, failed) ? std::optional<std::string>(pipe) : std::nullopt;
+}
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;

@@ -10,6 +10,8 @@
 #include "cli/inventory.hpp"
 #include "cli/observer.hpp"
 #include "cli/plan.hpp"
+#include "cli/ps.hpp"
+#include "cli/run.hpp"
 #include "cli/terminal.hpp"
 #include "cli/version.hpp"
 #include "placement/nearest_name.hpp"
@@ -49,6 +51,45 @@ std::string policy_names() {
   return names;
 }
 
+// What `run` and `pick` may ask for.
+void add_request_options(CLI::App& verb, RequestArguments& request) {
+  verb.add_option("--mem", request.memory,
+                  "memory on each device: 20G, 512M, 50%; without it, whole devices held alone")
+      ->type_name("AMOUNT");
+  verb.add_option("-n,--devices", request.count, "how many devices, all or none; near each other where possible")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb.add_option("--capability", request.capability, "at least this compute capability or OpenCL version")
+      ->type_name("9.0");
+  verb.add_option("--backend", request.backend, "only this back end: cuda, opencl, host or simulated")
+      ->type_name("NAME");
+  const auto list = [&](const std::string& name, std::vector<std::string>& into, const std::string& help) {
+    verb.add_option(name, into, help)
+        ->type_name("DEVICE")
+        ->delimiter(',')
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  list("--device", request.only, "only these: an id, its beginning, or cuda:0; may be repeated");
+  list("--avoid", request.avoid, "not these");
+  list("--prefer", request.prefer, "these first, where they fit");
+  verb.add_option("--near", request.near, "as near to this device as possible")->type_name("DEVICE");
+  verb.add_option("--feature", request.features, "devices with this feature only; may be repeated")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb.add_option("--label", request.labels, "devices with this label only; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb.add_flag("--exclusive", request.exclusive, "devices that nobody else holds");
+  verb.add_option("--policy", request.policy, "how a device is chosen: " + policy_names())
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_backend_options(verb, request.backends);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Berth puts GPU work where it runs best.", "berth"};
   app.set_version_flag("--version", std::string("berth ") + version);
@@ -82,6 +123,60 @@ int run(int argc, char** argv) {
   verb->add_flag("--json", doctor_json, "print one JSON array of findings");
   add_backend_options(*verb, doctor_backends);
   verb->callback([&] { status = run_doctor(doctor_backends, doctor_json); });
+
+  RunArguments run_arguments;
+  verb = app.add_subcommand("run", "a command on devices that have the room, held until it ends");
+  add_request_options(*verb, run_arguments.request);
+  verb->add_option("--wait", run_arguments.wait, "wait for room for so long (90s, 5m, 2h); else it must be there now")
+      ->type_name("TIME");
+  verb->add_option("--priority", run_arguments.request.priority, "in the line of those who wait: low, normal or high")
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--load-lock", run_arguments.load_lock,
+                   "for so long no other command with a load lock starts on the same device")
+      ->type_name("TIME");
+  verb->add_option("--on-fault", run_arguments.on_fault,
+                   "when the command crashes, or fails while its device reports an error: stop or restart")
+      ->type_name("WHAT")
+      ->capture_default_str();
+  verb->add_flag("-q,--quiet", run_arguments.quiet, "say nothing where all goes well");
+  verb->add_option("COMMAND", run_arguments.command, "the command and its arguments, behind --")->type_name("...");
+  verb->positionals_at_end();
+  verb->footer(
+      "Exit status: the command's own; 127 there is no such command, 126 it cannot be run; before it starts:\n"
+      "1 the world failed, 2 wrong input, 3 it does not fit.");
+  verb->callback([&] { status = run_run(run_arguments); });
+
+  PickArguments pick;
+  verb = app.add_subcommand("pick", "the devices berth run would take now, for a script; holds nothing");
+  add_request_options(*verb, pick.request);
+  auto* pick_json = verb->add_flag("--json", pick.json, "print one JSON object");
+  verb->add_flag("--env", pick.environment, "print CUDA_VISIBLE_DEVICES=... for a shell")->excludes(pick_json);
+  verb->callback([&] { status = run_pick(pick); });
+
+  BackendOptions ps_backends;
+  bool ps_json = false;
+  verb = app.add_subcommand("ps", "who holds or waits for devices of this machine");
+  verb->add_flag("--json", ps_json, "print one JSON array");
+  add_backend_options(*verb, ps_backends);
+  verb->callback([&] { status = run_ps(ps_backends, ps_json); });
+
+  IntentArguments intent;
+  const auto add_intent = [&](const std::string& name, Intent wanted, const std::string& help) {
+    verb = app.add_subcommand(name, help);
+    verb->add_option("DEVICE", intent.device, "an id, its beginning, or cuda:0")->required();
+    add_backend_options(*verb, intent.backends);
+    verb->callback([&, wanted] {
+      intent.intent = wanted;
+      status = run_intent(intent);
+    });
+  };
+  add_intent("cordon", Intent::cordoned, "no new work on a device; what runs goes on");
+  add_intent("uncordon", Intent::in_service, "a device back in service, after cordon or drain");
+  add_intent("drain", Intent::draining, "no new work on a device, and wait for what runs");
+  verb->add_flag("--plan", intent.plan, "only say what is on it, change nothing");
+  verb->add_option("--wait", intent.wait, "until nobody holds it, at most for so long (90s, 5m, 2h)")
+      ->type_name("TIME");
 
   DemoArguments demo;
   verb = app.add_subcommand("demo", "frames through a real filter on every device");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 namespace berth {
 namespace {
@@ -12,6 +13,15 @@ namespace {
 bool same_gpu(const DeviceInfo& a, const DeviceInfo& b) {
   return a.pci_address && a.pci_address == b.pci_address && a.backend != b.backend && a.backend != "simulated" &&
          b.backend != "simulated";
+}
+
+bool is_listed(std::string_view id, std::string_view list) {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    if (list.substr(0, comma) == id) return true;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return false;
 }
 
 }  // namespace
@@ -41,12 +51,14 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
 
 Listing merge_lists(std::vector<BackendAnswer> answers) {
   Listing listing;
+  const char* const visible = std::getenv("BERTH_VISIBLE_DEVICES");
   for (BackendAnswer& answer : answers) {
     if (!answer.devices) {
       listing.silent.push_back({std::move(answer.backend), std::move(answer.devices).error()});
       continue;
     }
     for (DeviceInfo& info : *answer.devices) {
+      if (visible && !is_listed(info.id.text(), visible)) continue;
       const auto twin = std::find_if(listing.devices.begin(), listing.devices.end(),
                                      [&](const DeviceInfo& other) { return same_gpu(info, other); });
       if (twin == listing.devices.end()) {

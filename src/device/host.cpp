@@ -316,6 +316,8 @@ class HostBackend final : public Backend {
         for (unsigned i = 0; i < made.info.concurrency; ++i)
           made.cores.push_back(allowed[next_core++ % allowed.size()]);
         made.pin = std::make_shared<const CoreSet>(made.cores);
+        std::string& names = made.info.labels["cores"];
+        for (const unsigned core : made.cores) names += (names.empty() ? "" : ",") + std::to_string(core);
       }
       parts.push_back(std::move(made));
     }

@@ -71,9 +71,12 @@ Intent Book::intent(const DeviceId& device) const noexcept {
   return at == intents.end() ? Intent::in_service : at->second;
 }
 
-bool Book::others_first(std::uint64_t me, Priority priority) const noexcept {
-  return std::any_of(entries.begin(), entries.end(),
-                     [&](const LedgerEntry& entry) { return is_ahead(entry, me, priority) && entry.tried != changes; });
+bool Book::others_first(std::uint64_t me, Priority priority, TimePoint my_last, TimePoint now,
+                        Duration silence) const noexcept {
+  return std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& entry) {
+    return is_ahead(entry, me, priority) && (entry.tried != changes || entry.tried_at <= my_last) &&
+           now - std::max(entry.tried_at, entry.since) < silence;
+  });
 }
 
 std::vector<DeviceId> Book::kept_for_others(std::uint64_t me, Priority priority, TimePoint now,

@@ -140,11 +140,12 @@ struct Ledger::Mapping {
 
   // The lock is held.
   void free_entry(std::size_t i) {
+    const bool held = state_of(file->entries[i]) != EntryState::waiting;
     store(file->entries[i].state, 0);
     std::size_t count = used();
     while (count > 0 && load(file->entries[count - 1].state) == 0) --count;
     store(file->header.entries_used, count);
-    changed();
+    held ? changed() : wake();
   }
 
   std::optional<std::size_t> find_entry(std::uint64_t id) const {
@@ -226,7 +227,7 @@ Result<void> create(const std::filesystem::path& folder, const std::filesystem::
   header.magic = layout::magic;
   header.version = layout::version;
   header.file_bytes = sizeof(layout::File);
-  header.next_id = 1;
+  header.next_id = header.changes = 1;
   set_text(header.boot, boot_name());
   if (pwrite(descriptor, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header)))
     return end(failed(path, "write", errno));
@@ -371,6 +372,7 @@ Book Ledger::Lock::book() {
     entry.since = to_time(load(raw.since_ns));
     entry.loads_until = to_optional(load(raw.loads_until_ns));
     entry.tried = load(raw.tried);
+    entry.tried_at = to_time(load(raw.tried_at_ns));
     const std::size_t claims = std::min<std::uint64_t>(load(raw.claim_count), layout::claims_max);
     for (std::size_t c = 0; c < claims; ++c) {
       const std::uint64_t device = load(raw.claims[c].device);
@@ -391,6 +393,7 @@ Book Ledger::Lock::book() {
       book.intents.emplace(text_of(row.id), static_cast<Intent>(intent));
   }
   book.changes = ledger_->changes();
+  book.next_id = load(file.header.next_id);
   return book;
 }
 
@@ -430,7 +433,7 @@ Result<std::uint64_t> Ledger::Lock::add(const Request& request) {
   entry.since_ns = to_ns(ledger_->clock_->now());
   entry.expires_ns = to_ns(request.expires);
   entry.loads_until_ns = to_ns(request.loads_until);
-  entry.tried = 0;
+  entry.tried = entry.tried_at_ns = 0;
   set_text(entry.name, request.name);
   for (std::size_t c = 0; c < devices.size(); ++c) {
     store(entry.claims[c].device, devices[c]);
@@ -450,7 +453,7 @@ Result<std::uint64_t> Ledger::Lock::add(const Request& request) {
                  request.claims[c].device.text(),
                  {}};
   }
-  mapping.changed();
+  request.state == EntryState::waiting ? mapping.wake() : mapping.changed();
   return id;
 }
 
@@ -490,7 +493,9 @@ Result<void> Ledger::Lock::note_tried(std::uint64_t id) {
   Mapping& mapping = *ledger_->mapping_;
   const std::optional<std::size_t> at = mapping.find_entry(id);
   if (!at) return no_such_entry(id);
-  store(mapping.file->entries[*at].tried, ledger_->changes());
+  layout::Entry& entry = mapping.file->entries[*at];
+  store(entry.tried, ledger_->changes());
+  store(entry.tried_at_ns, to_ns(ledger_->clock_->now()));
   mapping.wake();
   return {};
 }

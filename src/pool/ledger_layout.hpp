@@ -55,9 +55,10 @@ struct Entry {
   std::uint64_t since_ns;
   std::uint64_t expires_ns;  // 0: does not
   std::uint64_t loads_until_ns;
-  std::uint64_t tried;
+  std::uint64_t tried;  // the value of Header::changes
+  std::uint64_t tried_at_ns;
   std::uint64_t claim_count;
-  std::array<char, 48> name;
+  std::array<char, 40> name;
   std::array<Claim, claims_max> claims;
 };
 

@@ -1,0 +1,404 @@
+"""berth run, ps, pick, cordon and drain, with real processes and real faults, on scripted GPUs and on this machine's own."""
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BERTH, ROOT, DOUBLE = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+GIB = 1 << 30
+
+
+class Machine(unittest.TestCase):
+    """Every test has a ledger of its own, and a machine of two GPUs unless it writes another."""
+
+    script = "gpus 2 memory=80GiB capability=9.0\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.machine = self.folder / "machine.txt"
+        self.machine.write_text(self.script)
+        self.runtime = self.folder / "runtime"
+        self.started = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def environment(self, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "POCL_"))}
+        return {**env, "LD_LIBRARY_PATH": DOUBLE, "BERTH_DOUBLE": str(self.machine), "BERTH_RUNTIME_DIR": str(self.runtime),
+                "POCL_DEVICES": "basic basic", **more}
+
+    def berth(self, *arguments, **environment):
+        return subprocess.run([BERTH, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+                              env=self.environment(**environment))
+
+    def start(self, *arguments, **environment):
+        process = subprocess.Popen([BERTH, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=self.environment(**environment))
+        self.started.append(process)
+        return process
+
+    def hold(self, *arguments, **environment):
+        """A command that holds its devices until its standard input ends."""
+        process = self.start("run", *arguments, "--", "sh", "-c", "echo $$ $CUDA_VISIBLE_DEVICES; read line", **environment)
+        line = process.stdout.readline().split()
+        self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
+        process.command_pid, process.devices = int(line[0]), line[1].split(",") if len(line) > 1 else []
+        return process
+
+    def ps(self):
+        answer = self.berth("ps", "--json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)
+
+    def until(self, condition, what):
+        """A generous bound on a loaded machine; what is waited for takes milliseconds."""
+        for _ in range(1200):
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        self.fail(what)
+
+    def assertRefused(self, answer, status, *words):
+        self.assertEqual(answer.returncode, status, answer.stderr)
+        for word in words:
+            self.assertIn(word, answer.stderr)
+        self.assertNotIn("\nberth: ", answer.stderr.rstrip(), "one sentence")
+
+    def gpus(self):
+        return [device["id"] for device in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]
+
+
+class Run(Machine):
+    def test_the_commands_status_and_output_are_its_own(self):
+        answer = self.berth("run", "--mem", "1G", "--", "sh", "-c", "echo out; echo err >&2; exit 42")
+        self.assertEqual((answer.returncode, answer.stdout), (42, "out\n"))
+        self.assertIn("err\n", answer.stderr)
+        self.assertEqual(self.berth("run", "--mem", "1G", "--", "sh", "-c", "kill -9 $$").returncode, 128 + 9)
+
+    def test_only_its_devices_are_visible_by_uuid(self):
+        gpus = self.gpus()
+        answer = self.berth("run", "--mem", "1G", "--device", gpus[1], "--", BERTH, "devices", "--json")
+        self.assertEqual([device["id"] for device in json.loads(answer.stdout)], [gpus[1]])
+        answer = self.berth("run", "--mem", "1G", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $BERTH_LEASE")
+        self.assertRegex(answer.stdout, r"^GPU-[0-9a-f-]{36} \d+\n$")
+
+    def test_says_where_it_runs_and_how_strong_the_limit_is_unless_quiet(self):
+        answer = self.berth("run", "--mem", "20G", "--", "true")
+        self.assertRegex(answer.stderr, r"^berth: GPU-\S+ \(.*\), 20.0 GiB of 80.0 GiB; admission only: .*\n$")
+        self.assertEqual(self.berth("run", "-q", "--mem", "20G", "--", "true").stderr, "")
+
+    def test_mps_and_mig_are_stronger_limits_and_are_named(self):
+        pipes = self.folder / "mps"
+        pipes.mkdir()
+        (pipes / "control").touch()
+        answer = self.berth("run", "--mem", "20G", "-n", "2", "--", "sh", "-c", "echo $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+                            CUDA_MPS_PIPE_DIRECTORY=str(pipes))
+        self.assertEqual(answer.stdout, "0=20480M,1=20480M\n")
+        self.assertIn("(MPS)", answer.stderr)
+        self.machine.write_text("gpu memory=80GiB\nslice gpu=0 memory=20GiB sms=16\n")
+        answer = self.berth("run", "--mem", "10G", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+        self.assertTrue(answer.stdout.startswith("MIG-"), answer.stdout + answer.stderr)
+        self.assertIn("(MIG)", answer.stderr)
+
+    def test_two_commands_do_not_get_the_same_bytes(self):
+        first, second = self.hold("--mem", "50G"), self.hold("--mem", "50G")
+        self.assertNotEqual(first.devices, second.devices)
+        self.assertRefused(self.berth("run", "--mem", "50G", "--", "true"), 3, "50.0 GiB", "berth why")
+        self.assertEqual(self.berth("run", "--mem", "20G", "--", "true").returncode, 0, "what is left can be had")
+        first.communicate("")
+        self.assertEqual(self.berth("run", "--mem", "50G", "--", "true").returncode, 0, "what ended was given back")
+
+    def test_sixteen_at_once_are_never_promised_more_than_there_is(self):
+        script = "echo $CUDA_VISIBLE_DEVICES; read line"
+        processes = [self.start("run", "-q", "--mem", "30G", "--", "sh", "-c", script) for _ in range(16)]
+        lines = [process.stdout.readline().strip() for process in processes]
+        granted = [line for line in lines if line]
+        self.assertEqual(sorted(granted.count(gpu) for gpu in self.gpus()), [2, 2], lines)
+        held = [lease for lease in self.ps() if lease["state"] == "running"]
+        self.assertEqual(len(held), 4)
+        for process, line in zip(processes, lines):
+            process.communicate("")
+            self.assertEqual(process.returncode, 1 if line else 3)
+        self.assertEqual(self.ps(), [])
+
+    def test_without_an_amount_devices_are_held_alone(self):
+        alone = self.hold()
+        shared = self.hold("--mem", "1G")
+        self.assertNotEqual(alone.devices, shared.devices)
+        self.assertRefused(self.berth("run", "--", "true"), 3, "held by nobody")
+        self.assertRefused(self.berth("run", "--mem", "1G", "--device", alone.devices[0], "--", "true"), 3)
+
+    def test_memory_of_others_counts_and_a_promise_that_is_used_counts_once(self):
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=30GiB\n")
+        self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "60.0 GiB")
+        first = self.hold("--mem", "30G")
+        # The driver says that the command has allocated 25 of its 30 GiB.
+        self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=30GiB\n"
+                                f"process gpu=0 pid={first.command_pid} bytes=25GiB\n")
+        self.assertEqual(self.ps()[0]["devices"][0]["memory_bytes_used"], 25 * GIB)
+        self.assertEqual(self.berth("run", "--mem", "18G", "--", "true").returncode, 0)
+        self.assertRefused(self.berth("run", "--mem", "21G", "--", "true"), 3)
+
+    def test_a_share_of_a_device_can_be_asked_for(self):
+        first, second = self.hold("--mem", "60%"), self.hold("--mem", "60%")
+        self.assertNotEqual(first.devices, second.devices)
+        self.assertRefused(self.berth("run", "--mem", "60%", "--", "true"), 3)
+        for wrong in ("0%", "101%", "-5%", "x%", "%"):
+            self.assertRefused(self.berth("run", "--mem", wrong, "--", "true"), 2, wrong)
+
+    def test_killing_berth_leaves_the_command_its_lease(self):
+        held = self.hold("--mem", "60G", "--device", "cuda:0")
+        held.kill()
+        held.wait()
+        self.assertEqual([lease["pid"] for lease in self.ps()], [held.command_pid])
+        self.assertRefused(self.berth("run", "--mem", "60G", "--device", "cuda:0", "--", "true"), 3)
+        os.kill(held.command_pid, signal.SIGKILL)
+        self.until(lambda: not self.ps(), "the lease of the dead command returns")
+        self.assertEqual(self.berth("run", "--mem", "60G", "--device", "cuda:0", "--", "true").returncode, 0)
+
+    def test_a_command_that_is_killed_gives_its_devices_back_at_once(self):
+        held = self.hold("--mem", "60G")
+        os.kill(held.command_pid, signal.SIGKILL)
+        held.communicate()
+        self.assertEqual(held.returncode, 128 + signal.SIGKILL)
+        self.assertEqual(self.ps(), [])
+
+    def test_signals_are_passed_on_once(self):
+        script = "trap 'echo term' TERM; trap 'echo usr1' USR1; echo ready; until read line; do :; done; echo $line"
+        process = self.start("run", "-q", "--mem", "1G", "--", "sh", "-c", script)
+        for sent, said in ((None, "ready\n"), (signal.SIGUSR1, "usr1\n"), (signal.SIGTERM, "term\n")):
+            if sent:
+                process.send_signal(sent)
+            self.assertEqual(process.stdout.readline(), said)
+        self.assertEqual(process.communicate("go\n")[0], "go\n")
+
+    def test_an_interrupt_from_the_terminal_reaches_the_command_once(self):
+        pid, master = pty.fork()
+        if pid == 0:
+            script = "trap 'echo one-interrupt' INT; echo ready; read line; echo end"
+            os.execve(BERTH, [BERTH, "run", "-q", "--mem", "1G", "--", "sh", "-c", script], self.environment())
+        text = b""
+        while b"ready" not in text:
+            text += os.read(master, 1024)
+        os.write(master, b"\x03")
+        while b"one-interrupt" not in text:
+            text += os.read(master, 1024)
+        os.write(master, b"\n")
+        while True:
+            try:
+                data = os.read(master, 1024)
+            except OSError:
+                break
+            if not data:
+                break
+            text += data
+        os.close(master)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text)
+        self.assertEqual(text.count(b"one-interrupt"), 1, text)
+
+    def test_waiting_ends_with_room_or_with_the_deadline(self):
+        held = self.hold("--mem", "60G", "--device", "cuda:0")
+        answer = self.berth("run", "--mem", "60G", "--device", "cuda:0", "--wait", "200ms", "--", "true")
+        self.assertEqual(answer.returncode, 3, answer.stderr)
+        self.assertIn("berth: waiting: ", answer.stderr)
+        waiting = self.start("run", "--mem", "60G", "--device", "cuda:0", "--wait", "2m", "--", "echo", "in")
+        self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
+        held.communicate("")
+        out, _ = waiting.communicate()
+        self.assertEqual((waiting.returncode, out), (0, "in\n"))
+
+    def test_those_who_wait_are_served_by_priority_and_then_in_order(self):
+        held = self.hold("--mem", "60G", "--device", "cuda:0")
+        log = self.folder / "log"
+        processes = []
+        for name, priority in (("a", "normal"), ("b", "low"), ("c", "normal"), ("d", "high")):
+            processes.append(self.start("run", "-q", "--mem", "60G", "--device", "cuda:0", "--wait", "5m", "--priority", priority,
+                                        "--", "sh", "-c", f"echo {name} >> {log}"))
+            self.until(lambda: sum(lease["state"] == "waiting" for lease in self.ps()) == len(processes), "it stands in line")
+        held.communicate("")
+        for process in processes:
+            process.communicate()
+            self.assertEqual(process.returncode, 0)
+        self.assertEqual(log.read_text().split(), ["d", "a", "c", "b"])
+
+    def test_interrupting_a_wait_leaves_nothing_behind(self):
+        self.hold("--mem", "60G", "-n", "2")
+        waiting = self.start("run", "--mem", "60G", "--wait", "5m", "--", "true")
+        self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
+        waiting.send_signal(signal.SIGINT)
+        waiting.communicate()
+        self.assertEqual(waiting.returncode, -signal.SIGINT)
+        self.assertEqual([lease["state"] for lease in self.ps()], ["running"])
+
+    def test_what_no_machine_state_can_serve_is_refused_at_once(self):
+        for request, words in ((["--mem", "100G"], "100.0 GiB"), (["--mem", "1G", "-n", "3"], "3 devices"),
+                               (["--mem", "1G", "--capability", "10.0"], "10.0"), (["--mem", "1G", "--feature", "nonesuch"], "nonesuch"),
+                               (["--mem", "1G", "--label", "room=7"], "room=7")):
+            answer = self.berth("run", *request, "--wait", "1h", "--", "true")
+            self.assertRefused(answer, 3, words, "even when idle")
+
+    def test_a_gang_is_all_or_nothing_and_stays_on_one_island(self):
+        self.machine.write_text((ROOT / "tests/double/machines/islands.txt").read_text())
+        gpus = self.gpus()
+        held = self.hold("--mem", "30G", "--device", gpus[0])
+        four = self.hold("--mem", "30G", "-n", "4")
+        self.assertEqual(sorted(four.devices), sorted(gpus[4:]), "the island that is whole")
+        pair = self.hold("--mem", "30G", "-n", "2")
+        self.assertLessEqual(set(pair.devices), set(gpus[1:4]))
+        self.assertRefused(self.berth("run", "--mem", "30G", "-n", "2", "--", "true"), 3, "1 of the 2")
+        held.communicate("")
+        near = self.berth("pick", "--mem", "5G", "--near", gpus[5], "--exclusive", "--avoid", gpus[5])
+        self.assertEqual(near.returncode, 0, near.stderr)
+
+    def test_loads_on_one_device_are_one_after_the_other(self):
+        first = self.hold("--mem", "10G", "--device", "cuda:0", "--load-lock", "1h")
+        self.assertRefused(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--load-lock", "1h", "--", "true"), 3)
+        self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--", "true").returncode, 0, "no load of its own")
+        self.assertEqual(self.berth("run", "--mem", "10G", "--load-lock", "1h", "--", "true").returncode, 0, "another device")
+        first.communicate("")
+        self.assertEqual(self.berth("run", "--mem", "10G", "--device", "cuda:0", "--load-lock", "1s", "--", "true").returncode, 0)
+
+    def test_a_command_that_crashes_is_started_again_where_asked(self):
+        count = self.folder / "count"
+        script = f"echo x >> {count}; test $(wc -l < {count}) -ge 3 || kill -SEGV $$; echo fine"
+        answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", script)
+        self.assertEqual((answer.returncode, answer.stdout), (0, "fine\n"), answer.stderr)
+        count.unlink()
+        answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", f"echo x >> {count}; kill -SEGV $$")
+        self.assertEqual(answer.returncode, 128 + signal.SIGSEGV)
+        self.assertEqual(len(count.read_text().split()), 4, "it is the fault itself, in the end")
+        count.unlink()
+        answer = self.berth("run", "--mem", "1G", "--on-fault", "restart", "--", "sh", "-c", f"echo x >> {count}; exit 3")
+        self.assertEqual((answer.returncode, len(count.read_text().split())), (3, 1), "a plain failure is no fault")
+        self.assertRefused(self.berth("run", "--mem", "1G", "--on-fault", "pray", "--", "true"), 2, "pray")
+
+    def test_a_command_that_cannot_start_holds_nothing(self):
+        self.assertRefused(self.berth("run", "--mem", "1G", "--", "no-such-command"), 127, "no-such-command")
+        script = self.folder / "script"
+        script.write_text("#!/no/such/interpreter\n")
+        self.assertRefused(self.berth("run", "--mem", "1G", "--", str(script)), 126, "chmod +x")
+        script.chmod(0o755)
+        answer = self.berth("run", "-q", "--mem", "1G", "--", str(script))
+        self.assertRefused(answer, 127, "interpreter")
+        self.assertRefused(self.berth("run", "--mem", "1G"), 2, "behind two dashes")
+        self.assertEqual(self.ps(), [])
+
+    def test_amounts_as_people_write_them(self):
+        for amount in ("20G", "20GiB", "20000MB", "20 GiB", "1.5T"):
+            self.assertIn(self.berth("pick", "--mem", amount).returncode, (0, 3), amount)
+        for amount in ("-1", "1e9", "20X", "", "G", "0"):
+            self.assertRefused(self.berth("pick", f"--mem={amount}"), 2)
+        for time_text in ("5x", "-1s", "m"):
+            self.assertRefused(self.berth("run", "--mem", "1G", f"--wait={time_text}", "--", "true"), 2, time_text)
+
+    def test_without_an_accelerator_an_opencl_or_host_device_serves(self):
+        answer = self.berth("run", "--mem", "1G", "--", BERTH, "devices", "--json", LD_LIBRARY_PATH="")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual([device["is_fallback"] for device in json.loads(answer.stdout)], [True])
+        answer = self.berth("run", "--mem", "1G", "--backend", "opencl", "--", BERTH, "devices", "--json", LD_LIBRARY_PATH="")
+        self.assertEqual([device["backend"] for device in json.loads(answer.stdout)], ["opencl"])
+
+    def test_the_processor_is_not_taken_for_a_gpu_that_is_full(self):
+        self.hold("--mem", "70G", "-n", "2")
+        self.assertRefused(self.berth("run", "--mem", "15G", "--", "true"), 3, "15.0 GiB")
+        self.assertEqual(self.berth("run", "--mem", "1G", "--backend", "host", "--", "true").returncode, 0)
+
+    def test_parts_of_the_host_keep_to_their_cores(self):
+        if os.cpu_count() < 2:
+            self.skipTest("one core cannot be cut")
+        answer = self.berth("run", "--mem", "1M", "--host-devices", "2", "--backend", "host", "--", "nproc")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual(int(answer.stdout), os.cpu_count() // 2)
+
+    def test_parts_of_a_gpu_share_its_memory(self):
+        cut = ["--partition", "cuda:0=64,64", "--partition", "cuda:1=64,64"]
+        first = self.hold("--mem", "50G", *cut)
+        second = self.hold("--mem", "50G", *cut)
+        self.assertNotEqual(first.devices, second.devices, "a part of the other GPU, of which there is more memory")
+        self.assertRefused(self.berth("run", "--mem", "50G", *cut, "--", "true"), 3)
+
+    def test_an_unhealthy_gpu_gets_no_command(self):
+        self.machine.write_text("gpus 2 memory=80GiB\nset 0 recovery_action=1\n")
+        gpus = self.gpus()
+        for _ in range(2):
+            self.assertEqual(self.hold("--mem", "1G").devices, [gpus[1]])
+
+    def test_a_ledger_that_is_none_is_refused_and_left_alone(self):
+        self.runtime.mkdir(mode=0o700)
+        ledger = self.runtime / "ledger"
+        ledger.write_text("mine")
+        self.assertRefused(self.berth("run", "--mem", "1G", "--", "true"), 2, str(ledger), "remove it")
+        self.assertEqual(ledger.read_text(), "mine")
+        ledger.unlink()
+        self.runtime.chmod(0o777)
+        self.assertRefused(self.berth("run", "--mem", "1G", "--", "true"), 1, "BERTH_RUNTIME_DIR")
+
+    def test_pick_holds_nothing_and_speaks_to_scripts(self):
+        gpus = self.gpus()
+        answer = self.berth("pick", "--mem", "20G", "-n", "2")
+        self.assertEqual(sorted(answer.stdout.split()), sorted(gpus))
+        answer = self.berth("pick", "--mem", "20G", "--env")
+        self.assertRegex(answer.stdout, r"^CUDA_VISIBLE_DEVICES=GPU-[0-9a-f-]{36}\n$")
+        picked = json.loads(self.berth("pick", "--mem", "20G", "--json").stdout)
+        self.assertEqual(picked["devices"][0]["memory_bytes_available"] > 70 * GIB, True)
+        refused = self.berth("pick", "--mem", "900G", "--json")
+        self.assertEqual(refused.returncode, 3)
+        self.assertEqual(json.loads(refused.stdout)["devices"], [])
+        self.assertEqual(self.ps(), [])
+        self.assertRefused(self.berth("pick", "--mem", "1G", "--policy", "least_lodaed"), 2, "did you mean least_loaded")
+
+
+class Intent(Machine):
+    def test_a_cordon_holds_for_every_process_until_it_is_ended(self):
+        gpus = self.gpus()
+        self.assertEqual(self.berth("cordon", gpus[0]).returncode, 0)
+        for _ in range(3):
+            self.assertEqual(self.berth("pick", "--mem", "1G").stdout.strip(), gpus[1])
+        self.assertIn("cordoned", self.berth("ps").stdout)
+        self.assertRefused(self.berth("run", "--mem", "1G", "-n", "2", "--", "true"), 3, "cordoned")
+        self.assertEqual(self.berth("uncordon", gpus[0][:12]).returncode, 0)
+        self.assertEqual(len(self.berth("pick", "--mem", "1G", "-n", "2").stdout.split()), 2)
+
+    def test_draining_shows_what_runs_and_waits_for_it(self):
+        held = self.hold("--mem", "1G")
+        plan = self.berth("drain", held.devices[0], "--plan")
+        self.assertIn("would be draining", plan.stdout)
+        self.assertIn(str(held.command_pid), plan.stdout)
+        self.assertNotIn("draining", self.berth("ps").stdout, "a plan changes nothing")
+        late = self.berth("drain", held.devices[0], "--wait", "200ms")
+        self.assertRefused(late, 1, "still hold")
+        draining = self.start("drain", held.devices[0], "--wait", "5m")
+        self.assertIn("is draining", draining.stdout.readline())
+        held.communicate("")
+        draining.communicate()
+        self.assertEqual(draining.returncode, 0)
+        self.assertNotEqual(self.berth("pick", "--mem", "1G").stdout.strip(), held.devices[0])
+
+    def test_a_device_that_is_not_there_is_named(self):
+        self.assertRefused(self.berth("cordon", "GPU-nonesuch"), 2, "GPU-nonesuch", "berth devices")
+        self.assertRefused(self.berth("cordon", "GPU-"), 2, "write more")
+
+    def test_a_device_that_is_gone_can_be_put_back_in_service(self):
+        gone = self.gpus()[1]
+        self.berth("cordon", gone)
+        self.machine.write_text("gpu memory=80GiB\n")
+        self.assertEqual(self.berth("uncordon", gone).returncode, 0)
+        self.assertNotIn("cordoned", self.berth("ps").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
