@@ -117,6 +117,35 @@ enum class Rejection : std::uint8_t {
 };
 std::string_view to_string(Rejection rejection) noexcept;
 
+// What keeps a request out, finer than a filter and over all devices: the one
+// thing that, lifted alone, would let it fit. Ordered as the filters run.
+enum class Cause : std::uint8_t {
+  too_few_devices,  // more were asked for than there are
+  pinned,           // not among `only`
+  avoided,
+  backend,
+  cordoned,
+  draining,
+  quarantined,
+  lost,
+  probation,  // tried with one piece of work at a time, and has one
+  stale,
+  capability,
+  feature,
+  label,
+  held,               // to be had alone, and somebody holds it
+  held_exclusively,   // somebody has it alone
+  memory_unknown,     // nobody says how much is free, or there is in all
+  memory_too_small,   // more than it has in all
+  memory_in_use,      // by processes, as the device reports
+  memory_promised,    // to other leases
+  memory_fragmented,  // enough in all, on no single device
+  memory_shared,      // members of one memory domain need more together
+};
+std::string_view to_string(Cause cause) noexcept;
+// The filter it belongs to; absent for too_few_devices.
+std::optional<Rejection> filter_of(Cause cause) noexcept;
+
 // The filters alone: nothing if `view` may serve `hints`.
 std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept;
 
@@ -124,10 +153,12 @@ struct Explanation {
   struct Candidate {
     DeviceId device;
     std::optional<Rejection> rejection;  // the first filter it failed; absent: it was ranked
+    std::vector<Cause> causes;           // all that keeps it out
     std::string detail;                  // "needs 22.0 GiB, 3.1 GiB available"
     std::optional<std::uint64_t> cost;   // absent: it was rejected, or the policy does not say
     std::uint32_t in_flight = 0;
     Maybe memory_bytes_available;
+    Maybe memory_bytes_total;
   };
   struct Stage {
     std::string name;  // "healthy", "fit 22.0 GiB"
@@ -143,10 +174,10 @@ struct Explanation {
   std::optional<DeviceId> winner;  // the first of them
   std::optional<DeviceId> runner_up;  // next in rank behind the winners
   bool policy_misbehaved = false;
-  // Without winners: the filter that stands between the request and the devices
-  // nearest to it (those that fail the fewest filters, and none for good). Absent
-  // when there are no devices.
-  std::optional<Rejection> cause;
+  // Without winners: what stands between the request and the devices nearest to
+  // it. Of several that would do alone, what can pass before what is for good, then
+  // what keeps out the most devices.
+  std::optional<Cause> cause;
 
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
   std::string reason() const;

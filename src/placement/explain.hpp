@@ -37,6 +37,22 @@ Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const Dev
 // How many of the eligible devices can be had at once.
 std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views);
 
+// A device as a group sees it, and how many of them fit together.
+struct Member {
+  std::string_view domain;  // whose memory it uses
+  std::uint64_t available = 0;
+  std::uint64_t needed = 0;
+};
+std::string_view memory_domain_of(const DeviceInfo& info) noexcept;
+std::size_t most_together(std::span<const Member> members);
+
+// Everything that keeps this device out, one bit each.
+using Causes = std::uint32_t;
+constexpr Causes bit(Cause cause) { return Causes{1} << static_cast<unsigned>(cause); }
+Causes causes_of(const Hints& hints, const DeviceView& view) noexcept;
+// What keeps the request out, which does not fit.
+Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView> views);
+
 Explanation explain(const Policy& policy, const Hints& hints, std::size_t count, std::span<const DeviceView> views,
                     const Topology& topology, Ticket ticket, const GroupDecision& decision);
 

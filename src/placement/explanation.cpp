@@ -36,12 +36,6 @@ bool is_too_small(const Hints& hints, const DeviceView& view) {
   return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
 }
 
-// Never to be eligible for these hints, whatever happens to the device.
-bool fails_for_good(const Hints& hints, const DeviceView& view) {
-  return fails(Rejection::not_selected, hints, view) || fails(Rejection::capability, hints, view) ||
-         fails(Rejection::feature, hints, view) || is_too_small(hints, view);
-}
-
 std::string memory_detail(const Hints& hints, const DeviceView& view) {
   const Maybe needed = hints.memory_bytes_needed(*view.info);
   if (!needed) return "needs " + wanted_memory(hints) + ", does not say how much it has";
@@ -112,29 +106,12 @@ std::string stage_name(Rejection filter, const Hints& hints) {
   return {};
 }
 
-// The nearest devices are those that fail the fewest filters, and none for good
-// if there are such. Most of them fail `cause` first; on a tie the later filter,
-// which is the nearer one to being eligible.
-std::optional<Rejection> cause_of(const Hints& hints, std::span<const DeviceView> views) {
-  if (views.empty()) return std::nullopt;
-  const bool all_for_good = std::all_of(views.begin(), views.end(), [&](const DeviceView& view) {
-    return !reject(hints, view) || fails_for_good(hints, view);
-  });
-  std::array<std::size_t, std::size(filters)> votes{};
-  std::size_t fewest = std::size(filters) + 1;
-  for (const DeviceView& view : views) {
-    const auto first = reject(hints, view);
-    if (!first) continue;
-    if (!all_for_good && fails_for_good(hints, view)) continue;
-    const auto failed = static_cast<std::size_t>(
-        std::count_if(std::begin(filters), std::end(filters), [&](Rejection f) { return fails(f, hints, view); }));
-    if (failed > fewest) continue;
-    if (failed < fewest) votes.fill(0);
-    fewest = failed;
-    ++votes[static_cast<std::size_t>(*first)];
+std::vector<Cause> causes_in_order(Causes causes) {
+  std::vector<Cause> out;
+  for (unsigned i = 0; causes >> i != 0; ++i) {
+    if (causes >> i & 1) out.push_back(static_cast<Cause>(i));
   }
-  const auto most = std::max_element(votes.rbegin(), votes.rend());
-  return static_cast<Rejection>(votes.rend() - most - 1);
+  return out;
 }
 
 std::string padded(std::string text, std::size_t width, bool right) {
@@ -171,8 +148,9 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
   for (const DeviceView& view : views) {
     const auto rejection = reject(hints, view);
     if (rejection) ++rejected[static_cast<std::size_t>(*rejection)];
-    result.candidates.push_back({view.info->id, rejection, detail_of(hints, view, rejection), std::nullopt,
-                                 view.in_flight, view.memory_bytes_available()});
+    result.candidates.push_back({view.info->id, rejection, causes_in_order(causes_of(hints, view)),
+                                 detail_of(hints, view, rejection), std::nullopt, view.in_flight,
+                                 view.memory_bytes_available(), view.info->memory_bytes_total});
   }
 
   std::size_t left = views.size();
@@ -195,7 +173,7 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
   }
 
   if (decision.winners.empty()) {
-    result.cause = left < count ? cause_of(hints, views) : Rejection::memory;
+    result.cause = cause_of(hints, count, views);
     return result;
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
@@ -221,55 +199,74 @@ std::string Explanation::reason() const {
     if (!runner_up) return text + (count == 1 ? ", the only eligible device" : ", all of the eligible devices");
     return text + " among " + count_of(eligible, "eligible device") + "; next is " + runner_up->text();
   }
-  if (count > candidates.size() && !candidates.empty()) {
+  if (!cause) return "there is nothing to explain";
+  if (candidates.empty()) return "there are no devices";
+  if (*cause == Cause::too_few_devices) {
     return count_of(count, "device") + " were asked for, and there " + (candidates.size() == 1 ? "is " : "are ") +
            std::to_string(candidates.size());
-  }
-  if (!cause) return "there are no devices";
-
-  std::vector<const Candidate*> kept_out;
-  for (const Candidate& candidate : candidates) {
-    if (candidate.rejection == cause) kept_out.push_back(&candidate);
   }
   std::string prefix;
   if (count > 1) {
     prefix = "only " + std::to_string(funnel.back().left) + " of the " + std::to_string(count) +
              " devices asked for can be had: ";
-    if (eligible >= count) return prefix + "parts of one device share its memory, and need their bytes together";
+  }
+  if (*cause == Cause::memory_shared)
+    return prefix + "parts of one device share its memory, and need their bytes together";
+
+  // Those that nothing else keeps out, where there are such.
+  const auto filter = filter_of(*cause);
+  std::vector<const Candidate*> kept_out, nearest;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.rejection == filter) kept_out.push_back(&candidate);
+    if (candidate.causes == std::vector{*cause}) nearest.push_back(&candidate);
   }
   const bool all = kept_out.size() == candidates.size();
-  const std::string nobody = prefix + (eligible > 0 ? "no other device "
-                                       : all        ? "no device "
-                                                    : "no device that could serve ");
+  if (!nearest.empty()) kept_out = nearest;
+  const std::string other = eligible > 0 ? "no other device " : "no device ";
+  const std::string nobody = prefix + (eligible > 0 || all ? other : "no device that could serve ");
   // One device speaks for the others; the table has them all.
-  const auto example = [&](const Candidate& candidate) {
-    std::string text = " (" + candidate.device.text() + ": " + candidate.detail;
+  const auto example = [&] {
+    if (kept_out.empty()) return std::string();
+    std::string text = " (" + kept_out.front()->device.text() + ": " + kept_out.front()->detail;
     if (kept_out.size() > 1) text += "; " + std::to_string(kept_out.size() - 1) + " more";
     return text + ")";
   };
+  const auto largest = [&](Maybe Candidate::* amount) {
+    const Candidate* most = nullptr;
+    for (const Candidate* candidate : kept_out) {
+      if (!(candidate->*amount)) continue;
+      if (most == nullptr || *(candidate->*amount) > *(most->*amount)) most = candidate;
+    }
+    if (most == nullptr) return example();
+    return " (largest: " + bytes_text(*(most->*amount)) + " on " + most->device.text() + ")";
+  };
+  const std::string free = nobody + "has " + wanted_memory(hints) + " free";
   switch (*cause) {
-    case Rejection::not_selected:
-      return prefix + (eligible > 0 ? "no other device is selected" : "no device is selected") +
-             example(*kept_out.front());
-    case Rejection::not_in_service: return nobody + "is in service" + example(*kept_out.front());
-    case Rejection::unhealthy: return nobody + "is healthy" + example(*kept_out.front());
-    case Rejection::stale: return nobody + "has reported its load lately" + example(*kept_out.front());
-    case Rejection::capability:
-      return nobody + "has capability " + to_string(*hints.capability_min) + example(*kept_out.front());
-    case Rejection::feature: return nobody + "has " + wanted_features(hints) + example(*kept_out.front());
-    case Rejection::held:
-      return nobody + (hints.exclusive ? "is held by nobody" : "can be shared") + example(*kept_out.front());
-    case Rejection::memory: break;
+    case Cause::pinned:
+    case Cause::avoided:
+    case Cause::backend: return prefix + other + "is selected" + example();
+    case Cause::cordoned:
+    case Cause::draining: return nobody + "is in service" + example();
+    case Cause::quarantined:
+    case Cause::lost:
+    case Cause::probation: return nobody + "is healthy" + example();
+    case Cause::stale: return nobody + "has reported its load lately" + example();
+    case Cause::capability: return nobody + "has capability " + to_string(*hints.capability_min) + example();
+    case Cause::feature:
+    case Cause::label: return nobody + "has " + wanted_features(hints) + example();
+    case Cause::held: return nobody + "is held by nobody" + example();
+    case Cause::held_exclusively: return nobody + "can be shared" + example();
+    case Cause::memory_unknown: return free + example();
+    case Cause::memory_too_small:
+      return nobody + "has " + wanted_memory(hints) + " at all" + largest(&Candidate::memory_bytes_total);
+    case Cause::memory_in_use: return free + ", processes use it" + largest(&Candidate::memory_bytes_available);
+    case Cause::memory_promised: return free + ", it is promised" + largest(&Candidate::memory_bytes_available);
+    case Cause::memory_fragmented:
+      return free + ", though all together do" + largest(&Candidate::memory_bytes_available);
+    case Cause::too_few_devices:
+    case Cause::memory_shared: break;
   }
-  const Candidate* largest = nullptr;
-  for (const Candidate* candidate : kept_out) {
-    if (!candidate->memory_bytes_available) continue;
-    if (largest == nullptr || *candidate->memory_bytes_available > *largest->memory_bytes_available)
-      largest = candidate;
-  }
-  const std::string text = nobody + "has " + wanted_memory(hints) + " free";
-  if (largest == nullptr) return text + example(*kept_out.front());
-  return text + " (largest: " + bytes_text(*largest->memory_bytes_available) + " on " + largest->device.text() + ")";
+  return free;
 }
 
 std::string Explanation::funnel_text() const {

@@ -47,7 +47,8 @@ TEST(Explanation, S0_F12_NothingEligibleIsAResultWithTheReasonOfEveryDevice) {
   EXPECT_EQ(explanation.candidates[0].detail, "draining");
   EXPECT_EQ(explanation.candidates[1].detail, "needs 4.0 GiB, 1.0 GiB available");
   EXPECT_EQ(explanation.candidates[2].detail, "needs 4.0 GiB, 2.0 GiB available");
-  EXPECT_EQ(explanation.reason(), "no device that could serve has 4.0 GiB free (largest: 2.0 GiB on dev-02)");
+  EXPECT_EQ(explanation.reason(),
+            "no device that could serve has 4.0 GiB free, processes use it (largest: 2.0 GiB on dev-02)");
   EXPECT_NE(explanation.to_text().find("3 devices -> 2 in service -> 0 fit 4.0 GiB -> none\n"), std::string::npos);
   // The error made of it tells the caller to wait, not to stop.
   EXPECT_EQ(reaction_to(ErrorCode::no_eligible_device), Reaction::wait);
@@ -58,7 +59,7 @@ TEST(Explanation, TheDominantReasonIsOneSentence) {
   EXPECT_EQ(reason_for(TestFleet(1)), "least_loaded chose dev-00, the only eligible device");
 
   TestFleet fleet(2);
-  EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB free (largest: 16.0 GiB on dev-00)");
+  EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB at all (largest: 16.0 GiB on dev-00)");
   fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = Maybe();
   EXPECT_EQ(reason_for(fleet, needing(gib)),
             "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not say how much is free; 1 more)");
@@ -98,10 +99,11 @@ TEST(Explanation, DevicesThatCanNeverServeDoNotHideTheCause) {
   Hints hints = needing(2 * gib);
   hints.capability_min = Capability{9, 0};
   const Explanation explanation = explain_with("least_loaded", fleet, hints);
-  EXPECT_EQ(explanation.cause, Rejection::memory);
-  EXPECT_EQ(explanation.reason(), "no device that could serve has 2.0 GiB free (largest: 1.0 GiB on dev-03)");
+  EXPECT_EQ(explanation.cause, Cause::memory_in_use);
+  EXPECT_EQ(explanation.reason(),
+            "no device that could serve has 2.0 GiB free, processes use it (largest: 1.0 GiB on dev-03)");
   for (std::size_t i = 0; i < 3; ++i) fleet[i].health = Health::healthy;
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Rejection::memory) << "nor does outnumbering it help";
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::memory_in_use) << "nor does outnumbering it help";
 }
 
 TEST(Explanation, TheNearestDevicesNameTheCause) {
@@ -113,6 +115,48 @@ TEST(Explanation, TheNearestDevicesNameTheCause) {
     fleet[i].memory_bytes_free = 0;
   }
   EXPECT_EQ(reason_for(fleet, needing(gib)), "no device that could serve is in service (dev-00: cordoned)");
+}
+
+TEST(Explanation, WhatAloneWouldLetItFitIsTheCause) {
+  // The only new device is cordoned and full; the old ones are idle: to ask for
+  // less is the one change that helps.
+  TestFleet fleet(3);
+  fleet.info(0).capability = fleet.info(1).capability = Capability{7, 0};
+  fleet[2].intent = Intent::cordoned;
+  fleet[2].memory_bytes_free = 0;
+  Hints hints = needing(gib);
+  hints.capability_min = Capability{9, 0};
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::capability);
+  fleet[2].memory_bytes_free = 16 * gib;
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::cordoned)
+      << "what can pass before what is for good";
+}
+
+TEST(Explanation, WhoHasTheBytesIsSaid) {
+  TestFleet fleet(3);
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_promised = 15 * gib;
+  EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
+            "no device has 4.0 GiB free, it is promised (largest: 1.0 GiB on dev-00)");
+  EXPECT_EQ(reason_for(fleet, needing(3 * gib)),
+            "no device has 3.0 GiB free, though all together do (largest: 1.0 GiB on dev-00)");
+  for (std::size_t i = 0; i < 3; ++i) {
+    fleet[i].memory_bytes_promised = 0;
+    fleet[i].memory_bytes_free = gib / 2;
+  }
+  EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
+            "no device has 4.0 GiB free, processes use it (largest: 512.0 MiB on dev-00)");
+}
+
+TEST(Explanation, ThingsOfOneFilterCountTogether) {
+  // Three of four are wanted: neither the lost nor the quarantined alone would do.
+  TestFleet fleet(4);
+  fleet[0].health = fleet[1].health = Health::lost;
+  fleet[2].health = Health::quarantined;
+  Explanation explanation;
+  choose_group(*find_policy("least_loaded"), {}, 4, fleet, {}, 0, &explanation);
+  EXPECT_EQ(explanation.cause, Cause::lost);
+  EXPECT_EQ(explanation.reason(),
+            "only 1 of the 4 devices asked for can be had: no other device is healthy (dev-00: lost; 1 more)");
 }
 
 TEST(Explanation, ARequestLargerThanADeviceSaysSo) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "placement/cost_policy.hpp"
@@ -17,19 +18,13 @@ constexpr std::size_t exact_max = 16;
 // As many of the best by rank are searched for a group that lies together; the
 // table of their pairs is the cost.
 constexpr std::size_t searched_max = 128;
-
-// One eligible device as the search sees it.
-struct Member {
-  std::size_t domain = 0;  // whose memory it uses
-  std::uint64_t available = 0;
-  std::uint64_t needed = 0;
-};
+constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 
 // The most members of one domain that fit together with those chosen: every
 // member must have room for the needs of all of them. Absent: the chosen do not
 // fit by themselves.
-std::optional<std::size_t> most_together(std::span<const Member> chosen, std::vector<Member> others) {
-  std::uint64_t room = std::numeric_limits<std::uint64_t>::max(), taken = 0;
+std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::vector<Member> others) {
+  std::uint64_t room = boundless, taken = 0;
   for (const Member& member : chosen) {
     room = std::min(room, member.available);
     taken = policy::saturating_sum(taken, member.needed);
@@ -57,31 +52,28 @@ class GroupSearch {
  public:
   GroupSearch(const Hints& hints, std::span<const DeviceView> views, std::vector<Ranked> order, std::size_t count)
       : views_(views), order_(std::move(order)), count_(count) {
-    std::map<std::string_view, std::size_t> domains;
+    std::set<std::string_view> domains;
     for (const Ranked& ranked : order_) {
       const DeviceView& view = views[ranked.position];
-      const DeviceInfo& info = *view.info;
-      const std::string_view domain = info.memory_domain.empty() ? info.id.text() : info.memory_domain;
-      const std::uint64_t needed = *hints.memory_bytes_needed(info);
-      members_.push_back({domains.emplace(domain, domains.size()).first->second,
-                          needed == 0 ? std::numeric_limits<std::uint64_t>::max() : *view.memory_bytes_available(),
-                          needed});
+      const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
+      members_.push_back(
+          {memory_domain_of(*view.info), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+      domains.insert(members_.back().domain);
       shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
     }
-    domains_ = domains.size();
   }
 
   // How many could be had with these and any others; 0: not even these.
   std::size_t most_with(const std::vector<std::size_t>& chosen) const {
     if (!shares_memory_) return members_.size();
-    std::vector<std::vector<Member>> taken(domains_), left(domains_);
+    std::map<std::string_view, std::pair<std::vector<Member>, std::vector<Member>>> domains;  // chosen, others
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const bool is_chosen = std::find(chosen.begin(), chosen.end(), i) != chosen.end();
-      (is_chosen ? taken : left)[members_[i].domain].push_back(members_[i]);
+      auto& [taken, left] = domains[members_[i].domain];
+      (std::find(chosen.begin(), chosen.end(), i) != chosen.end() ? taken : left).push_back(members_[i]);
     }
     std::size_t most = 0;
-    for (std::size_t domain = 0; domain < domains_; ++domain) {
-      const auto here = most_together(taken[domain], std::move(left[domain]));
+    for (auto& [name, domain] : domains) {
+      const auto here = most_of_domain(domain.first, std::move(domain.second));
       if (!here) return 0;
       most += *here;
     }
@@ -207,8 +199,7 @@ class GroupSearch {
   std::vector<Ranked> order_;
   std::size_t count_;
   std::vector<Member> members_;  // beside order_
-  std::size_t domains_ = 0;
-  bool shares_memory_ = false;  // some of them use one memory and need bytes of it
+  bool shares_memory_ = false;   // some of them use one memory and need bytes of it
   std::size_t searched_ = 0;
   std::vector<std::uint32_t> costs_;  // link_cost of the pairs of the first `searched_`
   std::vector<std::size_t> best_;
@@ -217,12 +208,26 @@ class GroupSearch {
 
 }  // namespace
 
+std::string_view memory_domain_of(const DeviceInfo& info) noexcept {
+  return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
+}
+
+std::size_t most_together(std::span<const Member> members) {
+  std::map<std::string_view, std::vector<Member>> domains;
+  for (const Member& member : members) domains[member.domain].push_back(member);
+  std::size_t most = 0;
+  for (auto& [name, domain] : domains) most += *most_of_domain({}, std::move(domain));
+  return most;
+}
+
 std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views) {
-  std::vector<Ranked> eligible;
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    if (!reject(hints, views[i])) eligible.push_back({i, false, 0, std::nullopt});
+  std::vector<Member> members;
+  for (const DeviceView& view : views) {
+    if (reject(hints, view)) continue;
+    const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
+    members.push_back({memory_domain_of(*view.info), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
   }
-  return GroupSearch(hints, views, std::move(eligible), 0).most_with({});
+  return most_together(members);
 }
 
 GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,

@@ -251,8 +251,8 @@ TEST(Group, SaysWhatIsMissing) {
   choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 asked for");
   EXPECT_EQ(explanation.reason(),
-            "only 3 of the 4 devices asked for can be had: no other device has 2.0 GiB free (largest: 1.0 GiB on "
-            "dev-04)");
+            "only 3 of the 4 devices asked for can be had: no other device has 2.0 GiB free, processes use it "
+            "(largest: 1.0 GiB on dev-04)");
   choose_group(least_loaded(), hints, 6, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.reason(), "6 devices were asked for, and there are 5");
   hints.memory_bytes_min = 0;

@@ -1,0 +1,212 @@
+// What keeps a request out. Every device may be kept out by several things, and
+// most machines have devices that are out for reasons of their own; the cause is
+// what would let the request fit if it were lifted alone, everywhere. Where no
+// single thing would, one filter's things together; else what the nearest devices
+// have in common.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <tuple>
+
+#include "placement/cost_policy.hpp"
+#include "placement/explain.hpp"
+
+namespace berth {
+namespace {
+
+struct CauseEntry {
+  std::string_view name;
+  std::optional<Rejection> filter;
+  bool for_good;  // no waiting helps: the request or the machine must change
+};
+constexpr std::size_t causes_end = static_cast<std::size_t>(Cause::memory_shared) + 1;
+constexpr std::array<CauseEntry, causes_end> entries{{
+    {"too_few_devices", std::nullopt, true},
+    {"pinned", Rejection::not_selected, true},
+    {"avoided", Rejection::not_selected, true},
+    {"backend", Rejection::not_selected, true},
+    {"cordoned", Rejection::not_in_service, false},
+    {"draining", Rejection::not_in_service, false},
+    {"quarantined", Rejection::unhealthy, false},
+    {"lost", Rejection::unhealthy, false},
+    {"probation", Rejection::unhealthy, false},
+    {"stale", Rejection::stale, false},
+    {"capability", Rejection::capability, true},
+    {"feature", Rejection::feature, true},
+    {"label", Rejection::feature, true},
+    {"held", Rejection::held, false},
+    {"held_exclusively", Rejection::held, false},
+    {"memory_unknown", Rejection::memory, false},
+    {"memory_too_small", Rejection::memory, true},
+    {"memory_in_use", Rejection::memory, false},
+    {"memory_promised", Rejection::memory, false},
+    {"memory_fragmented", Rejection::memory, false},
+    {"memory_shared", Rejection::memory, true},
+}};
+const CauseEntry& entry_of(std::size_t cause) { return entries[cause]; }
+
+constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
+constexpr Causes memory_causes =
+    bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) | bit(Cause::memory_promised);
+
+bool names(const std::vector<DeviceId>& ids, const DeviceId& id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+Causes memory_causes_of(const Hints& hints, const DeviceView& view) noexcept {
+  const Maybe needed = hints.memory_bytes_needed(*view.info);
+  if (!needed || !view.memory_bytes_free) return bit(Cause::memory_unknown);
+  const auto& total = view.info->memory_bytes_total;
+  if (total && *total < *needed) return bit(Cause::memory_too_small);
+  if (*view.memory_bytes_free >= *needed) return bit(Cause::memory_promised);
+  const std::uint64_t promised = view.memory_bytes_promised;
+  if (!total || (*total >= promised && *total - promised >= *needed)) return bit(Cause::memory_in_use);
+  return bit(Cause::memory_in_use) | bit(Cause::memory_promised);
+}
+
+// Bytes available if `lifted` were no obstacle anywhere.
+std::uint64_t available_without(Causes lifted, const DeviceView& view) {
+  if ((lifted & ~(bit(Cause::memory_in_use) | bit(Cause::memory_promised)) & memory_causes) != 0) return boundless;
+  std::uint64_t free = view.memory_bytes_free.value_or(0);
+  if (lifted & bit(Cause::memory_in_use)) free = view.info->memory_bytes_total.value_or(boundless);
+  const std::uint64_t promised = lifted & bit(Cause::memory_promised) ? 0 : view.memory_bytes_promised;
+  return free > promised ? free - promised : 0;
+}
+
+struct Situation {
+  const Hints& hints;
+  std::size_t count;
+  std::span<const DeviceView> views;
+  std::vector<Causes> causes;  // beside the views
+
+  bool fits_without(Causes lifted) const {
+    std::vector<Member> members;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if ((causes[i] & ~lifted) != 0) continue;
+      const Maybe needed = hints.memory_bytes_needed(*views[i].info);
+      const bool counts = needed && *needed > 0 && (lifted & bit(Cause::memory_shared)) == 0;
+      members.push_back({memory_domain_of(*views[i].info), counts ? available_without(lifted, views[i]) : boundless,
+                         counts ? *needed : 0});
+    }
+    return most_together(members) >= count;
+  }
+  // Devices that nothing but some of these keeps out.
+  std::size_t kept_out_by(Causes some) const {
+    return static_cast<std::size_t>(
+        std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));
+  }
+
+  // Of those in `among` that pass the test: what can pass first, then what keeps
+  // out the most, then the later filter, which is nearer to being eligible.
+  template <class Test>
+  std::optional<Cause> best(Causes among, Test test) const {
+    std::optional<std::size_t> found;
+    const auto key = [&](std::size_t c) {
+      return std::tuple(!entry_of(c).for_good, kept_out_by(bit(static_cast<Cause>(c))), c);
+    };
+    for (std::size_t c = 0; c < causes_end; ++c) {
+      if ((among >> c & 1) == 0 || !test(static_cast<Cause>(c))) continue;
+      if (!found || key(c) > key(*found)) found = c;
+    }
+    return found ? std::optional(static_cast<Cause>(*found)) : std::nullopt;
+  }
+
+  // The bytes of those that lack nothing else would do, if they were in one place.
+  bool is_fragmented() const {
+    if (count > 1 || hints.memory_share) return false;
+    std::uint64_t sum = 0;
+    std::vector<std::string_view> seen;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if ((causes[i] & ~memory_causes) != 0) continue;
+      const std::string_view domain = memory_domain_of(*views[i].info);
+      if (std::find(seen.begin(), seen.end(), domain) != seen.end()) continue;
+      seen.push_back(domain);
+      sum = policy::saturating_sum(sum, views[i].memory_bytes_available().value_or(0));
+    }
+    return sum >= hints.memory_bytes_min;
+  }
+};
+
+}  // namespace
+
+std::string_view to_string(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).name; }
+std::optional<Rejection> filter_of(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).filter; }
+
+Causes causes_of(const Hints& hints, const DeviceView& view) noexcept {
+  const DeviceInfo& info = *view.info;
+  Causes causes = 0;
+  const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
+  note(!hints.only.empty() && !names(hints.only, info.id), Cause::pinned);
+  note(names(hints.avoid, info.id), Cause::avoided);
+  note(hints.backend && info.backend != *hints.backend, Cause::backend);
+  note(view.intent == Intent::cordoned, Cause::cordoned);
+  note(view.intent == Intent::draining, Cause::draining);
+  if (fails(Rejection::unhealthy, hints, view)) {
+    note(view.health == Health::quarantined, Cause::quarantined);
+    note(view.health == Health::lost, Cause::lost);
+    note(view.health == Health::probation, Cause::probation);
+  }
+  note(fails(Rejection::stale, hints, view), Cause::stale);
+  note(fails(Rejection::capability, hints, view), Cause::capability);
+  if (fails(Rejection::feature, hints, view)) {
+    const bool features =
+        std::includes(info.features.begin(), info.features.end(), hints.features.begin(), hints.features.end());
+    const bool labels = std::all_of(hints.labels.begin(), hints.labels.end(), [&](const auto& label) {
+      const auto found = info.labels.find(label.first);
+      return found != info.labels.end() && found->second == label.second;
+    });
+    note(!features, Cause::feature);
+    note(!labels, Cause::label);
+  }
+  if (fails(Rejection::held, hints, view)) note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
+  if (fails(Rejection::memory, hints, view)) causes |= memory_causes_of(hints, view);
+  return causes;
+}
+
+Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
+  if (views.size() < count) return Cause::too_few_devices;
+  Situation situation{hints, count, views, {}};
+  Causes present = bit(Cause::memory_shared);
+  for (const DeviceView& view : views) {
+    situation.causes.push_back(causes_of(hints, view));
+    present |= situation.causes.back();
+  }
+  auto found = situation.best(present, [&](Cause cause) { return situation.fits_without(bit(cause)); });
+  for (std::size_t i = std::size(filters); !found && i-- > 0;) {
+    // All things of one filter, as where some devices are lost and others quarantined.
+    Causes together = 0;
+    for (std::size_t c = 0; c < causes_end; ++c) {
+      if (entry_of(c).filter == filters[i]) together |= bit(static_cast<Cause>(c)) & present;
+    }
+    together &= ~bit(Cause::memory_shared);
+    if (situation.fits_without(together)) found = situation.best(together, [](Cause) { return true; });
+  }
+  if (!found) {
+    // What the nearest have in common: those that fewest things keep out, none of
+    // them for good if there are such; each names the first.
+    const auto distance = [](Causes causes) {
+      bool for_good = false;
+      int things = 0;
+      for (std::size_t c = 0; c < causes_end; ++c) {
+        if ((causes >> c & 1) == 0) continue;
+        ++things;
+        for_good = for_good || entry_of(c).for_good;
+      }
+      return std::tuple(for_good, things);
+    };
+    std::array<std::size_t, causes_end> votes{};
+    std::optional<std::tuple<bool, int>> least;
+    for (const Causes causes : situation.causes) {
+      if (causes == 0 || (least && distance(causes) > *least)) continue;
+      if (!least || distance(causes) < *least) votes.fill(0);
+      least = distance(causes);
+      ++votes[static_cast<std::size_t>(std::countr_zero(causes))];
+    }
+    found = static_cast<Cause>(votes.rend() - std::max_element(votes.rbegin(), votes.rend()) - 1);
+  }
+  const bool full = *found == Cause::memory_in_use || *found == Cause::memory_promised;
+  return full && situation.is_fragmented() ? Cause::memory_fragmented : *found;
+}
+
+}  // namespace berth
