@@ -3,32 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <tuple>
 
-#include "placement/test_fleet.hpp"
+#include "placement/test_groups.hpp"
 
 namespace berth {
 namespace {
 
 constexpr std::uint64_t seeds = 200;
 
-// Random devices, some of them parts of one GPU, some held.
-TestFleet random_machine(std::size_t n, std::uint64_t seed) {
-  TestFleet fleet = TestFleet::random(n, seed);
-  SeededRandom random(splitmix64(seed ^ 0x9e));
-  for (std::size_t i = 0; i < n; ++i) {
-    if (random.below(2) == 0) fleet.info(i).memory_domain = "gpu-" + std::to_string(random.below(3));
-    fleet[i].holders = static_cast<std::uint32_t>(random.below(3));
-    fleet[i].held_exclusively = random.below(6) == 0;
-    // Enough eligible ones for groups to exist.
-    if (random.below(2) == 0) fleet[i].memory_bytes_free = 16 * gib;
-    if (random.below(2) == 0) fleet[i].memory_bytes_promised = 0;
-    if (random.below(2) == 0) fleet.info(i).memory_bytes_total = 16 * gib;
-  }
-  return fleet;
-}
 Hints random_wishes(TestFleet& fleet, std::uint64_t seed) {
   SeededRandom random(splitmix64(seed ^ 0x77));
   const auto some = [&] { return fleet.info(random.below(fleet.size())).id; };
@@ -60,34 +44,6 @@ Topology pairs_of(TestFleet& fleet, std::initializer_list<std::pair<std::size_t,
   return make_topology(ids, links).value();
 }
 
-std::string_view domain_of(const DeviceView& view) {
-  return view.info->memory_domain.empty() ? view.info->id.text() : view.info->memory_domain;
-}
-// What a group must satisfy, written anew.
-bool fits(const Hints& hints, std::span<const DeviceView> views, const std::vector<std::size_t>& group) {
-  for (const std::size_t i : group) {
-    if (reject(hints, views[i])) return false;
-    std::uint64_t together = 0;
-    for (const std::size_t j : group) {
-      if (domain_of(views[i]) == domain_of(views[j])) together += *hints.memory_bytes_needed(*views[j].info);
-    }
-    if (together > 0 && *views[i].memory_bytes_available() < together) return false;
-  }
-  return true;
-}
-// Calls use(group) for every set of `count` of n.
-template <class Use>
-void each_group(std::size_t n, std::size_t count, Use use) {
-  for (std::uint64_t mask = 0; mask < (std::uint64_t{1} << n); ++mask) {
-    if (static_cast<std::size_t>(std::popcount(mask)) != count) continue;
-    std::vector<std::size_t> group;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (mask >> i & 1) group.push_back(i);
-    }
-    use(group);
-  }
-}
-
 class GroupContract : public testing::TestWithParam<Policy> {
  protected:
   const Policy& policy() const { return GetParam(); }
@@ -102,8 +58,7 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
     for (std::size_t count = 1; count <= fleet.size() + 1; ++count) {
       Explanation explanation;
       const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed, &explanation);
-      bool any = false;
-      each_group(fleet.size(), count, [&](const auto& group) { any = any || fits(hints, fleet, group); });
+      const bool any = any_group_fits(hints, count, fleet);
       ASSERT_EQ(decision.winners.size(), any ? count : 0) << "seed " << seed << " count " << count;
       ASSERT_FALSE(decision.policy_misbehaved);
       ASSERT_EQ(explanation.winners.size(), decision.winners.size());
@@ -114,7 +69,7 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
       ++found;
       const std::set<std::size_t> distinct(decision.winners.begin(), decision.winners.end());
       ASSERT_EQ(distinct.size(), count) << "seed " << seed;
-      ASSERT_TRUE(fits(hints, fleet, decision.winners)) << "seed " << seed;
+      ASSERT_TRUE(fits_together(hints, fleet, decision.winners)) << "seed " << seed;
     }
   }
   EXPECT_GT(found, seeds / 2) << "the machines must not be hopeless";
@@ -153,7 +108,7 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheClosestTog
     const std::size_t count = 1 + seed % 3;
     std::optional<Cost> least;
     each_group(fleet.size(), count, [&](const auto& group) {
-      if (fits(hints, fleet, group) && (!least || cost_of(group) < *least)) least = cost_of(group);
+      if (fits_together(hints, fleet, group) && (!least || cost_of(group) < *least)) least = cost_of(group);
     });
     const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed);
     ASSERT_EQ(decision.winners.empty(), !least.has_value());

@@ -1,0 +1,416 @@
+#include "berth/suggest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "berth/bytes.hpp"
+#include "placement/cost_policy.hpp"
+#include "placement/explain.hpp"
+
+namespace berth {
+namespace {
+
+using Views = std::vector<DeviceView>;
+
+bool fits(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
+  return largest_group(hints, views) >= count;
+}
+
+// All sets of one size are tried, smallest sizes first, up to so many; beyond,
+// what can be left out is left out one by one.
+constexpr std::size_t sets_max = 4096;
+
+// Calls test(set) for every set of `size` of 0..n-1 until it is true; false: none
+// was, or there are too many.
+template <class Test>
+bool any_set(std::size_t n, std::size_t size, Test test) {
+  std::vector<std::size_t> set(size);
+  for (std::size_t i = 0; i < size; ++i) set[i] = i;
+  for (std::size_t tried = 0; tried < sets_max; ++tried) {
+    if (test(set)) return true;
+    std::size_t i = size;
+    while (i > 0 && set[i - 1] == n - size + i - 1) --i;
+    if (i == 0) return false;
+    ++set[i - 1];
+    for (; i < size; ++i) set[i] = set[i - 1] + 1;
+  }
+  return false;
+}
+bool too_many_sets(std::size_t n, std::size_t size) {
+  std::size_t sets = 1;
+  for (std::size_t i = 0; i < size && sets <= sets_max; ++i) sets = sets * (n - i) / (i + 1);
+  return sets > sets_max;
+}
+
+// The smallest of the sets of 0..n-1 that pass a test which larger sets pass
+// more easily; empty: not even all pass.
+template <class Test>
+std::vector<std::size_t> smallest_set(std::size_t n, Test test) {
+  std::vector<std::size_t> all(n);
+  for (std::size_t i = 0; i < n; ++i) all[i] = i;
+  if (n == 0 || !test(all)) return {};
+  for (std::size_t size = 1; size < n && !too_many_sets(n, size); ++size) {
+    std::vector<std::size_t> found;
+    if (any_set(n, size, [&](const std::vector<std::size_t>& set) {
+          if (test(set)) found = set;
+          return !found.empty();
+        }))
+      return found;
+  }
+  for (std::size_t i = n; i-- > 0 && all.size() > 1;) {
+    std::vector<std::size_t> rest = all;
+    rest.erase(std::find(rest.begin(), rest.end(), i));
+    if (test(rest)) all = std::move(rest);
+  }
+  return all;
+}
+
+std::string listed(const std::vector<DeviceId>& ids) {
+  std::string text;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == ids.size() ? " and " : ", ") + ids[i].text();
+  return text;
+}
+
+// For --mem: whole GiB or MiB, rounded down so that it still fits.
+std::string memory_option(std::uint64_t bytes) {
+  if (bytes % (std::uint64_t{1} << 30) == 0) return "--mem " + std::to_string(bytes >> 30) + "G";
+  if (bytes >> 20 > 0) return "--mem " + std::to_string(bytes >> 20) + "M";
+  return "--mem " + std::to_string(bytes);
+}
+
+class Suggestions {
+ public:
+  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views)
+      : hints_(hints), count_(count), views_(views) {}
+
+  std::vector<Change> all() {
+    const bool refused = !fits(hints_, count_, views_);
+    if (!refused || views_.empty()) return {};
+    uncordon();
+    fresh_sample();
+    share();
+    fewer_bytes();
+    end_leases();
+    free_bytes();
+    health();
+    fewer_devices();
+    drop_avoid();
+    drop_pin();
+    lower_capability();
+    drop_feature();
+    drop_label();
+    other_backend();
+    const Cause cause = cause_of(hints_, count_, views_);
+    std::sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
+      return std::tuple(!concerns(a.knob, cause), a.knob) < std::tuple(!concerns(b.knob, cause), b.knob);
+    });
+    return std::move(changes_);
+  }
+
+ private:
+  static bool concerns(Knob knob, Cause cause) {
+    switch (knob) {
+      case Knob::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
+      case Knob::fresh_sample: return cause == Cause::stale;
+      case Knob::share: return cause == Cause::held;
+      case Knob::fewer_bytes: return filter_of(cause) == Rejection::memory;
+      case Knob::end_leases: return cause == Cause::held_exclusively;
+      case Knob::free_bytes:
+        return cause == Cause::memory_in_use || cause == Cause::memory_promised || cause == Cause::memory_fragmented;
+      case Knob::health: return filter_of(cause) == Rejection::unhealthy;
+      case Knob::fewer_devices: return cause == Cause::too_few_devices;
+      case Knob::drop_avoid: return cause == Cause::avoided;
+      case Knob::drop_pin: return cause == Cause::pinned;
+      case Knob::lower_capability: return cause == Cause::capability;
+      case Knob::drop_feature: return cause == Cause::feature;
+      case Knob::drop_label: return cause == Cause::label;
+      case Knob::other_backend: return cause == Cause::backend;
+    }
+    return false;
+  }
+
+  bool fits_with(const Hints& hints) const { return fits(hints, count_, views_); }
+  Change& add(Knob knob, std::string text, std::string command) {
+    Change& change = changes_.emplace_back();
+    change.knob = knob;
+    change.text = std::move(text);
+    change.command = std::move(command);
+    return change;
+  }
+
+  // The fewest of the devices that `concerned` picks, each put right by `mend`.
+  template <class Concerned, class Mend>
+  std::vector<DeviceId> fewest(Concerned concerned, Mend mend) const {
+    std::vector<std::size_t> positions;
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      DeviceView mended = views_[i];
+      mend(mended);
+      // What would still be out helps nobody.
+      if (concerned(views_[i]) && !reject(hints_, mended)) positions.push_back(i);
+    }
+    std::vector<DeviceId> ids;
+    for (const std::size_t i : smallest_set(positions.size(), [&](const std::vector<std::size_t>& set) {
+           Views changed(views_.begin(), views_.end());
+           for (const std::size_t j : set) mend(changed[positions[j]]);
+           return fits(hints_, count_, changed);
+         }))
+      ids.push_back(views_[positions[i]].info->id);
+    return ids;
+  }
+
+  void uncordon() {
+    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.intent != Intent::in_service; },
+                                       [](DeviceView& v) { v.intent = Intent::in_service; });
+    if (ids.empty()) return;
+    std::string command;
+    for (const DeviceId& id : ids) command += (command.empty() ? "berth uncordon " : " && berth uncordon ") + id.text();
+    add(Knob::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
+  }
+
+  void fresh_sample() {
+    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.sample == SampleState::stale; },
+                                       [](DeviceView& v) { v.sample = SampleState::fresh; });
+    if (ids.empty()) return;
+    add(Knob::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
+        "berth doctor")
+        .devices = std::move(ids);
+  }
+
+  void health() {
+    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, hints_, v); },
+                                       [](DeviceView& v) { v.health = Health::healthy; });
+    if (ids.empty()) return;
+    add(Knob::health, "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or mend it",
+        "berth doctor")
+        .devices = std::move(ids);
+  }
+
+  void end_leases() {
+    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::held, hints_, v); },
+                                       [](DeviceView& v) {
+                                         v.holders = 0;
+                                         v.held_exclusively = false;
+                                       });
+    if (ids.empty()) return;
+    add(Knob::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
+  }
+
+  void share() {
+    Hints hints = hints_;
+    hints.exclusive = false;
+    if (hints_.exclusive && fits_with(hints))
+      add(Knob::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+  }
+
+  void fewer_bytes() {
+    Hints hints = hints_;
+    hints.memory_share.reset();
+    hints.memory_bytes_min = 0;
+    // The most that k members of one memory can have is what is there, over k.
+    std::vector<std::uint64_t> amounts;
+    for (const DeviceView& view : views_) {
+      if (reject(hints, view) || !view.memory_bytes_available()) continue;
+      for (std::size_t k = 1; k <= count_; ++k) amounts.push_back(*view.memory_bytes_available() / k);
+    }
+    std::sort(amounts.begin(), amounts.end());
+    amounts.erase(std::unique(amounts.begin(), amounts.end()), amounts.end());
+    const auto first_too_many = std::partition_point(amounts.begin(), amounts.end(), [&](std::uint64_t bytes) {
+      hints.memory_bytes_min = bytes;
+      return fits_with(hints);
+    });
+    if (first_too_many == amounts.begin() || *(first_too_many - 1) == 0) return;
+    const std::uint64_t most = *(first_too_many - 1);
+    // With a share there is no one number that it replaces.
+    if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
+    const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
+    add(Knob::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
+  }
+
+  void free_bytes() {
+    // Whose memories may be freed: those of devices that nothing else keeps out.
+    Hints without = hints_;
+    without.memory_share.reset();
+    without.memory_bytes_min = 0;
+    std::vector<std::string_view> domains;
+    std::vector<DeviceId> names;  // one device of each
+    std::uint64_t most = 0;
+    for (const DeviceView& view : views_) {
+      const Maybe needed = hints_.memory_bytes_needed(*view.info);
+      if (reject(without, view) || !needed || *needed == 0 || !view.memory_bytes_available()) continue;
+      most = std::max(most, policy::saturating_product(*needed, count_));
+      const std::string_view domain = memory_domain_of(*view.info);
+      if (std::find(domains.begin(), domains.end(), domain) != domains.end()) continue;
+      domains.push_back(domain);
+      names.push_back(view.info->id);
+    }
+    const auto fits_after = [&](const std::vector<std::size_t>& set, std::uint64_t bytes) {
+      Views changed(views_.begin(), views_.end());
+      for (DeviceView& view : changed) {
+        const std::string_view domain = memory_domain_of(*view.info);
+        if (!view.memory_bytes_available() ||
+            std::none_of(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; }))
+          continue;
+        // Never more than there is, nor less than there was.
+        const std::uint64_t now = *view.memory_bytes_available();
+        const std::uint64_t total = view.info->memory_bytes_total.value_or(Maybe().raw() - 1);
+        view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));
+        view.memory_bytes_promised = 0;
+      }
+      return fits(hints_, count_, changed);
+    };
+    const std::vector<std::size_t> fewest =
+        smallest_set(domains.size(), [&](const std::vector<std::size_t>& set) { return fits_after(set, most); });
+    if (fewest.empty()) return;
+    // Of all sets of that size the one that needs the least.
+    std::uint64_t least = most;
+    std::vector<std::size_t> best = fewest;
+    const auto try_set = [&](const std::vector<std::size_t>& set) {
+      if (!fits_after(set, least)) return false;
+      std::uint64_t low = 1, high = least;
+      while (low < high) {
+        const std::uint64_t middle = low + (high - low) / 2;
+        if (fits_after(set, middle)) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      if (low < least) best = set;
+      least = low;
+      return false;
+    };
+    try_set(fewest);
+    any_set(domains.size(), fewest.size(), try_set);
+    std::vector<DeviceId> ids;
+    for (const std::size_t i : best) ids.push_back(names[i]);
+    Change& change =
+        add(Knob::free_bytes, "free " + bytes_text(least) + (ids.size() == 1 ? " on " : " on each of ") + listed(ids),
+            "berth ps");
+    change.amount = least;
+    change.devices = std::move(ids);
+  }
+
+  void fewer_devices() {
+    const std::size_t most = largest_group(hints_, views_);
+    if (most == 0) return;
+    add(Knob::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
+        "-n " + std::to_string(most))
+        .amount = most;
+  }
+
+  void drop_avoid() {
+    // An id named twice is one entry.
+    const std::set<DeviceId> distinct(hints_.avoid.begin(), hints_.avoid.end());
+    const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
+    std::vector<DeviceId> ids;
+    for (const std::size_t i : smallest_set(avoided.size(), [&](const std::vector<std::size_t>& set) {
+           Hints hints = hints_;
+           for (const std::size_t j : set) std::erase(hints.avoid, avoided[j]);
+           return fits_with(hints);
+         }))
+      ids.push_back(avoided[i]);
+    if (ids.empty()) return;
+    add(Knob::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
+  }
+
+  void drop_pin() {
+    Hints hints = hints_;
+    hints.only.clear();
+    if (!hints_.only.empty() && fits_with(hints))
+      add(Knob::drop_pin, "let any device serve, not only " + listed(hints_.only), "leave out --device");
+  }
+
+  void lower_capability() {
+    if (!hints_.capability_min) return;
+    std::set<Capability, std::greater<>> lower;
+    for (const DeviceView& view : views_) {
+      if (view.info->capability && *view.info->capability < *hints_.capability_min)
+        lower.insert(*view.info->capability);
+    }
+    Hints hints = hints_;
+    for (const Capability& capability : lower) {
+      hints.capability_min = capability;
+      if (!fits_with(hints)) continue;
+      add(Knob::lower_capability,
+          "ask for capability " + to_string(capability) + " instead of " + to_string(*hints_.capability_min),
+          "--capability " + to_string(capability))
+          .capability = capability;
+      return;
+    }
+    hints.capability_min.reset();
+    if (fits_with(hints)) add(Knob::lower_capability, "ask for no capability", "leave out --capability");
+  }
+
+  void drop_feature() {
+    for (const std::string& feature : hints_.features) {
+      Hints hints = hints_;
+      hints.features.erase(feature);
+      if (!fits_with(hints)) continue;
+      add(Knob::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
+      return;
+    }
+  }
+
+  void drop_label() {
+    for (const auto& [name, value] : hints_.labels) {
+      Hints hints = hints_;
+      hints.labels.erase(name);
+      if (!fits_with(hints)) continue;
+      const std::string label = name + "=" + value;
+      add(Knob::drop_label, "do without " + label, "leave out --label " + label).name = name;
+      return;
+    }
+  }
+
+  void other_backend() {
+    if (!hints_.backend) return;
+    std::set<std::string> others;
+    for (const DeviceView& view : views_) others.insert(view.info->backend);
+    others.erase(*hints_.backend);
+    for (const std::string& other : others) {
+      Hints hints = hints_;
+      hints.backend = other;
+      if (!fits_with(hints)) continue;
+      add(Knob::other_backend, "take " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
+          other;
+      return;
+    }
+  }
+
+  const Hints& hints_;
+  std::size_t count_;
+  std::span<const DeviceView> views_;
+  std::vector<Change> changes_;
+};
+
+}  // namespace
+
+std::string_view to_string(Knob knob) noexcept {
+  switch (knob) {
+    case Knob::uncordon: return "uncordon";
+    case Knob::fresh_sample: return "fresh_sample";
+    case Knob::share: return "share";
+    case Knob::fewer_bytes: return "fewer_bytes";
+    case Knob::end_leases: return "end_leases";
+    case Knob::free_bytes: return "free_bytes";
+    case Knob::health: return "health";
+    case Knob::fewer_devices: return "fewer_devices";
+    case Knob::drop_avoid: return "drop_avoid";
+    case Knob::drop_pin: return "drop_pin";
+    case Knob::lower_capability: return "lower_capability";
+    case Knob::drop_feature: return "drop_feature";
+    case Knob::drop_label: return "drop_label";
+    case Knob::other_backend: return "other_backend";
+  }
+  return "uncordon";
+}
+
+std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
+  return Suggestions(hints, count, views).all();
+}
+
+}  // namespace berth

@@ -1,0 +1,340 @@
+// Every change must let the request fit, and no smaller one of its knob may: by
+// trying all of them on small random machines.
+#include "berth/suggest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "placement/test_groups.hpp"
+
+namespace berth {
+namespace {
+
+using Views = std::vector<DeviceView>;
+
+// A request with most knobs, on a machine where most things can be wrong.
+struct Request {
+  TestFleet fleet;
+  Hints hints;
+  std::size_t count = 1;
+
+  explicit Request(std::uint64_t seed) : fleet(random_machine(1 + seed % 5, seed)) {
+    SeededRandom random(splitmix64(seed ^ 0x31));
+    const auto one_in = [&](std::uint64_t n) { return random.below(n) == 0; };
+    for (std::size_t i = 0; i < fleet.size(); ++i) {
+      DeviceInfo& info = fleet.info(i);
+      info.capability = Capability{static_cast<std::int32_t>(5 + random.below(5)), 0};
+      if (one_in(3)) info.backend = "cuda";
+      if (one_in(2)) info.features = {"ptx"};
+      if (one_in(2)) info.labels = {{"zone", "a"}};
+      // Otherwise too much is wrong for a single change to help.
+      if (!one_in(3)) fleet[i].health = Health::healthy;
+      if (!one_in(3)) fleet[i].intent = Intent::in_service;
+      if (!one_in(3)) fleet[i].sample = SampleState::fresh;
+      if (!one_in(3)) fleet[i].held_exclusively = false;
+    }
+    if (!one_in(4)) hints.memory_bytes_min = 1 + random.below(20 * gib);
+    if (one_in(4)) hints.memory_share = static_cast<double>(1 + random.below(8)) / 8;
+    if (one_in(4)) hints.capability_min = Capability{static_cast<std::int32_t>(5 + random.below(6)), 0};
+    if (one_in(5)) hints.features = {"ptx"};
+    if (one_in(5)) hints.labels = {{"zone", "a"}};
+    if (one_in(5)) hints.backend = "cuda";
+    if (one_in(5)) hints.only = {fleet.info(random.below(fleet.size())).id};
+    if (one_in(4)) hints.avoid = {fleet.info(0).id, fleet.info(random.below(fleet.size())).id};
+    hints.exclusive = one_in(4);
+    count = 1 + random.below(3);
+  }
+};
+
+// The change with that knob, or null.
+const Change* find(const std::vector<Change>& changes, Knob knob) {
+  const auto found = std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.knob == knob; });
+  return found == changes.end() ? nullptr : &*found;
+}
+
+// The size of the smallest set of 0..n-1 that passes; n + 1: none does.
+template <class Test>
+std::size_t smallest(std::size_t n, Test test) {
+  std::size_t best = n + 1;
+  for (std::uint64_t mask = 1; mask < (std::uint64_t{1} << n); ++mask) {
+    const auto size = static_cast<std::size_t>(std::popcount(mask));
+    if (size < best && test(mask)) best = size;
+  }
+  return best;
+}
+
+constexpr std::uint64_t seeds = 6000;
+
+class SuggestLaw : public testing::Test {
+ protected:
+  // Calls check(request, changes) for every request that is refused.
+  template <class Check>
+  void each_refused(Check check) {
+    std::size_t refused = 0;
+    for (seed_ = 0; seed_ < seeds; ++seed_) {
+      Request request(seed_);
+      const bool fits = any_group_fits(request.hints, request.count, request.fleet);
+      const std::vector<Change> changes = suggest(request.hints, request.count, request.fleet);
+      if (fits) {
+        ASSERT_TRUE(changes.empty()) << "seed " << seed_;
+        continue;
+      }
+      ++refused;
+      check(request, changes);
+      if (HasFatalFailure() || HasFailure()) {
+        ADD_FAILURE() << "seed " << seed_;
+        return;
+      }
+    }
+    EXPECT_GT(refused, seeds / 4);
+    EXPECT_GT(suggested_, 20U) << "the machines must call for this change now and then";
+  }
+
+  // A knob that is a set of devices: `mend` puts one right.
+  template <class Mend>
+  void check_devices(Request& request, const std::vector<Change>& changes, Knob knob, Mend mend) {
+    const auto fits_after = [&](auto chosen) {
+      Views views(request.fleet.views().begin(), request.fleet.views().end());
+      for (std::size_t i = 0; i < views.size(); ++i) {
+        if (chosen(i)) mend(views[i]);
+      }
+      return any_group_fits(request.hints, request.count, views);
+    };
+    const std::size_t least = smallest(request.fleet.size(), [&](std::uint64_t mask) {
+      return fits_after([&](std::size_t i) { return (mask >> i & 1) != 0; });
+    });
+    const Change* change = find(changes, knob);
+    ASSERT_EQ(change != nullptr, least <= request.fleet.size());
+    if (change == nullptr) return;
+    ++suggested_;
+    ASSERT_EQ(change->devices.size(), least);
+    ASSERT_TRUE(fits_after([&](std::size_t i) {
+      return std::count(change->devices.begin(), change->devices.end(), request.fleet.info(i).id) > 0;
+    }));
+  }
+  // A knob of the request with one way to turn it.
+  template <class Turn>
+  void check_request(Request& request, const std::vector<Change>& changes, Knob knob, bool can, Turn turn) {
+    Hints hints = request.hints;
+    turn(hints);
+    const bool fits = can && any_group_fits(hints, request.count, request.fleet);
+    ASSERT_EQ(find(changes, knob) != nullptr, fits) << to_string(knob);
+    suggested_ += fits ? 1 : 0;
+  }
+
+  std::uint64_t seed_ = 0;
+  std::size_t suggested_ = 0;
+};
+
+TEST_F(SuggestLaw, TheFewestDevicesBackInService) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::uncordon, [](DeviceView& v) { v.intent = Intent::in_service; });
+  });
+}
+TEST_F(SuggestLaw, TheFewestDevicesHeardOf) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::fresh_sample, [](DeviceView& v) {
+      if (v.sample == SampleState::stale) v.sample = SampleState::fresh;
+    });
+  });
+}
+TEST_F(SuggestLaw, TheFewestDevicesHealed) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::health, [](DeviceView& v) { v.health = Health::healthy; });
+  });
+}
+TEST_F(SuggestLaw, TheFewestDevicesLetGo) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::end_leases, [](DeviceView& v) {
+      v.holders = 0;
+      v.held_exclusively = false;
+    });
+  });
+}
+
+TEST_F(SuggestLaw, TheMostBytesThatFit) {
+  each_refused([&](Request& request, const auto& changes) {
+    const auto fits_with = [&](std::uint64_t bytes) {
+      Hints hints = request.hints;
+      hints.memory_share.reset();
+      hints.memory_bytes_min = bytes;
+      return any_group_fits(hints, request.count, request.fleet);
+    };
+    const bool asked = request.hints.memory_bytes_min > 0 || request.hints.memory_share;
+    const Change* change = find(changes, Knob::fewer_bytes);
+    ASSERT_EQ(change != nullptr, asked && fits_with(1));
+    if (change == nullptr) return;
+    ++suggested_;
+    ASSERT_TRUE(fits_with(change->amount));
+    ASSERT_FALSE(fits_with(change->amount + 1));
+  });
+}
+
+TEST_F(SuggestLaw, TheMostDevicesThatCanBeHad) {
+  each_refused([&](Request& request, const auto& changes) {
+    const Change* change = find(changes, Knob::fewer_devices);
+    ASSERT_EQ(change != nullptr, any_group_fits(request.hints, 1, request.fleet));
+    if (change == nullptr) return;
+    ++suggested_;
+    ASSERT_TRUE(any_group_fits(request.hints, change->amount, request.fleet));
+    ASSERT_FALSE(any_group_fits(request.hints, change->amount + 1, request.fleet));
+  });
+}
+
+TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
+  each_refused([&](Request& request, const auto& changes) {
+    const Change* change = find(changes, Knob::lower_capability);
+    const auto fits_with = [&](std::optional<Capability> capability) {
+      Hints hints = request.hints;
+      hints.capability_min = capability;
+      return any_group_fits(hints, request.count, request.fleet);
+    };
+    ASSERT_EQ(change != nullptr, request.hints.capability_min && fits_with(std::nullopt));
+    if (change == nullptr) return;
+    ++suggested_;
+    ASSERT_TRUE(fits_with(change->capability));
+    for (std::int32_t major = 0; major < 12; ++major) {
+      const Capability other{major, 0};
+      const bool between =
+          other < *request.hints.capability_min && (!change->capability || *change->capability < other);
+      ASSERT_FALSE(between && fits_with(other)) << major;
+    }
+  });
+}
+
+TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
+  each_refused([&](Request& request, const auto& changes) {
+    const Hints& hints = request.hints;
+    check_request(request, changes, Knob::share, hints.exclusive, [](Hints& h) { h.exclusive = false; });
+    check_request(request, changes, Knob::drop_pin, !hints.only.empty(), [](Hints& h) { h.only.clear(); });
+    check_request(request, changes, Knob::drop_feature, !hints.features.empty(), [](Hints& h) { h.features.clear(); });
+    check_request(request, changes, Knob::drop_label, !hints.labels.empty(), [](Hints& h) { h.labels.clear(); });
+    check_request(request, changes, Knob::other_backend, hints.backend.has_value(),
+                  [](Hints& h) { h.backend = "simulated"; });
+  });
+}
+
+TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
+  each_refused([&](Request& request, const auto& changes) {
+    const std::set<DeviceId> distinct(request.hints.avoid.begin(), request.hints.avoid.end());
+    const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
+    const std::size_t least = smallest(avoided.size(), [&](std::uint64_t mask) {
+      Hints hints = request.hints;
+      for (std::size_t i = 0; i < avoided.size(); ++i) {
+        if (mask >> i & 1) std::erase(hints.avoid, avoided[i]);
+      }
+      return any_group_fits(hints, request.count, request.fleet);
+    });
+    const Change* change = find(changes, Knob::drop_avoid);
+    ASSERT_EQ(change != nullptr, least <= avoided.size());
+    if (change == nullptr) return;
+    ++suggested_;
+    ASSERT_EQ(change->devices.size(), least);
+  });
+}
+
+TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
+  each_refused([&](Request& request, const auto& changes) {
+    std::vector<std::string_view> domains;
+    for (const DeviceView& view : request.fleet.views()) {
+      if (std::find(domains.begin(), domains.end(), domain_of(view)) == domains.end())
+        domains.push_back(domain_of(view));
+    }
+    const auto fits_after = [&](auto chosen, std::uint64_t bytes) {
+      Views views(request.fleet.views().begin(), request.fleet.views().end());
+      for (DeviceView& view : views) {
+        if (!view.memory_bytes_free || !chosen(domain_of(view))) continue;
+        const std::uint64_t total = view.info->memory_bytes_total.value_or(1000 * gib);
+        const std::uint64_t now = *view.memory_bytes_available();
+        view.memory_bytes_free = std::max(now, std::min(now + bytes, total));
+        view.memory_bytes_promised = 0;
+      }
+      return any_group_fits(request.hints, request.count, views);
+    };
+    const auto in_mask = [&](std::uint64_t mask) {
+      return [&domains, mask](std::string_view domain) {
+        const auto at = std::find(domains.begin(), domains.end(), domain) - domains.begin();
+        return (mask >> at & 1) != 0;
+      };
+    };
+    const std::size_t least =
+        smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), 1000 * gib); });
+    const Change* change = find(changes, Knob::free_bytes);
+    ASSERT_EQ(change != nullptr, least <= domains.size());
+    if (change == nullptr) return;
+    ++suggested_;
+    std::set<std::string_view> freed;
+    for (const DeviceView& view : request.fleet.views()) {
+      if (std::count(change->devices.begin(), change->devices.end(), view.info->id) > 0) freed.insert(domain_of(view));
+    }
+    ASSERT_EQ(freed.size(), least);
+    ASSERT_EQ(change->devices.size(), least);
+    ASSERT_TRUE(fits_after([&](std::string_view domain) { return freed.contains(domain); }, change->amount));
+    ASSERT_GT(change->amount, 0U);
+    // Not a byte less, on any memories of that number.
+    const std::size_t with_less =
+        smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), change->amount - 1); });
+    ASSERT_GT(with_less, least);
+  });
+}
+
+Hints needing(std::uint64_t bytes) {
+  Hints hints;
+  hints.memory_bytes_min = bytes;
+  return hints;
+}
+std::string texts(const std::vector<Change>& changes) {
+  std::string text;
+  for (const Change& change : changes) text += change.text + " [" + change.command + "]\n";
+  return text;
+}
+
+TEST(Suggest, TheKnobOfTheCauseComesFirst) {
+  TestFleet fleet(3);
+  fleet[0].intent = Intent::cordoned;
+  fleet[1].memory_bytes_free = 3 * gib;
+  fleet[2].memory_bytes_promised = 10 * gib;
+  EXPECT_EQ(texts(suggest(needing(8 * gib), 1, fleet)),
+            "ask for 6.0 GiB instead of 8.0 GiB [--mem 6G]\n"
+            "free 2.0 GiB on dev-02 [berth ps]\n"
+            "put dev-00 back in service [berth uncordon dev-00]\n");
+}
+
+TEST(Suggest, SaysWhatToType) {
+  TestFleet fleet(3);
+  fleet.info(0).capability = Capability{8, 6};
+  fleet.info(1).capability = fleet.info(2).capability = Capability{7, 5};
+  Hints hints;
+  hints.capability_min = Capability{9, 0};
+  EXPECT_EQ(texts(suggest(hints, 1, fleet)), "ask for capability 8.6 instead of 9.0 [--capability 8.6]\n");
+  EXPECT_EQ(texts(suggest({}, 5, fleet)), "ask for 3 instead of 5 devices [-n 3]\n");
+  EXPECT_TRUE(suggest({}, 1, fleet).empty()) << "it fits";
+  EXPECT_TRUE(suggest({}, 1, {}).empty()) << "nothing helps";
+  fleet[0].intent = fleet[1].intent = Intent::draining;
+  EXPECT_EQ(texts(suggest({}, 3, fleet)),
+            "put dev-00 and dev-01 back in service [berth uncordon dev-00 && berth uncordon dev-01]\n"
+            "ask for 1 instead of 3 devices [-n 1]\n");
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_free = gib + 1;
+  EXPECT_EQ(suggest(needing(2 * gib), 1, fleet).front().command, "--mem 1024M") << "rounded down, so that it fits";
+}
+
+TEST(Suggest, EveryKnobHasANameOfItsOwn) {
+  std::set<std::string_view> names;
+  for (int knob = 0; knob <= static_cast<int>(Knob::other_backend); ++knob)
+    names.insert(to_string(static_cast<Knob>(knob)));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(Knob::other_backend) + 1);
+}
+
+TEST(Suggest, ALargeMachineIsAnsweredToo) {
+  TestFleet fleet(200);
+  for (std::size_t i = 0; i < 200; ++i) fleet[i].intent = Intent::cordoned;
+  const std::vector<Change> changes = suggest({}, 7, fleet);
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].devices.size(), 7U);
+}
+
+}  // namespace
+}  // namespace berth
