@@ -64,12 +64,14 @@ enum class TicketKind : std::uint8_t { none, sequence, random };
 // or last in registration order.
 enum class Ties : std::uint8_t { stable_id, first, last };
 
-struct LiveDevices;  // the pool's own words; src/placement/live.hpp
-// The device chosen among live ones, and its charge word as the decision saw it.
+struct LiveWords;  // the pool's own words; src/placement/live.hpp
+// The device chosen among live ones, and its charge word as the decision saw it;
+// or a word that no charge succeeds with: nobody may serve, or the winner changed.
 struct LiveChoice {
   static constexpr std::size_t nobody = ~std::size_t{0};
+  static constexpr std::uint64_t changed = ~std::uint64_t{0};
   std::size_t index = nobody;
-  std::uint64_t charge = 0;
+  std::uint64_t charge = changed;
 };
 
 struct Policy {
@@ -88,8 +90,10 @@ struct Policy {
   std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
 
   // The same choice, read from the pool's live words without copying them. The
-  // pool uses it for policies of the list below; others are asked `choose`.
-  LiveChoice (*choose_live)(const Hints&, const LiveDevices&, Ticket) = nullptr;
+  // pool uses it for policies of the list below; others are asked `choose`: a copy
+  // of one may have another.
+  LiveChoice (*choose_live)(const Hints&, const LiveWords&, Ticket) = nullptr;
+  const Policy* listed = nullptr;  // itself, in the list
 
   Ties ties = Ties::stable_id;
   // Its promise is a rotation or exact shares: whoever's turn it is, is waited

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "berth/device.hpp"
@@ -62,14 +63,27 @@ struct Outcome {
 // charged. Move-only; gives everything back when it goes out of scope. The pool
 // outlives its leases: destroying it while one is out is an assertion.
 class Lease {
+  // Small and plain: a lease is made, moved and given back once per request.
+  struct Held {
+    Board* board = nullptr;
+    Device* device = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t backlog_ns = 0;
+    Maybe memory_bytes_free;
+    // From the low end, 16 bits each: the slot, the slot whose promises hold
+    // `bytes`, the class of work, the work in flight before.
+    std::uint64_t places = 0;
+    double cost = 1;  // as asked for
+  };
+
  public:
   Lease() = default;
-  Lease(Lease&& other) noexcept : held_(other.held_) { other.held_.board = nullptr; }
+  explicit Lease(const Held& held) noexcept : held_(held) {}  // for the board: nobody else can name a Held
+  Lease(Lease&& other) noexcept { take(other.held_); }
   Lease& operator=(Lease&& other) noexcept {
     if (this == &other) return *this;
     release();
-    held_ = other.held_;
-    other.held_.board = nullptr;
+    take(other.held_);
     return *this;
   }
   ~Lease() { release(); }
@@ -78,10 +92,10 @@ class Lease {
   Device& device() const noexcept { return *held_.device; }
   const DeviceId& id() const noexcept { return held_.device->id(); }
   // The load the decision was based on: before this lease was charged.
-  std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
+  std::uint32_t in_flight_before() const noexcept { return static_cast<std::uint32_t>(held_.places >> 48); }
   Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
   std::uint64_t memory_bytes() const noexcept { return held_.bytes; }
-  std::size_t slot() const noexcept { return held_.slot; }
+  std::size_t slot() const noexcept { return held_.places & 0xffff; }
 
   // Gives back without a verdict (the work was cancelled, or there was none).
   void release() noexcept {
@@ -96,19 +110,26 @@ class Lease {
   friend class Board;
   void settle_now(const Outcome* outcome) noexcept;
 
-  // Small and plain: a lease is made, moved and given back once per request.
-  struct Held {
-    Board* board = nullptr;
-    Device* device = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint64_t backlog_ns = 0;
-    Maybe memory_bytes_free;
-    float cost = 1;
-    std::uint16_t work_class = 0;
-    std::uint16_t slot = 0;
-    std::uint16_t memory_home = 0;  // the slot whose promises hold `bytes`
-    std::uint16_t in_flight_before = 0;
-  };
+  // Word by word: a wide load of words that were just stored one by one waits
+  // until they have left the store buffer, longer than all the rest takes.
+  void take(Held& other) noexcept {
+    held_.board = std::exchange(other.board, nullptr);
+    held_.device = by_itself(other.device);
+    held_.bytes = by_itself(other.bytes);
+    held_.backlog_ns = by_itself(other.backlog_ns);
+    held_.memory_bytes_free = Maybe(by_itself(other.memory_bytes_free.raw()));
+    held_.places = by_itself(other.places);
+    held_.cost = other.cost;
+  }
+  template <class Word>
+  static Word by_itself(Word word) noexcept {
+#ifdef __GNUC__
+    asm("" : "+r"(word));
+#endif
+    return word;
+  }
+  std::size_t memory_home() const noexcept { return held_.places >> 16 & 0xffff; }
+  std::size_t work_class() const noexcept { return held_.places >> 32 & 0xffff; }
   Held held_;
 };
 

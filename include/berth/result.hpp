@@ -72,6 +72,9 @@ class [[nodiscard]] Result {
 
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+  template <class... Arguments>
+  explicit Result(std::in_place_t, Arguments&&... arguments)
+      : state_(std::in_place_index<0>, std::forward<Arguments>(arguments)...) {}
 
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }

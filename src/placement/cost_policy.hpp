@@ -34,6 +34,7 @@ inline Maybe unit_cost_ns(const DeviceView& view) { return view.unit_cost_ns; }
 inline Maybe unit_cost_ns(const LiveView& view) { return view.unit_cost_ns(); }
 inline Health health(const DeviceView& view) { return view.health; }
 inline Health health(const LiveView& view) { return view.health(); }
+constexpr Health health(const HealthyLiveView& view) { return view.health(); }
 
 template <class F>
 void each(Views eligible, F f) {
@@ -41,7 +42,7 @@ void each(Views eligible, F f) {
 }
 template <class F>
 void each(const LiveDevices& eligible, F f) {
-  eligible.each([&](const LiveView& view, std::size_t) { f(view); });
+  eligible.each([&](const auto& view, std::size_t) { f(view); });
 }
 
 // Behind every other device, whatever their load.
@@ -118,26 +119,72 @@ struct Anything {
   }
 };
 
-// The same over live words.
+// A device in the running. Whole numbers of 32 bits carry the rank of the id and
+// the position below the cost, so that one comparison tells all.
+template <bool by_position, class Cost>
+struct Runner {
+  Cost cost{};
+  std::uint32_t order = 0;
+  std::size_t index = LiveChoice::nobody;
+
+  template <class View>
+  static Runner of(const View& view, std::size_t i, Cost cost) {
+    return {cost, by_position ? 0 : view.id_order(), i};
+  }
+  // Either, `later` lying behind this one.
+  Runner or_later(const Runner& later) const {
+    const bool less = later.cost < cost;
+    const bool wins = by_position ? less : bool(less | ((later.order < order) & !(cost < later.cost)));
+    return {select(wins, later.cost, cost), wins ? later.order : order, wins ? later.index : index};
+  }
+  std::size_t position() const { return index; }
+  bool has(Cost other) const { return cost == other; }
+};
+template <bool by_position>
+struct Runner<by_position, std::uint32_t> {
+  std::uint64_t key = 0;
+
+  template <class View>
+  static Runner of(const View& view, std::size_t i, std::uint32_t cost) {
+    return {std::uint64_t{cost} << 32 | (by_position ? 0 : view.id_order() << 16) | i};
+  }
+  Runner or_later(const Runner& later) const { return {std::min(key, later.key)}; }
+  std::size_t position() const { return key & 0xffff; }
+  bool has(std::uint32_t cost) const { return key >> 32 == cost; }
+};
+
+// The same over live words: two devices against each other, then the winner
+// against the best so far, so that no comparison waits for more than half of the
+// others. What the scan saw of the winner must still be so when its charge word
+// is read; if not, no charge will succeed with the answer.
 template <bool by_position, class Cost>
 LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
-  LiveChoice best;
-  decltype(cost(std::declval<LiveView>())) best_cost{};
-  std::uint32_t best_order = 0;
-  eligible.each([&](const LiveView& view, std::size_t i) {
-    const auto here = cost(view);
-    const std::uint32_t order = by_position ? 0 : view.id_order();
-    const bool first = best.index == LiveChoice::nobody;
-    const bool less = here < best_cost;
-    const bool more = best_cost < here;
-    const bool wins_tie = !by_position && order < best_order;
-    const bool wins = first | less | (wins_tie & !more);
-    best.index = wins ? i : best.index;
-    best.charge = wins ? view.charge() : best.charge;
-    best_cost = select(wins, here, best_cost);
-    best_order = wins ? order : best_order;
+  using Best = Runner<by_position, decltype(cost(std::declval<LiveView>()))>;
+  if (eligible.is_whole()) {
+    const auto runner = [&](std::size_t i) {
+      const auto view = eligible.at<HealthyLiveView>(i);
+      return Best::of(view, i, cost(view));
+    };
+    const std::size_t n = eligible.count();
+    if (n == 0) return {};
+    Best best = runner(0);
+    std::size_t i = 1;
+    for (; i + 1 < n; i += 2) best = best.or_later(runner(i).or_later(runner(i + 1)));
+    if (i < n) best = best.or_later(runner(i));
+    const auto winner = eligible.at<HealthyLiveView>(best.position());
+    return {best.position(), best.has(cost(winner)) ? winner.charge() : LiveChoice::changed};
+  }
+  Best best;
+  bool found = false;
+  eligible.each([&](const auto& view, std::size_t i) {
+    const Best here = Best::of(view, i, cost(view));
+    best = found ? best.or_later(here) : here;
+    found = true;
   });
-  return best;
+  if (!found) return {};
+  const LiveView winner = eligible.at(best.position());
+  const bool same = best.has(cost(winner)) && (!eligible.picky() || eligible.may_serve(best.position(), winner));
+  return {best.position(), same ? winner.charge() : LiveChoice::changed};
 }
 
 // `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a
@@ -161,9 +208,10 @@ Policy cost_policy(std::string_view summary, Over over) {
   };
   if constexpr (ties == Ties::stable_id &&
                 std::is_invocable_v<Over, const Hints&, const LiveDevices&, Ticket, Anything>) {
-    policy.choose_live = [](const Hints& hints, const LiveDevices& eligible, Ticket ticket) {
+    policy.choose_live = [](const Hints& hints, const LiveWords& words, Ticket ticket) {
+      const LiveDevices eligible(words, hints);
       return Over{}(hints, eligible, ticket, [&eligible](auto cost) {
-        if (eligible.summary & LiveSummary::in_id_order) return lowest_live<true>(eligible, cost);
+        if (eligible.says(LiveSummary::in_id_order)) return lowest_live<true>(eligible, cost);
         return lowest_live<false>(eligible, cost);
       });
     };

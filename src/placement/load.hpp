@@ -24,7 +24,7 @@ bool is_suspect(const View& view) {
 
 // Known without a look at the devices: then work in flight orders them as load does.
 inline bool nobody_suspect(Views) { return false; }
-inline bool nobody_suspect(const LiveDevices& eligible) { return (eligible.summary & LiveSummary::troubled) == 0; }
+inline bool nobody_suspect(const LiveDevices& eligible) { return !eligible.says(LiveSummary::troubled); }
 
 // Pieces of work on the device with the one to be placed. In 32 bits, so that
 // its product with a weight fits into 64.
@@ -47,6 +47,7 @@ constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
 }
 template <class View>
 std::uint64_t unit_ns(const View& view) {
+  if constexpr (std::is_base_of_v<LiveView, View>) return *unit_cost_ns(view);  // is kept capped
   return capped_ns(*unit_cost_ns(view));
 }
 
@@ -68,10 +69,11 @@ SpeedSource find_speed_source(const Devices& eligible) {
 }
 inline SpeedSource speed_source(Views eligible) { return find_speed_source(eligible); }
 inline SpeedSource speed_source(const LiveDevices& eligible) {
-  const bool differ = (eligible.summary & LiveSummary::weights_differ) != 0;
+  const bool differ = eligible.says(LiveSummary::weights_differ);
   if (!differ && eligible.all_measured()) return SpeedSource::learnt;
+  if (!differ && eligible.none_measured()) return SpeedSource::none;
   // What is true of all open devices need not be true of those that fit.
-  if (eligible.picky) return find_speed_source(eligible);
+  if (eligible.picky()) return find_speed_source(eligible);
   return differ ? SpeedSource::configured : SpeedSource::none;
 }
 

@@ -6,8 +6,11 @@
 #include <limits>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "berth/xid.hpp"
+#include "placement/load.hpp"
+#include "pool/alone.hpp"
 
 namespace berth {
 namespace {
@@ -32,11 +35,7 @@ const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
 
-// A float keeps seven digits of a cost, far more than anybody knows of one.
-float sound_cost(double cost) {
-  const auto narrow = static_cast<float>(cost);
-  return narrow > 0 && narrow <= std::numeric_limits<float>::max() ? narrow : 1.0F;
-}
+double sound_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
 
 Error no_such_device(const DeviceId& id) {
   return {ErrorCode::not_found,
@@ -117,12 +116,12 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.in_flight = static_cast<std::uint32_t>(charge & LiveWords::in_flight_mask);
   view.holders = view.in_flight;
   view.held_exclusively = false;
-  view.backlog_ns = l.backlog_ns.load(std::memory_order_relaxed);
-  view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes.load(std::memory_order_relaxed);
+  view.backlog_ns = l.backlog_ns().load(std::memory_order_relaxed);
+  view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes().load(std::memory_order_relaxed);
   const std::uint64_t charged = charge >> LiveWords::charged_shift;
-  const std::uint64_t before = l.charged_before.load(std::memory_order_relaxed);
+  const std::uint64_t before = l.charged_before().load(std::memory_order_relaxed);
   view.charged_total = charged > before ? charged - before : 0;
-  view.memory_bytes_free = Maybe(l.free_bytes.load(std::memory_order_relaxed));
+  view.memory_bytes_free = Maybe(l.free_bytes().load(std::memory_order_relaxed));
   const std::uint64_t load = s.streams_and_depth.load(std::memory_order_relaxed);
   view.active_streams = known(static_cast<std::uint32_t>(load));
   view.queue_depth = known(static_cast<std::uint32_t>(load >> 32));
@@ -137,14 +136,14 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
 }
 
 std::size_t Board::copy(std::uint16_t work_class, Copy& to) const noexcept {
-  const std::size_t used = std::min(used_.load(std::memory_order_acquire), to.room);
+  const std::size_t in_use = std::min(used(), to.room);
   const std::uint16_t known_class = work_class < classes ? work_class : 0;
   to.count = 0;
-  for (std::size_t slot = 0; slot < used; ++slot) {
+  for (std::size_t slot = 0; slot < in_use; ++slot) {
     // The charge word first: a charge with it then fails if anything that
     // matters was closed after the status was read.
-    const std::uint64_t charge = live(slot).charge.load(std::memory_order_acquire);
-    const std::uint64_t status = live(slot).status.load(std::memory_order_acquire);
+    const std::uint64_t charge = live(slot).charge().load(std::memory_order_acquire);
+    const std::uint64_t status = live(slot).status().load(std::memory_order_acquire);
     if (!(status & status_present)) continue;
     fill(slot, charge, status, known_class, *new (to.views + to.count) DeviceView);
     to.slots[to.count] = static_cast<std::uint16_t>(slot);
@@ -156,8 +155,7 @@ std::size_t Board::copy(std::uint16_t work_class, Copy& to) const noexcept {
 
 template <class Use>
 auto Board::with_copy(Use&& use) const {
-  const std::size_t used = used_.load(std::memory_order_acquire);
-  if (used <= stack_devices) {
+  if (used() <= stack_devices) {
     alignas(DeviceView) std::byte views[stack_devices * sizeof(DeviceView)];
     std::uint16_t slots[stack_devices];
     std::uint64_t charges[stack_devices];
@@ -192,8 +190,24 @@ Board::Board(Options options) : options_(options) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
   if (!options_.random) options_.random = &real_random();
-  words_ = std::make_unique<LiveWords[]>(options_.capacity);
-  learnt_ = std::make_unique<std::uint64_t[]>(classes * options_.capacity);
+  // A whole number of cache lines for each array.
+  words_.stride = (options_.capacity + 7) / 8 * 8;
+  lines_.resize(words_.stride / 8 * (8 + 2 * classes));
+  std::uint64_t* at = lines_.front().words;
+  const auto next = [&](std::size_t arrays, std::uint64_t value) {
+    return std::fill_n(std::exchange(at, at + arrays * words_.stride), arrays * words_.stride, value) -
+           arrays * words_.stride;
+  };
+  words_.charge = next(1, LiveWords::closed_bit);
+  words_.promised_bytes = next(1, 0);
+  words_.backlog_ns = next(1, 0);
+  words_.status = next(1, 0);
+  words_.charged_before = next(1, 0);
+  words_.free_bytes = next(1, Maybe().raw());
+  words_.capability = next(1, 0);
+  words_.memory_home = next(1, 0);
+  words_.unit_ns = next(classes, Maybe().raw());
+  learnt_ = next(classes, 0);
   slots_ = std::make_unique<Slot[]>(options_.capacity);
   infos_ = std::make_unique<std::atomic<const DeviceInfo*>[]>(options_.capacity);
   devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
@@ -201,14 +215,14 @@ Board::Board(Options options) : options_(options) {
 }
 
 Board::~Board() {
-  for (std::size_t slot = 0; slot < used_.load(); ++slot) {
-    const bool every_lease_is_back = (live(slot).charge.load() & LiveWords::in_flight_mask) == 0;
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    const bool every_lease_is_back = (live(slot).charge().load() & LiveWords::in_flight_mask) == 0;
     BERTH_ASSERT(every_lease_is_back);
   }
 }
 
 std::optional<std::size_t> Board::find(const DeviceId& id) const {
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     if (cold_[slot].id == id) return slot;
   }
   return std::nullopt;
@@ -232,7 +246,7 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
                  info.id.text(),
                  {}};
   }
-  const std::size_t slot = known.value_or(used_.load(std::memory_order_relaxed));
+  const std::size_t slot = known.value_or(used());
   if (slot == options_.capacity) {
     return Error{ErrorCode::unavailable,
                  "the pool has room for " + std::to_string(slot) + " devices and is full",
@@ -251,9 +265,8 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
     while (at < slot && domain(*infos_[at].load(std::memory_order_relaxed)) != domain(info)) ++at;
     return at;
   };
-  Word(words_[slot].memory_home).store(lowest(memory_domain), std::memory_order_relaxed);
-  Word(words_[slot].capability)
-      .store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
+  live(slot).memory_home().store(lowest(memory_domain), std::memory_order_relaxed);
+  live(slot).capability().store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
 }
@@ -271,14 +284,17 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.health = {};
   cold.silent_since.reset();
   cold.sampled = false;
-  live(*slot).free_bytes.store(Maybe().raw(), std::memory_order_relaxed);
+  live(*slot).free_bytes().store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
-  for (std::uint16_t c = 0; c < classes; ++c) learnt_word(*slot, c).store(0, std::memory_order_relaxed);
-  used_.store(std::max(used_.load(std::memory_order_relaxed), *slot + 1), std::memory_order_release);
+  for (std::size_t c = 0; c < classes; ++c) {
+    learnt_word(*slot, c).store(0, std::memory_order_relaxed);
+    unit_word(*slot, c).store(Maybe().raw(), std::memory_order_relaxed);
+  }
+  use_up_to(*slot);
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
-  status.guest = words_[*slot].memory_home != *slot;
+  status.guest = words_.memory_home[*slot] != *slot;
   write_status(*slot, status);
   order_ids();
   changes_.fetch_add(1, std::memory_order_relaxed);
@@ -294,7 +310,7 @@ Result<std::size_t> Board::join_unusable(DeviceInfo info, Error why) {
   cold_[*slot].error = std::move(why);
   cold_[*slot].health = {};
   cold_[*slot].health.health = Health::lost;
-  used_.store(std::max(used_.load(std::memory_order_relaxed), *slot + 1), std::memory_order_release);
+  use_up_to(*slot);
   Status status;
   status.present = true;
   status.health = Health::lost;
@@ -315,7 +331,7 @@ Result<void> Board::leave(const DeviceId& id) {
     write_status(*slot, status);
     // Closed now: nobody can be charged any more, so what is in flight only falls.
     Cold& cold = cold_[*slot];
-    if ((live(*slot).charge.load() & LiveWords::in_flight_mask) == 0) {
+    if ((live(*slot).charge().load() & LiveWords::in_flight_mask) == 0) {
       unused = std::move(cold.device);
     } else {
       if (cold.device) cold.retired.push_back(std::move(cold.device));
@@ -361,19 +377,19 @@ Result<void> Board::set_weight(const DeviceId& id, double weight) {
 }
 
 Board::Status Board::status_of(std::size_t slot) const noexcept {
-  return Status::unpack(live(slot).status.load(std::memory_order_relaxed));
+  return Status::unpack(live(slot).status().load(std::memory_order_relaxed));
 }
 
 void Board::write_status(std::size_t slot, const Status& status) noexcept {
   const Live l = live(slot);
-  const std::uint64_t before = l.status.load(std::memory_order_relaxed);
-  const bool was_open = !(l.charge.load(std::memory_order_relaxed) & LiveWords::closed_bit);
+  const std::uint64_t before = l.status().load(std::memory_order_relaxed);
+  const bool was_open = !(l.charge().load(std::memory_order_relaxed) & LiveWords::closed_bit);
   const bool opens = status.open();
-  if (was_open && !opens) l.charge.fetch_or(LiveWords::closed_bit, std::memory_order_seq_cst);
-  l.status.store(status.pack(), std::memory_order_release);
+  if (was_open && !opens) l.charge().fetch_or(LiveWords::closed_bit, std::memory_order_seq_cst);
+  l.status().store(status.pack(), std::memory_order_release);
   if (!was_open && opens) {
     level();
-    l.charge.fetch_and(~LiveWords::closed_bit, std::memory_order_seq_cst);
+    l.charge().fetch_and(~LiveWords::closed_bit, std::memory_order_seq_cst);
   }
   if (was_open != opens || before != status.pack()) summarise();
 }
@@ -381,11 +397,12 @@ void Board::write_status(std::size_t slot, const Status& status) noexcept {
 // What decisions on live words take for granted. Between a change and this
 // summary they may misjudge a tie or a speed, never charge a closed device.
 void Board::summarise() noexcept {
+  constexpr std::uint64_t every_class = (std::uint64_t{1} << classes) - 1;
   std::uint64_t summary = LiveSummary::all_open | LiveSummary::in_id_order |
-                          (((std::uint64_t{1} << classes) - 1) << LiveSummary::measured_shift);
+                          every_class << LiveSummary::measured_shift | every_class << LiveSummary::unmeasured_shift;
+  std::uint64_t capability_least = ~std::uint64_t{0};
   std::optional<Status> last;
-  const std::size_t used = used_.load(std::memory_order_relaxed);
-  for (std::size_t slot = 0; slot < used; ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     const Status status = status_of(slot);
     if (!status.open()) {
       summary &= ~LiveSummary::all_open;
@@ -394,18 +411,26 @@ void Board::summarise() noexcept {
     if (status.health != Health::healthy) summary |= LiveSummary::troubled;
     if (last && status.id_order < last->id_order) summary &= ~LiveSummary::in_id_order;
     if (last && status.weight_milli != last->weight_milli) summary |= LiveSummary::weights_differ;
-    for (std::uint16_t c = 0; c < classes; ++c) {
-      if (learnt_word(slot, c).load(std::memory_order_relaxed) == 0)
-        summary &= ~(std::uint64_t{1} << (LiveSummary::measured_shift + c));
+    for (std::size_t c = 0; c < classes; ++c) {
+      const bool measured = unit_word(slot, c).load(std::memory_order_relaxed) != Maybe().raw();
+      summary &= ~(std::uint64_t{1} << ((measured ? LiveSummary::unmeasured_shift : LiveSummary::measured_shift) + c));
     }
+    capability_least = std::min(capability_least, live(slot).capability().load(std::memory_order_relaxed));
     last = status;
   }
-  summary_.store(summary, std::memory_order_release);
+  Word(words_.capability_least).store(capability_least, std::memory_order_relaxed);
+  Word(words_.summary).store(summary, std::memory_order_release);
+  // Whoever opened, or changed, may have less.
+  Word(words_.room_bytes).store(0, std::memory_order_relaxed);
+}
+
+void Board::use_up_to(std::size_t slot) noexcept {
+  if (slot >= used()) Word(words_.count).store(slot + 1, std::memory_order_release);
 }
 
 void Board::order_ids() noexcept {
   std::vector<std::size_t> present;
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     if (status_of(slot).present) present.push_back(slot);
   }
   std::sort(present.begin(), present.end(), [&](auto a, auto b) { return cold_[a].id < cold_[b].id; });
@@ -419,19 +444,19 @@ void Board::order_ids() noexcept {
 // Whoever enters service, or changes weight, starts level with the others:
 // shares are counted from here on, and nobody has credit or debt.
 void Board::level() noexcept {
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     const Live l = live(slot);
-    l.charged_before.store(l.charge.load(std::memory_order_relaxed) >> LiveWords::charged_shift,
-                           std::memory_order_relaxed);
+    l.charged_before().store(l.charge().load(std::memory_order_relaxed) >> LiveWords::charged_shift,
+                             std::memory_order_relaxed);
   }
 }
 
 // One bad minute must not empty the pool: at most half of the fault domains are
 // out because of errors. Parts of one GPU that fail together count once.
 bool Board::may_eject(std::size_t slot) const noexcept {
-  const std::size_t used = used_.load(std::memory_order_relaxed);
-  std::vector<bool> present(used), out(used);
-  for (std::size_t i = 0; i < used; ++i) {
+  const std::size_t in_use = used();
+  std::vector<bool> present(in_use), out(in_use);
+  for (std::size_t i = 0; i < in_use; ++i) {
     const Status status = status_of(i);
     if (!status.present) continue;
     present[cold_[i].fault_home] = true;
@@ -451,7 +476,7 @@ void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
 
 // The device, and with it every other of its fault domain.
 void Board::lose(std::size_t slot, Error why) {
-  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+  for (std::size_t i = 0; i < used(); ++i) {
     if (cold_[i].fault_home != cold_[slot].fault_home || !status_of(i).present) continue;
     if (cold_[i].health.health == Health::lost) continue;
     Error error = why;
@@ -467,7 +492,7 @@ void Board::lose(std::size_t slot, Error why) {
 }
 
 void Board::end_pauses(TimePoint now) noexcept {
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     if (!status_of(slot).present) continue;
     const HealthState health = after_time(cold_[slot].health, now);
     if (health != cold_[slot].health) write_health(slot, health);
@@ -476,7 +501,7 @@ void Board::end_pauses(TimePoint now) noexcept {
 
 TimePoint Board::next_event_locked() const noexcept {
   TimePoint next = TimePoint::max();
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     if (status_of(slot).present && cold_[slot].health.health == Health::quarantined)
       next = std::min(next, cold_[slot].health.retry_at);
   }
@@ -505,12 +530,19 @@ std::uint16_t Board::work_class(std::string_view name) {
   return static_cast<std::uint16_t>(next);
 }
 
-void Board::learn(std::size_t slot, std::uint16_t work_class, double unit_cost_ns) noexcept {
+void Board::learn(std::size_t slot, std::size_t work_class, double unit_cost_ns) noexcept {
   const Word word = learnt_word(slot, work_class);
   std::uint64_t seen = word.load(std::memory_order_relaxed);
   while (
       !word.compare_exchange_weak(seen, Learnt::unpack(seen).after(unit_cost_ns).pack(), std::memory_order_relaxed)) {
   }
+  // Beside it in the form that decisions read; whoever comes last finds both alike.
+  std::uint64_t now = 0;
+  do {
+    now = word.load(std::memory_order_seq_cst);
+    if (now != 0)
+      unit_word(slot, work_class).store(policy::capped_ns(Learnt::unpack(now).whole_ns()), std::memory_order_seq_cst);
+  } while (word.load(std::memory_order_seq_cst) != now);
   if (seen != 0) [[likely]]
     return;
   const std::lock_guard lock(mutex_);
@@ -519,13 +551,14 @@ void Board::learn(std::size_t slot, std::uint16_t work_class, double unit_cost_n
 
 bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (slot >= used_.load(std::memory_order_relaxed)) return false;
+  if (slot >= used()) return false;
   Cold& cold = cold_[slot];
   Status status = status_of(slot);
   if (!status.present || sequence <= cold.sequence) return false;
   cold.sequence = sequence;
   Slot& s = slots_[slot];
-  live(slot).free_bytes.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  live(slot).free_bytes().store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  Word(words_.room_bytes).store(0, std::memory_order_relaxed);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
   cold.silent_since = now;
@@ -564,7 +597,7 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
   if (after(slot).health == Health::lost) return lose(slot, error_of(event, cold_[slot].id.text()));
   const Blame blame = blame_of(event);
   if (blame == Blame::task) return;
-  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+  for (std::size_t i = 0; i < used(); ++i) {
     if (cold_[i].fault_home != cold_[slot].fault_home || !status_of(i).present) continue;
     if (blame != Blame::nobody || event.kind == DeviceEvent::Kind::recovery_action)
       cold_[i].event = error_of(event, cold_[i].id.text());
@@ -574,7 +607,7 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
 
 void Board::tick(TimePoint now) {
   const std::lock_guard lock(mutex_);
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
     Status status = status_of(slot);
     const auto since = cold_[slot].silent_since;
     if (!status.present || status.sample == SampleState::stale || !since) continue;
@@ -586,10 +619,10 @@ void Board::tick(TimePoint now) {
   serve_waiters();
 }
 
-inline Ticket Board::draw(const Policy& policy) const noexcept {
+[[gnu::always_inline]] inline Ticket Board::draw(const Policy& policy) const noexcept {
   switch (policy.ticket) {
     case TicketKind::none: return 0;
-    case TicketKind::sequence: return sequence_.fetch_add(1, std::memory_order_relaxed);
+    case TicketKind::sequence: return add(sequence_, 1, std::memory_order_relaxed);
     case TicketKind::random: return options_.random->next();
   }
   return 0;
@@ -602,80 +635,100 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   return decision;
 }
 
+// The only place where bytes are promised: within what the device last reported
+// as free, less what is promised in its memory already.
+bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
+  const Word promises = live(home).promised_bytes();
+  std::uint64_t promised = promises.load(std::memory_order_relaxed);
+  do {
+    const Maybe free(live(slot).free_bytes().load(std::memory_order_relaxed));
+    if (!free || *free < promised || *free - promised < bytes) {
+      // Somebody believed that there was room.
+      Word(words_.room_bytes).store(0, std::memory_order_relaxed);
+      return false;
+    }
+  } while (!promises.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
+  // Not in one step: what two callers lose here, the line above finds out.
+  const Word room(words_.room_bytes);
+  const std::uint64_t left = room.load(std::memory_order_relaxed);
+  room.store(left - std::min(left, bytes), std::memory_order_relaxed);
+  return true;
+}
+
+void Board::look_for_room(const Hints& hints) noexcept {
+  if (hints.memory_bytes_min <= load_word(words_.room_bytes)) return;
+  std::uint64_t room = ~std::uint64_t{0};
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    if (load_word(words_.charge[slot]) & LiveWords::closed_bit) continue;
+    room = std::min(room, words_.available_bytes(slot));
+  }
+  Word(words_.room_bytes).store(room, std::memory_order_relaxed);
+}
+
 [[gnu::always_inline]] inline Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const Hints& hints,
-                                                           Lease& lease) noexcept {
-  if ((seen & LiveWords::in_flight_mask) == LiveWords::in_flight_mask) return Attempt::full;
-  if (seen & LiveWords::closed_bit) return Attempt::lost;
+                                                           std::uint64_t bytes, Lease::Held& held) noexcept {
+  // Closed, or as much in flight as can be counted.
+  if ((seen & (LiveWords::closed_bit | LiveWords::in_flight_mask)) >= LiveWords::in_flight_mask) [[unlikely]]
+    return seen & LiveWords::closed_bit ? Attempt::lost : Attempt::full;
 
   const Live l = live(slot);
-  std::uint64_t bytes = hints.memory_bytes_min;
-  if (hints.memory_share) [[unlikely]] {
-    const Maybe needed = hints.memory_bytes_needed(*infos_[slot].load(std::memory_order_relaxed));
-    if (!needed) return Attempt::lost;
-    bytes = *needed;
-  }
   std::size_t home = slot;
   if (bytes) {
-    home = memory_home(slot, l.status.load(std::memory_order_relaxed));
-    const Word promises = live(home).promised_bytes;
-    std::uint64_t promised = promises.load(std::memory_order_relaxed);
-    do {
-      const Maybe free(l.free_bytes.load(std::memory_order_relaxed));
-      if (!free || *free < promised || *free - promised < bytes) return Attempt::lost;
-    } while (!promises.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
+    home = memory_home(slot, l.status().load(std::memory_order_relaxed));
+    if (!promise(slot, home, bytes)) return Attempt::lost;
   }
-  const float cost = sound_cost(hints.cost);
-  const std::uint16_t work_class = hints.work_class < classes ? hints.work_class : 0;
-  const std::uint64_t backlog = learnt(slot, work_class).expected_ns(double{cost});
-  if (backlog) l.backlog_ns.fetch_add(backlog, std::memory_order_relaxed);
-
-  if (!l.charge.compare_exchange_strong(seen, seen + LiveWords::one_charge, std::memory_order_seq_cst,
-                                        std::memory_order_relaxed)) [[unlikely]] {
-    if (backlog) l.backlog_ns.fetch_sub(backlog, std::memory_order_relaxed);
-    if (bytes) live(home).promised_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  const std::size_t work_class = LiveWords::known_class(hints.work_class);
+  std::uint64_t backlog = 0;
+  if (const std::uint64_t known = learnt_word(slot, work_class).load(std::memory_order_relaxed)) {
+    backlog = Learnt::unpack(known).expected_ns(sound_cost(hints.cost));
+    add(l.backlog_ns(), backlog, std::memory_order_relaxed);
+  }
+  if (!replace(l.charge(), seen, seen + LiveWords::one_charge, std::memory_order_seq_cst)) [[unlikely]] {
+    if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed);
+    if (bytes) add(live(home).promised_bytes(), -bytes, std::memory_order_relaxed);
     return Attempt::lost;
   }
-  Lease::Held& held = lease.held_;
   held.board = this;
-  // Charged, so the device stays until this lease is settled.
-  held.device = devices_[slot].load(std::memory_order_acquire);
+  // Charged, so the device stays until this lease is settled; the charge has seen
+  // the word that opened it.
+  held.device = devices_[slot].load(std::memory_order_relaxed);
   held.bytes = bytes;
   held.backlog_ns = backlog;
-  held.memory_bytes_free = Maybe(l.free_bytes.load(std::memory_order_relaxed));
-  held.cost = cost;
-  held.work_class = work_class;
-  held.slot = static_cast<std::uint16_t>(slot);
-  held.memory_home = static_cast<std::uint16_t>(home);
-  held.in_flight_before = static_cast<std::uint16_t>(seen & LiveWords::in_flight_mask);
+  held.memory_bytes_free = Maybe(l.free_bytes().load(std::memory_order_relaxed));
+  held.places = slot | home << 16 | work_class << 32 | seen << 48;
+  held.cost = hints.cost;
   return Attempt::charged;
 }
 
+// With the bytes that the request needs on this device.
+Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints,
+                                    Lease::Held& held) noexcept {
+  const Maybe bytes = hints.memory_bytes_needed(*infos_[slot].load(std::memory_order_relaxed));
+  return bytes ? charge(slot, seen, hints, *bytes, held) : Attempt::lost;
+}
+
 // The hot path: on the live words, without a copy.
-[[gnu::always_inline]] inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints,
-                                                                 Ticket ticket, Lease& lease) noexcept {
-  const unsigned work_class = hints.work_class < classes ? hints.work_class : 0;
-  const LiveDevices devices(words_.get(), &learnt_[work_class * options_.capacity],
-                            used_.load(std::memory_order_acquire), summary_.load(std::memory_order_acquire), hints,
-                            work_class);
-  const LiveChoice choice = policy.choose_live(hints, devices, ticket);
-  if (choice.index == LiveChoice::nobody) [[unlikely]]
-    return Attempt::nobody;
-  return charge(choice.index, choice.charge, hints, lease);
+inline LiveChoice Board::choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept {
+  if (hints.memory_bytes_min) look_for_room(hints);
+  return policy.choose_live(hints, words_, ticket);
 }
 
 inline bool Board::is_live(const Policy& policy, const Hints& hints) const noexcept {
-  const bool listed = &policy >= listed_.data() && &policy < listed_.data() + listed_.size();
-  return listed && policy.choose_live != nullptr && LiveDevices::can_answer(hints);
+  return policy.listed == &policy && policy.choose_live != nullptr && LiveDevices::can_answer(hints);
 }
 
 Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                               Lease& lease) {
-  if (!explanation && is_live(policy, hints)) return attempt_live(policy, hints, ticket, lease);
+  if (!explanation && is_live(policy, hints)) {
+    const LiveChoice choice = choose_live(policy, hints, ticket);
+    if (choice.index == LiveChoice::nobody) return Attempt::nobody;
+    return charge(choice.index, choice.charge, hints, hints.memory_bytes_min, lease.held_);
+  }
   return with_copy([&](Copy& at) {
     copy(hints.work_class, at);
     const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
     if (!decision.winner) return Attempt::nobody;
-    return charge(at.slots[*decision.winner], at.charges[*decision.winner], hints, lease);
+    return charge_needed(at.slots[*decision.winner], at.charges[*decision.winner], hints, lease.held_);
   });
 }
 
@@ -738,13 +791,20 @@ Error Board::refusal(const Explanation& explanation) {
 
 Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
   const Ticket ticket = draw(policy);
-  Result<Lease> lease{Lease()};
-  if (!explanation && exclusive_.load(std::memory_order_relaxed) == 0 && is_live(policy, hints) &&
-      attempt_live(policy, hints, ticket, *lease) == Attempt::charged) [[likely]]
-    return lease;
-  const Attempt result = try_acquire(policy, hints, ticket, explanation, *lease);
-  if (result != Attempt::charged) [[unlikely]]
-    lease = refusal(result, policy, hints, ticket);
+  if (!explanation && exclusive_.load(std::memory_order_relaxed) == 0 && is_live(policy, hints)) [[likely]] {
+    const LiveChoice choice = choose_live(policy, hints, ticket);
+    Lease::Held held;
+    if (charge(choice.index, choice.charge, hints, hints.memory_bytes_min, held) == Attempt::charged) [[likely]]
+      return Result<Lease>(std::in_place, held);
+  }
+  return acquire_again(policy, hints, ticket, explanation);
+}
+
+[[gnu::noinline]] Result<Lease> Board::acquire_again(const Policy& policy, const Hints& hints, Ticket ticket,
+                                                     Explanation* explanation) {
+  Lease lease;
+  const Attempt result = try_acquire(policy, hints, ticket, explanation, lease);
+  if (result != Attempt::charged) return refusal(result, policy, hints, ticket);
   return lease;
 }
 
@@ -787,7 +847,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
   for (;;) {
     // First all winners from one view of the board, then the charges: a group
     // that does not fit charges nobody.
-    std::vector<DeviceView> views(used_.load(std::memory_order_relaxed));
+    std::vector<DeviceView> views(used());
     std::vector<std::uint16_t> slots(views.size());
     std::vector<std::uint64_t> charges(views.size());
     Copy at{views.data(), slots.data(), charges.data(), views.size()};
@@ -809,7 +869,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     Attempt last = Attempt::charged;
     while (charged < count) {
       const std::size_t i = winners[charged];
-      last = charge(slots[i], charges[i], hints, leases[charged]);
+      last = charge_needed(slots[i], charges[i], hints, leases[charged].held_);
       if (last != Attempt::charged) break;
       ++charged;
     }
@@ -846,15 +906,15 @@ Explanation Board::explain(const Policy& policy, const Hints& hints) const {
 std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict) noexcept {
   Lease::Held& held = lease.held_;
   if (!held.board) return 0;
-  const Live l = live(held.slot);
-  Slot& s = slots_[held.slot];
-  if (held.backlog_ns) l.backlog_ns.fetch_sub(held.backlog_ns, std::memory_order_relaxed);
-  if (held.bytes) live(held.memory_home).promised_bytes.fetch_sub(held.bytes, std::memory_order_relaxed);
+  const Live l = live(lease.slot());
+  Slot& s = slots_[lease.slot()];
+  if (held.backlog_ns) add(l.backlog_ns(), -held.backlog_ns, std::memory_order_relaxed);
+  if (held.bytes) add(live(lease.memory_home()).promised_bytes(), -held.bytes, std::memory_order_relaxed);
   held.board = nullptr;
-  if (!verdict) return l.charge.fetch_sub(1, std::memory_order_seq_cst);
+  if (!verdict) return add(l.charge(), -std::uint64_t{1}, std::memory_order_seq_cst);
   s.settling.fetch_add(1, std::memory_order_seq_cst);
   verdict->fetch_add(1, std::memory_order_seq_cst);
-  const std::uint64_t before = l.charge.fetch_sub(1, std::memory_order_seq_cst);
+  const std::uint64_t before = l.charge().fetch_sub(1, std::memory_order_seq_cst);
   s.settling.fetch_sub(1, std::memory_order_seq_cst);
   return before;
 }
@@ -870,9 +930,9 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     // What an earlier incarnation did says nothing about this one.
     const bool current = lease.held_.device == devices_[slot].load(std::memory_order_relaxed);
     if (!outcome->error && outcome->busy && current)
-      learn(slot, lease.held_.work_class, static_cast<double>(outcome->busy->count()) / double{lease.held_.cost});
+      learn(slot, lease.work_class(), static_cast<double>(outcome->busy->count()) / sound_cost(lease.held_.cost));
     const bool news = outcome->error ? blames_device(*outcome->error)
-                                     : (l.status.load(std::memory_order_relaxed) & status_troubled) != 0;
+                                     : (l.status().load(std::memory_order_relaxed) & status_troubled) != 0;
     if (news && current) [[unlikely]]
       settle_health(slot, *outcome);
   }
@@ -890,7 +950,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     }
     if ((before & LiveWords::in_flight_mask) != 1) return;
   }
-  if (l.status.load(std::memory_order_relaxed) & status_retired) [[unlikely]]
+  if (l.status().load(std::memory_order_relaxed) & status_retired) [[unlikely]]
     drop_retired(slot);
 }
 
@@ -915,7 +975,7 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
 void Board::drop_retired(std::size_t slot) noexcept {
   std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
   const std::lock_guard lock(mutex_);
-  if ((live(slot).charge.load() & LiveWords::in_flight_mask) != 0) return;
+  if ((live(slot).charge().load() & LiveWords::in_flight_mask) != 0) return;
   unused.swap(cold_[slot].retired);
   Status status = status_of(slot);
   status.retired = false;
@@ -940,11 +1000,11 @@ Statistics Board::statistics() const {
   std::uint64_t changes = 0;
   const auto collect = [&](std::vector<Counts>& into) {
     changes = changes_.load(std::memory_order_acquire);
-    into.resize(used_.load(std::memory_order_acquire));
+    into.resize(used());
     bool whole = true;
     for (std::size_t i = 0; i < into.size(); ++i) {
       const Slot& s = slots_[i];
-      into[i] = {live(i).charge.load(std::memory_order_seq_cst), s.failed.load(std::memory_order_seq_cst),
+      into[i] = {live(i).charge().load(std::memory_order_seq_cst), s.failed.load(std::memory_order_seq_cst),
                  s.cancelled.load(std::memory_order_seq_cst)};
       whole = whole && s.settling.load(std::memory_order_seq_cst) == 0;
     }
@@ -970,7 +1030,7 @@ Statistics Board::statistics() const {
       device.in_flight = cut[i].in_flight();
       device.dispatched = cut[i].settled() + device.in_flight;
       statistics.version += device.dispatched + cut[i].settled();
-      if (device.dispatched == 0 && !(live(i).status.load() & status_present)) continue;
+      if (device.dispatched == 0 && !(live(i).status().load() & status_present)) continue;
       device.device = infos_[i].load(std::memory_order_acquire)->id;
       const Learnt known = learnt(i, 0);
       if (known.measurements) device.rate = 1e9 / known.unit_cost_ns;
@@ -1001,8 +1061,8 @@ DeviceStatistics Statistics::total() const {
 std::vector<Board::Entry> Board::entries() const {
   const std::lock_guard lock(mutex_);
   std::vector<Entry> out;
-  for (std::size_t slot = 0; slot < used_.load(std::memory_order_relaxed); ++slot) {
-    const std::uint64_t status = live(slot).status.load(std::memory_order_relaxed);
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    const std::uint64_t status = live(slot).status().load(std::memory_order_relaxed);
     if (!(status & status_present)) continue;
     const Cold& cold = cold_[slot];
     Entry entry{slot,
@@ -1012,7 +1072,7 @@ std::vector<Board::Entry> Board::entries() const {
                 cold.error ? cold.error : cold.event,
                 {},
                 cold.sampled};
-    fill(slot, live(slot).charge.load(std::memory_order_acquire), status, 0, entry.view);
+    fill(slot, live(slot).charge().load(std::memory_order_acquire), status, 0, entry.view);
     out.push_back(std::move(entry));
   }
   return out;

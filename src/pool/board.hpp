@@ -39,7 +39,7 @@ class Board {
   static constexpr std::size_t capacity_default = 256;
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
   // Classes of work with a learnt cost each; class 0 is for work without one.
-  static constexpr std::size_t classes = 16;
+  static constexpr std::size_t classes = LiveWords::classes;
   static constexpr std::uint64_t in_flight_max = LiveWords::in_flight_mask;  // per device
 
   struct Options {
@@ -88,7 +88,7 @@ class Board {
   // the fifteenth share class 0.
   std::uint16_t work_class(std::string_view name);
   Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
-    return Learnt::unpack(learnt_word(slot, work_class < classes ? work_class : 0).load(std::memory_order_relaxed));
+    return Learnt::unpack(learnt_word(slot, LiveWords::known_class(work_class)).load(std::memory_order_relaxed));
   }
   // The device's answer to poll number `sequence`; older than one already seen
   // (or given up): dropped, false.
@@ -151,16 +151,19 @@ class Board {
   // The words of a device as others read them while we change them.
   using Word = std::atomic_ref<std::uint64_t>;
   struct Live {
-    explicit Live(LiveWords& words)
-        : charge(words.charge),
-          status(words.status),
-          backlog_ns(words.backlog_ns),
-          charged_before(words.charged_before),
-          promised_bytes(words.promised_bytes),
-          free_bytes(words.free_bytes) {}
-    Word charge, status, backlog_ns, charged_before, promised_bytes, free_bytes;
+    const LiveWords& words;
+    std::size_t slot;
+    Word charge() const noexcept { return Word(words.charge[slot]); }
+    Word status() const noexcept { return Word(words.status[slot]); }
+    Word backlog_ns() const noexcept { return Word(words.backlog_ns[slot]); }
+    Word charged_before() const noexcept { return Word(words.charged_before[slot]); }
+    Word promised_bytes() const noexcept { return Word(words.promised_bytes[slot]); }
+    Word free_bytes() const noexcept { return Word(words.free_bytes[slot]); }
+    Word capability() const noexcept { return Word(words.capability[slot]); }
+    Word memory_home() const noexcept { return Word(words.memory_home[slot]); }
   };
-  Live live(std::size_t slot) const noexcept { return Live(words_[slot]); }
+  Live live(std::size_t slot) const noexcept { return {words_, slot}; }
+  std::size_t used() const noexcept { return __atomic_load_n(&words_.count, __ATOMIC_ACQUIRE); }
 
   // What no decision on live words reads. Work that completed is what was ever
   // charged less what is in flight, failed or was cancelled: a success is
@@ -201,9 +204,14 @@ class Board {
   Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                   Explanation* explanation) const;
   enum class Attempt { charged, lost, nobody, full };
-  Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
+  Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t bytes,
+                 Lease::Held& held) noexcept;
+  Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease::Held& held) noexcept;
+  bool promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
+  void look_for_room(const Hints& hints) noexcept;
+  Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   bool is_live(const Policy& policy, const Hints& hints) const noexcept;
-  Attempt attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease& lease) noexcept;
+  LiveChoice choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept;
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                             Lease& lease);
@@ -213,16 +221,19 @@ class Board {
 
   // Where the bytes of this slot are promised.
   std::size_t memory_home(std::size_t slot, std::uint64_t status) const noexcept {
-    return status & status_guest ? Word(words_[slot].memory_home).load(std::memory_order_relaxed) : slot;
+    return status & status_guest ? live(slot).memory_home().load(std::memory_order_relaxed) : slot;
   }
   // `verdict` counts how it ended; null: it was completed.
   std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>* verdict) noexcept;
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
   void drop_retired(std::size_t slot) noexcept;
-  void learn(std::size_t slot, std::uint16_t work_class, double unit_cost_ns) noexcept;
-  Word learnt_word(std::size_t slot, std::uint16_t work_class) const noexcept {
-    return Word(learnt_[work_class * options_.capacity + slot]);
+  void learn(std::size_t slot, std::size_t work_class, double unit_cost_ns) noexcept;
+  Word learnt_word(std::size_t slot, std::size_t work_class) const noexcept {
+    return Word(learnt_[work_class * words_.stride + slot]);
+  }
+  Word unit_word(std::size_t slot, std::size_t work_class) const noexcept {
+    return Word(words_.unit_ns[work_class * words_.stride + slot]);
   }
 
   // All of these: the lock is held.
@@ -231,6 +242,7 @@ class Board {
   Result<std::size_t> find_present(const DeviceId& id) const;
   Status status_of(std::size_t slot) const noexcept;
   void write_status(std::size_t slot, const Status& status) noexcept;
+  void use_up_to(std::size_t slot) noexcept;
   void order_ids() noexcept;
   void summarise() noexcept;
   void level() noexcept;
@@ -242,23 +254,23 @@ class Board {
   void serve_waiters();
 
   Options options_;
-  std::unique_ptr<LiveWords[]> words_;
-  std::unique_ptr<std::uint64_t[]> learnt_;  // packed; all devices of class 0, then of class 1, ...
-  std::atomic<std::uint64_t> summary_{0};    // LiveSummary; written under the lock
-  std::unique_ptr<Slot[]> slots_;
-  std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  // What a charge reads; changed seldom, but for the room.
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
-  std::atomic<std::size_t> used_{0};
-
+  std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...
   // Holders of the lock that need others to stand still; while it is not zero,
   // acquire() takes the lock too.
   mutable std::atomic<std::uint32_t> exclusive_{0};
   std::atomic<std::uint32_t> waiting_{0};
+  LiveWords words_;  // its own members are written under the lock, but for the room
+
+  struct Line {
+    alignas(64) std::uint64_t words[8];
+  };
+  std::vector<Line> lines_;  // the arrays of words_, and learnt_
+  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   std::atomic<std::uint64_t> changes_{0};  // of the membership, for the version of statistics
-
-  // Policies whose live form may be used: a copy of one may have another `choose`.
-  const std::span<const Policy> listed_ = policies();
   alignas(64) mutable std::atomic<Ticket> sequence_{0};
 
   // Guards everything below, every status word and the closed bits.

@@ -23,8 +23,11 @@ std::uint64_t below(std::uint64_t random, std::uint64_t bound) {
   return static_cast<std::uint64_t>((u128{random} * bound) >> 64);
 }
 
+// Two draws from one random number: what the first leaves over is as uniform as
+// the number was, up to n / 2^64.
 Pair draw_equal(std::size_t n, Ticket ticket) {
-  Pair pair{below(splitmix64(ticket), n), below(splitmix64(~ticket), n - 1)};
+  const u128 first = u128{splitmix64(ticket)} * n;
+  Pair pair{static_cast<std::size_t>(first >> 64), below(static_cast<std::uint64_t>(first), n - 1)};
   if (pair.second >= pair.first) ++pair.second;
   return pair;
 }
@@ -73,7 +76,7 @@ LiveChoice draw_live(const LiveDevices& eligible, Ticket ticket, Speed speed, Co
   const auto find = [&](std::uint64_t mark, std::size_t without) {
     std::size_t found = without;
     bool passed = false;
-    eligible.each([&](const LiveView& view, std::size_t i) {
+    eligible.each([&](const auto& view, std::size_t i) {
       if (i == without || passed) return;
       found = i;
       const std::uint64_t here = speed(view);
@@ -84,14 +87,15 @@ LiveChoice draw_live(const LiveDevices& eligible, Ticket ticket, Speed speed, Co
   };
   const std::size_t first = find(below(splitmix64(ticket), total), LiveChoice::nobody);
   if (first == LiveChoice::nobody) return {};
-  const LiveView one = eligible[first];
+  const LiveView one = eligible.at(first);
   const std::uint64_t rest = total - std::min(total, speed(one));
   const std::size_t second = rest == 0 ? first : find(below(splitmix64(~ticket), rest), first);
-  const LiveView other = eligible[second];
+  const LiveView other = eligible.at(second);
   return cost(other) < cost(one) ? LiveChoice{second, other.charge()} : LiveChoice{first, one.charge()};
 }
 
-LiveChoice choose_live(const Hints&, const LiveDevices& eligible, Ticket ticket) {
+LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket) {
+  const LiveDevices eligible(words, hints);
   const auto by_weight = [](const LiveView& view) {
     return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)};
   };
@@ -104,12 +108,27 @@ LiveChoice choose_live(const Hints&, const LiveDevices& eligible, Ticket ticket)
           [](const LiveView& view) { return saturating_product(load(view), unit_ns(view)); });
     case SpeedSource::none: break;
   }
-  if (!eligible.is_whole() || eligible.count < 2)
-    return draw_live(eligible, ticket, [](const auto&) { return std::uint64_t{1}; }, load<LiveView>);
-  const Pair pair = draw_equal(eligible.count, ticket);
-  const LiveView first = eligible[pair.first], second = eligible[pair.second];
-  return in_flight(second) < in_flight(first) ? LiveChoice{pair.second, second.charge()}
-                                              : LiveChoice{pair.first, first.charge()};
+  std::size_t n = eligible.count();
+  if (!eligible.is_whole()) {
+    n = 0;
+    each(eligible, [&](const auto&) { ++n; });
+  }
+  if (n == 0) return {};
+  Pair pair = n == 1 ? Pair{} : draw_equal(n, ticket);
+  if (!eligible.is_whole()) {
+    // From the i-th that may serve to its position.
+    Pair at{LiveChoice::nobody, LiveChoice::nobody};
+    std::size_t passed = 0;
+    eligible.each([&](const auto&, std::size_t i) {
+      if (passed == pair.first) at.first = i;
+      if (passed == pair.second) at.second = i;
+      ++passed;
+    });
+    if (std::max(at.first, at.second) == LiveChoice::nobody) return {};
+    pair = at;
+  }
+  const LiveView first = eligible.at(pair.first), second = eligible.at(pair.second);
+  return load(second) < load(first) ? LiveChoice{pair.second, second.charge()} : LiveChoice{pair.first, first.charge()};
 }
 
 }  // namespace

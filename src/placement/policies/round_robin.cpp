@@ -17,18 +17,19 @@ Policy round_robin() {
   policy.ticket = TicketKind::sequence;
   policy.takes_turns = true;
   policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t { return ticket % eligible.size(); };
-  policy.choose_live = [](const Hints&, const LiveDevices& eligible, Ticket ticket) {
-    std::size_t turn = 0;
-    if (eligible.is_whole()) {
-      turn = ticket % eligible.count;
-      return LiveChoice{turn, eligible[turn].charge()};
-    }
+  policy.choose_live = [](const Hints& hints, const LiveWords& words, Ticket ticket) {
+    const LiveDevices eligible(words, hints);
     std::size_t n = 0;
+    if (eligible.is_whole() && (n = eligible.count()) != 0) {
+      // A division takes longer than all the rest.
+      const std::size_t turn = (n & (n - 1)) == 0 ? ticket & (n - 1) : ticket % n;
+      return LiveChoice{turn, eligible.at(turn).charge()};
+    }
     each(eligible, [&](const auto&) { ++n; });
     LiveChoice choice;
     if (n == 0) return choice;
-    turn = ticket % n;
-    eligible.each([&](const LiveView& view, std::size_t i) {
+    std::size_t turn = ticket % n;
+    eligible.each([&](const auto& view, std::size_t i) {
       if (turn-- == 0) choice = {i, view.charge()};
     });
     return choice;
