@@ -30,11 +30,15 @@ template <class Word, class Value>
   return before;
 }
 
-// compare_exchange_strong, where `seen` was read by this thread and may have
-// changed since only by the hand of another.
+// compare_exchange_strong.
 template <class Word, class Value>
-[[gnu::always_inline]] inline bool replace(Word&& word, Value seen, Value value, std::memory_order order) noexcept {
+[[gnu::always_inline]] inline bool replace(Word&& word, Value& seen, Value value, std::memory_order order) noexcept {
   if (!alone()) return word.compare_exchange_strong(seen, value, order, std::memory_order_relaxed);
+  const Value now = word.load(std::memory_order_relaxed);
+  if (now != seen) [[unlikely]] {
+    seen = now;
+    return false;
+  }
   word.store(value, std::memory_order_relaxed);
   return true;
 }

@@ -647,7 +647,7 @@ bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noe
       Word(words_.room_bytes).store(0, std::memory_order_relaxed);
       return false;
     }
-  } while (!promises.compare_exchange_weak(promised, promised + bytes, std::memory_order_relaxed));
+  } while (!replace(promises, promised, promised + bytes, std::memory_order_relaxed));
   // Not in one step: what two callers lose here, the line above finds out.
   const Word room(words_.room_bytes);
   const std::uint64_t left = room.load(std::memory_order_relaxed);
