@@ -40,6 +40,10 @@ gpu-bench: ## on a GPU machine: the benchmarks that need one
 bench: build ## run every benchmark beside its peer and write docs/benchmarks.md
 	@scripts/bench $(release)/bench
 
+.PHONY: dispatch-table
+dispatch-table: build ## request-dispatch goals on recorded traces (TRACES=folder)
+	@scripts/dispatch-table $(TRACES)
+
 .PHONY: soak
 soak: build ## every test again and again with new random cases (MINUTES=30)
 	@scripts/soak $(or $(MINUTES),30) $(release)

@@ -93,7 +93,7 @@ class Command(unittest.TestCase):
 
     def test_help_lists_every_verb_and_each_verb_has_help(self):
         text = berth("--help").stdout
-        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet"):
+        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet", "simulate"):
             self.assertIn(verb, text)
             result = berth(verb, "--help")
             self.assertEqual(result.returncode, 0)

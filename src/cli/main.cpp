@@ -12,6 +12,7 @@
 #include "cli/plan.hpp"
 #include "cli/ps.hpp"
 #include "cli/run.hpp"
+#include "cli/simulate.hpp"
 #include "cli/terminal.hpp"
 #include "cli/version.hpp"
 #include "placement/nearest_name.hpp"
@@ -225,17 +226,58 @@ int run(int argc, char** argv) {
   verb->add_flag("--json", shown_json, "print one JSON object");
   verb->callback([&] { status = run_fleet_show(shown, shown_json); });
 
-  if (argc > 1 && argv[1][0] != '-') {
+  SimulateRequestsArguments requests;
+  CLI::App* simulate = app.add_subcommand("simulate", "what a policy would do to recorded load");
+  simulate->require_subcommand(1);
+  verb = simulate->add_subcommand("requests", "a trace of requests on replicas, beside one central queue");
+  verb->add_option("--trace", requests.trace, "one request a line: seconds, size in, size out; may be gzipped")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--replicas", requests.replicas, "how many replicas")
+      ->required()
+      ->type_name("N")
+      ->check(CLI::Range(1, 65'536));
+  verb->add_option("--speeds", requests.speeds, "replica i has the speed at i mod length")
+      ->type_name("S,...")
+      ->capture_default_str();
+  verb->add_option("--load", requests.load, "work over what the replicas can do; above 1 the queue grows to the end")
+      ->required()
+      ->type_name("L");
+  verb->add_option("--policy", requests.policy, "how a replica is chosen: all, " + policy_names())
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_option("--seeds", requests.seeds, "means over so many sequences of tickets")
+      ->type_name("K")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  verb->add_option("--work", requests.work, "size of a request: tokens (5 ms + in/5000 + out/40 s) or ms (in)")
+      ->type_name("MODEL")
+      ->capture_default_str();
+  verb->add_option("--scale-ms", requests.scale_ms, "rescale all work to this mean")->type_name("MS");
+  verb->add_option("--stale-ms", requests.stale_ms, "replicas report their load so often; own dispatches count at once")
+      ->type_name("MS");
+  verb->add_flag("--learn-speeds", requests.learn_speeds, "speeds are not configured but learnt from finished work");
+  verb->add_flag("--json", requests.json, "print one JSON object, for all policies an array of them");
+  verb->callback([&] { status = run_simulate_requests(requests); });
+
+  // A word where a verb must be, for which CLI11 has no suggestion.
+  std::string typed = "berth";
+  const CLI::App* above = &app;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
     std::vector<std::string> names;
-    for (const CLI::App* known : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (const CLI::App* known : above->get_subcommands([](const CLI::App*) { return true; }))
       names.push_back(known->get_name());
+    if (names.empty()) break;
     const std::vector<std::string_view> verbs(names.begin(), names.end());
-    if (std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
-      const auto nearest = nearest_name(argv[1], verbs);
-      std::fprintf(stderr, "berth: there is no command '%s'; %s\n", argv[1],
-                   nearest ? ("did you mean berth " + std::string(*nearest) + "?").c_str() : "berth --help lists them");
+    if (std::find(verbs.begin(), verbs.end(), argv[i]) == verbs.end()) {
+      const auto nearest = nearest_name(argv[i], verbs);
+      std::fprintf(stderr, "berth: there is no command '%s'; %s\n", argv[i],
+                   nearest ? ("did you mean " + typed + " " + std::string(*nearest) + "?").c_str()
+                           : (typed + " --help lists them").c_str());
       return wrong_input;
     }
+    typed += std::string(" ") + argv[i];
+    above = above->get_subcommand(argv[i]);
   }
   try {
     app.parse(argc, argv);
@@ -246,9 +288,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e) == 0 ? done : wrong_input;
   } catch (const CLI::ParseError& e) {
-    std::string verb_name;
-    for (const CLI::App* parsed : app.get_subcommands()) verb_name += " " + parsed->get_name();
-    std::fprintf(stderr, "berth: %s; see berth%s --help\n", e.what(), verb_name.c_str());
+    std::fprintf(stderr, "berth: %s; see %s --help\n", e.what(), typed.c_str());
     return wrong_input;
   }
   // A full disk or a closed pipe shows up when the last output is flushed.

@@ -3,7 +3,7 @@
 // of arrival there, and every request is placed by the product's own policy code
 // on the same views a pool would show it. The reference is one central queue.
 // Pure: time is counted in whole nanoseconds, tickets come from a seed, and the
-// same input gives the same answer to the last digit on every machine.
+// same input gives the same answer.
 #pragma once
 
 #include <cstddef>

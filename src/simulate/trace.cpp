@@ -28,9 +28,12 @@ std::optional<Number> number(std::string_view word) {
   return value;
 }
 
+// Fit for a terminal, whatever the file was.
 std::string quoted(std::string_view word) {
   constexpr std::size_t shown = 24;
-  return "\"" + std::string(word.substr(0, shown)) + (word.size() > shown ? "..." : "") + "\"";
+  std::string text(word.substr(0, shown));
+  std::replace_if(text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return "\"" + text + (word.size() > shown ? "..." : "") + "\"";
 }
 
 // What is wrong with the line; empty: nothing.

@@ -32,6 +32,7 @@ TEST(Trace, MalformedLinesAreRefusedWithTheirNumber) {
            {"nan 1 2", "arrival is"},
            {"inf 1 2", "arrival is"},
            {"3 1x 2", "the size in is \"1x\""},
+           {"\x1b[31m\xff 1 2", "arrival is \"?[31m?\""},
            {"3,1,2", "arrival is \"3,1,2\""},
            {"3 1 2 key", "the key is \"key\""},
            {"3 1 2 -1 -1", "the number of blocks is \"-1\""},
