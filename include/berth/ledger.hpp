@@ -80,6 +80,7 @@ struct Book {
   std::vector<LedgerEntry> entries;    // by id
   std::map<DeviceId, Intent> intents;  // other than in service
   std::uint64_t changes = 0;           // grows with every change of what is held
+  std::uint64_t ended = 0;             // grows whenever somebody gives back
   std::uint64_t next_id = 0;           // of the next entry
 
   const LedgerEntry* find(std::uint64_t id) const noexcept;
@@ -162,6 +163,7 @@ class Ledger {
   // Sleeps until something in the ledger changes, or until `until`.
   void wait_for_change(std::uint64_t seen, TimePoint until);
   std::uint64_t changes() const noexcept;
+  std::uint64_t ended() const noexcept;  // see Book
 
   // The promises of a Pool: an entry whose bytes change without the lock.
   // Thread-safe. Ends with the object or with the process.

@@ -145,6 +145,7 @@ struct Ledger::Mapping {
     std::size_t count = used();
     while (count > 0 && load(file->entries[count - 1].state) == 0) --count;
     store(file->header.entries_used, count);
+    if (held) __atomic_fetch_add(&file->header.ended, 1, __ATOMIC_SEQ_CST);
     held ? changed() : wake();
   }
 
@@ -393,6 +394,7 @@ Book Ledger::Lock::book() {
       book.intents.emplace(text_of(row.id), static_cast<Intent>(intent));
   }
   book.changes = ledger_->changes();
+  book.ended = ledger_->ended();
   book.next_id = load(file.header.next_id);
   return book;
 }
@@ -512,6 +514,8 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
 }
 
 std::uint64_t Ledger::changes() const noexcept { return load(mapping_->file->header.changes); }
+
+std::uint64_t Ledger::ended() const noexcept { return load(mapping_->file->header.ended); }
 
 void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   if (changes() != seen) return;

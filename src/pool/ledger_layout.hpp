@@ -24,8 +24,9 @@ struct Header {
   std::uint64_t next_id;
   std::uint64_t entries_used;  // entries at or beyond it are free
   std::uint64_t changes;       // the low half is what waiters sleep on
+  std::uint64_t ended;         // entries that held something and do not any more
   std::array<char, 40> boot;   // of the machine; entries of an earlier one hold nothing
-  std::array<char, 40> padding;
+  std::array<char, 32> padding;
 };
 
 struct Device {

@@ -162,11 +162,14 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
 
   for (;;) {
     Reserved out;
+    const std::uint64_t ended = ledger.ended();
     out.sight = look();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) return std::move(lock).error();
     const TimePoint now = ledger.clock().now();
-    Book book = lock->book();
+    const Book book = lock->book();
+    // What somebody allocated between our look and his end is in neither.
+    if (book.ended != ended) continue;
     const auto leave_line = [&] {
       if (place) static_cast<void>(lock->release(place));
     };
