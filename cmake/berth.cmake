@@ -70,6 +70,8 @@ function(berth_test name)
   add_test(NAME ${name} COMMAND ${name})
   # The same random cases in every run; make soak draws new ones.
   list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115")
+  # A ledger of its own: what a test promises concerns nobody else.
+  list(APPEND ARG_ENVIRONMENT "BERTH_RUNTIME_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.runtime")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}"
     SKIP_RETURN_CODE 77 TIMEOUT ${BERTH_TEST_SECONDS})
 endfunction()

@@ -15,6 +15,9 @@ import termios
 import unittest
 
 BERTH, ROOT, DOUBLE = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+# A ledger and decisions of its own.
+RUNTIME = tempfile.TemporaryDirectory()
+os.environ["BERTH_RUNTIME_DIR"] = RUNTIME.name
 HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl"))
 
 

@@ -172,12 +172,17 @@ class Ledger {
     ~Row();
     Row(const Row&) = delete;
     Row& operator=(const Row&) = delete;
+    // The claim's number: one per memory domain, and the same for its other devices.
+    Result<std::size_t> add_claim(const DeviceId& device, const std::string& memory_domain);
     // Promises `bytes` more of claim number `claim` unless the sum of all
     // promises in its memory domain would exceed `limit`.
     bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept;
     void give_back(std::size_t claim, std::uint64_t bytes) noexcept;
-    // What others have promised in the claim's memory domain.
+    // What others have promised in the claim's memory domain. The lease this
+    // program runs under (BERTH_LEASE) is its own.
     std::uint64_t promised_by_others(std::size_t claim) const noexcept;
+    // Entries of others that hold the device, and whether one holds it alone.
+    std::pair<std::uint32_t, bool> other_holders(const Book& book, const DeviceId& device) const;
 
    private:
     friend class Ledger;
@@ -185,10 +190,10 @@ class Ledger {
     std::shared_ptr<Ledger> ledger_;
     const std::uint64_t id_;
     const std::size_t entry_;
+    const std::uint64_t lease_;  // 0: none
   };
-  // One claim per memory domain; all bytes begin at zero.
-  static Result<std::unique_ptr<Row>> open_row(const std::shared_ptr<Ledger>& ledger, std::vector<Claim> claims,
-                                               std::string name);
+  // With no claim yet.
+  static Result<std::unique_ptr<Row>> open_row(const std::shared_ptr<Ledger>& ledger, std::string name);
 
  private:
   struct Mapping;

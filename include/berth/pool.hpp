@@ -32,6 +32,7 @@ namespace berth {
 class Pool;
 class Board;   // the live counters; src/pool/board.hpp
 class Poller;  // asks the devices; src/pool/poller.hpp
+class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
   std::string policy = "least_loaded";
@@ -46,6 +47,11 @@ struct PoolOptions {
   bool poll = true;
   std::size_t capacity = 256;  // ids the pool can ever know, at most 4096
   HealthRules health;
+  // Bytes of real devices are promised in the ledger of the machine, beside those
+  // of other programs (ledger.hpp). Where that is not possible they are promised
+  // within this program alone; see Pool::ledger_error.
+  bool machine_wide = true;
+  std::shared_ptr<Ledger> ledger;  // instead of the machine's, and for devices of any kind
   // A policy of the caller's own, used instead of `policy`.
   std::optional<Policy> custom_policy;
   Clock* clock = nullptr;    // null: the real clock
@@ -195,6 +201,8 @@ class Pool {
   // them until the poll deadline. Judges the age of all samples.
   void poll_now();
 
+  // Why this program does not share its promises with others, if it should.
+  std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }
   Board& board() noexcept { return *board_; }
@@ -202,13 +210,14 @@ class Pool {
 
  private:
   Pool(PoolOptions options, const Policy* policy, std::size_t devices);
-  static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::size_t devices);
+  static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
   void start();
   bool await_first_poll() const;
 
   PoolOptions options_;
   Clock* clock_;
   const Policy* policy_;
+  std::optional<Error> ledger_error_;
   std::unique_ptr<Board> board_;
   std::unique_ptr<Poller> poller_;
   std::atomic<Ticket> turn_{0};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <thread>
@@ -36,6 +37,14 @@ const std::string& fault_domain(const DeviceInfo& info) {
 }
 
 double sound_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
+
+// As others see it in the ledger.
+std::string program_name() {
+  std::ifstream file("/proc/self/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
 
 Error no_such_device(const DeviceId& id) {
   return {ErrorCode::not_found,
@@ -85,7 +94,7 @@ std::uint64_t Board::Status::pack() const noexcept {
   return weight_milli | (std::uint64_t{id_order} << 32) | (static_cast<std::uint64_t>(intent) << 44) |
          (static_cast<std::uint64_t>(health) << 46) | (static_cast<std::uint64_t>(sample) << 49) |
          (present ? status_present : 0) | (troubled ? status_troubled : 0) | (retired ? status_retired : 0) |
-         (guest ? status_guest : 0);
+         (guest ? status_guest : 0) | (held ? status_held : 0);
 }
 
 Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
@@ -99,11 +108,12 @@ Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
   status.troubled = word & status_troubled;
   status.retired = word & status_retired;
   status.guest = word & status_guest;
+  status.held = word & status_held;
   return status;
 }
 
 bool Board::Status::open() const noexcept {
-  return present && intent == Intent::in_service && health != Health::quarantined && health != Health::lost &&
+  return present && !held && intent == Intent::in_service && health != Health::quarantined && health != Health::lost &&
          sample != SampleState::stale;
 }
 
@@ -114,8 +124,8 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.info = infos_[slot].load(std::memory_order_acquire);
   view.id_order = (status >> LiveWords::id_order_shift) & 0xfff;
   view.in_flight = static_cast<std::uint32_t>(charge & LiveWords::in_flight_mask);
-  view.holders = view.in_flight;
-  view.held_exclusively = false;
+  view.holders = view.in_flight + s.other_holders.load(std::memory_order_relaxed);
+  view.held_exclusively = (status & status_held) != 0;
   view.backlog_ns = l.backlog_ns().load(std::memory_order_relaxed);
   view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes().load(std::memory_order_relaxed);
   const std::uint64_t charged = charge >> LiveWords::charged_shift;
@@ -284,13 +294,17 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.health = {};
   cold.silent_since.reset();
   cold.sampled = false;
+  cold.intent = cold.machine_intent = Intent::in_service;
   live(*slot).free_bytes().store(Maybe().raw(), std::memory_order_relaxed);
+  slots_[*slot].reported_bytes_free.store(Maybe().raw(), std::memory_order_relaxed);
+  slots_[*slot].other_holders.store(0, std::memory_order_relaxed);
   slots_[*slot].streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
   for (std::size_t c = 0; c < classes; ++c) {
     learnt_word(*slot, c).store(0, std::memory_order_relaxed);
     unit_word(*slot, c).store(Maybe().raw(), std::memory_order_relaxed);
   }
   use_up_to(*slot);
+  share_memory_of(*slot, cold.device->info());
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
@@ -349,8 +363,9 @@ Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = find_present(id);
   if (!slot) return slot.error();
+  cold_[*slot].intent = intent;
   Status status = status_of(*slot);
-  status.intent = intent;
+  status.intent = std::max(intent, cold_[*slot].machine_intent);
   write_status(*slot, status);
   serve_waiters();
   return {};
@@ -557,8 +572,8 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   if (!status.present || sequence <= cold.sequence) return false;
   cold.sequence = sequence;
   Slot& s = slots_[slot];
-  live(slot).free_bytes().store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
-  Word(words_.room_bytes).store(0, std::memory_order_relaxed);
+  s.reported_bytes_free.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  subtract_others(words_.memory_home[slot]);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
   cold.silent_since = now;
@@ -605,8 +620,69 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
   }
 }
 
-void Board::tick(TimePoint now) {
+// The lock is held. What cannot be shared is promised within this process alone.
+void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
+  if (!options_.ledger) return;
+  const auto fail = [&](Error error) {
+    if (!ledger_error_) ledger_error_ = std::move(error);
+  };
+  if (!row_) {
+    Result<std::unique_ptr<Ledger::Row>> row = Ledger::open_row(options_.ledger, program_name());
+    if (!row) return fail(std::move(row).error());
+    row_ = *std::move(row);
+  }
+  const Result<std::size_t> claim = row_->add_claim(info.id, memory_domain(info));
+  if (!claim) return fail(claim.error());
+  slots_[words_.memory_home[slot]].claim.store(static_cast<std::uint32_t>(*claim), std::memory_order_release);
+}
+
+// The live words of one memory: what its devices reported as free, less what
+// other programs have promised of it.
+void Board::subtract_others(std::size_t home) noexcept {
+  const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire);
+  const std::uint64_t others = claim == no_claim ? 0 : row_->promised_by_others(claim);
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    if (live(slot).memory_home().load(std::memory_order_relaxed) != home) continue;
+    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
+    const Maybe free = reported ? Maybe(*reported - std::min(*reported, others)) : Maybe();
+    live(slot).free_bytes().store(free.raw(), std::memory_order_relaxed);
+  }
+  Word(words_.room_bytes).store(0, std::memory_order_relaxed);
+}
+
+// The lock is held.
+void Board::apply_book(const Book& book) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    if (slots_[words_.memory_home[slot]].claim.load(std::memory_order_relaxed) == no_claim) continue;
+    Status status = status_of(slot);
+    if (!status.present) continue;
+    const DeviceInfo& info = *infos_[slot].load(std::memory_order_relaxed);
+    Cold& cold = cold_[slot];
+    cold.machine_intent = book.intent(info.id);
+    if (info.parent) cold.machine_intent = std::max(cold.machine_intent, book.intent(*info.parent));
+    status.intent = std::max(cold.intent, cold.machine_intent);
+    const auto [holders, exclusively] = row_->other_holders(book, info.id);
+    slots_[slot].other_holders.store(holders, std::memory_order_relaxed);
+    status.held = exclusively;
+    if (status.pack() != status_of(slot).pack()) write_status(slot, status);
+    if (words_.memory_home[slot] == slot) subtract_others(slot);
+  }
+}
+
+std::optional<Error> Board::ledger_error() const {
   const std::lock_guard lock(mutex_);
+  return ledger_error_;
+}
+
+void Board::tick(TimePoint now) {
+  // Copied before the board's lock is taken, and only where it can be had at
+  // once: another program that holds the ledger's lock holds up nobody here.
+  std::optional<Book> book;
+  if (options_.ledger) {
+    if (Result<Ledger::Lock> ledger = options_.ledger->lock(Duration::zero())) book = ledger->book();
+  }
+  const std::lock_guard lock(mutex_);
+  if (book && row_) apply_book(*book);
   for (std::size_t slot = 0; slot < used(); ++slot) {
     Status status = status_of(slot);
     const auto since = cold_[slot].silent_since;
@@ -648,11 +724,25 @@ bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noe
       return false;
     }
   } while (!replace(promises, promised, promised + bytes, std::memory_order_relaxed));
+  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire); claim != no_claim) {
+    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
+    if (!row_->promise(claim, bytes, reported.value_or(0))) [[unlikely]] {
+      add(promises, -bytes, std::memory_order_relaxed);
+      subtract_others(home);
+      return false;
+    }
+  }
   // Not in one step: what two callers lose here, the line above finds out.
   const Word room(words_.room_bytes);
   const std::uint64_t left = room.load(std::memory_order_relaxed);
   room.store(left - std::min(left, bytes), std::memory_order_relaxed);
   return true;
+}
+
+void Board::unpromise(std::size_t home, std::uint64_t bytes) noexcept {
+  add(live(home).promised_bytes(), -bytes, std::memory_order_relaxed);
+  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_relaxed); claim != no_claim)
+    row_->give_back(claim, bytes);
 }
 
 void Board::look_for_room(const Hints& hints) noexcept {
@@ -685,7 +775,7 @@ void Board::look_for_room(const Hints& hints) noexcept {
   }
   if (!replace(l.charge(), seen, seen + LiveWords::one_charge, std::memory_order_seq_cst)) [[unlikely]] {
     if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed);
-    if (bytes) add(live(home).promised_bytes(), -bytes, std::memory_order_relaxed);
+    if (bytes) unpromise(home, bytes);
     return Attempt::lost;
   }
   held.board = this;
@@ -909,7 +999,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
   const Live l = live(lease.slot());
   Slot& s = slots_[lease.slot()];
   if (held.backlog_ns) add(l.backlog_ns(), -held.backlog_ns, std::memory_order_relaxed);
-  if (held.bytes) add(live(lease.memory_home()).promised_bytes(), -held.bytes, std::memory_order_relaxed);
+  if (held.bytes) unpromise(lease.memory_home(), held.bytes);
   held.board = nullptr;
   if (!verdict) return add(l.charge(), -std::uint64_t{1}, std::memory_order_seq_cst);
   s.settling.fetch_add(1, std::memory_order_seq_cst);

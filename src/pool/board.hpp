@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "berth/ledger.hpp"
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
 #include "placement/live.hpp"
@@ -48,6 +49,8 @@ class Board {
     Duration stale_after = std::chrono::milliseconds(2000);
     Clock* clock = nullptr;    // null: the real clock
     Random* random = nullptr;  // null: the real source; must be thread-safe if the board's users are
+    // Where bytes are promised beside those of other programs; null: nowhere.
+    std::shared_ptr<Ledger> ledger;
   };
 
   Board() : Board(Options()) {}
@@ -103,8 +106,11 @@ class Board {
   // Before the sample it came with, so that no waiter is given a device that is
   // on its way out.
   void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
-  // Time passed: old samples go stale, pauses of quarantined devices end.
+  // Time passed: old samples go stale, pauses of quarantined devices end. Listens
+  // to the ledger too: what others promise and hold, what the operator wants.
   void tick(TimePoint now);
+  // Why promises are not shared with other programs although they should be.
+  std::optional<Error> ledger_error() const;
 
   // One consistent cut over all devices, those that left included if they ever
   // had work.
@@ -139,6 +145,7 @@ class Board {
     bool troubled = false;  // a success must be told to the health rules
     bool retired = false;   // an earlier incarnation waits for its last lease
     bool guest = false;     // its bytes are promised in the slot memory_homes_ names
+    bool held = false;      // another program holds it alone
     std::uint64_t pack() const noexcept;
     static Status unpack(std::uint64_t word) noexcept;
     bool open() const noexcept;
@@ -147,6 +154,7 @@ class Board {
   static constexpr std::uint64_t status_troubled = std::uint64_t{1} << 52;
   static constexpr std::uint64_t status_retired = std::uint64_t{1} << 53;
   static constexpr std::uint64_t status_guest = LiveWords::guest_flag;
+  static constexpr std::uint64_t status_held = std::uint64_t{1} << 55;
 
   // The words of a device as others read them while we change them.
   using Word = std::atomic_ref<std::uint64_t>;
@@ -174,7 +182,12 @@ class Board {
     std::atomic<std::uint64_t> settling{0};                           // settlements between their two counters
     std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
     std::atomic<std::int64_t> sampled_at_ns{0};
+    // As the device said; the live word lacks what other programs were promised.
+    std::atomic<std::uint64_t> reported_bytes_free{Maybe().raw()};
+    std::atomic<std::uint32_t> other_holders{0};
+    std::atomic<std::uint32_t> claim{no_claim};  // of a memory's home slot, in row_
   };
+  static constexpr std::uint32_t no_claim = ~std::uint32_t{0};
 
   // What only the lock's holder touches.
   struct Cold {
@@ -189,6 +202,8 @@ class Board {
     std::uint64_t sequence = 0;             // of the last answer believed, or not waited for
     std::optional<TimePoint> silent_since;  // absent: never polled
     bool sampled = false;
+    Intent intent = Intent::in_service;          // of whoever uses the pool
+    Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
   };
 
   struct Waiter;
@@ -208,6 +223,8 @@ class Board {
                  Lease::Held& held) noexcept;
   Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease::Held& held) noexcept;
   bool promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
+  void unpromise(std::size_t home, std::uint64_t bytes) noexcept;
+  void subtract_others(std::size_t home) noexcept;
   void look_for_room(const Hints& hints) noexcept;
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   bool is_live(const Policy& policy, const Hints& hints) const noexcept;
@@ -252,6 +269,8 @@ class Board {
   void end_pauses(TimePoint now) noexcept;
   TimePoint next_event_locked() const noexcept;
   void serve_waiters();
+  void share_memory_of(std::size_t slot, const DeviceInfo& info);
+  void apply_book(const Book& book);
 
   Options options_;
   // What a charge reads; changed seldom, but for the room.
@@ -279,6 +298,9 @@ class Board {
   std::vector<std::unique_ptr<const DeviceInfo>> kept_infos_;
   std::map<std::string, std::uint16_t, std::less<>> class_names_;
   std::vector<Waiter*> waiters_;  // sorted: priority, then arrival
+  // Set before the first claim is; then read without the lock.
+  std::unique_ptr<Ledger::Row> row_;
+  std::optional<Error> ledger_error_;
 };
 
 }  // namespace berth

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -110,13 +111,14 @@ struct Ledger::Mapping {
     return device < layout::devices_max ? load(file->devices[device].home) : layout::devices_max;
   }
 
-  // Bytes promised in one memory domain by all entries but `except`.
-  std::uint64_t promised(std::size_t home, std::size_t except) const {
+  // Bytes promised in one memory domain by all entries but number `except` and
+  // the one of this id.
+  std::uint64_t promised(std::size_t home, std::size_t except, std::uint64_t except_id = 0) const {
     std::uint64_t sum = 0;
     const std::size_t count = used();
     for (std::size_t i = 0; i < count; ++i) {
       const layout::Entry& entry = file->entries[i];
-      if (i == except) continue;
+      if (i == except || (except_id != 0 && load(entry.state) >> layout::id_shift == except_id)) continue;
       const auto state = state_of(entry);
       if (!state || *state == EntryState::waiting) continue;
       const std::size_t claims = std::min<std::uint64_t>(load(entry.claim_count), layout::claims_max);
@@ -528,9 +530,7 @@ void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   syscall(SYS_futex, mapping_->sleep_word(), FUTEX_WAIT, static_cast<std::uint32_t>(seen), &time, nullptr, 0);
 }
 
-Result<std::unique_ptr<Ledger::Row>> Ledger::open_row(const std::shared_ptr<Ledger>& ledger, std::vector<Claim> claims,
-                                                      std::string name) {
-  for (Claim& claim : claims) claim.memory_bytes = 0;
+Result<std::unique_ptr<Ledger::Row>> Ledger::open_row(const std::shared_ptr<Ledger>& ledger, std::string name) {
   Result<Lock> lock = ledger->lock();
   if (!lock) return std::move(lock).error();
   lock->book();  // gives back what the dead held
@@ -538,7 +538,6 @@ Result<std::unique_ptr<Ledger::Row>> Ledger::open_row(const std::shared_ptr<Ledg
   request.state = EntryState::pool;
   request.holder = this_process();
   request.name = std::move(name);
-  request.claims = std::move(claims);
   const Result<std::uint64_t> id = lock->add(request);
   if (!id) return id.error();
   const std::optional<std::size_t> at = ledger->mapping_->find_entry(*id);
@@ -547,7 +546,34 @@ Result<std::unique_ptr<Ledger::Row>> Ledger::open_row(const std::shared_ptr<Ledg
 }
 
 Ledger::Row::Row(std::shared_ptr<Ledger> ledger, std::uint64_t id, std::size_t entry) noexcept
-    : ledger_(std::move(ledger)), id_(id), entry_(entry) {}
+    : ledger_(std::move(ledger)), id_(id), entry_(entry), lease_([] {
+        const char* const lease = std::getenv("BERTH_LEASE");
+        return lease ? std::strtoull(lease, nullptr, 10) : 0;
+      }()) {}
+
+Result<std::size_t> Ledger::Row::add_claim(const DeviceId& device, const std::string& memory_domain) {
+  Result<Lock> lock = ledger_->lock();
+  if (!lock) return std::move(lock).error();
+  Mapping& mapping = *ledger_->mapping_;
+  const Result<std::size_t> placed = mapping.place_device(device.text(), memory_domain);
+  if (!placed) return placed;
+  layout::Entry& entry = mapping.file->entries[entry_];
+  const std::size_t count = std::min<std::uint64_t>(load(entry.claim_count), layout::claims_max);
+  for (std::size_t c = 0; c < count; ++c) {
+    if (mapping.home_of(load(entry.claims[c].device)) == mapping.home_of(*placed)) return c;
+  }
+  if (count == layout::claims_max) {
+    return Error{ErrorCode::queue_full,
+                 "an entry of the ledger holds at most " + std::to_string(count) + " devices",
+                 {},
+                 device.text(),
+                 {}};
+  }
+  store(entry.claims[count].device, *placed);
+  store(entry.claims[count].bytes, 0);
+  store(entry.claim_count, count + 1);
+  return count;
+}
 
 Ledger::Row::~Row() {
   // Where the lock cannot be had, the entry returns when this process ends.
@@ -570,7 +596,15 @@ void Ledger::Row::give_back(std::size_t claim, std::uint64_t bytes) noexcept {
 std::uint64_t Ledger::Row::promised_by_others(std::size_t claim) const noexcept {
   const Mapping& mapping = *ledger_->mapping_;
   const layout::Entry& own = mapping.file->entries[entry_];
-  return mapping.promised(mapping.home_of(load(own.claims[claim].device)), entry_);
+  return mapping.promised(mapping.home_of(load(own.claims[claim].device)), entry_, lease_);
+}
+
+std::pair<std::uint32_t, bool> Ledger::Row::other_holders(const Book& book, const DeviceId& device) const {
+  Book others;
+  for (const LedgerEntry& entry : book.entries) {
+    if (entry.id != id_ && entry.id != lease_) others.entries.push_back(entry);
+  }
+  return {others.holders(device), others.held_exclusively(device)};
 }
 
 }  // namespace berth

@@ -174,10 +174,15 @@ TEST_F(LedgerTest, ALaterOwnerOfAReservationKeepsItWhenTheFirstDies) {
 TEST_F(LedgerTest, RowsPromiseWithoutTheLockAndNeverTooMuchTogether) {
   const auto ledger = open();
   constexpr std::uint64_t limit = 10;
-  auto one = Ledger::open_row(ledger, {{DeviceId("GPU-a"), "GPU-a", 0}}, "one");
-  auto two = Ledger::open_row(open(), {{DeviceId("GPU-a"), "GPU-a", 0}}, "two");
+  auto one = Ledger::open_row(ledger, "one");
+  auto two = Ledger::open_row(open(), "two");
   ASSERT_TRUE(one);
   ASSERT_TRUE(two);
+  for (auto* row : {&*one, &*two}) {
+    EXPECT_EQ((*row)->add_claim(DeviceId("GPU-a/0"), "GPU-a").value(), 0U);
+    EXPECT_EQ((*row)->add_claim(DeviceId("GPU-b"), "GPU-b").value(), 1U);
+    EXPECT_EQ((*row)->add_claim(DeviceId("GPU-a/1"), "GPU-a").value(), 0U) << "one memory, one claim";
+  }
   EXPECT_TRUE((*one)->promise(0, 6, limit));
   EXPECT_FALSE((*two)->promise(0, 5, limit));
   EXPECT_TRUE((*two)->promise(0, 4, limit));
@@ -186,6 +191,19 @@ TEST_F(LedgerTest, RowsPromiseWithoutTheLockAndNeverTooMuchTogether) {
   EXPECT_TRUE((*two)->promise(0, 6, limit));
   two->reset();
   EXPECT_EQ((*one)->promised_by_others(0), 0U);
+}
+
+TEST_F(LedgerTest, TheLeaseAProgramRunsUnderIsItsOwn) {
+  const auto ledger = open();
+  const auto lease = add(*ledger, request(20 * gib));
+  setenv("BERTH_LEASE", std::to_string(*lease).c_str(), 1);
+  auto inside = Ledger::open_row(ledger, "inside");
+  unsetenv("BERTH_LEASE");
+  auto outside = Ledger::open_row(ledger, "outside");
+  ASSERT_TRUE((*inside)->add_claim(DeviceId("GPU-a"), "GPU-a"));
+  ASSERT_TRUE((*outside)->add_claim(DeviceId("GPU-a"), "GPU-a"));
+  EXPECT_EQ((*inside)->promised_by_others(0), 0U);
+  EXPECT_EQ((*outside)->promised_by_others(0), 20 * gib);
 }
 
 TEST_F(LedgerTest, RowsAndLockHoldersContendWithoutOvercommitting) {
@@ -201,7 +219,8 @@ TEST_F(LedgerTest, RowsAndLockHoldersContendWithoutOvercommitting) {
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       const auto ledger = *Ledger::open({folder_.path, &clock_});
-      auto row = *Ledger::open_row(ledger, {{DeviceId("GPU-a"), "GPU-a", 0}}, "row");
+      auto row = *Ledger::open_row(ledger, "row");
+      EXPECT_TRUE(row->add_claim(DeviceId("GPU-a"), "GPU-a"));
       for (int i = 0; i < 400; ++i) {
         if (t == 0) {
           Ledger::Request wanted = request(2);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "berth/ledger.hpp"
 #include "pool/board.hpp"
 #include "pool/poller.hpp"
 
@@ -21,6 +22,11 @@ Error wrong_option(std::string what) {
 
 // A year is for ever, and adding it to a time does not overflow.
 Duration bounded(Duration duration) { return std::min<Duration>(duration, std::chrono::hours(24 * 365)); }
+
+// Simulated devices, and those of a test, are the program's own.
+bool is_of_the_machine(const DeviceInfo& info) {
+  return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
+}
 
 Error none_usable(const std::vector<Board::Entry>& entries) {
   std::string message = "no device of the pool can be used now";
@@ -70,12 +76,14 @@ Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
   board.stale_after = bounded(options_.stale_after);
   board.clock = clock_;
   board.random = options_.random;
+  board.ledger = options_.ledger;
   board_ = std::make_unique<Board>(board);
 }
 
 Pool::~Pool() = default;
 
-Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::size_t devices) {
+Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const DeviceInfo> infos) {
+  const std::size_t devices = infos.size();
   const Policy* policy = nullptr;
   if (options.custom_policy) {
     if (!options.custom_policy->choose) return wrong_option("the custom policy has no choose function");
@@ -89,7 +97,16 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::size_t device
     return wrong_option("the poll period, the poll deadline and the age limit must be positive");
   if (std::max(options.capacity, devices) > Board::capacity_max || options.capacity == 0)
     return wrong_option("a pool holds between 1 and " + std::to_string(Board::capacity_max) + " devices");
-  return std::unique_ptr<Pool>(new Pool(std::move(options), policy, devices));
+  std::optional<Error> ledger_error;
+  if (options.machine_wide && !options.ledger && std::any_of(infos.begin(), infos.end(), is_of_the_machine)) {
+    if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open())
+      options.ledger = *std::move(ledger);
+    else
+      ledger_error = std::move(ledger).error();
+  }
+  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy, devices));
+  pool->ledger_error_ = std::move(ledger_error);
+  return pool;
 }
 
 Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options) {
@@ -100,7 +117,11 @@ Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> de
                  {},
                  invalid_value};
   }
-  Result<std::unique_ptr<Pool>> pool = make(std::move(options), devices.size());
+  std::vector<DeviceInfo> infos;
+  for (const std::shared_ptr<Device>& device : devices) {
+    if (device) infos.push_back(device->info());
+  }
+  Result<std::unique_ptr<Pool>> pool = make(std::move(options), infos);
   if (!pool) return pool;
   for (std::shared_ptr<Device>& device : devices) {
     Result<std::size_t> slot = (*pool)->board_->join(std::move(device));
@@ -140,7 +161,7 @@ Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Bac
     if (!listing.silent.empty()) message += ")";
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
-  Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices.size());
+  Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices);
   if (!pool) return pool;
   for (DeviceInfo& info : listing.devices) {
     const auto backend = std::find_if(backends.begin(), backends.end(),
@@ -288,6 +309,8 @@ Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_
 bool Pool::ready() const { return poller_->ready(); }
 Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
 void Pool::poll_now() { poller_->poll_now(); }
+
+std::optional<Error> Pool::ledger_error() const { return ledger_error_ ? ledger_error_ : board_->ledger_error(); }
 
 std::uint64_t Pool::policy_errors() const noexcept { return board_->policy_errors(); }
 

@@ -106,7 +106,7 @@ TEST_F(Reserving, PromisesWhatItGivesAndRefusesTheRest) {
   ASSERT_TRUE(three);
   EXPECT_FALSE(three->lease);
   EXPECT_FALSE(three->never) << "when the others end it fits";
-  EXPECT_EQ(three->explanation.cause, Rejection::memory);
+  EXPECT_EQ(three->explanation.cause, Cause::memory_fragmented);
   const auto huge = ask(wanting(81), Deadline::never());
   EXPECT_FALSE(huge->lease);
   EXPECT_TRUE(huge->never) << "said at once, also to who would wait";

@@ -1,0 +1,206 @@
+// Pools of several programs on one machine: they see each other's promises, what
+// commands hold, and what the operator wants, through the ledger.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "berth/ledger.hpp"
+#include "berth/pool.hpp"
+#include "pool/board.hpp"
+#include "pool/test_device.hpp"
+#include "pool/test_folder.hpp"
+
+namespace berth {
+namespace {
+
+using test::make_device;
+
+class SharedPool : public testing::Test {
+ protected:
+  std::shared_ptr<Ledger> ledger() { return Ledger::open({folder_.path, nullptr}).value(); }
+
+  // One program: two devices of 1000 bytes each, both empty.
+  std::unique_ptr<Pool> open() {
+    PoolOptions options;
+    options.poll = false;
+    options.ledger = ledger();
+    auto pool = Pool::open({make_device("a"), make_device("b")}, options);
+    EXPECT_TRUE(pool) << pool.error().to_text();
+    (*pool)->poll_now();
+    EXPECT_FALSE((*pool)->ledger_error());
+    return *std::move(pool);
+  }
+  static Hints bytes_of(std::uint64_t bytes, const std::string& device = "a") {
+    Hints hints;
+    hints.memory_bytes_min = bytes;
+    hints.only = {DeviceId(device)};
+    return hints;
+  }
+  static Hints bytes_anywhere(std::uint64_t bytes) {
+    Hints hints;
+    hints.memory_bytes_min = bytes;
+    return hints;
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
+  const auto one = open(), other = open();
+  Result<Lease> held = one->acquire(bytes_of(700));
+  ASSERT_TRUE(held);
+  // At once, before any poll: the promise is checked where it is made.
+  EXPECT_FALSE(other->acquire(bytes_of(301)));
+  EXPECT_TRUE(other->acquire(bytes_of(300)));
+  Result<Lease> elsewhere = other->acquire(bytes_anywhere(700));
+  ASSERT_TRUE(elsewhere);
+  EXPECT_EQ(elsewhere->id(), DeviceId("b"));
+  held->release();
+  other->poll_now();
+  EXPECT_TRUE(other->acquire(bytes_of(1000)));
+}
+
+TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
+  const auto one = open(), other = open();
+  const Result<Lease> held = one->acquire(bytes_of(700));
+  other->poll_now();
+  const Explanation explanation = other->explain(bytes_of(400));
+  EXPECT_EQ(explanation.candidates[0].memory_bytes_available, Maybe(300));
+}
+
+TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto pool = open();
+    const Result<Lease> held = pool->acquire(bytes_of(1000));
+    static_cast<void>(!write(told[1], held ? "y" : "n", 1));
+    pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(read(told[0], &answer, 1), 1);
+  ASSERT_EQ(answer, 'y');
+  const auto pool = open();
+  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  pool->poll_now();
+  EXPECT_TRUE(pool->acquire(bytes_of(1000)));
+  close(told[0]);
+  close(told[1]);
+}
+
+TEST_F(SharedPool, TheOperatorsIntentReachesEveryProgramAndRecoveryDoesNotUndoIt) {
+  const auto pool = open();
+  ASSERT_TRUE(ledger()->lock().value().set_intent(DeviceId("a"), Intent::cordoned));
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::in_service));
+  EXPECT_FALSE(pool->acquire(bytes_of(1))) << "the program's own word does not end the operator's";
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
+  ASSERT_TRUE(ledger()->lock().value().set_intent(DeviceId("a"), Intent::in_service));
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(1))) << "nor the other way round";
+  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::in_service));
+  EXPECT_TRUE(pool->acquire(bytes_of(1)));
+}
+
+TEST_F(SharedPool, ADeviceThatACommandHoldsAloneGetsNoWork) {
+  const auto pool = open();
+  Ledger::Request command;
+  command.state = EntryState::taken;
+  command.holder = this_process();
+  command.exclusive = true;
+  command.claims = {{DeviceId("a"), "a", 0}};
+  const std::uint64_t id = ledger()->lock().value().add(command).value();
+  pool->poll_now();
+  EXPECT_EQ(pool->acquire()->id(), DeviceId("b"));
+  EXPECT_EQ(pool->explain(bytes_of(1)).candidates[0].rejection, Rejection::held);
+  ASSERT_TRUE(ledger()->lock().value().release(id));
+  pool->poll_now();
+  EXPECT_TRUE(pool->acquire(bytes_of(1)));
+}
+
+TEST_F(SharedPool, EveryLeaseIsGivenBackToTheLedger) {
+  const auto pool = open();
+  {
+    std::vector<Lease> leases;
+    for (int i = 0; i < 20; ++i) leases.push_back(pool->acquire(bytes_anywhere(100)).value());
+    EXPECT_FALSE(pool->acquire(bytes_anywhere(100)));
+    EXPECT_EQ(ledger()->lock().value().book().promised("a"), 1000U);
+    leases[0].settle({ErrorCode::work_failed, {}});
+    const auto group = pool->acquire_group(bytes_anywhere(50), 2);
+    EXPECT_FALSE(group) << "one of the two is full";
+  }
+  EXPECT_EQ(ledger()->lock().value().book().promised("a"), 0U);
+  EXPECT_EQ(ledger()->lock().value().book().promised("b"), 0U);
+}
+
+TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
+  struct Shared {
+    std::atomic<std::int64_t> held{0};
+    std::atomic<std::int64_t> most{0};
+    std::atomic<std::uint64_t> granted{0};
+  };
+  void* at = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  Shared& shared = *new (at) Shared;
+  std::vector<pid_t> children;
+  for (int program = 0; program < 3; ++program) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto pool = open();
+      const auto work = [&] {
+        for (int i = 0; i < 500; ++i) {
+          Result<Lease> lease = pool->acquire(bytes_of(400));
+          if (!lease) {
+            pool->poll_now();
+            continue;
+          }
+          const std::int64_t now = shared.held.fetch_add(400) + 400;
+          std::int64_t most = shared.most.load();
+          while (now > most && !shared.most.compare_exchange_weak(most, now)) {
+          }
+          shared.granted.fetch_add(1);
+          shared.held.fetch_sub(400);
+        }
+      };
+      {
+        std::jthread second(work);
+        work();
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_LE(shared.most.load(), 1000);
+  EXPECT_GT(shared.granted.load(), 0U);
+  munmap(at, sizeof(Shared));
+}
+
+TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {
+  setenv("BERTH_RUNTIME_DIR", "/proc/nowhere", 1);
+  BackendOptions backends;
+  auto host = make_backend("host", backends).value();
+  std::vector<std::unique_ptr<Backend>> all;
+  all.push_back(std::move(host));
+  const auto pool = Pool::open_all(all, {});
+  unsetenv("BERTH_RUNTIME_DIR");
+  ASSERT_TRUE(pool);
+  ASSERT_TRUE((*pool)->ledger_error());
+  EXPECT_NE((*pool)->ledger_error()->message.find("/proc/nowhere"), std::string::npos);
+  EXPECT_TRUE((*pool)->acquire(bytes_anywhere(1)));
+}
+
+}  // namespace
+}  // namespace berth
