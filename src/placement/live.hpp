@@ -128,8 +128,8 @@ class LiveDevices {
   static bool can_answer(const Hints& hints) noexcept {
     // Without branches: nearly always all of it is looked at.
     const auto size = [](const auto& list) { return static_cast<std::size_t>(list.end() - list.begin()); };
-    const bool flags =
-        hints.backend.has_value() | hints.near.has_value() | hints.memory_share.has_value() | hints.exclusive;
+    const int flags = int{hints.backend.has_value()} | int{hints.near.has_value()} |
+                      int{hints.memory_share.has_value()} | int{hints.exclusive};
     return (static_cast<std::size_t>(flags) | hints.features.size() | hints.labels.size() | size(hints.only) |
             size(hints.avoid) | size(hints.prefer)) == 0;
   }
@@ -141,7 +141,7 @@ class LiveDevices {
   // Some open devices may not serve, or are not healthy.
   bool picky() const { return picky_; }
   // Nobody is left out: device i is the i-th that may serve.
-  bool is_whole() const { return !picky_ & says(LiveSummary::all_open); }
+  bool is_whole() const { return !picky_ && says(LiveSummary::all_open); }
 
   template <class View = LiveView>
   View at(std::size_t i) const {
