@@ -1,5 +1,6 @@
-// Holds memory of the first GPU until it is ended, through Berth or past it:
-//   hold_memory berth|driver BYTES
+// Holds memory of the first GPU until it is ended, or for a number of seconds,
+// through Berth or past it:
+//   hold_memory berth|driver BYTES [SECONDS]
 // Says "holding" when it does, else what went wrong.
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ cuda::Code allocate_past_berth(std::uint64_t bytes) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3) return 2;
+  if (count != 3 && count != 4) return 2;
   const std::uint64_t bytes = std::strtoull(arguments[2], nullptr, 10);
   std::shared_ptr<Device> device;
   Result<Buffer> buffer = Buffer();
@@ -58,5 +59,9 @@ int main(int count, char** arguments) {
   }
   std::printf("holding\n");
   std::fflush(stdout);
+  if (count == 4) {
+    usleep(static_cast<useconds_t>(1e6 * std::strtod(arguments[3], nullptr)));
+    return 0;
+  }
   for (;;) pause();
 }
