@@ -187,7 +187,9 @@ struct Explanation {
   std::string reason() const;
   // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", or "... -> 1 pair: GPU-ea3b, GPU-57d1".
   std::string funnel_text() const;
-  // The reason, the funnel, a table.
+  // A line for every device; empty where there are none.
+  std::string table_text() const;
+  // The reason, the funnel, the table.
   std::string to_text() const;
 };
 

@@ -15,6 +15,7 @@
 #include "cli/simulate.hpp"
 #include "cli/terminal.hpp"
 #include "cli/version.hpp"
+#include "cli/why.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace {
@@ -178,6 +179,20 @@ int run(int argc, char** argv) {
   verb->add_flag("--plan", intent.plan, "only say what is on it, change nothing");
   verb->add_option("--wait", intent.wait, "until nobody holds it, at most for so long (90s, 5m, 2h)")
       ->type_name("TIME");
+
+  WhyArguments why;
+  verb = app.add_subcommand("why", "why a decision came out as it did, and what would have let it fit");
+  verb->add_option("ID", why.subject, "a decision, by its id or the beginning of one; without it the last one")
+      ->type_name("[ID | key KEY | replica NAME/N]");
+  verb->add_flag("--list", why.list, "the decisions that are recorded, the last one first");
+  verb->add_flag("--json", why.json, "print one JSON value; berth replay takes the record of one decision");
+  verb->callback([&] { status = run_why(why); });
+
+  ReplayArguments replay;
+  verb = app.add_subcommand("replay", "decide again from a record");
+  verb->add_option("RECORD", replay.file, "a file of berth why --json")->type_name("RECORD.json")->required();
+  verb->add_flag("--json", replay.json, "print one JSON object");
+  verb->callback([&] { status = run_replay(replay); });
 
   DemoArguments demo;
   verb = app.add_subcommand("demo", "frames through a real filter on every device");

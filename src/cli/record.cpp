@@ -225,7 +225,7 @@ DecisionRecord record_of(const json::value& value) {
   if (version != record_version) throw Misread{where + " is of version " + std::to_string(version)};
   check_keys(object,
              {"version", "id", "wall_time_us", "time", "verb", "program", "policy", "ticket", "hints", "count",
-              "devices", "links", "outcome", "explanation"},
+              "devices", "links", "outcome", "explanation", "changes"},
              where);
   check_printable(value, where);
   DecisionRecord record;

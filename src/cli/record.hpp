@@ -69,7 +69,8 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
 // Ids in the folder, oldest first; no folder: none.
 std::vector<std::string> record_ids(const std::string& folder);
 // The record of that id, or whose id alone begins so; empty: the last one.
-// not_found: none of these; invalid_argument: several.
+// unavailable: nothing is recorded; not_found: none of these; invalid_argument:
+// several.
 Result<DecisionRecord> load_record(const std::string& folder, std::string_view id);
 
 }  // namespace berth::cli

@@ -74,7 +74,10 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
 
 Result<DecisionRecord> load_record(const std::string& folder, std::string_view id) {
   const std::vector<std::string> ids = record_ids(folder);
-  if (ids.empty()) return none("no decision has been recorded", "decide something first, as with berth pick");
+  if (ids.empty()) {
+    return Error{
+        ErrorCode::unavailable, "no decision has been recorded", "decide something first, as with berth pick", {}, {}};
+  }
   std::string found;
   if (id.empty()) {
     found = ids.back();

@@ -171,7 +171,7 @@ TEST(Record, AHostileOrForeignFileIsOneSentence) {
 TEST(RecordStore, KeepsTheLastOnesForOneUser) {
   const Folder folder;
   EXPECT_TRUE(record_ids(folder.path() + "/absent").empty());
-  EXPECT_EQ(load_record(folder.path(), "").error().code, ErrorCode::not_found);
+  EXPECT_EQ(load_record(folder.path(), "").error().code, ErrorCode::unavailable);
   DecisionRecord record = Situation(1).record(1);
   for (std::size_t i = 0; i < records_max + 5; ++i) {
     record.id = "r-" + std::to_string(1000 + i);

@@ -280,11 +280,11 @@ std::string Explanation::funnel_text() const {
   return winner ? text : text + "none";
 }
 
-std::string Explanation::to_text() const {
-  std::string text = reason() + "\n";
-  text += funnel_text() + "\n";
-  if (candidates.empty()) return text;
+std::string Explanation::to_text() const { return reason() + "\n" + funnel_text() + "\n" + table_text(); }
 
+std::string Explanation::table_text() const {
+  std::string text;
+  if (candidates.empty()) return text;
   using Row = std::array<std::string, 6>;
   std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
   for (const Candidate& candidate : candidates) {

@@ -1,0 +1,171 @@
+#include "cli/why.hpp"
+
+#include <boost/json.hpp>
+#include <cstdio>
+
+#include "cli/files.hpp"
+#include "cli/terminal.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::cli {
+
+namespace json = boost::json;
+
+namespace {
+
+std::string listed(const std::vector<DeviceId>& ids) {
+  std::string text;
+  for (const DeviceId& id : ids) text += (text.empty() ? "" : ", ") + id.text();
+  return text.empty() ? "nobody" : text;
+}
+
+std::vector<Change> changes_of(const DecisionRecord& record) {
+  return suggest(record.hints, record.count, record.views());
+}
+
+bool is_same_answer(const DecisionRecord& record, const Explanation& again) { return again.winners == record.winners; }
+
+// Everything about the decision but what came out.
+std::string subject_text(const DecisionRecord& record) {
+  std::string text = "decision " + record.id + ": berth " + record.verb;
+  if (!record.program.empty()) text += " for " + record.program;
+  return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy + "\n";
+}
+
+// A command as it stands, or the same verb with another option.
+std::string next_step(const DecisionRecord& record, const Change& change) {
+  if (change.command.starts_with("berth ")) return change.command;
+  return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
+}
+
+json::object explanation_to_json(const Explanation& explanation) {
+  json::array candidates, funnel;
+  for (const Explanation::Stage& stage : explanation.funnel)
+    funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
+  for (const Explanation::Candidate& candidate : explanation.candidates) {
+    json::object entry{{"device", candidate.device.text()}, {"eligible", !candidate.rejection}};
+    if (candidate.rejection) entry["rejection"] = to_string(*candidate.rejection);
+    json::array causes;
+    for (const Cause cause : candidate.causes) causes.emplace_back(to_string(cause));
+    if (!causes.empty()) entry["causes"] = std::move(causes);
+    if (!candidate.detail.empty()) entry["detail"] = candidate.detail;
+    if (candidate.cost) entry["cost"] = *candidate.cost;
+    if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
+    candidates.push_back(std::move(entry));
+  }
+  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
+  if (explanation.cause) out["cause"] = to_string(*explanation.cause);
+  if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
+  out["candidates"] = std::move(candidates);
+  return out;
+}
+
+json::object change_to_json(const Change& change) {
+  json::object out{{"knob", to_string(change.knob)}, {"text", change.text}};
+  if (!change.command.empty()) out["command"] = change.command;
+  if (change.amount > 0) out["amount"] = change.amount;
+  if (change.capability) out["capability"] = to_string(*change.capability);
+  if (!change.name.empty()) out["name"] = change.name;
+  json::array devices;
+  for (const DeviceId& id : change.devices) devices.emplace_back(id.text());
+  if (!devices.empty()) out["devices"] = std::move(devices);
+  return out;
+}
+
+int print_list(const std::string& folder, bool as_json) {
+  Table table({"ID", "TIME (UTC)", "VERB", "PROGRAM", ">N", "ANSWER"});
+  json::array out;
+  const std::vector<std::string> ids = record_ids(folder);
+  // The last one first. A file that cannot be read is no reason to show none.
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    const auto record = load_record(folder, *id);
+    if (!record) {
+      complain(record.error());
+      continue;
+    }
+    const std::string answer = record->winners.empty() ? record->reason : listed(record->winners);
+    table.add({record->id, utc_text(record->wall_time_us), record->verb,
+               record->program.empty() ? "-" : record->program, std::to_string(record->count), answer});
+    json::object entry{{"id", record->id},        {"time", utc_text(record->wall_time_us)},
+                       {"verb", record->verb},    {"program", record->program},
+                       {"count", record->count},  {"fits", !record->winners.empty()},
+                       {"reason", record->reason}};
+    out.push_back(std::move(entry));
+  }
+  return print(as_json ? json::serialize(out) + "\n" : table.to_text());
+}
+
+}  // namespace
+
+std::string why_text(const DecisionRecord& record, const Explanation& explanation) {
+  std::string text = record.reason + "\n" + record.funnel + "\n\n" + explanation.table_text();
+  if (!is_same_answer(record, explanation))
+    text += "\nthis version of berth would decide otherwise: " + explanation.reason() + "\n";
+  const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
+  if (!changes.empty()) {
+    text += "\nany one of these would have let it fit, and nothing smaller of its kind:\n";
+    Table table({"CHANGE", "HOW"});
+    for (const Change& change : changes) table.add({change.text, change.command});
+    text += table.to_text();
+    text += "\nnext: " + next_step(record, changes.front()) + "\n";
+  } else if (record.winners.empty()) {
+    text += "\nno single change would have let it fit\nnext: berth doctor\n";
+  }
+  return text + "\n" + subject_text(record);
+}
+
+json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
+  json::object out = record_to_json(record);
+  out["explanation"] = explanation_to_json(explanation);
+  json::array changes;
+  if (record.winners.empty()) {
+    for (const Change& change : changes_of(record)) changes.push_back(change_to_json(change));
+  }
+  out["changes"] = std::move(changes);
+  return out;
+}
+
+int run_why(const WhyArguments& arguments) {
+  const std::vector<std::string>& subject = arguments.subject;
+  if (subject.size() == 2 && (subject[0] == "key" || subject[0] == "replica")) {
+    return complain({ErrorCode::unavailable,
+                     "nothing is recorded about a " + subject[0] + " yet",
+                     "give the id of a decision; berth why --list shows them",
+                     {},
+                     {}});
+  }
+  if (subject.size() > 1) {
+    return complain({ErrorCode::invalid_argument,
+                     "berth why takes one id, key KEY or replica NAME/N",
+                     "see berth why --help",
+                     {},
+                     {}});
+  }
+  const auto folder = decisions_folder();
+  if (!folder) return complain(folder.error());
+  if (arguments.list) return print_list(*folder, arguments.json);
+  const auto record = load_record(*folder, subject.empty() ? "" : subject[0]);
+  if (!record) return complain(record.error());
+  const auto explanation = decide_again(*record);
+  if (!explanation) return complain(explanation.error());
+  if (arguments.json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
+  return print(why_text(*record, *explanation));
+}
+
+int run_replay(const ReplayArguments& arguments) {
+  const auto record =
+      read_text(arguments.file).and_then([&](const std::string& text) { return read_record(text, arguments.file); });
+  if (!record) return complain(record.error());
+  const auto again = decide_again(*record);
+  if (!again) return complain(again.error());
+  const int printed = print(arguments.json ? json::serialize(why_to_json(*record, *again)) + "\n" : again->to_text());
+  if (printed != done) return printed;
+  if (!is_same_answer(*record, *again)) {
+    std::fprintf(stderr, "berth: the answer differs: recorded was %s, now it is %s\n", listed(record->winners).c_str(),
+                 listed(again->winners).c_str());
+    return world_failed;
+  }
+  return again->winners.empty() ? does_not_fit : done;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,35 @@
+// `berth why`: why a decision came out as it did, from its record: the dominant
+// reason, how the field narrowed, every device, and the smallest changes that
+// would have let it fit. `berth replay`: decides again from a record.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "berth/suggest.hpp"
+#include "cli/record.hpp"
+
+namespace berth::cli {
+
+struct WhyArguments {
+  std::vector<std::string> subject;  // nothing: the last decision; ID; key KEY; replica NAME/N
+  bool list = false;                 // recent decisions, one per line
+  bool json = false;
+};
+int run_why(const WhyArguments& arguments);
+
+struct ReplayArguments {
+  std::string file;
+  bool json = false;
+};
+// does_not_fit for a decision that did not fit, world_failed where the answer is
+// another than the recorded one.
+int run_replay(const ReplayArguments& arguments);
+
+// For people: `explanation` is the record's decision made again. What was said
+// then is shown; where it would be another today, that is said too.
+std::string why_text(const DecisionRecord& record, const Explanation& explanation);
+// The record with the explanation and the changes: berth replay takes it.
+boost::json::object why_to_json(const DecisionRecord& record, const Explanation& explanation);
+
+}  // namespace berth::cli
