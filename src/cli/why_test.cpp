@@ -44,7 +44,7 @@ TEST(Why, TheReasonFirstThenTheEvidenceThenWhatToDo) {
             "dev-02  memory             -          0    2.0 GiB  needs 8.0 GiB, 2.0 GiB available\n"
             "\n"
             "any one of these would have let it fit, and nothing smaller of its kind:\n"
-            "CHANGE                             HOW\n"
+            "CHANGE                              HOW\n"
             "ask for 3.0 GiB instead of 8.0 GiB  --mem 3G\n"
             "free 5.0 GiB on dev-01              berth ps\n"
             "put dev-00 back in service          berth uncordon dev-00\n"

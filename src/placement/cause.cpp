@@ -97,13 +97,15 @@ struct Situation {
         std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));
   }
 
-  // Of those in `among` that pass the test: what can pass first, then what keeps
-  // out the most, then the later filter, which is nearer to being eligible.
+  // Of those in `among` that pass the test: what is known, since nobody knows
+  // whether a device that does not say would have had the room; what can pass; what
+  // keeps out the most; then the later filter, which is nearer to being eligible.
   template <class Test>
   std::optional<Cause> best(Causes among, Test test) const {
     std::optional<std::size_t> found;
     const auto key = [&](std::size_t c) {
-      return std::tuple(!entry_of(c).for_good, kept_out_by(bit(static_cast<Cause>(c))), c);
+      const auto cause = static_cast<Cause>(c);
+      return std::tuple(cause != Cause::memory_unknown, !entry_of(c).for_good, kept_out_by(bit(cause)), c);
     };
     for (std::size_t c = 0; c < causes_end; ++c) {
       if ((among >> c & 1) == 0 || !test(static_cast<Cause>(c))) continue;

@@ -147,6 +147,16 @@ TEST(Explanation, WhoHasTheBytesIsSaid) {
             "no device has 4.0 GiB free, processes use it (largest: 512.0 MiB on dev-00)");
 }
 
+TEST(Explanation, ADeviceThatDoesNotSayHidesNoKnownCause) {
+  TestFleet fleet(3);
+  fleet[0].memory_bytes_free = Maybe();
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(22 * gib)).cause, Cause::memory_too_small);
+  fleet[1].intent = Intent::cordoned;
+  fleet[2].memory_bytes_free = 0;
+  fleet[2].health = Health::lost;
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(gib)).cause, Cause::cordoned);
+}
+
 TEST(Explanation, ThingsOfOneFilterCountTogether) {
   // Three of four are wanted: neither the lost nor the quarantined alone would do.
   TestFleet fleet(4);
