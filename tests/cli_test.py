@@ -96,7 +96,7 @@ class Command(unittest.TestCase):
 
     def test_help_lists_every_verb_and_each_verb_has_help(self):
         text = berth("--help").stdout
-        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet", "simulate"):
+        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet", "simulate", "why", "replay"):
             self.assertIn(verb, text)
             result = berth(verb, "--help")
             self.assertEqual(result.returncode, 0)
@@ -362,15 +362,50 @@ class Command(unittest.TestCase):
 
     @unittest.skipIf(HAS_CUDA, "the kernel driver of this machine is not the double's")
     def test_the_documented_examples_are_what_the_command_prints(self):
-        page = (ROOT / "docs/devices.md").read_text()
-        examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
-        self.assertEqual(len(examples), page.count("<!-- run"))
-        for machine, command, expected in examples:
-            run = on_double if machine else berth
-            result = run(*([machine] if machine else []), *command.replace("examples/", f"{ROOT}/examples/").split())
-            # A line of three dots stands for any number of lines.
-            pattern = "".join("(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())
-            self.assertRegex(result.stdout, f"^{pattern}$", command)
+        for name in ("devices", "why"):
+            page = (ROOT / f"docs/{name}.md").read_text()
+            examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
+            self.assertEqual(len(examples), page.count("<!-- run"))
+            for machine, command, expected in examples:
+                run = on_double if machine else berth
+                arguments = command.replace("examples/", f"{ROOT}/examples/").split()
+                result = run(*([machine] if machine else []), *arguments, BERTH_RUNTIME_DIR=str(self.folder / name))
+                # A line of three dots stands for any number of lines.
+                pattern = "".join("(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())
+                self.assertRegex(result.stdout + result.stderr, f"^{pattern}$", command)
+
+    def test_why_says_what_was_decided_and_replay_decides_the_same(self):
+        def here(*arguments):
+            return berth(*arguments, BERTH_RUNTIME_DIR=str(self.folder / "runtime"))
+
+        simulated = ("--backend", "simulated", "--simulated", str(ROOT / "examples/devices.toml"))
+        self.assert_refused(here("why"), 1, "no decision has been recorded")
+        self.assertEqual(here("pick", "--mem", "60G", *simulated).returncode, 0)
+        self.assertEqual(here("pick", "--mem", "900G", *simulated).returncode, 3)
+        refused = json.loads(here("why", "--json").stdout)
+        self.assertEqual(refused["explanation"]["cause"], "memory_too_small")
+        self.assertEqual(refused["changes"][0]["command"], "--mem 78G")
+        listed = json.loads(here("why", "--list", "--json").stdout)
+        self.assertEqual([entry["fits"] for entry in listed], [False, True])
+        self.assertEqual(len(here("why", "--list").stdout.splitlines()), 3)
+        for entry, status in zip(listed, (3, 0)):
+            text = here("why", entry["id"], "--json").stdout
+            self.assertNotIn("--mem", json.dumps(json.loads(text)["hints"]), "no arguments are kept")
+            again = here("replay", self.write("record.json", text))
+            self.assertEqual(again.returncode, status, again.stderr)
+            self.assertEqual(again.stdout.splitlines()[0], here("why", entry["id"]).stdout.splitlines()[0])
+        changed = json.loads(text)
+        changed["outcome"]["winners"] = ["sim-small-0"]
+        result = here("replay", self.write("changed.json", json.dumps(changed)))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("recorded was sim-small-0, now it is sim-large-0", result.stderr)
+        self.assert_refused(here("replay", self.write("torn.json", text[:-20])), 2, "torn.json", "not JSON")
+        self.assert_refused(here("replay", self.write("foreign.json", "{}")), 2, "not the record of a decision")
+        self.assert_refused(here("replay", str(self.folder / "absent.json")), 2, "absent.json")
+        self.assert_refused(here("why", "nobody"), 2, "no record of a decision nobody")
+        self.assert_refused(here("why", "key", "user-1"), 1, "nothing is recorded about a key yet")
+        self.assert_refused(here("why", "replica", "chat/0"), 1, "nothing is recorded about a replica yet")
+        self.assert_refused(here("why", "a", "b", "c"), 2, "one id")
 
     def test_the_picture_of_the_page_is_what_the_command_draws(self):
         out = self.folder / "devices.svg"

@@ -31,7 +31,7 @@ Maybe LedgerNode::memory_bytes_available() const {
   return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
 }
 
-Ledger::Ledger(const Fleet& fleet) {
+FleetLedger::FleetLedger(const Fleet& fleet) {
   std::map<NodeId, const NodeView*> by_id;
   for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
@@ -51,7 +51,7 @@ Ledger::Ledger(const Fleet& fleet) {
   }
 }
 
-std::optional<Place> Ledger::find(const Assignment& assignment) const {
+std::optional<Place> FleetLedger::find(const Assignment& assignment) const {
   const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
                                      [](const LedgerNode& entry, const NodeId& id) { return entry.node->id < id; });
   if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<Place> Ledger::find(const Assignment& assignment) const {
   return place;
 }
 
-void Ledger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
+void FleetLedger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
   LedgerNode& node = nodes[place.node];
   if (place.gpus.empty()) {
     node.memory_bytes_promised += memory_bytes;
@@ -83,7 +83,7 @@ void Ledger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusi
   }
 }
 
-void Ledger::refund(const Place& place, std::uint64_t memory_bytes) {
+void FleetLedger::refund(const Place& place, std::uint64_t memory_bytes) {
   LedgerNode& node = nodes[place.node];
   if (place.gpus.empty()) {
     node.memory_bytes_promised -= memory_bytes;

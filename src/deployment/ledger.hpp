@@ -1,4 +1,4 @@
-// Ledger: what every node and GPU of a fleet has given out, within one plan.
+// FleetLedger: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
 // both are kept by id, and of two equal ids the first stays. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
@@ -35,9 +35,9 @@ struct Place {
   std::vector<std::size_t> gpus;
 };
 
-class Ledger {
+class FleetLedger {
  public:
-  explicit Ledger(const Fleet& fleet);
+  explicit FleetLedger(const Fleet& fleet);
 
   std::vector<LedgerNode> nodes;  // by id
 

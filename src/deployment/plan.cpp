@@ -64,7 +64,7 @@ bool tolerated(const NodeView& node, const std::set<std::string>& tolerates) {
 }
 
 // Why the deployment as a whole cannot be placed in this fleet.
-std::optional<Reason> blocked(const Job& job, const Ledger& ledger) {
+std::optional<Reason> blocked(const Job& job, const FleetLedger& ledger) {
   const DeploymentSpec& spec = *job.spec;
   if (job.on_gpus() &&
       std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return !n.gpus.empty(); }))
@@ -89,7 +89,7 @@ std::optional<Reason> blocked(const Job& job, const Ledger& ledger) {
   return std::nullopt;
 }
 
-Job job_for(const DeploymentSpec& spec, const Ledger& ledger, const EgressPreference& preference) {
+Job job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressPreference& preference) {
   Job job;
   job.spec = &spec;
   job.transport = spec.transport();
@@ -118,7 +118,7 @@ bool is_free_for(const Job& job, const LedgerNode& node, std::size_t gpu) {
 }
 
 // Rank of a node for one more replica; nothing if it cannot take one.
-std::optional<Key> node_key(const Job& job, const Ledger& ledger, std::size_t position) {
+std::optional<Key> node_key(const Job& job, const FleetLedger& ledger, std::size_t position) {
   const DeploymentSpec& spec = *job.spec;
   const LedgerNode& node = ledger.nodes[position];
   const std::uint64_t count = job.count_on(position);
@@ -152,7 +152,7 @@ std::optional<Key> node_key(const Job& job, const Ledger& ledger, std::size_t po
 
 // Chooses and charges the GPUs of one replica one by one, since a partition's
 // bytes may be its neighbour's too. Nothing if they run out half way.
-std::optional<Place> charge_gpus(const Job& job, Ledger& ledger, std::size_t position, Ticket ticket) {
+std::optional<Place> charge_gpus(const Job& job, FleetLedger& ledger, std::size_t position, Ticket ticket) {
   Place place{position, {}};
   while (place.gpus.size() < job.want) {
     const LedgerNode& node = ledger.nodes[position];
@@ -176,7 +176,7 @@ std::optional<Place> charge_gpus(const Job& job, Ledger& ledger, std::size_t pos
   return place;
 }
 
-Assignment assignment_at(const Job& job, std::uint32_t replica, const Ledger& ledger, const Place& place) {
+Assignment assignment_at(const Job& job, std::uint32_t replica, const FleetLedger& ledger, const Place& place) {
   const LedgerNode& node = ledger.nodes[place.node];
   Assignment assignment{job.spec->name, replica, node.node->id, {}, job.hints.memory_bytes_min, job.exclusive};
   for (const std::size_t gpu : place.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
@@ -185,7 +185,7 @@ Assignment assignment_at(const Job& job, std::uint32_t replica, const Ledger& le
 
 // Charges devices that already hold the replica. A cordon lets it stay, so the
 // intent is overlooked; probation looks at other work than its own.
-bool charge_current(Ledger& ledger, const Place& place, const Hints& hints, bool exclusive) {
+bool charge_current(FleetLedger& ledger, const Place& place, const Hints& hints, bool exclusive) {
   if (place.gpus.empty()) {
     const LedgerNode& node = ledger.nodes[place.node];
     if (!node.works() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
@@ -208,7 +208,7 @@ bool charge_current(Ledger& ledger, const Place& place, const Hints& hints, bool
 }
 
 // First pass: keeps `current` if the spec would still allow it there.
-void keep(Job& job, Ledger& ledger, const Assignment& current) {
+void keep(Job& job, FleetLedger& ledger, const Assignment& current) {
   const DeploymentSpec& spec = *job.spec;
   const std::optional<Place> place = ledger.find(current);
   if (!place || job.held.contains(current.replica)) return;
@@ -234,7 +234,7 @@ void keep(Job& job, Ledger& ledger, const Assignment& current) {
 }
 
 // The first limit that leaves no node standing, with the node that came closest.
-Reason shortage(const Job& job, const Ledger& ledger) {
+Reason shortage(const Job& job, const FleetLedger& ledger) {
   const DeploymentSpec& spec = *job.spec;
   // GPUs (or, without GPUs, one) that each node still offers after each limit.
   constexpr std::size_t stages = 7;
@@ -324,7 +324,7 @@ Reason shortage(const Job& job, const Ledger& ledger) {
 }
 
 // Second pass: places what is missing and moves what should leave.
-void place(Job& job, Ledger& ledger) {
+void place(Job& job, FleetLedger& ledger) {
   const DeploymentSpec& spec = *job.spec;
   if (job.blocked) {
     job.pending.push_back({spec.name, {}, *job.blocked});
@@ -432,7 +432,7 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
 
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
           const EgressPreference& preference) {
-  Ledger ledger(fleet);
+  FleetLedger ledger(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
   std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <
