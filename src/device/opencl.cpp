@@ -744,6 +744,12 @@ void OpenclDevice::close() noexcept {
     }
     clock_.sleep_for(nap_shortest);
   }
+  // All is done; but a driver's own threads may still hold what they worked on
+  // for a moment, and PoCL 5 crashes when it is released under them.
+  if (marked && drained(markers)) {
+    const std::lock_guard guard(mutex_);
+    for (cl_command_queue queue : queues_) api_.clFinish(queue);
+  }
   abandoned_.store(true, std::memory_order_release);
 }
 

@@ -16,9 +16,11 @@ constexpr Duration patience = std::chrono::seconds(30);
 constexpr Duration look_again = std::chrono::milliseconds(500);
 // How long one of those ahead takes to try.
 constexpr Duration turn = std::chrono::milliseconds(20);
-// Those ahead look as often; one that has not for this long is stopped, and
-// holds up nobody.
-constexpr Duration silence = look_again + std::chrono::milliseconds(100);
+// One of those ahead that has not tried for so long is stopped, and holds up
+// nobody; drivers of many GPUs take seconds to be looked at.
+constexpr Duration silence = std::chrono::seconds(10);
+// Who does not want to wait still lets those go first who have just been woken.
+constexpr Duration courtesy = std::chrono::milliseconds(500);
 
 const std::string& domain_of(const DeviceInfo& info) {
   return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
@@ -174,9 +176,8 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       if (place) static_cast<void>(lock->release(place));
     };
 
-    // Also who does not wait lets those who do go first, if they have only just been woken.
     const bool their_turn =
-        book.others_first(place, priority, my_last, now, silence) && !(deadline.passed(now) && now - began >= silence);
+        book.others_first(place, priority, my_last, now, silence) && !(deadline.passed(now) && now - began >= courtesy);
     if (!their_turn) {
       decide(wanted, book, place, now, out);
       if (!out.winners.empty()) {
