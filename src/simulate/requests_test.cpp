@@ -49,10 +49,15 @@ TEST(Theory, ErlangsFormulaGivesThePublishedValues) {
 }
 
 TEST(Theory, EightServersAtLoad85WaitAsErlangSays) {
+  // Waits of neighbours are alike: two million of them still vary by 1.1 %, four
+  // times as many by half of that.
   const Speeds speeds(8, 1000);
-  const auto jobs = make_jobs(memoryless(2'000'000, 1), {WorkModel::ms, {}, 0.85}, speeds).value();
-  const double expected = erlang_wait(8, 0.85);
-  EXPECT_NEAR(mean_wait_s(replay_central(jobs, speeds), jobs) / expected, 1, 0.02);
+  double sum_s = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const auto jobs = make_jobs(memoryless(2'000'000, seed), {WorkModel::ms, {}, 0.85}, speeds).value();
+    sum_s += mean_wait_s(replay_central(jobs, speeds), jobs);
+  }
+  EXPECT_NEAR(sum_s / 4 / erlang_wait(8, 0.85), 1, 0.02);
 }
 
 TEST(Theory, OneServerWaitsAsPollaczekAndKhinchineSay) {
