@@ -128,7 +128,8 @@ LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket
     pair = at;
   }
   const LiveView first = eligible.at(pair.first), second = eligible.at(pair.second);
-  return load(second) < load(first) ? LiveChoice{pair.second, second.charge()} : LiveChoice{pair.first, first.charge()};
+  const bool less = nobody_suspect(eligible) ? in_flight(second) < in_flight(first) : load(second) < load(first);
+  return less ? LiveChoice{pair.second, second.charge()} : LiveChoice{pair.first, first.charge()};
 }
 
 }  // namespace
