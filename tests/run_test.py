@@ -329,6 +329,13 @@ class Run(Machine):
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertEqual(int(answer.stdout), os.cpu_count() // 2)
 
+    def test_a_berth_program_on_a_part_has_that_part(self):
+        answer = self.berth("run", "--mem", "1G", "--partition", "cuda:1=64,32", "--device", "cuda:2", "--", BERTH, "devices", "--json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        device, = json.loads(answer.stdout)
+        self.assertTrue(device["id"].startswith(self.gpus()[1] + "/sm32"), device["id"])
+        self.assertRefused(self.berth("devices", BERTH_PARTITION="cuda:0"), 2, "BERTH_PARTITION", "cuda:0")
+
     def test_parts_of_a_gpu_share_its_memory(self):
         cut = ["--partition", "cuda:0=64,64", "--partition", "cuda:1=64,64"]
         first = self.hold("--mem", "50G", *cut)

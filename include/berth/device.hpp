@@ -284,6 +284,11 @@ struct BackendOptions {
   Clock* clock = nullptr;  // null: the real clock
 };
 
+// The same, with the partitions of BERTH_PARTITION where the caller names none: so
+// a program that `berth run` starts on a part of a device has that part. They are
+// written as for parse_partition, with semicolons between.
+Result<BackendOptions> with_environment(BackendOptions options);
+
 struct BackendEntry {
   std::string_view name;
   std::unique_ptr<Backend> (*make)(const BackendOptions&);

@@ -160,7 +160,10 @@ json::object device_to_json(const DeviceRow& row, TimePoint now) {
   return out;
 }
 
-Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options) {
+Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& given) {
+  const Result<BackendOptions> completed = with_environment(given);
+  if (!completed) return completed.error();
+  const BackendOptions& options = *completed;
   Machine machine;
   if (backend) {
     auto made = make_backend(*backend, options);

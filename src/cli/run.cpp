@@ -80,8 +80,11 @@ std::string describe(const Wanted& wanted, const DeviceInfo& device, bool mps) {
 bool mps_runs() { return mps_pipe().has_value(); }
 
 std::map<std::string, std::string> environment_for(const RunArguments& arguments, const Wanted& wanted,
-                                                   std::span<const DeviceInfo> devices, std::uint64_t lease) {
-  std::map<std::string, std::string> variables = visible_to(devices, arguments.request.backends);
+                                                   std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all,
+                                                   std::uint64_t lease) {
+  std::map<std::string, std::string> variables = visible_to(devices, all);
+  if (!arguments.request.backends.simulated_file.empty())
+    variables["BERTH_SIMULATED"] = arguments.request.backends.simulated_file;
   variables["BERTH_LEASE"] = std::to_string(lease);
   if (!mps_runs()) return variables;
   // The driver counts among the visible devices, from 0.
@@ -139,26 +142,29 @@ std::string strength_of(const DeviceInfo& device, bool mps) {
   return "admission only: nothing stops the command from using more";
 }
 
-std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, const BackendOptions& options) {
-  std::string all, cuda, pocl;
-  std::set<std::string> named;
+std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all) {
+  std::string ids, cuda, cuts;
+  std::set<std::string> gpus, cut;
+  const auto append = [](std::string& list, char separator, const std::string& item) {
+    if (!list.empty()) list += separator;
+    list += item;
+  };
   for (const DeviceInfo& device : devices) {
-    const std::string& id = device.id.text();
-    all += (all.empty() ? "" : ",") + id;
-    if (device.backend == "cuda") {
-      const bool part = device.features.contains("partition") && device.parent;
-      const std::string& gpu = part ? device.parent->text() : id;
-      if (named.insert(gpu).second) cuda += (cuda.empty() ? "" : ",") + gpu;
+    append(ids, ',', device.id.text());
+    const bool part = device.features.contains("partition") && device.parent;
+    const std::string& whole = part ? device.parent->text() : device.id.text();
+    if (device.backend == "cuda" && gpus.insert(whole).second) append(cuda, ',', whole);
+    if (!part || !cut.insert(whole).second) continue;
+    // All parts of it, so that those chosen are the same in the command.
+    std::string units;
+    for (const DeviceInfo& other : all) {
+      if (other.parent == device.parent && other.compute_units)
+        append(units, ',', std::to_string(*other.compute_units));
     }
-    constexpr std::string_view pocl_ids = "opencl/pocl/";
-    if (id.starts_with(pocl_ids)) {
-      const std::string kind = id.substr(pocl_ids.size());
-      pocl += (pocl.empty() ? "" : " ") + kind.substr(0, kind.find('-'));
-    }
+    append(cuts, ';', device.backend + ":" + whole + "=" + units);
   }
-  std::map<std::string, std::string> variables{{"BERTH_VISIBLE_DEVICES", all}, {"CUDA_VISIBLE_DEVICES", cuda}};
-  if (!pocl.empty()) variables["POCL_DEVICES"] = pocl;
-  if (!options.simulated_file.empty()) variables["BERTH_SIMULATED"] = options.simulated_file;
+  std::map<std::string, std::string> variables{{"BERTH_VISIBLE_DEVICES", ids}, {"CUDA_VISIBLE_DEVICES", cuda}};
+  if (!cuts.empty()) variables["BERTH_PARTITION"] = cuts;
   return variables;
 }
 
@@ -213,7 +219,8 @@ int run_run(const RunArguments& arguments) {
       for (const DeviceInfo& device : devices)
         std::fprintf(stderr, "berth: %s\n", describe(desk->wanted, device, mps_runs()).c_str());
     }
-    Launch command{*program, arguments.command, environment_for(arguments, desk->wanted, devices, lease),
+    Launch command{*program, arguments.command,
+                   environment_for(arguments, desk->wanted, devices, desk->lookout.devices(), lease),
                    cores_of(devices)};
     const TimePoint began = real_clock().now();
     const Result<Ended> ended = launch(command, [&](std::uint32_t pid) -> Result<void> {
@@ -256,10 +263,7 @@ int run_pick(const PickArguments& arguments) {
     if (devices.empty()) out["reason"] = decided->explanation.reason();
     text = json::serialize(out) + "\n";
   } else if (arguments.environment) {
-    for (const auto& [name, value] : visible_to(devices, {})) {
-      if (name == "BERTH_VISIBLE_DEVICES") continue;
-      text += name + "=" + (value.find(' ') == std::string::npos ? value : "\"" + value + "\"") + "\n";
-    }
+    text = "CUDA_VISIBLE_DEVICES=" + visible_to(devices, desk->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
   } else {
     for (const DeviceInfo& device : devices) text += device.id.text() + "\n";
   }

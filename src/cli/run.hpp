@@ -26,9 +26,10 @@ struct PickArguments {
 };
 int run_pick(const PickArguments& arguments);
 
-// What makes these devices, and no others, visible to a command: for CUDA, PoCL
-// and programs that use Berth.
-std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, const BackendOptions& options);
+// What makes these devices, and no others, visible to a command: to what uses
+// CUDA, and to programs that use Berth. OpenCL has no such variable. `all` are the
+// devices they were chosen from.
+std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all);
 
 // How strongly the limit on a device's memory holds, in words.
 std::string strength_of(const DeviceInfo& device, bool mps);

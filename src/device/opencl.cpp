@@ -322,7 +322,7 @@ using OwnedEvent = Owned<cl_event>;
 // A context and the sub-devices it was made for, if it was. Openings of a part
 // share it with its siblings.
 struct OpenclContext {
-  std::vector<Owned<cl_device_id>> parts;
+  std::vector<cl_device_id> parts;  // of find_sub_devices
   Owned<cl_context> handle;
   std::atomic<bool> lost{false};
 };
@@ -744,12 +744,6 @@ void OpenclDevice::close() noexcept {
     }
     clock_.sleep_for(nap_shortest);
   }
-  // All is done; but a driver's own threads may still hold what they worked on
-  // for a moment, and PoCL 5 crashes when it is released under them.
-  if (marked && drained(markers)) {
-    const std::lock_guard guard(mutex_);
-    for (cl_command_queue queue : queues_) api_.clFinish(queue);
-  }
   abandoned_.store(true, std::memory_order_release);
 }
 
@@ -987,7 +981,7 @@ class OpenclBackend final : public Backend {
         context = *std::move(made);
         kept.context = context;
       }
-      if (device.place) device.device = context->parts[*device.place].get();
+      if (device.place) device.device = context->parts[*device.place];
       return std::shared_ptr<Device>(
           std::make_shared<OpenclDevice>(**api, std::move(device), std::move(context), kept.used, clock_));
     }
@@ -1003,21 +997,35 @@ class OpenclBackend final : public Backend {
     if (api_) return api_;
     return opencl_api();
   }
+  // Made once for each way to cut a device, and kept until the process ends: PoCL
+  // (seen in 5.0, clReleaseCommandQueue) asks a queue's device after it has let
+  // go of the context, which may have held the last reference to a sub-device.
+  static Result<std::vector<cl_device_id>> find_sub_devices(const OpenclApi& api, const Found& device) {
+    using Cuts = std::map<std::pair<cl_device_id, std::vector<std::uint32_t>>, std::vector<cl_device_id>>;
+    static std::mutex mutex;  // guards cuts
+    static Cuts& cuts = *new Cuts;
+    const std::lock_guard lock(mutex);
+    std::vector<cl_device_id>& parts = cuts[{device.device, device.cut}];
+    if (!parts.empty()) return parts;
+    std::vector<cl_device_partition_property> counts{CL_DEVICE_PARTITION_BY_COUNTS};
+    counts.insert(counts.end(), device.cut.begin(), device.cut.end());
+    counts.insert(counts.end(), {CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0});
+    std::vector<cl_device_id> made(device.cut.size());
+    const cl_int code =
+        api.clCreateSubDevices(device.device, counts.data(), static_cast<cl_uint>(made.size()), made.data(), nullptr);
+    if (code != CL_SUCCESS)
+      return opencl_error(code, "the device could not be cut into its parts", device.info.id.text());
+    parts = std::move(made);
+    return parts;
+  }
   static Result<std::shared_ptr<OpenclContext>> make_context(const OpenclApi& api, const Found& device) {
     auto context = std::make_shared<OpenclContext>();
     std::vector<cl_device_id> devices{device.device};
     cl_int code = CL_SUCCESS;
     if (device.place) {
-      std::vector<cl_device_partition_property> counts{CL_DEVICE_PARTITION_BY_COUNTS};
-      counts.insert(counts.end(), device.cut.begin(), device.cut.end());
-      counts.insert(counts.end(), {CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0});
-      devices.assign(device.cut.size(), nullptr);
-      code = api.clCreateSubDevices(device.device, counts.data(), static_cast<cl_uint>(devices.size()), devices.data(),
-                                    nullptr);
-      if (code != CL_SUCCESS) {
-        return opencl_error(code, "the device could not be cut into its parts", device.info.id.text());
-      }
-      for (cl_device_id part : devices) context->parts.emplace_back(part, api.clReleaseDevice);
+      Result<std::vector<cl_device_id>> parts = find_sub_devices(api, device);
+      if (!parts) return std::move(parts).error();
+      context->parts = devices = *std::move(parts);
     }
     const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                                 reinterpret_cast<cl_context_properties>(device.platform), 0};

@@ -24,7 +24,6 @@
   X(clGetDeviceIDs)              \
   X(clGetDeviceInfo)             \
   X(clCreateSubDevices)          \
-  X(clReleaseDevice)             \
   X(clCreateContext)             \
   X(clReleaseContext)            \
   X(clCreateCommandQueue)        \

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -58,6 +59,23 @@ Result<void> check_sum(const DeviceInfo& whole, const PartitionRequest& request)
 }
 
 }  // namespace
+
+Result<BackendOptions> with_environment(BackendOptions options) {
+  const char* const variable = std::getenv("BERTH_PARTITION");
+  if (!variable || !options.partitions.empty() || options.host_devices != 1) return options;
+  for (std::string_view rest = variable; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    Result<PartitionRequest> request = parse_partition(rest.substr(0, end));
+    if (!request) {
+      Error error = std::move(request).error();
+      error.message = "BERTH_PARTITION: " + error.message;
+      return error;
+    }
+    options.partitions.push_back(*std::move(request));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return options;
+}
 
 Result<PartitionRequest> parse_partition(std::string_view text) {
   const std::string advice = "write it as in cuda:0=64,32,16,16";

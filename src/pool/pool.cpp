@@ -135,7 +135,10 @@ Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> de
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& backends, PoolOptions options) {
+Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOptions options) {
+  const Result<BackendOptions> completed = with_environment(given);
+  if (!completed) return completed.error();
+  const BackendOptions& backends = *completed;
   std::vector<std::unique_ptr<Backend>> made;
   for (const BackendEntry& entry : backend_list()) {
     if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
