@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -157,6 +158,18 @@ class Run(Machine):
         self.assertEqual(self.ps()[0]["devices"][0]["memory_bytes_used"], 25 * GIB)
         self.assertEqual(self.berth("run", "--mem", "18G", "--", "true").returncode, 0)
         self.assertRefused(self.berth("run", "--mem", "21G", "--", "true"), 3)
+
+    def test_devices_show_what_is_promised_and_cordoned(self):
+        held = self.hold("--mem", "30G", "--device", "cuda:0")
+        self.machine.write_text(self.script + f"process gpu=0 pid={held.command_pid} bytes=10GiB\n")
+        self.berth("cordon", "cuda:1")
+        first, second = json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)
+        self.assertEqual((first["memory_bytes_promised"], first["holders"], first["memory_bytes_berth"]), (20 * GIB, 1, 10 * GIB))
+        self.assertEqual(second["intent"], "cordoned")
+        self.assertNotIn("memory_bytes_promised", second)
+        table = self.berth("devices", "--backend", "cuda").stdout
+        self.assertRegex(table.splitlines()[1], r"\[=+\++\.+\]")
+        self.assertIn("healthy, cordoned", table.splitlines()[2])
 
     def test_a_share_of_a_device_can_be_asked_for(self):
         first, second = self.hold("--mem", "60%"), self.hold("--mem", "60%")
@@ -358,6 +371,17 @@ class Run(Machine):
         ledger.unlink()
         self.runtime.chmod(0o777)
         self.assertRefused(self.berth("run", "--mem", "1G", "--", "true"), 1, "BERTH_RUNTIME_DIR")
+
+    def test_a_full_disk_is_said_and_nothing_is_started(self):
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+        answer = subprocess.run([BERTH, "run", "--mem", "1G", "--", "echo", "started"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, timeout=120, env=self.environment(), preexec_fn=no_room)
+        self.assertRefused(answer, 1, "make room for", "BERTH_RUNTIME_DIR")
+        self.assertEqual(answer.stdout, "")
+        self.assertFalse((self.runtime / "ledger").exists(), "nothing half made")
 
     def test_pick_holds_nothing_and_speaks_to_scripts(self):
         gpus = self.gpus()

@@ -9,6 +9,7 @@
 #include "cli/devices_text.hpp"
 #include "cli/inventory_json.hpp"
 #include "cli/screen.hpp"
+#include "cli/sight.hpp"
 #include "cli/terminal.hpp"
 #include "device/pocl_devices.hpp"
 
@@ -135,6 +136,7 @@ int watch(Observer& observer, const DevicesArguments& arguments, int status) {
     for (Interruption what = Interruption::none; what != Interruption::end;) {
       const TimePoint next = real_clock().now() + watch_period;
       rows = observer.look();
+      add_ledger(rows);
       if (!(screen.active() ? draw() : append())) return world_failed;
       do {
         what = interruptions.wait_until(next);
@@ -155,6 +157,9 @@ json::object device_to_json(const DeviceRow& row, TimePoint now) {
   json::object out = device_info_to_json(row.info);
   out["health"] = to_string(health_of(row));
   if (row.seen) put(out, "memory_bytes_total", row.seen->load.memory_bytes_total);
+  if (row.memory_bytes_promised) out["memory_bytes_promised"] = row.memory_bytes_promised;
+  if (row.holders) out["holders"] = row.holders;
+  if (row.intent != Intent::in_service) out["intent"] = to_string(row.intent);
   if (row.seen) put_telemetry(out, *row.seen, now);
   if (row.error) out["error"] = row.error->to_text();
   return out;
@@ -202,7 +207,8 @@ int run_devices(const DevicesArguments& arguments) {
   }
   Observer observer(machine->backends, machine->devices);
   if (arguments.watch) return watch(observer, arguments, machine->status);
-  const std::vector<DeviceRow> rows = observer.look();
+  std::vector<DeviceRow> rows = observer.look();
+  add_ledger(rows);
   const TimePoint now = real_clock().now();
   if (!arguments.json) std::fputs(complaints(rows).c_str(), stderr);
   const std::string text = arguments.json ? to_json_text(rows, now) : table_with_legend(rows, now, stdout_style());

@@ -78,6 +78,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
                                                                                      : Colour::yellow,
                            std::string(to_string(health)));
   std::string more;
+  if (row.intent != Intent::in_service) more += ", " + std::string(to_string(row.intent));
   if (row.seen) {
     if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none)
       more += ", wants " + std::string(to_string(*row.seen->recovery_action));
@@ -230,8 +231,10 @@ std::optional<MemoryParts> memory_parts(const DeviceRow& row) {
   const Maybe total = total_of(row), free = free_of(row);
   if (!total || !free || *total == 0) return std::nullopt;
   MemoryParts parts{};
-  parts[at(Owner::free)] = std::min(*free, *total);
-  std::uint64_t rest = *total - parts[at(Owner::free)];
+  const std::uint64_t unused = std::min(*free, *total);
+  parts[at(Owner::promised)] = std::min(row.memory_bytes_promised, unused);
+  parts[at(Owner::free)] = unused - parts[at(Owner::promised)];
+  std::uint64_t rest = *total - unused;
   const MemoryUse& use = row.seen->memory_use;
   const auto take = [&](Owner owner, std::optional<std::uint64_t> bytes) {
     parts[at(owner)] = std::min(bytes.value_or(0), rest);

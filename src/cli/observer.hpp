@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "berth/device.hpp"
+#include "berth/device_view.hpp"
 
 namespace berth::cli {
 
@@ -32,6 +33,11 @@ struct DeviceRow {
   // answers before it that are younger than events_kept_for.
   std::optional<Telemetry> seen;
   std::optional<Error> error;  // it did not answer the last question, or not in time
+  // What the ledger of the machine says: bytes promised and not yet allocated,
+  // entries that hold the device, what the operator wants. See add_ledger.
+  std::uint64_t memory_bytes_promised = 0;
+  std::uint32_t holders = 0;
+  Intent intent = Intent::in_service;
 };
 
 // Starts `work` on a thread of its own and does not wait for it. False: this

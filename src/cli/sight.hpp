@@ -11,6 +11,10 @@
 
 namespace berth::cli {
 
+// The rows with what the ledger says about them; processes of its entries count
+// as Berth's. Makes no ledger where there is none, and without one changes nothing.
+void add_ledger(std::vector<DeviceRow>& rows);
+
 class Lookout {
  public:
   // An error where the back end asked for cannot be had; no_device where there is none.

@@ -26,11 +26,6 @@ const std::string& domain_of(const DeviceInfo& info) {
   return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
 }
 
-bool belongs_to(const Lineage& lineage, const LedgerEntry& entry) {
-  return lineage.lease == entry.id ||
-         std::find(lineage.processes.begin(), lineage.processes.end(), entry.holder) != lineage.processes.end();
-}
-
 // Nobody on it, nothing wrong with it.
 DeviceView idle(DeviceView view) {
   view.in_flight = 0;
@@ -93,6 +88,11 @@ std::vector<Claim> claims_of(const Wanted& wanted, const Reserved& decided, std:
 }
 
 }  // namespace
+
+bool belongs_to(const Lineage& lineage, const LedgerEntry& entry) {
+  return lineage.lease == entry.id ||
+         std::find(lineage.processes.begin(), lineage.processes.end(), entry.holder) != lineage.processes.end();
+}
 
 std::uint64_t bytes_in_use(const LedgerEntry& entry, const SeenDevice& device) {
   if (!device.telemetry || !device.telemetry->processes) return 0;

@@ -24,6 +24,8 @@ struct Lineage {
   std::optional<std::uint64_t> lease;  // BERTH_LEASE in its environment
 };
 Lineage lineage_of(std::uint32_t pid);
+// The process is the entry's holder, one of its descendants, or carries its lease.
+bool belongs_to(const Lineage& lineage, const LedgerEntry& entry);
 
 // A device as it was just now.
 struct SeenDevice {
