@@ -362,7 +362,7 @@ class Command(unittest.TestCase):
 
     @unittest.skipIf(HAS_CUDA, "the kernel driver of this machine is not the double's")
     def test_the_documented_examples_are_what_the_command_prints(self):
-        for name in ("devices", "why"):
+        for name in ("devices", "why", "run"):
             page = (ROOT / f"docs/{name}.md").read_text()
             examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
             self.assertEqual(len(examples), page.count("<!-- run"))
