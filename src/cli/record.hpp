@@ -61,7 +61,7 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
 // Decides again from the record. not_found: this version has no such policy.
 Result<Explanation> decide_again(const DecisionRecord& record);
 
-// The folder of this user's records: decisions/ in the runtime folder.
+// The folder of this user's records: decisions-UID in the runtime folder.
 Result<std::string> decisions_folder();
 // Writes <id>.json (mode 0600, whole or not at all) and removes the oldest beyond
 // records_max. A failure is for a note to the user, never for failing a decision.

@@ -38,7 +38,9 @@ void remove_leftovers(const std::string& folder, std::string_view oldest) {
 }  // namespace
 
 Result<std::string> decisions_folder() {
-  return runtime_folder().and_then([](const std::string& folder) { return private_folder(folder + "/decisions"); });
+  // The runtime folder may be one for all users.
+  return runtime_folder().and_then(
+      [](const std::string& folder) { return private_folder(folder + "/decisions-" + std::to_string(::geteuid())); });
 }
 
 std::vector<std::string> record_ids(const std::string& folder) {

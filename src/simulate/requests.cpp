@@ -32,8 +32,8 @@ std::int64_t service_ns(std::int64_t work_ns, std::uint32_t speed_milli) {
 double cost_of(std::int64_t work_ns) { return static_cast<double>(std::max<std::int64_t>(work_ns, 1)) / ns_per_s; }
 
 // The replica takes the job up as soon as both are there, and is free after it.
-void serve(const Job& job, std::size_t replica, std::uint32_t speed_milli, std::int64_t& free_ns, std::size_t number,
-           Replay& run) {
+void serve(const Request& job, std::size_t replica, std::uint32_t speed_milli, std::int64_t& free_ns,
+           std::size_t number, Replay& run) {
   const std::int64_t service = service_ns(job.work_ns, speed_milli);
   free_ns = std::max(free_ns, job.arrival_ns) + service;
   run.latency_ns[number] = free_ns - job.arrival_ns;
@@ -103,8 +103,8 @@ struct Underway {
 
 }  // namespace
 
-Result<std::vector<Job>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
-                                   std::span<const std::uint32_t> speeds_milli) {
+Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
+                                       std::span<const std::uint32_t> speeds_milli) {
   double total_s = 0;
   for (const TraceRequest& request : trace) total_s += work_s(request, workload.work);
   if (!(total_s > 0)) return unusable("the requests of the trace are no work", "give one whose sizes are above 0");
@@ -124,7 +124,7 @@ Result<std::vector<Job>> make_jobs(std::span<const TraceRequest> trace, const Wo
     return unusable("the trace would last more than a hundred years",
                     "raise the load or the speeds, or lower the work");
 
-  std::vector<Job> jobs;
+  std::vector<Request> jobs;
   jobs.reserve(trace.size());
   for (const TraceRequest& request : trace) {
     jobs.push_back({std::llround((request.at_s - first_s) * stretch * ns_per_s),
@@ -133,7 +133,7 @@ Result<std::vector<Job>> make_jobs(std::span<const TraceRequest> trace, const Wo
   return jobs;
 }
 
-Replay replay(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
+Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
               const Knowledge& knowledge, std::uint64_t seed) {
   BERTH_ASSERT(!speeds_milli.empty());
   const std::int64_t period_ns = knowledge.stale.count();
@@ -147,7 +147,7 @@ Replay replay(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_m
   std::size_t reported = 0;  // jobs before this one count in the depths reported
 
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    const Job& job = jobs[j];
+    const Request& job = jobs[j];
     const std::int64_t report_ns = period_ns > 0 ? job.arrival_ns / period_ns * period_ns : job.arrival_ns;
     for (; reported < j && jobs[reported].arrival_ns <= report_ns; ++reported)
       replicas.report_one_more(placed[reported]);
@@ -168,12 +168,12 @@ Replay replay(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_m
   return run;
 }
 
-Replay replay_central(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli) {
+Replay replay_central(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli) {
   BERTH_ASSERT(!speeds_milli.empty());
   std::vector<std::int64_t> free_ns(speeds_milli.size());
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    const Job& job = jobs[j];
+    const Request& job = jobs[j];
     std::size_t best = 0;
     for (std::size_t i = 1; i < speeds_milli.size(); ++i) {
       const std::int64_t here = std::max(free_ns[i], job.arrival_ns), there = std::max(free_ns[best], job.arrival_ns);
@@ -208,8 +208,8 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
   return figures;
 }
 
-Figures simulate_policy(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-                        const Knowledge& knowledge, std::size_t seeds) {
+Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
+                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds) {
   // Without a ticket every seed gives the same run.
   const std::size_t runs = policy.ticket == TicketKind::none ? 1 : seeds;
   Figures mean{0, 0, 0};

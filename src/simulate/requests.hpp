@@ -25,7 +25,7 @@ enum class WorkModel : std::uint8_t {
   ms,      // in / 1000: the trace says how long it took
 };
 
-struct Job {
+struct Request {
   std::int64_t arrival_ns = 0;  // since the first one
   std::int64_t work_ns = 0;     // at speed 1
 };
@@ -39,8 +39,8 @@ struct Workload {
   std::optional<double> mean_work_ms;  // all work is rescaled to this mean
   double load = 0;
 };
-Result<std::vector<Job>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
-                                   std::span<const std::uint32_t> speeds_milli);
+Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
+                                       std::span<const std::uint32_t> speeds_milli);
 
 struct Knowledge {
   // True: no weights are configured; speed is what completed work has taught.
@@ -57,12 +57,12 @@ struct Replay {
 
 // Every job placed by `policy`; the seed varies its tickets and nothing else.
 // At least one replica; speeds are positive.
-Replay replay(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
+Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
               const Knowledge& knowledge, std::uint64_t seed);
 
 // One queue for all, first come first served: each job to the replica that is
 // free first, the faster one on a tie.
-Replay replay_central(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli);
+Replay replay_central(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli);
 
 struct Figures {
   double p50_s = 0;
@@ -76,7 +76,7 @@ struct Figures {
 Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_milli);
 
 // Mean figures over seeds 0 to `seeds` - 1.
-Figures simulate_policy(std::span<const Job> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-                        const Knowledge& knowledge, std::size_t seeds);
+Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
+                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds);
 
 }  // namespace berth

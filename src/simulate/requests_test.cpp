@@ -29,7 +29,7 @@ std::vector<TraceRequest> memoryless(std::size_t count, std::uint64_t seed) {
   return trace;
 }
 
-double mean_wait_s(const Replay& run, const std::vector<Job>& jobs) {
+double mean_wait_s(const Replay& run, const std::vector<Request>& jobs) {
   double sum_s = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) sum_s += static_cast<double>(run.latency_ns[j] - jobs[j].work_ns) / 1e9;
   return sum_s / static_cast<double>(jobs.size());
@@ -104,7 +104,8 @@ TEST(Workload, WhatHasNoLoadIsRefused) {
 
 // Two replicas, the second twice as fast. Work 4, 4, 2, 6, 2 ms at 0, 1, 1, 2, 12 ms.
 const Speeds slow_and_fast{1000, 2000};
-const std::vector<Job> by_hand{{0, 4 * ms}, {1 * ms, 4 * ms}, {1 * ms, 2 * ms}, {2 * ms, 6 * ms}, {12 * ms, 2 * ms}};
+const std::vector<Request> by_hand{
+    {0, 4 * ms}, {1 * ms, 4 * ms}, {1 * ms, 2 * ms}, {2 * ms, 6 * ms}, {12 * ms, 2 * ms}};
 
 TEST(Replaying, LeastLoadedOnPaper) {
   // 0: both idle, 1/1 against 1/2: fast, until 2. 1: fast 2/2 and slow 1/1 tie:
@@ -122,7 +123,7 @@ TEST(Replaying, CentralQueueOnPaper) {
   const Replay run = replay_central(by_hand, slow_and_fast);
   EXPECT_EQ(run.latency_ns, (Times{2 * ms, 4 * ms, 2 * ms, 4 * ms, 1 * ms}));
   // Free first beats fast: at 1 ms the slow one is free, the fast one at 5.
-  const std::vector<Job> jobs{{0, 10 * ms}, {1 * ms, 9 * ms}};
+  const std::vector<Request> jobs{{0, 10 * ms}, {1 * ms, 9 * ms}};
   EXPECT_EQ(replay_central(jobs, slow_and_fast).latency_ns, (Times{5 * ms, 9 * ms}));
 }
 
@@ -130,7 +131,7 @@ TEST(Replaying, ExpectedFinishWaitsForTheFastOneWithLargeWork) {
   // The first two are trials, one each. At 20 ms 9 ms of work take 4.5 on the fast
   // one. 10 ms more wait for it: 4.5 + 5 against 10. Then 2 ms are done sooner
   // by the slow one.
-  const std::vector<Job> jobs{{0, ms}, {0, ms}, {20 * ms, 9 * ms}, {21 * ms, 10 * ms}, {21 * ms, 2 * ms}};
+  const std::vector<Request> jobs{{0, ms}, {0, ms}, {20 * ms, 9 * ms}, {21 * ms, 10 * ms}, {21 * ms, 2 * ms}};
   const Replay run = replay(jobs, slow_and_fast, policy("expected_finish"), {}, 0);
   EXPECT_EQ(run.latency_ns, (Times{ms, ms / 2, 4'500'000, 8'500'000, 2 * ms}));
 }
@@ -144,7 +145,7 @@ TEST(Replaying, CompletionsAreSeenWithTheNextReport) {
   // Equal replicas, 1 ms each, one every 2 ms: at once, the first takes all.
   // Reports every 5 ms: own dispatches count, so they alternate until one comes.
   const Speeds equal{1000, 1000};
-  std::vector<Job> jobs;
+  std::vector<Request> jobs;
   for (int j = 0; j < 6; ++j) jobs.push_back({j * 2 * ms, ms});
   EXPECT_EQ(replay(jobs, equal, policy("least_loaded"), {}, 0).busy_ns, (Times{6 * ms, 0}));
   Knowledge late;
@@ -158,7 +159,7 @@ TEST(Replaying, SpeedsAreLearntFromCompletedWork) {
   learning.learn_speeds = true;
   // Nothing known: 0 and 1 share by count. At 10 ms both are measured, and the
   // fast one gets this and, at 1/1 against 2/2, the tie goes to the slow one.
-  const std::vector<Job> jobs{{0, 4 * ms}, {0, 4 * ms}, {10 * ms, 4 * ms}, {10 * ms, 8 * ms}, {10 * ms, 2 * ms}};
+  const std::vector<Request> jobs{{0, 4 * ms}, {0, 4 * ms}, {10 * ms, 4 * ms}, {10 * ms, 8 * ms}, {10 * ms, 2 * ms}};
   const Replay run = replay(jobs, slow_and_fast, policy("least_loaded"), learning, 0);
   EXPECT_EQ(run.latency_ns, (Times{4 * ms, 2 * ms, 2 * ms, 8 * ms, 3 * ms}));
 }
@@ -178,7 +179,7 @@ TEST(Replaying, NoPolicyLosesWorkOrServesFasterThanTheFastest) {
   const Speeds speeds{1000, 2000, 500};
   const auto jobs = make_jobs(memoryless(3000, 4), {WorkModel::ms, {}, 0.9}, speeds).value();
   std::int64_t work_ns = 0;
-  for (const Job& job : jobs) work_ns += job.work_ns;
+  for (const Request& job : jobs) work_ns += job.work_ns;
   for (const Policy& each : policies()) {
     const Replay run = replay(jobs, speeds, each, {}, 0);
     const std::int64_t done_ns = run.busy_ns[0] + run.busy_ns[1] * 2 + run.busy_ns[2] / 2;
@@ -188,7 +189,7 @@ TEST(Replaying, NoPolicyLosesWorkOrServesFasterThanTheFastest) {
 }
 
 TEST(Replaying, WorkOfNoSizeTeachesNothing) {
-  const std::vector<Job> jobs{{0, 0}, {1, 0}, {2, ms}};
+  const std::vector<Request> jobs{{0, 0}, {1, 0}, {2, ms}};
   for (const Policy& each : policies())
     EXPECT_EQ(replay(jobs, slow_and_fast, each, {}, 0).latency_ns[0], 0) << each.name;
 }
