@@ -466,18 +466,20 @@ void Board::level() noexcept {
   }
 }
 
-// One bad minute must not empty the pool: at most half of the fault domains are
-// out because of errors. Parts of one GPU that fail together count once.
+// One bad minute must not empty the pool: at most half of the fault domains that
+// are neither lost nor silent are out because of errors, so the dead make no room
+// for more. A cordoned one counts: the operator can have it back at a word. Parts
+// of one GPU that fail together count once.
 bool Board::may_eject(std::size_t slot) const noexcept {
   const std::size_t in_use = used();
-  std::vector<bool> present(in_use), out(in_use);
+  std::vector<bool> alive(in_use), out(in_use);
   for (std::size_t i = 0; i < in_use; ++i) {
     const Status status = status_of(i);
     if (!status.present) continue;
-    present[cold_[i].fault_home] = true;
     if (i == slot || status.health == Health::quarantined) out[cold_[i].fault_home] = true;
+    if (status.health != Health::lost && status.sample != SampleState::stale) alive[cold_[i].fault_home] = true;
   }
-  return 2 * std::count(out.begin(), out.end(), true) <= std::count(present.begin(), present.end(), true);
+  return 2 * std::count(out.begin(), out.end(), true) <= std::count(alive.begin(), alive.end(), true);
 }
 
 void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
@@ -491,6 +493,8 @@ void Board::write_health(std::size_t slot, const HealthState& health) noexcept {
 
 // The device, and with it every other of its fault domain.
 void Board::lose(std::size_t slot, Error why) {
+  // Told before: those of its domain that joined again since are not lost by it.
+  if (cold_[slot].health.health == Health::lost) return;
   for (std::size_t i = 0; i < used(); ++i) {
     if (cold_[i].fault_home != cold_[slot].fault_home || !status_of(i).present) continue;
     if (cold_[i].health.health == Health::lost) continue;
@@ -564,12 +568,17 @@ void Board::learn(std::size_t slot, std::size_t work_class, double unit_cost_ns)
   summarise();
 }
 
-bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now) {
+bool Board::is_there(std::size_t slot, std::uint64_t incarnation) const noexcept {
+  return status_of(slot).present && (incarnation == any_incarnation || incarnation == cold_[slot].incarnation);
+}
+
+bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
+                         std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
   if (slot >= used()) return false;
   Cold& cold = cold_[slot];
   Status status = status_of(slot);
-  if (!status.present || sequence <= cold.sequence) return false;
+  if (!is_there(slot, incarnation) || sequence <= cold.sequence) return false;
   cold.sequence = sequence;
   Slot& s = slots_[slot];
   s.reported_bytes_free.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
@@ -595,17 +604,17 @@ void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
   cold_[slot].sequence = std::max(cold_[slot].sequence, sequence);
 }
 
-void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now) {
+void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
-  if (!status_of(slot).present) return;
+  if (!is_there(slot, incarnation)) return;
   const HealthState health = after_failure(cold_[slot].health, error.code, now, options_.health, may_eject(slot));
   if (health.health == Health::lost) return lose(slot, error);
   write_health(slot, health);
 }
 
-void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now) {
+void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now, std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
-  if (!status_of(slot).present) return;
+  if (!is_there(slot, incarnation)) return;
   const auto after = [&](std::size_t i) {
     return after_event(cold_[i].health, event, now, options_.health, may_eject(i));
   };

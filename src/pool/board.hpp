@@ -93,19 +93,24 @@ class Board {
   Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
     return Learnt::unpack(learnt_word(slot, LiveWords::known_class(work_class)).load(std::memory_order_relaxed));
   }
+  // What was asked of a device that has joined again since says nothing about the
+  // one that is there now: given the incarnation asked, the three below drop it.
+  static constexpr std::uint64_t any_incarnation = 0;
   // The device's answer to poll number `sequence`; older than one already seen
   // (or given up): dropped, false.
-  bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now);
+  bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
+                    std::uint64_t incarnation = any_incarnation);
   // A poll was sent: from the first one on, silence counts.
   void poll_started(std::size_t slot, TimePoint now);
   // Answers up to this number will not be believed any more.
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // The device said that it is gone, or failed outside of a lease.
-  void apply_failure(std::size_t slot, const Error& error, TimePoint now);
+  void apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation = any_incarnation);
   // The driver reported something about the device and all of its fault domain.
   // Before the sample it came with, so that no waiter is given a device that is
   // on its way out.
-  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
+  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now,
+                   std::uint64_t incarnation = any_incarnation);
   // Time passed: old samples go stale, pauses of quarantined devices end. Listens
   // to the ledger too: what others promise and hold, what the operator wants.
   void tick(TimePoint now);
@@ -258,6 +263,7 @@ class Board {
   Result<std::size_t> place(const DeviceInfo& info);
   Result<std::size_t> find_present(const DeviceId& id) const;
   Status status_of(std::size_t slot) const noexcept;
+  bool is_there(std::size_t slot, std::uint64_t incarnation) const noexcept;
   void write_status(std::size_t slot, const Status& status) noexcept;
   void use_up_to(std::size_t slot) noexcept;
   void order_ids() noexcept;

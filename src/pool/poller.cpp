@@ -24,6 +24,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
   struct Question {
     std::size_t slot;
     std::shared_ptr<Device> device;
+    std::uint64_t incarnation;
     std::uint64_t sequence;
     TimePoint asked_at;
   };
@@ -68,7 +69,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       target.given_up = false;
       target.asked_at = now;
       board.poll_started(entry.slot, now);
-      found.push_back({entry.slot, std::move(entry.device), ++target.sequence, now});
+      found.push_back({entry.slot, std::move(entry.device), entry.incarnation, ++target.sequence, now});
     }
     return found;
   }
@@ -99,27 +100,28 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       lock.lock();
       if (stopped) break;
       ++idle;
-      take(question.slot, question.sequence, question.asked_at, answer);
+      take(question, answer);
     }
     self.ended = true;
     changed.notify_all();
   }
 
-  void take(std::size_t slot, std::uint64_t sequence, TimePoint asked_at, const Result<LoadSample>& answer) {
+  void take(const Question& question, const Result<LoadSample>& answer) {
+    const std::size_t slot = question.slot;
     Target& target = targets[slot];
-    if (target.sequence != sequence) return;
+    if (target.sequence != question.sequence) return;
     target.outstanding = false;
     // What the driver reported is told once, so it counts also when it is late.
     if (answer) {
-      for (const DeviceEvent& event : answer->events) board.apply_event(slot, event, clock.now());
+      for (const DeviceEvent& event : answer->events) board.apply_event(slot, event, clock.now(), question.incarnation);
     }
     if (!target.given_up) {
       target.settled = true;
       // Other errors count as silence: the device may answer the next time.
       if (answer)
-        board.apply_sample(slot, sequence, *answer, asked_at);
+        board.apply_sample(slot, question.sequence, *answer, question.asked_at, question.incarnation);
       else if (answer.error().code == ErrorCode::device_lost)
-        board.apply_failure(slot, answer.error(), clock.now());
+        board.apply_failure(slot, answer.error(), clock.now(), question.incarnation);
     }
     changed.notify_all();
   }
@@ -210,7 +212,7 @@ void Poller::poll_now() {
     for (const State::Question& question : questions) {
       const Result<LoadSample> answer = question.device->sample();
       lock.lock();
-      state.take(question.slot, question.sequence, question.asked_at, answer);
+      state.take(question, answer);
       lock.unlock();
     }
     lock.lock();
