@@ -186,12 +186,10 @@ void measure(Report& report, const Row& row, std::size_t devices, bool two) {
   Board board(options);
   fill(board, devices, row.learns);
   const Policy& policy = *find_policy(row.policy);
-  const Hints hints;
   const auto ours = [&] {
     return [&, leases = std::vector<Lease>(batch)](std::size_t n) mutable {
       return take_ns(
-          n, [&](std::size_t i) { leases[i] = *board.acquire(policy, hints); },
-          [&](std::size_t i) { leases[i].settle({}); });
+          n, [&](std::size_t i) { leases[i] = *board.acquire(policy); }, [&](std::size_t i) { leases[i].settle({}); });
     };
   };
   Reference reference(row.peer, devices);

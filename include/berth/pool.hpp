@@ -73,23 +73,30 @@ class Lease {
   struct Held {
     Board* board = nullptr;
     Device* device = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint64_t backlog_ns = 0;
     Maybe memory_bytes_free;
     // From the low end, 16 bits each: the slot, the slot whose promises hold
-    // `bytes`, the class of work, the work in flight before.
+    // the bytes, the class of work and `sized`, the work in flight before.
     std::uint64_t places = 0;
-    double cost = 1;  // as asked for
   };
+  // Of work with bytes, a size or a learnt time; without the flag all that is
+  // left out, and neither written nor moved.
+  struct Size {
+    std::uint64_t bytes;
+    std::uint64_t backlog_ns;
+    double cost;  // as asked for
+  };
+  static constexpr std::uint64_t sized = std::uint64_t{1} << 47;
 
  public:
   Lease() = default;
-  explicit Lease(const Held& held) noexcept : held_(held) {}  // for the board: nobody else can name a Held
-  Lease(Lease&& other) noexcept { take(other.held_); }
+  // For the board: nobody else can name a Held.
+  explicit Lease(const Held& held) noexcept : held_(held) {}
+  Lease(const Held& held, const Size& size) noexcept : held_(held), size_(size) {}
+  Lease(Lease&& other) noexcept { take(other); }
   Lease& operator=(Lease&& other) noexcept {
     if (this == &other) return *this;
     release();
-    take(other.held_);
+    take(other);
     return *this;
   }
   ~Lease() { release(); }
@@ -100,7 +107,7 @@ class Lease {
   // The load the decision was based on: before this lease was charged.
   std::uint32_t in_flight_before() const noexcept { return static_cast<std::uint32_t>(held_.places >> 48); }
   Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
-  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }
+  std::uint64_t memory_bytes() const noexcept { return size().bytes; }
   std::size_t slot() const noexcept { return held_.places & 0xffff; }
 
   // Gives back without a verdict (the work was cancelled, or there was none).
@@ -118,15 +125,17 @@ class Lease {
 
   // Word by word: a wide load of words that were just stored one by one waits
   // until they have left the store buffer, longer than all the rest takes.
-  void take(Held& other) noexcept {
-    held_.board = std::exchange(other.board, nullptr);
-    held_.device = by_itself(other.device);
-    held_.bytes = by_itself(other.bytes);
-    held_.backlog_ns = by_itself(other.backlog_ns);
-    held_.memory_bytes_free = Maybe(by_itself(other.memory_bytes_free.raw()));
-    held_.places = by_itself(other.places);
-    held_.cost = other.cost;
+  void take(Lease& other) noexcept {
+    held_.board = std::exchange(other.held_.board, nullptr);
+    held_.device = by_itself(other.held_.device);
+    held_.memory_bytes_free = Maybe(by_itself(other.held_.memory_bytes_free.raw()));
+    held_.places = by_itself(other.held_.places);
+    if (!(held_.places & sized)) return;
+    size_.bytes = by_itself(other.size_.bytes);
+    size_.backlog_ns = by_itself(other.size_.backlog_ns);
+    size_.cost = other.size_.cost;
   }
+  Size size() const noexcept { return held_.places & sized ? size_ : Size{0, 0, 1}; }
   template <class Word>
   static Word by_itself(Word word) noexcept {
 #ifdef __GNUC__
@@ -135,8 +144,9 @@ class Lease {
     return word;
   }
   std::size_t memory_home() const noexcept { return held_.places >> 16 & 0xffff; }
-  std::size_t work_class() const noexcept { return held_.places >> 32 & 0xffff; }
+  std::size_t work_class() const noexcept { return held_.places >> 32 & 0xff; }
   Held held_;
+  Size size_;
 };
 
 struct DeviceStatus {
@@ -181,7 +191,8 @@ class Pool {
   // With a deadline: waits for a release or another change, first by priority,
   // then in order of arrival; a request that does not fit yet holds up nobody
   // behind it. Too late: timeout, with the reasons.
-  Result<Lease> acquire(const Hints& hints = {});
+  Result<Lease> acquire(const Hints& hints);
+  Result<Lease> acquire();  // any device: without wishes
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
   // All of `count` different devices, or none.
   Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);

@@ -119,8 +119,16 @@ struct Anything {
   }
 };
 
-// A device in the running. Whole numbers of 32 bits carry the rank of the id and
-// the position below the cost, so that one comparison tells all.
+// A count of the live words, below 2^48: the position fits below it.
+struct Count {
+  std::uint64_t value = 0;
+  friend constexpr bool operator<(Count a, Count b) { return a.value < b.value; }
+  friend constexpr bool operator==(Count a, Count b) = default;
+};
+constexpr std::uint64_t as_cost(Count cost) { return cost.value; }
+
+// A device in the running. Small costs carry the position below them (those of 32
+// bits the rank of the id too), so that one comparison tells all.
 template <bool by_position, class Cost>
 struct Runner {
   Cost cost{};
@@ -152,28 +160,48 @@ struct Runner<by_position, std::uint32_t> {
   std::size_t position() const { return key & 0xffff; }
   bool has(std::uint32_t cost) const { return key >> 32 == cost; }
 };
+template <>
+struct Runner<true, Count> {
+  std::uint64_t key = 0;
 
-// The same over live words: two devices against each other, then the winner
-// against the best so far, so that no comparison waits for more than half of the
-// others. What the scan saw of the winner must still be so when its charge word
+  template <class View>
+  static Runner of(const View&, std::size_t i, Count cost) {
+    return {cost.value << 16 | i};
+  }
+  Runner or_later(const Runner& later) const { return {std::min(key, later.key)}; }
+  std::size_t position() const { return key & 0xffff; }
+  bool has(Count cost) const { return key >> 16 == cost.value; }
+};
+
+// The same over live words: four devices among each other, then the winner
+// against the best so far, so that no comparison waits for more than a quarter of
+// the others. What the scan saw of the winner must still be so when its charge word
 // is read; if not, no charge will succeed with the answer.
+// Here of all devices: everybody is open, healthy, fits, and lies in the order
+// of the ids.
+template <class Cost>
+[[gnu::always_inline]] inline LiveChoice lowest_of_all(const LiveDevices& all, Cost cost) {
+  using Best = Runner<true, decltype(cost(std::declval<LiveView>()))>;
+  // Inlined by decree: four at a time look like too much to the compiler.
+  const auto runner = [&](std::size_t i) __attribute__((always_inline)) {
+    const auto view = all.at<HealthyLiveView>(i);
+    return Best::of(view, i, cost(view));
+  };
+  const auto best_of_four = [&](std::size_t i) __attribute__((always_inline)) {
+    return runner(i).or_later(runner(i + 1)).or_later(runner(i + 2).or_later(runner(i + 3)));
+  };
+  const std::size_t n = all.count();
+  std::size_t i = n < 4 ? 1 : 4;
+  Best best = n < 4 ? runner(0) : best_of_four(0);
+  for (; i + 4 <= n; i += 4) best = best.or_later(best_of_four(i));
+  for (; i < n; ++i) best = best.or_later(runner(i));
+  const auto winner = all.at<HealthyLiveView>(best.position());
+  return {best.position(), best.has(cost(winner)) ? winner.charge() : LiveChoice::changed};
+}
+// And of those that may serve.
 template <bool by_position, class Cost>
 LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
   using Best = Runner<by_position, decltype(cost(std::declval<LiveView>()))>;
-  if (eligible.is_whole()) {
-    const auto runner = [&](std::size_t i) {
-      const auto view = eligible.at<HealthyLiveView>(i);
-      return Best::of(view, i, cost(view));
-    };
-    const std::size_t n = eligible.count();
-    if (n == 0) return {};
-    Best best = runner(0);
-    std::size_t i = 1;
-    for (; i + 1 < n; i += 2) best = best.or_later(runner(i).or_later(runner(i + 1)));
-    if (i < n) best = best.or_later(runner(i));
-    const auto winner = eligible.at<HealthyLiveView>(best.position());
-    return {best.position(), best.has(cost(winner)) ? winner.charge() : LiveChoice::changed};
-  }
   Best best;
   bool found = false;
   eligible.each([&](const auto& view, std::size_t i) {
@@ -185,6 +213,24 @@ LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
   const LiveView winner = eligible.at(best.position());
   const bool same = best.has(cost(winner)) && (!eligible.picky() || eligible.may_serve(best.position(), winner));
   return {best.position(), same ? winner.charge() : LiveChoice::changed};
+}
+
+// Apart from the usual way, which needs none of its registers.
+template <class Over>
+[[gnu::noinline]] LiveChoice choose_among_some(const Hints& hints, const LiveWords& words, Ticket ticket) {
+  const LiveDevices eligible(words, hints);
+  return Over{}(hints, eligible, ticket, [&eligible](auto cost) {
+    if (eligible.says(LiveSummary::in_id_order)) return lowest_live<true>(eligible, cost);
+    return lowest_live<false>(eligible, cost);
+  });
+}
+template <class Over>
+[[gnu::flatten]] LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket) {
+  const LiveDevices eligible(words, hints);
+  if (!eligible.is_whole() || !eligible.says(LiveSummary::in_id_order)) [[unlikely]]
+    return choose_among_some<Over>(hints, words, ticket);
+  return Over{}(hints, eligible, ticket,
+                [&eligible](auto cost) __attribute__((always_inline)) { return lowest_of_all(eligible, cost); });
 }
 
 // `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a
@@ -208,13 +254,7 @@ Policy cost_policy(std::string_view summary, Over over) {
   };
   if constexpr (ties == Ties::stable_id &&
                 std::is_invocable_v<Over, const Hints&, const LiveDevices&, Ticket, Anything>) {
-    policy.choose_live = [](const Hints& hints, const LiveWords& words, Ticket ticket) {
-      const LiveDevices eligible(words, hints);
-      return Over{}(hints, eligible, ticket, [&eligible](auto cost) {
-        if (eligible.says(LiveSummary::in_id_order)) return lowest_live<true>(eligible, cost);
-        return lowest_live<false>(eligible, cost);
-      });
-    };
+    policy.choose_live = choose_live<Over>;
   }
   return policy;
 }

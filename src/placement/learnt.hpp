@@ -43,8 +43,9 @@ struct Learnt {
 
   // Time a piece of work of this size is expected to take; 0 while nothing is
   // known. Bounded (10,000 s), so that the sum of all in flight cannot overflow.
+  static constexpr std::uint64_t expected_ns_max = 10'000'000'000'000;
   std::uint64_t expected_ns(double cost) const noexcept {
-    return measurements ? static_cast<std::uint64_t>(std::min(cost * unit_cost_ns, 1e13)) : 0;
+    return measurements ? static_cast<std::uint64_t>(std::min<double>(cost * unit_cost_ns, expected_ns_max)) : 0;
   }
 
   // 48 bits of the mean (a relative error below 1e-10), 16 of the count. Zero

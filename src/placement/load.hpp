@@ -40,10 +40,11 @@ std::uint32_t weight(const View& view) {
   return std::max<std::uint32_t>(weight_milli(view), 1);
 }
 
-// Learnt time per unit. Capped at 2^48 ns (three days), so that a sum over 65536
-// devices fits into 64 bits; never 0, so that load always counts.
+// Learnt time per unit. Capped (10,000 s, as the expected time of a piece is), so
+// that a sum over 65536 devices fits into 64 bits; never 0, so that load always
+// counts.
 constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
-  return std::clamp<std::uint64_t>(unit_cost_ns, 1, std::uint64_t{1} << 48);
+  return std::clamp<std::uint64_t>(unit_cost_ns, 1, Learnt::expected_ns_max);
 }
 template <class View>
 std::uint64_t unit_ns(const View& view) {
@@ -75,6 +76,14 @@ inline SpeedSource speed_source(const LiveDevices& eligible) {
   // What is true of all open devices need not be true of those that fit.
   if (eligible.picky()) return find_speed_source(eligible);
   return differ ? SpeedSource::configured : SpeedSource::none;
+}
+
+// Learnt time of all pieces on the device with the one to be placed. A live word
+// counts 2^16 pieces: with the cap, and four times that, the product fits.
+template <class View>
+std::uint64_t load_ns(const View& view) {
+  if constexpr (std::is_base_of_v<LiveView, View>) return load(view) * unit_ns(view);
+  return saturating_product(load(view), unit_ns(view));
 }
 
 // What is known of the learnt times of all candidates.

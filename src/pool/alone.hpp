@@ -22,9 +22,11 @@ inline bool alone() noexcept {
 }
 
 // fetch_add; to subtract, add the negative. `word` is an atomic or an atomic_ref.
+// Code that has asked already says so and is compiled for both cases.
 template <class Word, class Value>
-[[gnu::always_inline]] inline auto add(Word&& word, Value value, std::memory_order order) noexcept {
-  if (!alone()) return word.fetch_add(value, order);
+[[gnu::always_inline]] inline auto add(Word&& word, Value value, std::memory_order order,
+                                       bool is_alone = alone()) noexcept {
+  if (!is_alone) return word.fetch_add(value, order);
   const auto before = word.load(std::memory_order_relaxed);
   word.store(before + value, std::memory_order_relaxed);
   return before;
@@ -32,8 +34,9 @@ template <class Word, class Value>
 
 // compare_exchange_strong.
 template <class Word, class Value>
-[[gnu::always_inline]] inline bool replace(Word&& word, Value& seen, Value value, std::memory_order order) noexcept {
-  if (!alone()) return word.compare_exchange_strong(seen, value, order, std::memory_order_relaxed);
+[[gnu::always_inline]] inline bool replace(Word&& word, Value& seen, Value value, std::memory_order order,
+                                           bool is_alone = alone()) noexcept {
+  if (!is_alone) return word.compare_exchange_strong(seen, value, order, std::memory_order_relaxed);
   const Value now = word.load(std::memory_order_relaxed);
   if (now != seen) [[unlikely]] {
     seen = now;

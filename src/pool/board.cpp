@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "berth/xid.hpp"
+#include "placement/in_turn.hpp"
 #include "placement/load.hpp"
 #include "pool/alone.hpp"
 
@@ -35,6 +36,9 @@ const std::string& memory_domain(const DeviceInfo& info) {
 const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
+
+// A copy of a policy of the list may have another `choose`.
+bool has_live_form(const Policy& policy) { return policy.listed == &policy && policy.choose_live != nullptr; }
 
 double sound_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
 
@@ -433,6 +437,7 @@ void Board::summarise() noexcept {
     capability_least = std::min(capability_least, live(slot).capability().load(std::memory_order_relaxed));
     last = status;
   }
+  if (used() == 0) summary &= ~LiveSummary::all_open;
   Word(words_.capability_least).store(capability_least, std::memory_order_relaxed);
   Word(words_.summary).store(summary, std::memory_order_release);
   // Whoever opened, or changed, may have less.
@@ -704,14 +709,15 @@ void Board::tick(TimePoint now) {
   serve_waiters();
 }
 
-[[gnu::always_inline]] inline Ticket Board::draw(const Policy& policy) const noexcept {
+[[gnu::always_inline]] inline Ticket Board::draw(const Policy& policy, bool is_alone) const noexcept {
   switch (policy.ticket) {
     case TicketKind::none: return 0;
-    case TicketKind::sequence: return add(sequence_, 1, std::memory_order_relaxed);
+    case TicketKind::sequence: return add(sequence_, 1, std::memory_order_relaxed, is_alone);
     case TicketKind::random: return options_.random->next();
   }
   return 0;
 }
+Ticket Board::draw(const Policy& policy) const noexcept { return draw(policy, alone()); }
 
 Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                        Explanation* explanation) const {
@@ -764,8 +770,10 @@ void Board::look_for_room(const Hints& hints) noexcept {
   Word(words_.room_bytes).store(room, std::memory_order_relaxed);
 }
 
+template <Board::Wishes wishes>
 [[gnu::always_inline]] inline Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const Hints& hints,
-                                                           std::uint64_t bytes, Lease::Held& held) noexcept {
+                                                           std::uint64_t bytes, Lease::Held& held, Lease::Size& size,
+                                                           bool is_alone) noexcept {
   // Closed, or as much in flight as can be counted.
   if ((seen & (LiveWords::closed_bit | LiveWords::in_flight_mask)) >= LiveWords::in_flight_mask) [[unlikely]]
     return seen & LiveWords::closed_bit ? Attempt::lost : Attempt::full;
@@ -776,14 +784,15 @@ void Board::look_for_room(const Hints& hints) noexcept {
     home = memory_home(slot, l.status().load(std::memory_order_relaxed));
     if (!promise(slot, home, bytes)) return Attempt::lost;
   }
-  const std::size_t work_class = LiveWords::known_class(hints.work_class);
+  const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
+  const double cost = wishes == Wishes::none ? 1 : hints.cost;
   std::uint64_t backlog = 0;
-  if (const std::uint64_t known = learnt_word(slot, work_class).load(std::memory_order_relaxed)) {
-    backlog = Learnt::unpack(known).expected_ns(sound_cost(hints.cost));
-    add(l.backlog_ns(), backlog, std::memory_order_relaxed);
+  if (const Maybe unit(load_word(words_.unit_ns[work_class * words_.stride + slot])); unit) {
+    backlog = cost == 1 ? *unit : learnt(slot, hints.work_class).expected_ns(sound_cost(cost));
+    add(l.backlog_ns(), backlog, std::memory_order_relaxed, is_alone);
   }
-  if (!replace(l.charge(), seen, seen + LiveWords::one_charge, std::memory_order_seq_cst)) [[unlikely]] {
-    if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed);
+  if (!replace(l.charge(), seen, seen + LiveWords::one_charge, std::memory_order_seq_cst, is_alone)) [[unlikely]] {
+    if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed, is_alone);
     if (bytes) unpromise(home, bytes);
     return Attempt::lost;
   }
@@ -791,19 +800,20 @@ void Board::look_for_room(const Hints& hints) noexcept {
   // Charged, so the device stays until this lease is settled; the charge has seen
   // the word that opened it.
   held.device = devices_[slot].load(std::memory_order_relaxed);
-  held.bytes = bytes;
-  held.backlog_ns = backlog;
-  held.memory_bytes_free = Maybe(l.free_bytes().load(std::memory_order_relaxed));
+  held.memory_bytes_free = Maybe(load_word(words_.free_bytes[slot]));
   held.places = slot | home << 16 | work_class << 32 | seen << 48;
-  held.cost = hints.cost;
+  if (bytes || backlog || cost != 1) {
+    held.places |= Lease::sized;
+    size = {bytes, backlog, cost};
+  }
   return Attempt::charged;
 }
 
 // With the bytes that the request needs on this device.
-Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints,
-                                    Lease::Held& held) noexcept {
+Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept {
   const Maybe bytes = hints.memory_bytes_needed(*infos_[slot].load(std::memory_order_relaxed));
-  return bytes ? charge(slot, seen, hints, *bytes, held) : Attempt::lost;
+  if (!bytes) return Attempt::lost;
+  return charge<Wishes::some>(slot, seen, hints, *bytes, lease.held_, lease.size_, false);
 }
 
 // The hot path: on the live words, without a copy.
@@ -813,7 +823,7 @@ inline LiveChoice Board::choose_live(const Policy& policy, const Hints& hints, T
 }
 
 inline bool Board::is_live(const Policy& policy, const Hints& hints) const noexcept {
-  return policy.listed == &policy && policy.choose_live != nullptr && LiveDevices::can_answer(hints);
+  return has_live_form(policy) && LiveDevices::can_answer(hints);
 }
 
 Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
@@ -821,13 +831,14 @@ Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket t
   if (!explanation && is_live(policy, hints)) {
     const LiveChoice choice = choose_live(policy, hints, ticket);
     if (choice.index == LiveChoice::nobody) return Attempt::nobody;
-    return charge(choice.index, choice.charge, hints, hints.memory_bytes_min, lease.held_);
+    return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, lease.held_, lease.size_,
+                                false);
   }
   return with_copy([&](Copy& at) {
     copy(hints.work_class, at);
     const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
     if (!decision.winner) return Attempt::nobody;
-    return charge_needed(at.slots[*decision.winner], at.charges[*decision.winner], hints, lease.held_);
+    return charge_needed(at.slots[*decision.winner], at.charges[*decision.winner], hints, lease);
   });
 }
 
@@ -888,19 +899,44 @@ Error Board::refusal(const Explanation& explanation) {
   return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
 }
 
-Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
-  const Ticket ticket = draw(policy);
-  if (!explanation && exclusive_.load(std::memory_order_relaxed) == 0 && is_live(policy, hints)) [[likely]] {
-    const LiveChoice choice = choose_live(policy, hints, ticket);
-    Lease::Held held;
-    if (charge(choice.index, choice.charge, hints, hints.memory_bytes_min, held) == Attempt::charged) [[likely]]
-      return Result<Lease>(std::in_place, held);
+template <Board::Wishes wishes, bool is_alone>
+Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints) {
+  Lease::Held held;
+  Lease::Size size;
+  const auto lease = [&]() __attribute__((always_inline)) {
+    return held.places & Lease::sized ? Result<Lease>(std::in_place, held, size) : Result<Lease>(std::in_place, held);
+  };
+  const bool stands_aside = exclusive_.load(std::memory_order_relaxed) != 0;
+  if (wishes == Wishes::none && policy.choose_live == policy::in_turn && policy.listed == &policy && !stands_aside) {
+    const Ticket ticket = add(sequence_, 1, std::memory_order_relaxed, is_alone);
+    const LiveChoice choice = policy::in_turn_of_all(words_, ticket);
+    if (charge<wishes>(choice.index, choice.charge, hints, 0, held, size, is_alone) == Attempt::charged) [[likely]]
+      return lease();
+    return acquire_again(policy, hints, ticket, nullptr);
   }
-  return acquire_again(policy, hints, ticket, explanation);
+  const bool live = wishes == Wishes::none ? has_live_form(policy) : is_live(policy, hints);
+  const Ticket ticket = draw(policy, is_alone);
+  if (live && !stands_aside) [[likely]] {
+    const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;
+    if (bytes) look_for_room(hints);
+    const LiveChoice choice = policy.choose_live(hints, words_, ticket);
+    if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) == Attempt::charged) [[likely]]
+      return lease();
+  }
+  return acquire_again(policy, hints, ticket, nullptr);
 }
 
-[[gnu::noinline]] Result<Lease> Board::acquire_again(const Policy& policy, const Hints& hints, Ticket ticket,
-                                                     Explanation* explanation) {
+template Result<Lease> Board::acquire_live<Board::Wishes::none, false>(const Policy&, const Hints&);
+template Result<Lease> Board::acquire_live<Board::Wishes::none, true>(const Policy&, const Hints&);
+template Result<Lease> Board::acquire_live<Board::Wishes::some, false>(const Policy&, const Hints&);
+template Result<Lease> Board::acquire_live<Board::Wishes::some, true>(const Policy&, const Hints&);
+
+Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
+  return acquire_again(policy, hints, draw(policy), explanation);
+}
+
+[[gnu::noinline, gnu::cold]] Result<Lease> Board::acquire_again(const Policy& policy, const Hints& hints, Ticket ticket,
+                                                                Explanation* explanation) {
   Lease lease;
   const Attempt result = try_acquire(policy, hints, ticket, explanation, lease);
   if (result != Attempt::charged) return refusal(result, policy, hints, ticket);
@@ -968,7 +1004,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     Attempt last = Attempt::charged;
     while (charged < count) {
       const std::size_t i = winners[charged];
-      last = charge_needed(slots[i], charges[i], hints, leases[charged].held_);
+      last = charge_needed(slots[i], charges[i], hints, leases[charged]);
       if (last != Attempt::charged) break;
       ++charged;
     }
@@ -1007,8 +1043,10 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
   if (!held.board) return 0;
   const Live l = live(lease.slot());
   Slot& s = slots_[lease.slot()];
-  if (held.backlog_ns) add(l.backlog_ns(), -held.backlog_ns, std::memory_order_relaxed);
-  if (held.bytes) unpromise(lease.memory_home(), held.bytes);
+  if (held.places & Lease::sized) {
+    if (const std::uint64_t ns = lease.size_.backlog_ns) add(l.backlog_ns(), -ns, std::memory_order_relaxed);
+    if (const std::uint64_t bytes = lease.size_.bytes) unpromise(lease.memory_home(), bytes);
+  }
   held.board = nullptr;
   if (!verdict) return add(l.charge(), -std::uint64_t{1}, std::memory_order_seq_cst);
   s.settling.fetch_add(1, std::memory_order_seq_cst);
@@ -1029,7 +1067,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     // What an earlier incarnation did says nothing about this one.
     const bool current = lease.held_.device == devices_[slot].load(std::memory_order_relaxed);
     if (!outcome->error && outcome->busy && current)
-      learn(slot, lease.work_class(), static_cast<double>(outcome->busy->count()) / sound_cost(lease.held_.cost));
+      learn(slot, lease.work_class(), static_cast<double>(outcome->busy->count()) / sound_cost(lease.size().cost));
     const bool news = outcome->error ? blames_device(*outcome->error)
                                      : (l.status().load(std::memory_order_relaxed) & status_troubled) != 0;
     if (news && current) [[unlikely]]

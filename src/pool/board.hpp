@@ -32,6 +32,7 @@
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
 #include "placement/live.hpp"
+#include "pool/alone.hpp"
 
 namespace berth {
 
@@ -69,9 +70,17 @@ class Board {
   Result<void> set_intent(const DeviceId& id, Intent intent);
   Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
 
-  // Filter, choose, charge. no_eligible_device names the reason of every
-  // device. Fills `explanation` when it is not null.
-  Result<Lease> acquire(const Policy& policy, const Hints& hints, Explanation* explanation = nullptr);
+  // Filter, choose, charge. no_eligible_device names the reason of every device.
+  Result<Lease> acquire(const Policy& policy, const Hints& hints) {
+    return alone() ? acquire_live<Wishes::some, true>(policy, hints) : acquire_live<Wishes::some, false>(policy, hints);
+  }
+  // Without wishes: any device will do.
+  Result<Lease> acquire(const Policy& policy) {
+    return alone() ? acquire_live<Wishes::none, true>(policy, no_wishes_)
+                   : acquire_live<Wishes::none, false>(policy, no_wishes_);
+  }
+  // Fills `explanation` when it is not null.
+  Result<Lease> acquire(const Policy& policy, const Hints& hints, Explanation* explanation);
   // Waits for a release or another change until the deadline; served by
   // priority, then in order of arrival. A request that nothing can satisfy yet
   // does not hold up those behind it.
@@ -220,13 +229,17 @@ class Board {
   std::size_t copy(std::uint16_t work_class, Copy& to) const noexcept;
   void fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, std::uint16_t work_class,
             DeviceView& view) const noexcept;
+  Ticket draw(const Policy& policy, bool is_alone) const noexcept;
   Ticket draw(const Policy& policy) const noexcept;
   Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                   Explanation* explanation) const;
   enum class Attempt { charged, lost, nobody, full };
-  Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t bytes,
-                 Lease::Held& held) noexcept;
-  Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease::Held& held) noexcept;
+  // Work without wishes asks for no bytes and is one unit of class 0.
+  enum class Wishes : std::uint8_t { none, some };
+  template <Wishes wishes>
+  Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t bytes, Lease::Held& held,
+                 Lease::Size& size, bool is_alone) noexcept;
+  Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
   bool promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
   void unpromise(std::size_t home, std::uint64_t bytes) noexcept;
   void subtract_others(std::size_t home) noexcept;
@@ -234,6 +247,8 @@ class Board {
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   bool is_live(const Policy& policy, const Hints& hints) const noexcept;
   LiveChoice choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept;
+  template <Wishes wishes, bool is_alone>
+  Result<Lease> acquire_live(const Policy& policy, const Hints& hints);
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                             Lease& lease);
@@ -279,6 +294,7 @@ class Board {
   void apply_book(const Book& book);
 
   Options options_;
+  const Hints no_wishes_;
   // What a charge reads; changed seldom, but for the room.
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...

@@ -285,6 +285,12 @@ Result<Lease> Pool::acquire(const Hints& hints) {
   return board_->acquire(*policy_, hints);
 }
 
+Result<Lease> Pool::acquire() {
+  Result<Lease> lease = board_->acquire(*policy_);
+  if (lease || !await_first_poll()) return lease;
+  return board_->acquire(*policy_);
+}
+
 Result<Lease> Pool::acquire(const Hints& hints, Deadline deadline) {
   return board_->acquire(*policy_, hints, deadline);
 }

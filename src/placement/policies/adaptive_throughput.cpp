@@ -18,7 +18,7 @@ Policy adaptive_throughput() {
                      [](const Hints&, const auto& eligible, Ticket, auto use) {
                        const Measured known = measured(eligible);
                        if (known.all) {
-                         return use([](const auto& view) { return saturating_product(load(view), unit_ns(view)); });
+                         return use([](const auto& view) { return load_ns(view); });
                        }
                        return use([mean_ns = known.mean_ns](const auto& view) -> std::uint64_t {
                          if (to_be_tried(view)) return 0;

@@ -17,8 +17,7 @@ Policy least_loaded() {
     switch (speed_source(eligible)) {
       case SpeedSource::configured:
         return use([](const auto& view) { return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)}; });
-      case SpeedSource::learnt:
-        return use([](const auto& view) { return saturating_product(load(view), unit_ns(view)); });
+      case SpeedSource::learnt: return use([](const auto& view) { return load_ns(view); });
       case SpeedSource::none: break;
     }
     if (nobody_suspect(eligible)) return use([](const auto& view) { return in_flight(view); });

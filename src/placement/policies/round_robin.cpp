@@ -7,9 +7,25 @@
 // Loses to least_loaded wherever cost or speed differ (14.9 times the tail
 // latency of a central queue on recorded traffic), to weighted_capacity where
 // only speed does.
+#include "placement/in_turn.hpp"
+
 #include "placement/cost_policy.hpp"
 
 namespace berth::policy {
+
+LiveChoice in_turn(const Hints& hints, const LiveWords& words, Ticket ticket) {
+  const LiveDevices eligible(words, hints);
+  if (eligible.is_whole()) return in_turn_of_all(words, ticket);
+  std::size_t n = 0;
+  each(eligible, [&](const auto&) { ++n; });
+  LiveChoice choice;
+  if (n == 0) return choice;
+  std::size_t turn = ticket % n;
+  eligible.each([&](const auto& view, std::size_t i) {
+    if (turn-- == 0) choice = {i, view.charge()};
+  });
+  return choice;
+}
 
 Policy round_robin() {
   Policy policy;
@@ -17,23 +33,7 @@ Policy round_robin() {
   policy.ticket = TicketKind::sequence;
   policy.takes_turns = true;
   policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t { return ticket % eligible.size(); };
-  policy.choose_live = [](const Hints& hints, const LiveWords& words, Ticket ticket) {
-    const LiveDevices eligible(words, hints);
-    std::size_t n = 0;
-    if (eligible.is_whole() && (n = eligible.count()) != 0) {
-      // A division takes longer than all the rest.
-      const std::size_t turn = (n & (n - 1)) == 0 ? ticket & (n - 1) : ticket % n;
-      return LiveChoice{turn, eligible.at(turn).charge()};
-    }
-    each(eligible, [&](const auto&) { ++n; });
-    LiveChoice choice;
-    if (n == 0) return choice;
-    std::size_t turn = ticket % n;
-    eligible.each([&](const auto& view, std::size_t i) {
-      if (turn-- == 0) choice = {i, view.charge()};
-    });
-    return choice;
-  };
+  policy.choose_live = in_turn;
   // How many turns until it is a device's own.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
     const std::size_t n = eligible.size();

@@ -57,14 +57,15 @@ auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
 // over its quota. Known without a look at the devices of live words alone.
 bool weights_equal(Views) { return false; }
 bool weights_equal(const LiveDevices& eligible) { return !eligible.says(LiveSummary::weights_differ); }
+std::uint64_t pieces(const DeviceView& view) { return charged_total(view); }
+Count pieces(const LiveView& view) { return {charged_total(view)}; }
 
 }  // namespace
 
 Policy weighted_capacity() {
   Policy policy = cost_policy("exact shares in proportion to the weights",
                               [](const Hints&, const auto& eligible, Ticket, auto use) {
-                                if (weights_equal(eligible))
-                                  return use([](const auto& view) { return charged_total(view); });
+                                if (weights_equal(eligible)) return use([](const auto& view) { return pieces(view); });
                                 std::uint64_t pieces = 1;  // with the one to be placed
                                 std::uint64_t weights = 0;
                                 each(eligible, [&](const auto& view) {
