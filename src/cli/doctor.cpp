@@ -221,6 +221,12 @@ Findings mps(const Facts& facts) {
                "echo quit | nvidia-cuda-mps-control")};
 }
 
+Findings ledger(const Facts& facts) {
+  if (!facts.ledger_error) return {};
+  return {error(facts.ledger_error->message, "programs do not see each other's promises, and berth run starts nothing",
+                facts.ledger_error->advice)};
+}
+
 Findings device_files(const Facts& facts) {
   Findings found;
   const auto look = [&](std::span<const FileFacts> files, Severity severity, std::string what) {
@@ -443,6 +449,7 @@ constexpr std::array all_checks{
     Check{"compute_mode", compute_mode},
     Check{"slices", slices},
     Check{"mps", mps},
+    Check{"ledger", ledger},
     Check{"foreign_processes", foreign_processes},
     Check{"hidden_processes", hidden_processes},
     Check{"persistence", persistence},

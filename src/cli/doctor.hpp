@@ -79,6 +79,7 @@ struct Facts {
   std::optional<std::uint64_t> memory_machine, memory_allowed;
   std::optional<std::uint64_t> locked_bytes_most;  // absent: no limit
   bool own_pid_namespace = false;
+  std::optional<Error> ledger_error;  // absent: the ledger of the machine can be used
 
   const std::string* variable(std::string_view name) const;
   const BackendAnswer* answer(std::string_view backend) const;

@@ -15,6 +15,7 @@
 #include <regex>
 #include <thread>
 
+#include "berth/ledger.hpp"
 #include "cli/doctor.hpp"
 #include "device/host_limits.hpp"
 #include "device/nvml_api.hpp"
@@ -187,6 +188,7 @@ Facts gather_facts(const BackendOptions& options) {
   if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
     facts.locked_bytes_most = locked.rlim_cur;
   facts.own_pid_namespace = in_own_pid_namespace();
+  if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open(); !ledger) facts.ledger_error = std::move(ledger).error();
 
   if (auto answer = nvml.wait(deadline)) {
     facts.library_driver_version = std::move(answer->driver_version);

@@ -163,6 +163,11 @@ const std::vector<Case>& cases() {
          f.gpus[0].sliced = true;
          f.rows[0].info.parent = DeviceId(uuid(0));
        }},
+      {"ledger", Severity::error, "rm /run/berth/ledger",
+       [](Facts& f) {
+         f.ledger_error =
+             Error{ErrorCode::invalid_argument, "/run/berth/ledger is not a ledger", "rm /run/berth/ledger", {}, {}};
+       }},
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
       {"foreign_processes", Severity::note, "process 4711 (python3) holds 30.0 GiB of cuda:0 (GPU-00000000)",
        [](Facts& f) {

@@ -65,7 +65,9 @@ std::vector<DeviceInfo> chosen(const Reserved& decided) {
   return devices;
 }
 
-std::string describe(const Wanted& wanted, const DeviceInfo& device, bool mps) {
+bool mps_runs() { return mps_pipe().has_value(); }
+
+std::string describe(const Wanted& wanted, const DeviceInfo& device) {
   std::string text = device.id.text();
   if (!device.name.empty()) text += " (" + device.name + ")";
   const std::uint64_t bytes = wanted.hints.memory_bytes_needed(device).value_or(0);
@@ -74,10 +76,19 @@ std::string describe(const Wanted& wanted, const DeviceInfo& device, bool mps) {
     if (device.memory_bytes_total) text += " of " + bytes_text(*device.memory_bytes_total);
   }
   if (wanted.hints.exclusive) text += bytes ? ", alone" : ", all of it";
-  return text + "; " + strength_of(device, mps);
+  return text;
 }
 
-bool mps_runs() { return mps_pipe().has_value(); }
+// Where the command runs, a line per device, and how strong the limits are.
+void announce(const Wanted& wanted, std::span<const DeviceInfo> devices) {
+  const bool mps = mps_runs();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::string strength = strength_of(devices[i], mps);
+    const bool repeated = i + 1 < devices.size() && strength_of(devices[i + 1], mps) == strength;
+    std::fprintf(stderr, "berth: %s%s\n", describe(wanted, devices[i]).c_str(),
+                 repeated ? "" : ("; " + strength).c_str());
+  }
+}
 
 std::map<std::string, std::string> environment_for(const RunArguments& arguments, const Wanted& wanted,
                                                    std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all,
@@ -215,10 +226,7 @@ int run_run(const RunArguments& arguments) {
       // A lease that is gone already is what was wanted.
       if (Result<Ledger::Lock> lock = desk->ledger->lock()) static_cast<void>(lock->release(lease));
     };
-    if (!arguments.quiet) {
-      for (const DeviceInfo& device : devices)
-        std::fprintf(stderr, "berth: %s\n", describe(desk->wanted, device, mps_runs()).c_str());
-    }
+    if (!arguments.quiet) announce(desk->wanted, devices);
     Launch command{*program, arguments.command,
                    environment_for(arguments, desk->wanted, devices, desk->lookout.devices(), lease),
                    cores_of(devices)};

@@ -100,7 +100,7 @@ TEST_F(LedgerCrash, AtAnyInstructionLeavesAllOrNothing) {
   ASSERT_LT(*whole, steps_max);
   expect_consistent();
   SeededRandom random(20);
-  for (int i = 0; i < 80; ++i) {
+  for (int i = 0; i < 40; ++i) {
     const auto steps = static_cast<long>(random.below(static_cast<std::uint64_t>(*whole)));
     SCOPED_TRACE("killed after " + std::to_string(steps) + " of " + std::to_string(*whole) + " instructions");
     ASSERT_TRUE(run(steps));
