@@ -299,6 +299,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.silent_since.reset();
   cold.sampled = false;
   cold.intent = cold.machine_intent = Intent::in_service;
+  cold.held_alone = cold.held_by_others = false;
   live(*slot).free_bytes().store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].reported_bytes_free.store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].other_holders.store(0, std::memory_order_relaxed);
@@ -677,7 +678,8 @@ void Board::apply_book(const Book& book) {
     status.intent = std::max(cold.intent, cold.machine_intent);
     const auto [holders, exclusively] = row_->other_holders(book, info.id);
     slots_[slot].other_holders.store(holders, std::memory_order_relaxed);
-    status.held = exclusively;
+    cold.held_by_others = exclusively;
+    status.held = cold.held_by_others || cold.held_alone;
     if (status.pack() != status_of(slot).pack()) write_status(slot, status);
     if (words_.memory_home[slot] == slot) subtract_others(slot);
   }
@@ -848,14 +850,36 @@ Board::Attempt Board::attempt_exclusive(const Policy& policy, const Hints& hints
                                         Explanation* explanation, Lease& lease) {
   for (;;) {
     const Attempt result = attempt(policy, hints, ticket, explanation, lease);
+    if (result == Attempt::charged && hints.exclusive && !hold_alone(lease)) continue;
     if (result != Attempt::lost) return result;
     std::this_thread::yield();
   }
 }
 
+// The lock is held. Closes the device to everybody else while the lease lasts.
+// False: somebody was charged at the same time; the lease is given back.
+bool Board::hold_alone(Lease& lease) noexcept {
+  const std::size_t slot = lease.slot();
+  Status status = status_of(slot);
+  status.held = cold_[slot].held_alone = true;
+  write_status(slot, status);
+  if ((live(slot).charge().load() & LiveWords::in_flight_mask) == 1) return true;
+  give_back(lease, &slots_[slot].cancelled);
+  end_hold(slot);
+  return false;
+}
+
+// The lock is held.
+void Board::end_hold(std::size_t slot) noexcept {
+  cold_[slot].held_alone = false;
+  Status status = status_of(slot);
+  status.held = cold_[slot].held_by_others;
+  write_status(slot, status);
+}
+
 Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                                   Lease& lease) {
-  if (exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
+  if (exclusive_.load(std::memory_order_relaxed) == 0 && !hints.exclusive) [[likely]] {
     for (int i = 0; i < tries_without_lock; ++i) {
       const Attempt result = attempt(policy, hints, ticket, explanation, lease);
       if (result == Attempt::charged) [[likely]]
@@ -1005,11 +1029,17 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     while (charged < count) {
       const std::size_t i = winners[charged];
       last = charge_needed(slots[i], charges[i], hints, leases[charged]);
+      if (last == Attempt::charged && hints.exclusive && !hold_alone(leases[charged])) last = Attempt::lost;
       if (last != Attempt::charged) break;
       ++charged;
     }
     if (charged == count) return leases;
-    for (Lease& lease : leases) give_back(lease, &slots_[lease.slot()].cancelled);
+    for (Lease& lease : leases) {
+      if (!lease) continue;
+      const std::size_t slot = lease.slot();
+      give_back(lease, &slots_[slot].cancelled);
+      if (cold_[slot].held_alone) end_hold(slot);
+    }
     if (last == Attempt::full) return refusal(last, policy, hints, 0);
     std::this_thread::yield();
   }
@@ -1087,7 +1117,16 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     }
     if ((before & LiveWords::in_flight_mask) != 1) return;
   }
-  if (l.status().load(std::memory_order_relaxed) & status_retired) [[unlikely]]
+  const std::uint64_t status = l.status().load(std::memory_order_relaxed);
+  if (status & status_held) [[unlikely]] {
+    const Exclusive exclusive(*this);
+    const std::lock_guard lock(mutex_);
+    if (cold_[slot].held_alone && (l.charge().load() & LiveWords::in_flight_mask) == 0) {
+      end_hold(slot);
+      serve_waiters();
+    }
+  }
+  if (status & status_retired) [[unlikely]]
     drop_retired(slot);
 }
 

@@ -159,7 +159,7 @@ class Board {
     bool troubled = false;  // a success must be told to the health rules
     bool retired = false;   // an earlier incarnation waits for its last lease
     bool guest = false;     // its bytes are promised in the slot memory_homes_ names
-    bool held = false;      // another program holds it alone
+    bool held = false;      // somebody holds it alone, here or in another program
     std::uint64_t pack() const noexcept;
     static Status unpack(std::uint64_t word) noexcept;
     bool open() const noexcept;
@@ -218,6 +218,8 @@ class Board {
     bool sampled = false;
     Intent intent = Intent::in_service;          // of whoever uses the pool
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
+    bool held_alone = false;                     // by an exclusive lease of this board
+    bool held_by_others = false;                 // exclusively, as the ledger says
   };
 
   struct Waiter;
@@ -290,6 +292,8 @@ class Board {
   void end_pauses(TimePoint now) noexcept;
   TimePoint next_event_locked() const noexcept;
   void serve_waiters();
+  bool hold_alone(Lease& lease) noexcept;
+  void end_hold(std::size_t slot) noexcept;
   void share_memory_of(std::size_t slot, const DeviceInfo& info);
   void apply_book(const Book& book);
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -479,6 +481,64 @@ TEST(Pool, ManyMoreDevicesThanTheCapacityGiven) {
   EXPECT_EQ(pool->join(make_device("z")).error().code, ErrorCode::unavailable);
   options.capacity = 5000;
   EXPECT_EQ(Pool::open({make_device("x")}, options).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
+  const auto pool = open_three();
+  pool->poll_now();
+  Hints alone;
+  alone.exclusive = true;
+  const Result<Lease> shared = pool->acquire(on("a"));
+  Result<Lease> held = pool->acquire(alone);
+  ASSERT_TRUE(held);
+  EXPECT_NE(held->id(), DeviceId("a")) << "somebody works there";
+  for (int i = 0; i < 20; ++i) EXPECT_NE(pool->acquire()->id(), held->id());
+  EXPECT_EQ(pool->explain(on(held->id().text())).cause, Cause::held_exclusively);
+  EXPECT_FALSE(pool->acquire_group(alone, 2)) << "one of three works, one is held";
+  EXPECT_TRUE(pool->acquire(alone)) << "a refused group holds nothing";
+  const DeviceId id = held->id();
+  held->settle({});
+  EXPECT_TRUE(pool->acquire(on(id.text())));
+}
+
+TEST(Pool, WaitersAreServedWhenADeviceHeldAloneIsGivenBack) {
+  const auto pool = open({make_device("a")});
+  pool->poll_now();
+  Hints alone;
+  alone.exclusive = true;
+  std::optional<Lease> held = pool->acquire(alone).value();
+  std::jthread other([&] {
+    EXPECT_TRUE(eventually([&] { return pool->board().waiting() == 1; }));
+    held.reset();
+  });
+  EXPECT_TRUE(pool->acquire({}, Deadline::after(real_clock(), 60s)));
+}
+
+TEST(Pool, ManyWhoWantADeviceAloneNeverShareIt) {
+  const auto pool = open({make_device("a"), make_device("b")});
+  pool->poll_now();
+  std::map<std::string, std::atomic<int>> inside;
+  inside["a"], inside["b"];
+  std::atomic<int> most_alone{0}, granted{0};
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      Hints hints;
+      hints.exclusive = t != 0;
+      for (int i = 0; i < 2000; ++i) {
+        const Result<Lease> lease = pool->acquire(hints);
+        if (!lease) continue;
+        std::atomic<int>& here = inside.at(lease->id().text());
+        const int before = here.fetch_add(1);
+        if (hints.exclusive && before != 0) most_alone = before;
+        if (hints.exclusive) ++granted;
+        here.fetch_sub(1);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(most_alone.load(), 0);
+  EXPECT_GT(granted.load(), 0);
 }
 
 }  // namespace
