@@ -22,6 +22,11 @@ class LedgerCrash : public testing::Test {
     auto lock = ledger_->lock().value();
     ASSERT_TRUE(lock.add(request("GPU-a", 7)));
   }
+  // Who promises without the lock looks at any moment.
+  void watch() {
+    row_ = Ledger::open_row(ledger_, "watcher").value();
+    ASSERT_EQ(row_->add_claim(DeviceId("GPU-b"), "GPU-b").value(), 0U);
+  }
 
   static Ledger::Request request(const std::string& device, std::uint64_t bytes) {
     Ledger::Request wanted;
@@ -71,6 +76,10 @@ class LedgerCrash : public testing::Test {
       }
       waitpid(child, &status, 0);
       ended = !WIFSTOPPED(status) || WSTOPSIG(status) == SIGSTOP;
+      if (const std::uint64_t seen = row_->promised_by_others(0); seen != 0 && seen != 10) {
+        ADD_FAILURE() << seen << " bytes promised after " << made << " instructions: half of a gang";
+        break;
+      }
     }
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
@@ -81,7 +90,7 @@ class LedgerCrash : public testing::Test {
     auto lock = ledger_->lock();
     ASSERT_TRUE(lock) << "the lock of the dead is free";
     const Book book = lock->book();
-    ASSERT_EQ(book.entries.size(), 1U);
+    ASSERT_EQ(book.entries.size(), 2U) << "the first, and the watcher's";
     EXPECT_EQ(book.promised("GPU-a"), 14U) << "what others hold is as it was";
     EXPECT_EQ(book.promised("GPU-b"), 0U) << "what the dead held has returned";
     const auto id = lock->add(request("GPU-b", 500));
@@ -92,9 +101,11 @@ class LedgerCrash : public testing::Test {
 
   TestFolder folder_;
   std::shared_ptr<Ledger> ledger_;
+  std::unique_ptr<Ledger::Row> row_;
 };
 
 TEST_F(LedgerCrash, AtAnyInstructionLeavesAllOrNothing) {
+  watch();
   const std::optional<long> whole = run(steps_max);
   if (!whole) GTEST_SKIP() << "tracing a child is not permitted here";
   ASSERT_LT(*whole, steps_max);
