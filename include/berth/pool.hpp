@@ -38,7 +38,8 @@ struct PoolOptions {
   std::string policy = "least_loaded";
   // The first poll runs at once. One poll per device may be outstanding; it is
   // given up after the deadline, and a device silent for longer than
-  // `stale_after` gets no new work until it answers again.
+  // `stale_after` gets no new work until it answers again. A device on which work
+  // failed by its own fault is asked at once, whatever the period.
   Duration poll_period = std::chrono::milliseconds(250);
   Duration poll_deadline = std::chrono::milliseconds(1000);
   Duration stale_after = std::chrono::milliseconds(2000);
@@ -51,6 +52,9 @@ struct PoolOptions {
   // of other programs (ledger.hpp). Where that is not possible they are promised
   // within this program alone; see Pool::ledger_error.
   bool machine_wide = true;
+  // How the devices are joined, for groups and for `near`. Absent: open_all asks
+  // the back ends, and of devices given to open() nobody knows.
+  std::optional<Topology> topology;
   std::shared_ptr<Ledger> ledger;  // instead of the machine's, and for devices of any kind
   // A policy of the caller's own, used instead of `policy`.
   std::optional<Policy> custom_policy;
@@ -194,7 +198,7 @@ class Pool {
   Result<Lease> acquire(const Hints& hints);
   Result<Lease> acquire();  // any device: without wishes
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
-  // All of `count` different devices, or none.
+  // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);
   // The same decision without charging it, explained.
   Explanation explain(const Hints& hints = {}) const;

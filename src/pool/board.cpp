@@ -721,9 +721,17 @@ void Board::tick(TimePoint now) {
 }
 Ticket Board::draw(const Policy& policy) const noexcept { return draw(policy, alone()); }
 
+// As choose(); only who wants to be near a device needs to know what joins them.
+Decision Board::choose_here(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                            Explanation* explanation) const {
+  if (!hints.near || options_.topology.links.empty()) return choose(policy, hints, views, ticket, explanation);
+  const GroupDecision one = choose_group(policy, hints, 1, views, options_.topology, ticket, explanation);
+  return {one.winners.empty() ? std::nullopt : std::optional(one.winners.front()), one.policy_misbehaved};
+}
+
 Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                        Explanation* explanation) const {
-  const Decision decision = choose(policy, hints, views, ticket, explanation);
+  const Decision decision = choose_here(policy, hints, views, ticket, explanation);
   if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   return decision;
 }
@@ -905,7 +913,7 @@ Error Board::refusal(Attempt attempt, const Policy& policy, const Hints& hints, 
   Explanation explanation;
   with_copy([&](Copy& at) {
     copy(hints.work_class, at);
-    return choose(policy, hints, at.span(), ticket, &explanation);
+    return choose_here(policy, hints, at.span(), ticket, &explanation);
   });
   return refusal(explanation);
 }
@@ -1015,12 +1023,12 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     // Of a sequence, a group uses as many numbers as it has members.
     const Ticket ticket = draw(policy);
     if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(count - 1, std::memory_order_relaxed);
-    const GroupDecision decision = choose_group(policy, hints, count, views, {}, ticket);
+    const GroupDecision decision = choose_group(policy, hints, count, views, options_.topology, ticket);
     if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
     const std::vector<std::size_t>& winners = decision.winners;
     if (winners.empty()) {
       Explanation explanation;
-      choose_group(policy, hints, count, views, {}, ticket, &explanation);
+      choose_group(policy, hints, count, views, options_.topology, ticket, &explanation);
       return refusal(explanation);
     }
     std::vector<Lease> leases(count);
@@ -1062,7 +1070,7 @@ Explanation Board::explain(const Policy& policy, const Hints& hints) const {
   Explanation explanation;
   with_copy([&](Copy& at) {
     copy(hints.work_class, at);
-    return choose(policy, hints, at.span(), ticket, &explanation);
+    return choose_here(policy, hints, at.span(), ticket, &explanation);
   });
   return explanation;
 }
@@ -1100,8 +1108,11 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
       learn(slot, lease.work_class(), static_cast<double>(outcome->busy->count()) / sound_cost(lease.size().cost));
     const bool news = outcome->error ? blames_device(*outcome->error)
                                      : (l.status().load(std::memory_order_relaxed) & status_troubled) != 0;
-    if (news && current) [[unlikely]]
+    if (news && current) [[unlikely]] {
       settle_health(slot, *outcome);
+      // Still charged, so whoever is told finds the pool alive.
+      if (outcome->error && told_trouble_) told_trouble_(slot);
+    }
   }
   if (waiting_.load(std::memory_order_relaxed)) [[unlikely]] {
     // What is given back is offered to the waiters before anybody else sees it.

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,7 @@ class Board {
     Random* random = nullptr;  // null: the real source; must be thread-safe if the board's users are
     // Where bytes are promised beside those of other programs; null: nowhere.
     std::shared_ptr<Ledger> ledger;
+    Topology topology;  // empty: nobody knows how the devices are joined
   };
 
   Board() : Board(Options()) {}
@@ -123,6 +125,10 @@ class Board {
   // Time passed: old samples go stale, pauses of quarantined devices end. Listens
   // to the ledger too: what others promise and hold, what the operator wants.
   void tick(TimePoint now);
+  // Called with the slot when work failed in a way that blames its device, on the
+  // thread that settled it and without a lock: what the driver has to say about it
+  // need not wait for the next poll. Set before the first lease.
+  void tell_trouble(std::function<void(std::size_t)> told) { told_trouble_ = std::move(told); }
   // Why promises are not shared with other programs although they should be.
   std::optional<Error> ledger_error() const;
 
@@ -233,6 +239,8 @@ class Board {
             DeviceView& view) const noexcept;
   Ticket draw(const Policy& policy, bool is_alone) const noexcept;
   Ticket draw(const Policy& policy) const noexcept;
+  Decision choose_here(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+                       Explanation* explanation) const;
   Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                   Explanation* explanation) const;
   enum class Attempt { charged, lost, nobody, full };
@@ -299,6 +307,7 @@ class Board {
 
   Options options_;
   const Hints no_wishes_;
+  std::function<void(std::size_t)> told_trouble_;
   // What a charge reads; changed seldom, but for the room.
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...

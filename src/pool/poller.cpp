@@ -18,6 +18,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     std::uint64_t sequence = 0;
     bool outstanding = false;
     bool given_up = false;
+    bool wanted = false;   // something happened to it since it was asked last
     bool settled = false;  // the first question has an answer, or none in time
     TimePoint asked_at{};
   };
@@ -50,7 +51,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
   std::condition_variable timer_wakes;
   std::condition_variable changed;
 
-  // Devices to ask now: all of them, or those never asked.
+  // Devices to ask now: all of them, or those never asked and those in trouble.
   std::vector<Question> due(bool all) {
     std::vector<Question> found;
     const TimePoint now = clock.now();
@@ -60,18 +61,24 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       if (target.incarnation != entry.incarnation) {
         // It has joined since: what was asked before is void.
         board.give_up_poll(entry.slot, target.sequence);
-        target = Target{entry.incarnation, target.sequence, false, false, false, {}};
-      } else if (!all) {
+        target = Target{entry.incarnation, target.sequence, false, false, false, false, {}};
+      } else if (!all && !target.wanted) {
         continue;
       }
       if (target.outstanding) continue;
       target.outstanding = true;
       target.given_up = false;
+      target.wanted = false;
       target.asked_at = now;
       board.poll_started(entry.slot, now);
       found.push_back({entry.slot, std::move(entry.device), entry.incarnation, ++target.sequence, now});
     }
     return found;
+  }
+
+  void look() {
+    asked_to_look = true;
+    timer_wakes.notify_all();
   }
 
   void hand_out(std::vector<Question> found) {
@@ -111,6 +118,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     Target& target = targets[slot];
     if (target.sequence != question.sequence) return;
     target.outstanding = false;
+    if (target.wanted) look();
     // What the driver reported is told once, so it counts also when it is late.
     if (answer) {
       for (const DeviceEvent& event : answer->events) board.apply_event(slot, event, clock.now(), question.incarnation);
@@ -198,8 +206,13 @@ Poller::~Poller() {
 
 void Poller::look_again() {
   const std::lock_guard lock(state_->mutex);
-  state_->asked_to_look = true;
-  state_->timer_wakes.notify_all();
+  state_->look();
+}
+
+void Poller::look_at(std::size_t slot) {
+  const std::lock_guard lock(state_->mutex);
+  state_->targets[slot].wanted = true;
+  state_->look();
 }
 
 void Poller::poll_now() {

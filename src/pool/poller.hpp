@@ -31,6 +31,9 @@ class Poller {
 
   // Devices have joined: those never asked are asked now.
   void look_again();
+  // Something happened to this one: it is asked now, or (a question is under way)
+  // as soon as it has answered. Without threads, by the next poll_now().
+  void look_at(std::size_t slot);
   void poll_now();
   // Every device has answered its first question, or was given up on.
   bool ready() const;

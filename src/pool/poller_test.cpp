@@ -121,6 +121,42 @@ TEST(Poller, S0_F6_ThePeriodIsAnOption) {
   EXPECT_EQ(x->questions(), 2);
 }
 
+TEST(Poller, S0_F6_ADeviceOnWhichWorkFailedIsAskedAtOnce) {
+  auto x = make_device("x"), y = make_device("y");
+  Polled p({x, y}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  LoadSample sample;
+  sample.events = {{DeviceEvent::Kind::xid, 95, {}}};
+  x->answer_next(sample);
+  p.pool->acquire(on("x"))->settle({ErrorCode::invalid_argument, {}});
+  p.pool->acquire(on("x"))->settle({});
+  EXPECT_EQ(x->questions(), 1) << "neither success nor a mistake of the caller is news";
+  p.pool->acquire(on("x"))->settle({ErrorCode::work_failed, {}});
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.health == Health::quarantined; }))
+      << "one failure would not have been enough, and the next poll is an hour away";
+  EXPECT_EQ(p.clock.now(), TimePoint{});
+  EXPECT_EQ(x->questions(), 2);
+  EXPECT_EQ(y->questions(), 1);
+}
+
+TEST(Poller, S0_F6_NewsDuringAQuestionAreAskedForAfterIt) {
+  auto x = make_device("x");
+  Polled p({x, make_device("y")}, 1h);
+  ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
+  x->hold();
+  for (int i = 0; i < 3; ++i) p.pool->acquire(on("x"))->settle({ErrorCode::work_failed, {}});
+  EXPECT_TRUE(eventually([&] { return x->questions() == 2; }));
+  p.pool->acquire(on("x"))->settle({ErrorCode::work_failed, {}});
+  EXPECT_EQ(x->most_at_once(), 1);
+  LoadSample sample;
+  x->answer_next(sample);
+  sample.memory_bytes_free = 77;
+  x->answer(sample);
+  x->let_go();
+  EXPECT_TRUE(eventually([&] { return p.status(0).view.memory_bytes_free == Maybe(77); }));
+  EXPECT_EQ(x->questions(), 3);
+}
+
 TEST(Poller, S0_F7_ExtraPollsDoNotMultiplyTheTimer) {
   auto x = make_device("x");
   Polled p({x});

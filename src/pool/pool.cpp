@@ -28,6 +28,20 @@ bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
+// As the back ends say; one that does not leaves its devices unjoined.
+Topology topology_of(std::span<const std::unique_ptr<Backend>> backends, std::span<const DeviceInfo> infos) {
+  std::vector<DeviceId> ids;
+  for (const DeviceInfo& info : infos) ids.push_back(info.id);
+  const auto listed = [&](const DeviceId& id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+  std::vector<Link> links;
+  for (const auto& backend : backends) {
+    for (Link& link : backend->links().value_or(std::vector<Link>())) {
+      if (link.a != link.b && listed(link.a) && listed(link.b)) links.push_back(std::move(link));
+    }
+  }
+  return make_topology(std::move(ids), std::move(links)).value_or(Topology());
+}
+
 Error none_usable(const std::vector<Board::Entry>& entries) {
   std::string message = "no device of the pool can be used now";
   for (const Board::Entry& entry : entries) {
@@ -77,6 +91,7 @@ Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
   board.clock = clock_;
   board.random = options_.random;
   board.ledger = options_.ledger;
+  board.topology = options_.topology.value_or(Topology());
   board_ = std::make_unique<Board>(board);
 }
 
@@ -164,6 +179,7 @@ Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Bac
     if (!listing.silent.empty()) message += ")";
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
+  if (!options.topology) options.topology = topology_of(backends, listing.devices);
   Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices);
   if (!pool) return pool;
   for (DeviceInfo& info : listing.devices) {
@@ -183,6 +199,7 @@ Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Bac
 void Pool::start() {
   poller_ = std::make_unique<Poller>(
       *board_, Poller::Rules{bounded(options_.poll_period), bounded(options_.poll_deadline), options_.poll});
+  board_->tell_trouble([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
 }
 
 std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }

@@ -421,6 +421,58 @@ TEST(Pool, S0_F12_NobodyEligibleNamesTheReasonOfEveryDevice) {
     EXPECT_NE(none.error().message.find(part), std::string::npos) << none.error().message;
 }
 
+// Four GPUs in two islands that interleave by id; the last link leads to a device
+// that is not in the pool.
+std::vector<std::unique_ptr<Backend>> two_islands() {
+  auto backend = std::make_unique<TestBackend>(
+      std::vector{make_device("a"), make_device("b", 1000, 1), make_device("c", 1000, 2), make_device("d", 1000, 3)});
+  backend->join({{DeviceId("a"), DeviceId("c"), LinkKind::nvlink, 4, true},
+                 {DeviceId("d"), DeviceId("b"), LinkKind::nvlink, 4, true},
+                 {DeviceId("a"), DeviceId("b"), LinkKind::system, 0, {}},
+                 {DeviceId("a"), DeviceId("z"), LinkKind::nvlink, 4, true}});
+  return backends_of(std::move(backend));
+}
+
+std::string ids_of(const Result<std::vector<Lease>>& group) {
+  std::set<std::string> ids;
+  for (const Lease& lease : group.value()) ids.insert(lease.id().text());
+  std::string text;
+  for (const std::string& id : ids) text += id;
+  return text;
+}
+
+TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
+  const auto pool = Pool::open_all(two_islands(), quiet());
+  ASSERT_TRUE(pool);
+  (*pool)->poll_now();
+  {
+    const auto pair = (*pool)->acquire_group({}, 2), other = (*pool)->acquire_group(bytes(1), 2);
+    EXPECT_EQ(ids_of(pair), "ac") << "by rank it would be a and b";
+    EXPECT_EQ(ids_of(other), "bd") << "as good, and less loaded";
+  }
+  ASSERT_TRUE((*pool)->set_intent(DeviceId("c"), Intent::cordoned));
+  EXPECT_EQ(ids_of((*pool)->acquire_group({}, 2)), "bd") << "the island that is whole";
+
+  // Where the caller knows better, and where nobody knows.
+  PoolOptions told = quiet();
+  told.topology =
+      make_topology({DeviceId("a"), DeviceId("d")}, {{DeviceId("a"), DeviceId("d"), LinkKind::nvlink, 1, {}}}).value();
+  EXPECT_EQ(ids_of((*Pool::open_all(two_islands(), told))->acquire_group({}, 2)), "ad");
+  told.topology = Topology();
+  EXPECT_EQ(ids_of((*Pool::open_all(two_islands(), told))->acquire_group({}, 2)), "ab");
+}
+
+TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
+  const auto pool = Pool::open_all(two_islands(), quiet());
+  ASSERT_TRUE(pool);
+  Hints hints;
+  hints.near = DeviceId("d");
+  hints.avoid = {DeviceId("d")};
+  EXPECT_EQ((*pool)->acquire(hints)->id().text(), "b");
+  EXPECT_EQ((*pool)->explain(hints).winner->text(), "b");
+  EXPECT_EQ((*pool)->board().select((*pool)->policy(), hints)->text(), "b");
+}
+
 TEST(Pool, S0_F18_FiltersPollingAndLeastLoadedWorkTogether) {
   std::unique_ptr<Pool> pool = open_three();
   pool->poll_now();

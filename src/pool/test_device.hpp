@@ -111,6 +111,7 @@ class TestBackend final : public Backend {
   explicit TestBackend(std::vector<std::shared_ptr<TestDevice>> devices) : devices_(std::move(devices)) {}
   void refuse(std::string id, Error error) { refused_.emplace(DeviceId(std::move(id)), std::move(error)); }
   void be_silent(Error error) { silent_ = std::move(error); }
+  void join(std::vector<Link> links) { links_ = std::move(links); }
 
   std::string_view name() const noexcept override { return "simulated"; }
   Result<std::vector<DeviceInfo>> list() override {
@@ -126,9 +127,11 @@ class TestBackend final : public Backend {
     }
     return Error{ErrorCode::not_found, "no such device", {}, id.text(), {}};
   }
+  Result<std::vector<Link>> links() override { return links_; }
 
  private:
   std::vector<std::shared_ptr<TestDevice>> devices_;
+  std::vector<Link> links_;
   std::map<DeviceId, Error> refused_;
   std::optional<Error> silent_;
 };
