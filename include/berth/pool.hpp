@@ -212,6 +212,10 @@ class Pool {
   // Whether every device has answered its first poll or has timed out.
   bool ready() const;
   Result<void> wait_ready(Deadline deadline);
+  // Pushed, instead of waiting for the next poll: the device's load as it is now,
+  // for whoever learns of a change first (a driver's callback, an agent). Events in
+  // it count as if the device had reported them.
+  Result<void> report(const DeviceId& id, const LoadSample& sample);
   // Starts a poll of every device that has none outstanding, and waits for
   // them until the poll deadline. Judges the age of all samples.
   void poll_now();

@@ -300,6 +300,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.sampled = false;
   cold.intent = cold.machine_intent = Intent::in_service;
   cold.held_alone = cold.held_by_others = false;
+  cold.reported_at.reset();
   live(*slot).free_bytes().store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].reported_bytes_free.store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].other_holders.store(0, std::memory_order_relaxed);
@@ -583,9 +584,27 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   const std::lock_guard lock(mutex_);
   if (slot >= used()) return false;
   Cold& cold = cold_[slot];
-  Status status = status_of(slot);
   if (!is_there(slot, incarnation) || sequence <= cold.sequence) return false;
   cold.sequence = sequence;
+  // Asked before somebody reported: what it answers is older.
+  if (cold.reported_at && now < *cold.reported_at) return false;
+  take_sample(slot, sample, now);
+  return true;
+}
+
+Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = find_present(id);
+  if (!slot) return slot.error();
+  cold_[*slot].reported_at = now;
+  take_sample(*slot, sample, now);
+  return {};
+}
+
+// The lock is held.
+void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
+  Cold& cold = cold_[slot];
+  Status status = status_of(slot);
   Slot& s = slots_[slot];
   s.reported_bytes_free.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
   subtract_others(words_.memory_home[slot]);
@@ -597,7 +616,6 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   status.sample = SampleState::fresh;
   write_status(slot, status);
   serve_waiters();
-  return true;
 }
 
 void Board::poll_started(std::size_t slot, TimePoint now) {

@@ -111,6 +111,9 @@ class Board {
   // (or given up): dropped, false.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
                     std::uint64_t incarnation = any_incarnation);
+  // Somebody knows the device's load without a poll. An answer to a question from
+  // before is older, and dropped.
+  Result<void> apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now);
   // A poll was sent: from the first one on, silence counts.
   void poll_started(std::size_t slot, TimePoint now);
   // Answers up to this number will not be believed any more.
@@ -221,6 +224,7 @@ class Board {
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;             // of the last answer believed, or not waited for
     std::optional<TimePoint> silent_since;  // absent: never polled
+    std::optional<TimePoint> reported_at;   // absent: nobody has, see apply_report
     bool sampled = false;
     Intent intent = Intent::in_service;          // of whoever uses the pool
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
@@ -300,6 +304,7 @@ class Board {
   void end_pauses(TimePoint now) noexcept;
   TimePoint next_event_locked() const noexcept;
   void serve_waiters();
+  void take_sample(std::size_t slot, const LoadSample& sample, TimePoint now);
   bool hold_alone(Lease& lease) noexcept;
   void end_hold(std::size_t slot) noexcept;
   void share_memory_of(std::size_t slot, const DeviceInfo& info);

@@ -334,6 +334,14 @@ Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_
 
 bool Pool::ready() const { return poller_->ready(); }
 Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
+Result<void> Pool::report(const DeviceId& id, const LoadSample& sample) {
+  const TimePoint now = clock_->now();
+  for (const Board::Entry& entry : board_->entries()) {
+    if (entry.info->id != id) continue;
+    for (const DeviceEvent& event : sample.events) board_->apply_event(entry.slot, event, now, entry.incarnation);
+  }
+  return board_->apply_report(id, sample, now);
+}
 void Pool::poll_now() { poller_->poll_now(); }
 
 std::optional<Error> Pool::ledger_error() const { return ledger_error_ ? ledger_error_ : board_->ledger_error(); }

@@ -535,6 +535,35 @@ TEST(Pool, ManyMoreDevicesThanTheCapacityGiven) {
   EXPECT_EQ(Pool::open({make_device("x")}, options).error().code, ErrorCode::invalid_argument);
 }
 
+TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
+  FakeClock clock;
+  PoolOptions options = quiet();
+  options.clock = &clock;
+  const auto device = make_device("a", 100);
+  const auto pool = open({device}, options);
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes(200)));
+  LoadSample more;
+  more.memory_bytes_free = 500;
+  const TimePoint before = clock.now();
+  clock.advance(10ms);
+  ASSERT_TRUE(pool->report(DeviceId("a"), more));
+  EXPECT_TRUE(pool->acquire(bytes(200))) << "without a poll";
+  clock.advance(10ms);
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes(200))) << "the next poll counts again";
+  ASSERT_TRUE(pool->report(DeviceId("a"), more));
+  LoadSample old;
+  old.memory_bytes_free = 100;
+  EXPECT_FALSE(pool->board().apply_sample(0, 1000, old, before, pool->board().entries()[0].incarnation));
+  EXPECT_TRUE(pool->acquire(bytes(200))) << "that was asked before the report";
+  LoadSample gone = more;
+  gone.events.push_back({DeviceEvent::Kind::xid, 79, clock.now()});
+  ASSERT_TRUE(pool->report(DeviceId("a"), gone));
+  EXPECT_FALSE(pool->acquire()) << "events count too";
+  EXPECT_EQ(pool->report(DeviceId("b"), more).error().code, ErrorCode::not_found);
+}
+
 TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
   const auto pool = open_three();
   pool->poll_now();
