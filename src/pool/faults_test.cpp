@@ -29,7 +29,12 @@ namespace {
 using namespace std::chrono_literals;
 using Fault = SimulatedFault;
 
+// Sanitizers make each of them ten times slower.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t seeds = 40;
+#else
 constexpr std::uint64_t seeds = 200;
+#endif
 constexpr Duration faults_end = 20s;    // no scripted fault begins or lasts later
 constexpr Duration quiet_max = 30min;   // by then everybody who can be is back
 constexpr Duration work_patience = 3s;  // work that takes longer has failed
