@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -110,6 +112,22 @@ inline std::pair<double, double> interleaved(std::size_t rounds, std::size_t ite
   }
   return {median(a), median(b)};
 }
+
+// Two threads that contend: each counts its steps, so that the other can tell
+// whether it ran meanwhile. On a busy machine they often take turns instead, and
+// a time without a rival is none of two threads.
+struct Rivals {
+  struct alignas(64) Steps {
+    std::atomic<std::uint64_t> count{0};
+  };
+  Steps steps[2];
+  void step(int self) {
+    steps[self].count.store(steps[self].count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  std::uint64_t other(int self) const { return steps[1 - self].count.load(std::memory_order_relaxed); }
+  // Since it was at `before`: it made a step, and not so many that we were asleep.
+  bool contended(int self, std::uint64_t before) const { return other(self) - before - 1 < 8; }
+};
 
 // Keeps the compiler from dropping a value nobody reads.
 template <class T>

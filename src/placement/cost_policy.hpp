@@ -45,6 +45,14 @@ void each(const LiveDevices& eligible, F f) {
   eligible.each([&](const auto& view, std::size_t) { f(view); });
 }
 
+// Work in flight alone as the cost.
+struct InFlight {
+  template <class View>
+  std::uint32_t operator()(const View& view) const {
+    return in_flight(view);
+  }
+};
+
 // Behind every other device, whatever their load.
 inline constexpr std::uint64_t last_resort = std::numeric_limits<std::uint64_t>::max();
 
@@ -181,6 +189,11 @@ struct Runner<true, Count> {
 // of the ids.
 template <class Cost>
 [[gnu::always_inline]] inline LiveChoice lowest_of_all(const LiveDevices& all, Cost cost) {
+  if constexpr (std::is_same_v<Cost, InFlight>) {
+    const std::uint32_t best = fewest_in_flight(all.charges(), all.count());
+    const auto winner = all.at<HealthyLiveView>(best & 0xffff);
+    return {best & 0xffff, winner.in_flight() == best >> 16 ? winner.charge() : LiveChoice::changed};
+  }
   using Best = Runner<true, decltype(cost(std::declval<LiveView>()))>;
   // Inlined by decree: four at a time look like too much to the compiler.
   const auto runner = [&](std::size_t i) __attribute__((always_inline)) {

@@ -10,7 +10,7 @@ LiveChoice in_turn(const Hints& hints, const LiveWords& words, Ticket ticket);
 
 // The same for a request without wishes while everybody is open and healthy;
 // otherwise no answer.
-inline LiveChoice in_turn_of_all(const LiveWords& words, Ticket ticket) noexcept {
+[[gnu::always_inline]] inline LiveChoice in_turn_of_all(const LiveWords& words, Ticket ticket) noexcept {
   const std::uint64_t summary = load_word(words.summary) & (LiveSummary::all_open | LiveSummary::troubled);
   if (summary != LiveSummary::all_open) [[unlikely]]
     return {};

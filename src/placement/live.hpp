@@ -89,6 +89,38 @@ struct LiveWords {
   }
 };
 
+// The least (work in flight, position) of devices that are all open, in 16 bits
+// each. Four devices to a register: the halves of the charge words that count are
+// drawn together, and the position is put below them.
+inline std::uint32_t fewest_in_flight(const std::uint64_t* charge, std::size_t count) noexcept {
+  std::uint32_t best = ~std::uint32_t{0};
+  std::size_t i = 0;
+#if defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  // Not atomic as a whole, which nobody needs: what it finds is looked at again.
+  using Halves [[gnu::vector_size(16)]] = std::uint32_t;
+  const auto keys = [&](std::size_t at, Halves positions) __attribute__((always_inline)) {
+    Halves low, high;
+    __builtin_memcpy(&low, charge + at, sizeof low);
+    __builtin_memcpy(&high, charge + at + 2, sizeof high);
+    return __builtin_shufflevector(low, high, 0, 2, 4, 6) << 16 | positions;
+  };
+  const auto least = [](Halves a, Halves b) __attribute__((always_inline)) { return a < b ? a : b; };
+  if (count >= 8) {
+    Halves first = {0, 1, 2, 3}, second = {4, 5, 6, 7};
+    Halves lowest = least(keys(0, first), keys(4, second));
+    for (i = 8; i + 8 <= count; i += 8) {
+      first += 8;
+      second += 8;
+      lowest = least(lowest, least(keys(i, first), keys(i + 4, second)));
+    }
+    lowest = least(lowest, __builtin_shufflevector(lowest, lowest, 2, 3, 0, 1));
+    best = std::min(lowest[0], lowest[1]);
+  }
+#endif
+  for (; i < count; ++i) best = std::min(best, static_cast<std::uint32_t>(load_word(charge[i]) << 16 | i));
+  return best;
+}
+
 // One open device, with the charge word as it was seen.
 class LiveView {
  public:
@@ -152,6 +184,7 @@ class LiveDevices {
   // Nobody is left out: device i is the i-th that may serve.
   bool is_whole() const { return !picky_ && says(LiveSummary::all_open); }
 
+  const std::uint64_t* charges() const { return words_.charge; }
   template <class View = LiveView>
   View at(std::size_t i) const {
     return {words_, words_.unit_ns + work_class_ * words_.stride, i};

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "berth/xid.hpp"
-#include "placement/in_turn.hpp"
 #include "placement/load.hpp"
 #include "pool/alone.hpp"
 
@@ -20,9 +19,10 @@ namespace {
 // Devices whose views fit on the stack of a charge (7 KiB); more use a buffer
 // that each thread keeps.
 constexpr std::size_t stack_devices = 64;
-// Lost races before a charge takes the lock: with two callers the second try
-// nearly always wins, and a decision costs about as much as the lock.
-constexpr int tries_without_lock = 4;
+// Lost races before a charge takes the lock. While one holds it all others take
+// it too, and that costs as much as many decisions: the lock is for those who
+// would never get through.
+constexpr int tries_without_lock = 64;
 // Collects of the statistics before writers are asked to stand still.
 constexpr int collects_without_lock = 8;
 
@@ -39,6 +39,17 @@ const std::string& fault_domain(const DeviceInfo& info) {
 
 // A copy of a policy of the list may have another `choose`.
 bool has_live_form(const Policy& policy) { return policy.listed == &policy && policy.choose_live != nullptr; }
+
+// A pause, longer with every race that was lost, so that whoever won can finish.
+void step_aside(int races_lost) {
+  for (int i = 0; i < std::min(races_lost, 32); ++i) {
+#if defined(__aarch64__)
+    asm volatile("isb");
+#elif defined(__x86_64__)
+    asm volatile("pause");
+#endif
+  }
+}
 
 double sound_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
 
@@ -737,7 +748,7 @@ void Board::tick(TimePoint now) {
   }
   return 0;
 }
-Ticket Board::draw(const Policy& policy) const noexcept { return draw(policy, alone()); }
+[[gnu::noinline]] Ticket Board::draw(const Policy& policy) const noexcept { return draw(policy, alone()); }
 
 // As choose(); only who wants to be near a device needs to know what joins them.
 Decision Board::choose_here(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
@@ -905,13 +916,16 @@ void Board::end_hold(std::size_t slot) noexcept {
 
 Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                                   Lease& lease) {
-  if (exclusive_.load(std::memory_order_relaxed) == 0 && !hints.exclusive) [[likely]] {
-    for (int i = 0; i < tries_without_lock; ++i) {
+  for (int i = 0; i < tries_without_lock && !hints.exclusive; ++i) {
+    // Whoever queued for the lock at once would make the next one queue too, and
+    // so on without an end.
+    if (exclusive_.load(std::memory_order_relaxed) == 0) {
       const Attempt result = attempt(policy, hints, ticket, explanation, lease);
       if (result == Attempt::charged) [[likely]]
         return result;
       if (result != Attempt::lost) break;
     }
+    step_aside(i);
   }
   const Exclusive exclusive(*this);
   const std::lock_guard lock(mutex_);
@@ -951,31 +965,44 @@ Error Board::refusal(const Explanation& explanation) {
 
 template <Board::Wishes wishes, bool is_alone>
 Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints) {
-  Lease::Held held;
-  Lease::Size size;
-  const auto lease = [&]() __attribute__((always_inline)) {
-    return held.places & Lease::sized ? Result<Lease>(std::in_place, held, size) : Result<Lease>(std::in_place, held);
-  };
-  const bool stands_aside = exclusive_.load(std::memory_order_relaxed) != 0;
-  if (wishes == Wishes::none && policy.choose_live == policy::in_turn && policy.listed == &policy && !stands_aside) {
-    const Ticket ticket = add(sequence_, 1, std::memory_order_relaxed, is_alone);
-    const LiveChoice choice = policy::in_turn_of_all(words_, ticket);
-    if (charge<wishes>(choice.index, choice.charge, hints, 0, held, size, is_alone) == Attempt::charged) [[likely]]
-      return lease();
-    return acquire_again(policy, hints, ticket, nullptr);
-  }
   const bool live = wishes == Wishes::none ? has_live_form(policy) : is_live(policy, hints);
   const Ticket ticket = draw(policy, is_alone);
-  if (live && !stands_aside) [[likely]] {
+  if (live && exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
     const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;
     if (bytes) look_for_room(hints);
     const LiveChoice choice = policy.choose_live(hints, words_, ticket);
-    if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) == Attempt::charged) [[likely]]
-      return lease();
+    Lease::Held held;
+    Lease::Size size;
+    if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) == Attempt::charged)
+        [[likely]] {
+      if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
+      return Result<Lease>(std::in_place, held);
+    }
   }
   return acquire_again(policy, hints, ticket, nullptr);
 }
 
+// The same by round_robin: nothing is called, so that nothing need be saved.
+template <bool is_alone>
+Result<Lease> Board::acquire_in_turn(const Policy& policy) {
+  if (policy.listed != &policy) [[unlikely]]
+    return acquire_again(policy, no_wishes_, draw(policy), nullptr);
+  const Ticket ticket = add(sequence_, 1, std::memory_order_relaxed, is_alone);
+  if (exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
+    const LiveChoice choice = policy::in_turn_of_all(words_, ticket);
+    Lease::Held held;
+    Lease::Size size;
+    if (charge<Wishes::none>(choice.index, choice.charge, no_wishes_, 0, held, size, is_alone) == Attempt::charged)
+        [[likely]] {
+      if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
+      return Result<Lease>(std::in_place, held);
+    }
+  }
+  return acquire_again(policy, no_wishes_, ticket, nullptr);
+}
+
+template Result<Lease> Board::acquire_in_turn<false>(const Policy&);
+template Result<Lease> Board::acquire_in_turn<true>(const Policy&);
 template Result<Lease> Board::acquire_live<Board::Wishes::none, false>(const Policy&, const Hints&);
 template Result<Lease> Board::acquire_live<Board::Wishes::none, true>(const Policy&, const Hints&);
 template Result<Lease> Board::acquire_live<Board::Wishes::some, false>(const Policy&, const Hints&);

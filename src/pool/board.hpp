@@ -32,6 +32,7 @@
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
+#include "placement/in_turn.hpp"
 #include "placement/live.hpp"
 #include "pool/alone.hpp"
 
@@ -78,6 +79,8 @@ class Board {
   }
   // Without wishes: any device will do.
   Result<Lease> acquire(const Policy& policy) {
+    if (policy.choose_live == policy::in_turn)
+      return alone() ? acquire_in_turn<true>(policy) : acquire_in_turn<false>(policy);
     return alone() ? acquire_live<Wishes::none, true>(policy, no_wishes_)
                    : acquire_live<Wishes::none, false>(policy, no_wishes_);
   }
@@ -263,6 +266,8 @@ class Board {
   LiveChoice choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept;
   template <Wishes wishes, bool is_alone>
   Result<Lease> acquire_live(const Policy& policy, const Hints& hints);
+  template <bool is_alone>
+  Result<Lease> acquire_in_turn(const Policy& policy);
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                             Lease& lease);

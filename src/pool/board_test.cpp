@@ -571,13 +571,13 @@ TEST(Board, AChargeLostAgainAndAgainIsDecidedUnderTheLock) {
   std::vector<Lease> intruders;
   Policy unlucky = policy("least_loaded");
   unlucky.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
-    // Four races are lost; then the lock is taken and nobody else gets in.
-    if (calls++ < 4) intruders.push_back(f.take());
+    // Sixty-four races are lost; then the lock is taken and nobody else gets in.
+    if (calls++ < 64) intruders.push_back(f.take());
     return std::size_t{0};
   };
   ASSERT_TRUE(f.board.acquire(unlucky, {}));
-  EXPECT_EQ(calls, 5);
-  EXPECT_EQ(f.board.statistics().total().in_flight, 4U);
+  EXPECT_EQ(calls, 65);
+  EXPECT_EQ(f.board.statistics().total().in_flight, 64U);
 }
 
 TEST(Board, S0_F17_AGroupIsAllOrNothingOnDifferentDevices) {

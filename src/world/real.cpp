@@ -32,11 +32,19 @@ class RealClock final : public Clock {
 class RealRandom final : public Random {
  public:
   std::uint64_t next() noexcept override {
-    thread_local SeededRandom generator = [] {
-      std::random_device entropy;
-      return SeededRandom((static_cast<std::uint64_t>(entropy()) << 32) ^ entropy());
-    }();
-    return generator.next();
+    // A plain word, so that there is nothing to initialise but here; 0: not seeded.
+    static thread_local std::uint64_t state = 0;
+    if (state == 0) [[unlikely]]
+      state = seed();
+    const std::uint64_t value = splitmix64(state);
+    state += 0x9e3779b97f4a7c15ULL;
+    return value;
+  }
+
+ private:
+  static std::uint64_t seed() {
+    std::random_device entropy;
+    return (static_cast<std::uint64_t>(entropy()) << 32) ^ entropy();
   }
 };
 

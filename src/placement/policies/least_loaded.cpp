@@ -20,7 +20,7 @@ Policy least_loaded() {
       case SpeedSource::learnt: return use([](const auto& view) { return load_ns(view); });
       case SpeedSource::none: break;
     }
-    if (nobody_suspect(eligible)) return use([](const auto& view) { return in_flight(view); });
+    if (nobody_suspect(eligible)) return use(InFlight{});
     return use([](const auto& view) { return load(view); });
   });
 }
