@@ -410,6 +410,11 @@ class World {
     bool known[devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;
+    // Before any is compared: one that is lost takes its siblings along.
+    for (std::size_t i = 0; i < count; ++i) {
+      Account& account = accounts_[slots[i]];
+      if (std::exchange(account.lost_perhaps, false) && views[i].health == Health::lost) lose(account);
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const DeviceView& view = views[i];
       Account& account = accounts_[slots[i]];
@@ -422,7 +427,6 @@ class World {
         account.health = Health::probation;
         account.successes = 0;
       }
-      if (std::exchange(account.lost_perhaps, false) && view.health == Health::lost) lose(account);
       if (view.health != account.health) {
         return complain(account.id.text() + " is " + std::string(to_string(view.health)) + " and should be " +
                         std::string(to_string(account.health)));
