@@ -52,7 +52,9 @@ function(berth_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${BERTH_WARNINGS})
+  # What is tested is optimised as the preset says; the tests themselves compile in
+  # half the time without.
+  target_compile_options(${name} PRIVATE ${BERTH_WARNINGS} -O0)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   # Where tests find the example files.
   target_compile_definitions(${name} PRIVATE BERTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
