@@ -821,6 +821,8 @@ class World {
     } else {
       calm();
     }
+    // Who has been served, and has only not had a turn yet, does not wait.
+    look_around();
     for (const Waiting& waiting : waiting_) {
       if (good() && pool_->explain(waiting.hints).winner) complain("somebody waits although a device could serve");
     }
