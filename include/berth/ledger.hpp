@@ -176,8 +176,18 @@ class Ledger {
     Result<std::size_t> add_claim(const DeviceId& device, const std::string& memory_domain);
     // Promises `bytes` more of claim number `claim` unless the sum of all
     // promises in its memory domain would exceed `limit`.
-    bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept;
+    bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept {
+      const std::uint64_t before = __atomic_fetch_add(promised_at(claim), bytes, __ATOMIC_SEQ_CST);
+      std::uint64_t sum = 0;
+      if (__builtin_add_overflow(before, bytes, &sum)) sum = ~std::uint64_t{0};
+      // Whoever is alone in the ledger need not look for others.
+      if (sum <= limit && is_only_entry()) [[likely]]
+        return true;
+      return promise_beside_others(claim, bytes, limit, sum);
+    }
     void give_back(std::size_t claim, std::uint64_t bytes) noexcept;
+    // The word in which the claim's bytes are counted, for who reads them often.
+    std::uint64_t* promised_at(std::size_t claim) const noexcept { return first_promise_ + 2 * claim; }
     // What others have promised in the claim's memory domain. The lease this
     // program runs under (BERTH_LEASE) is its own.
     std::uint64_t promised_by_others(std::size_t claim) const noexcept;
@@ -187,10 +197,15 @@ class Ledger {
    private:
     friend class Ledger;
     Row(std::shared_ptr<Ledger> ledger, std::uint64_t id, std::size_t entry) noexcept;
+    bool is_only_entry() const noexcept { return entry_ == 0 && __atomic_load_n(entries_used_, __ATOMIC_SEQ_CST) == 1; }
+    bool promise_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t limit, std::uint64_t sum) noexcept;
     std::shared_ptr<Ledger> ledger_;
     const std::uint64_t id_;
     const std::size_t entry_;
     const std::uint64_t lease_;  // 0: none
+    // Both in the file; every second word from the first is a promise.
+    std::uint64_t* const first_promise_;
+    const std::uint64_t* const entries_used_;
   };
   // With no claim yet.
   static Result<std::unique_ptr<Row>> open_row(const std::shared_ptr<Ledger>& ledger, std::string name);

@@ -2,10 +2,10 @@
 // load and is the only place that hands out leases. A device that cannot be
 // opened is in the pool with its reason and does not stop the others.
 //
-// acquire = filter, choose, charge: the live counters of all devices are copied
-// to the stack, a policy chooses, and one compare-and-swap charges the winner;
-// a lost race decides again. Between two polls callers therefore see each
-// other's charges and neither herd nor overcommit.
+// acquire = filter, choose, charge: a policy chooses on the live counters of all
+// devices, and one compare-and-swap charges the winner; a lost race decides
+// again. Between two polls callers therefore see each other's charges and neither
+// herd nor overcommit.
 //
 // All functions may be called from several threads.
 #pragma once

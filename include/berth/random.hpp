@@ -6,14 +6,15 @@
 
 namespace berth {
 
-// One step of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-// Number Generators, OOPSLA 2014): a bijection that scrambles its argument.
-constexpr std::uint64_t splitmix64(std::uint64_t x) noexcept {
-  x += 0x9e3779b97f4a7c15ULL;
+// A bijection after which numbers that were alike have nothing in common; 0 stays.
+// The last step of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
+// Number Generators, OOPSLA 2014).
+constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
+constexpr std::uint64_t splitmix64(std::uint64_t x) noexcept { return scramble(x + 0x9e3779b97f4a7c15ULL); }
 
 class Random {
  public:

@@ -22,19 +22,22 @@ using Views = std::span<const DeviceView>;
 __extension__ using u128 = unsigned __int128;
 
 // What a cost function may ask of a device, whichever way it is given.
+template <class View>
+concept Live = std::is_base_of_v<LiveDevice, View>;
 inline std::uint32_t in_flight(const DeviceView& view) { return view.in_flight; }
-inline std::uint32_t in_flight(const LiveView& view) { return view.in_flight(); }
+inline std::uint32_t in_flight(const Live auto& view) { return view.in_flight(); }
 inline std::uint64_t backlog_ns(const DeviceView& view) { return view.backlog_ns; }
-inline std::uint64_t backlog_ns(const LiveView& view) { return view.backlog_ns(); }
+inline std::uint64_t backlog_ns(const Live auto& view) { return view.backlog_ns(); }
 inline std::uint64_t charged_total(const DeviceView& view) { return view.charged_total; }
-inline std::uint64_t charged_total(const LiveView& view) { return view.charged_total(); }
+inline std::uint64_t charged_total(const Live auto& view) {
+  return view.charged_total_at() >> LiveWords::charged_shift;
+}
 inline std::uint32_t weight_milli(const DeviceView& view) { return view.weight_milli; }
-inline std::uint32_t weight_milli(const LiveView& view) { return view.weight_milli(); }
+inline std::uint32_t weight_milli(const Live auto& view) { return view.weight_milli(); }
 inline Maybe unit_cost_ns(const DeviceView& view) { return view.unit_cost_ns; }
-inline Maybe unit_cost_ns(const LiveView& view) { return view.unit_cost_ns(); }
+inline Maybe unit_cost_ns(const Live auto& view) { return view.unit_cost_ns(); }
 inline Health health(const DeviceView& view) { return view.health; }
-inline Health health(const LiveView& view) { return view.health(); }
-constexpr Health health(const HealthyLiveView& view) { return view.health(); }
+inline Health health(const Live auto& view) { return view.health(); }
 
 template <class F>
 void each(Views eligible, F f) {
@@ -44,14 +47,6 @@ template <class F>
 void each(const LiveDevices& eligible, F f) {
   eligible.each([&](const auto& view, std::size_t) { f(view); });
 }
-
-// Work in flight alone as the cost.
-struct InFlight {
-  template <class View>
-  std::uint32_t operator()(const View& view) const {
-    return in_flight(view);
-  }
-};
 
 // Behind every other device, whatever their load.
 inline constexpr std::uint64_t last_resort = std::numeric_limits<std::uint64_t>::max();
@@ -127,13 +122,13 @@ struct Anything {
   }
 };
 
-// A count of the live words, below 2^48: the position fits below it.
-struct Count {
+// A cost with the position of its device below it, as live words have it.
+struct CostAt {
   std::uint64_t value = 0;
-  friend constexpr bool operator<(Count a, Count b) { return a.value < b.value; }
-  friend constexpr bool operator==(Count a, Count b) = default;
+  friend constexpr bool operator<(CostAt a, CostAt b) { return a.value < b.value; }
+  friend constexpr bool operator==(CostAt a, CostAt b) = default;
 };
-constexpr std::uint64_t as_cost(Count cost) { return cost.value; }
+constexpr std::uint64_t as_cost(CostAt cost) { return cost.value >> LiveWords::charged_shift; }
 
 // A device in the running. Small costs carry the position below them (those of 32
 // bits the rank of the id too), so that one comparison tells all.
@@ -143,6 +138,7 @@ struct Runner {
   std::uint32_t order = 0;
   std::size_t index = LiveChoice::nobody;
 
+  static Runner last() { return {last_resort, 0, 0}; }
   template <class View>
   static Runner of(const View& view, std::size_t i, Cost cost) {
     return {cost, by_position ? 0 : view.id_order(), i};
@@ -160,6 +156,7 @@ template <bool by_position>
 struct Runner<by_position, std::uint32_t> {
   std::uint64_t key = 0;
 
+  static Runner last() { return {last_resort}; }
   template <class View>
   static Runner of(const View& view, std::size_t i, std::uint32_t cost) {
     return {std::uint64_t{cost} << 32 | (by_position ? 0 : view.id_order() << 16) | i};
@@ -169,49 +166,22 @@ struct Runner<by_position, std::uint32_t> {
   bool has(std::uint32_t cost) const { return key >> 32 == cost; }
 };
 template <>
-struct Runner<true, Count> {
+struct Runner<true, CostAt> {
   std::uint64_t key = 0;
 
+  static Runner last() { return {last_resort}; }
   template <class View>
-  static Runner of(const View&, std::size_t i, Count cost) {
-    return {cost.value << 16 | i};
+  static Runner of(const View&, std::size_t, CostAt cost) {
+    return {cost.value};
   }
   Runner or_later(const Runner& later) const { return {std::min(key, later.key)}; }
-  std::size_t position() const { return key & 0xffff; }
-  bool has(Count cost) const { return key >> 16 == cost.value; }
+  std::size_t position() const { return key & ~LiveWords::charged_mask; }
+  bool has(CostAt cost) const { return key == cost.value; }
 };
 
-// The same over live words: four devices among each other, then the winner
-// against the best so far, so that no comparison waits for more than a quarter of
-// the others. What the scan saw of the winner must still be so when its charge word
-// is read; if not, no charge will succeed with the answer.
-// Here of all devices: everybody is open, healthy, fits, and lies in the order
-// of the ids.
-template <class Cost>
-[[gnu::always_inline]] inline LiveChoice lowest_of_all(const LiveDevices& all, Cost cost) {
-  if constexpr (std::is_same_v<Cost, InFlight>) {
-    const std::uint32_t best = fewest_in_flight(all.charges(), all.count());
-    const auto winner = all.at<HealthyLiveView>(best & 0xffff);
-    return {best & 0xffff, winner.in_flight() == best >> 16 ? winner.charge() : LiveChoice::changed};
-  }
-  using Best = Runner<true, decltype(cost(std::declval<LiveView>()))>;
-  // Inlined by decree: four at a time look like too much to the compiler.
-  const auto runner = [&](std::size_t i) __attribute__((always_inline)) {
-    const auto view = all.at<HealthyLiveView>(i);
-    return Best::of(view, i, cost(view));
-  };
-  const auto best_of_four = [&](std::size_t i) __attribute__((always_inline)) {
-    return runner(i).or_later(runner(i + 1)).or_later(runner(i + 2).or_later(runner(i + 3)));
-  };
-  const std::size_t n = all.count();
-  std::size_t i = n < 4 ? 1 : 4;
-  Best best = n < 4 ? runner(0) : best_of_four(0);
-  for (; i + 4 <= n; i += 4) best = best.or_later(best_of_four(i));
-  for (; i < n; ++i) best = best.or_later(runner(i));
-  const auto winner = all.at<HealthyLiveView>(best.position());
-  return {best.position(), best.has(cost(winner)) ? winner.charge() : LiveChoice::changed};
-}
-// And of those that may serve.
+// The same over live words, of those that may serve. What the scan saw of the
+// winner must still be so when its charge word is read; if not, no charge will
+// succeed with the answer.
 template <bool by_position, class Cost>
 LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
   using Best = Runner<by_position, decltype(cost(std::declval<LiveView>()))>;
@@ -228,22 +198,37 @@ LiveChoice lowest_live(const LiveDevices& eligible, Cost cost) {
   return {best.position(), same ? winner.charge() : LiveChoice::changed};
 }
 
-// Apart from the usual way, which needs none of its registers.
+// The same of all devices, eight at a time as in a tournament: no comparison waits
+// for more than three others of its eight. The cost is below 2^64 - 1.
+template <class Cost>
+[[gnu::always_inline]] inline LiveChoice lowest_of_all(const WholeDevices& all, Cost cost) {
+  using Best = Runner<true, decltype(cost(all.at(0)))>;
+  const auto at = [&](std::size_t i) __attribute__((always_inline)) {
+    const WholeView view = all.at(i);
+    return Best::of(view, i, cost(view));
+  };
+  const auto best_of_two = [&](std::size_t i) __attribute__((always_inline)) { return at(i).or_later(at(i + 1)); };
+  const auto best_of_four = [&](std::size_t i) __attribute__((always_inline)) {
+    return best_of_two(i).or_later(best_of_two(i + 2));
+  };
+  const std::size_t n = all.count();
+  Best best = Best::last();
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8) best = best.or_later(best_of_four(i).or_later(best_of_four(i + 4)));
+  for (; i < n; ++i) best = best.or_later(at(i));
+  const WholeView winner = all.at(best.position());
+  // Before the cost: whoever changes it in between makes the charge fail.
+  const std::uint64_t charge = winner.charge();
+  return {best.position(), best.has(cost(winner)) ? charge : LiveChoice::changed};
+}
+
 template <class Over>
-[[gnu::noinline]] LiveChoice choose_among_some(const Hints& hints, const LiveWords& words, Ticket ticket) {
+LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket) {
   const LiveDevices eligible(words, hints);
   return Over{}(hints, eligible, ticket, [&eligible](auto cost) {
     if (eligible.says(LiveSummary::in_id_order)) return lowest_live<true>(eligible, cost);
     return lowest_live<false>(eligible, cost);
   });
-}
-template <class Over>
-[[gnu::flatten]] LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket) {
-  const LiveDevices eligible(words, hints);
-  if (!eligible.is_whole() || !eligible.says(LiveSummary::in_id_order)) [[unlikely]]
-    return choose_among_some<Over>(hints, words, ticket);
-  return Over{}(hints, eligible, ticket,
-                [&eligible](auto cost) __attribute__((always_inline)) { return lowest_of_all(eligible, cost); });
 }
 
 // `over(hints, eligible, ticket, use)` returns use(cost), where cost(view) is a

@@ -36,6 +36,8 @@ struct LiveSummary {
   static constexpr std::uint64_t weights_differ = 8;
   // One bit per class of work: every open device has a learnt cost; none has.
   static constexpr int measured_shift = 16, unmeasured_shift = 32;
+  // How many want everybody else to stand still, above all that.
+  static constexpr int exclusive_shift = 48;
 };
 
 // All devices, one array per word: a scan reads eight devices with each cache line.
@@ -48,12 +50,15 @@ struct LiveWords {
   // (2), health (3), state of the sample (2), flags of the board.
   std::uint64_t* status = nullptr;
   std::uint64_t* backlog_ns = nullptr;
-  std::uint64_t* charged_before = nullptr;  // when it last entered service
-  std::uint64_t* promised_bytes = nullptr;  // of the whole memory domain, unless the device is a guest
-  std::uint64_t* free_bytes = nullptr;      // as Maybe keeps it
-  std::uint64_t* capability = nullptr;      // packed, 0: unknown
-  std::uint64_t* memory_home = nullptr;     // whose promised_bytes count, for a guest
-  std::uint64_t* unit_ns = nullptr;         // learnt, whole and capped, as Maybe keeps it; `stride` per class
+  // The work ever charged when it last entered service, where the charge word has
+  // it, less the device's position: what was charged since, less this word, is a
+  // number to compare by, with the position at its low end.
+  std::uint64_t* charged_before = nullptr;
+  std::uint64_t* promised_at = nullptr;  // address of the word with the bytes promised in its memory domain
+  std::uint64_t* free_bytes = nullptr;   // as Maybe keeps it
+  std::uint64_t* capability = nullptr;   // packed, 0: unknown
+  std::uint64_t* memory_home = nullptr;  // the first device of its memory domain
+  std::uint64_t* unit_ns = nullptr;      // learnt, whole and capped, as Maybe keeps it; `stride` per class
   std::size_t stride = 0;
 
   std::uint64_t count = 0;             // of devices, closed ones included
@@ -66,11 +71,12 @@ struct LiveWords {
   static constexpr std::size_t classes = 16;
   static constexpr int closed_shift = 16;
   static constexpr std::uint64_t in_flight_mask = (std::uint64_t{1} << closed_shift) - 1;
+  static constexpr std::uint64_t in_flight_max = std::uint64_t{1} << (closed_shift - 1);
   static constexpr std::uint64_t closed_bit = std::uint64_t{1} << closed_shift;
   static constexpr int charged_shift = closed_shift + 1;
+  static constexpr std::uint64_t charged_mask = ~std::uint64_t{0} << charged_shift;
   static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
   static constexpr int id_order_shift = 32, intent_shift = 44, health_shift = 46, sample_shift = 49, flags_shift = 51;
-  static constexpr std::uint64_t guest_flag = std::uint64_t{1} << 54;
 
   static constexpr std::uint64_t pack(Capability capability) noexcept {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(capability.major)) << 32 |
@@ -82,67 +88,93 @@ struct LiveWords {
   }
   // Bytes that can be had of the device; 0 where nobody knows.
   std::uint64_t available_bytes(std::size_t i) const noexcept {
-    const bool guest = (load_word(status[i]) & guest_flag) != 0;
     const Maybe free(load_word(free_bytes[i]));
-    const std::uint64_t promised = load_word(promised_bytes[guest ? load_word(memory_home[i]) : i]);
+    const std::uint64_t promised = promised_bytes(i);
     return free && *free > promised ? *free - promised : 0;
+  }
+  std::uint64_t promised_bytes(std::size_t i) const noexcept {
+    return load_word(*reinterpret_cast<const std::uint64_t*>(load_word(promised_at[i])));
   }
 };
 
 // The least (work in flight, position) of devices that are all open, in 16 bits
-// each. Four devices to a register: the halves of the charge words that count are
-// drawn together, and the position is put below them.
+// each. Eight devices to a register: the quarters of the charge words that count
+// are drawn together, and every lane keeps the least it has seen and where.
 inline std::uint32_t fewest_in_flight(const std::uint64_t* charge, std::size_t count) noexcept {
   std::uint32_t best = ~std::uint32_t{0};
   std::size_t i = 0;
 #if defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   // Not atomic as a whole, which nobody needs: what it finds is looked at again.
   using Halves [[gnu::vector_size(16)]] = std::uint32_t;
-  const auto keys = [&](std::size_t at, Halves positions) __attribute__((always_inline)) {
+  using Quarters [[gnu::vector_size(16)]] = std::uint16_t;
+  const auto four = [&](std::size_t at) __attribute__((always_inline)) {
     Halves low, high;
     __builtin_memcpy(&low, charge + at, sizeof low);
     __builtin_memcpy(&high, charge + at + 2, sizeof high);
-    return __builtin_shufflevector(low, high, 0, 2, 4, 6) << 16 | positions;
+    return reinterpret_cast<Quarters>(__builtin_shufflevector(low, high, 0, 2, 4, 6));
   };
-  const auto least = [](Halves a, Halves b) __attribute__((always_inline)) { return a < b ? a : b; };
+  const auto eight = [&](std::size_t at) __attribute__((always_inline)) {
+    return __builtin_shufflevector(four(at), four(at + 4), 0, 2, 4, 6, 8, 10, 12, 14);
+  };
   if (count >= 8) {
-    Halves first = {0, 1, 2, 3}, second = {4, 5, 6, 7};
-    Halves lowest = least(keys(0, first), keys(4, second));
+    Quarters at = {0, 1, 2, 3, 4, 5, 6, 7}, position = at, least = eight(0);
     for (i = 8; i + 8 <= count; i += 8) {
-      first += 8;
-      second += 8;
-      lowest = least(lowest, least(keys(i, first), keys(i + 4, second)));
+      at += 8;
+      const Quarters here = eight(i);
+      position = here < least ? at : position;
+      least = here < least ? here : least;
     }
-    lowest = least(lowest, __builtin_shufflevector(lowest, lowest, 2, 3, 0, 1));
-    best = std::min(lowest[0], lowest[1]);
+    // The position below the work: then one comparison tells all.
+    const auto first = reinterpret_cast<Halves>(__builtin_shufflevector(position, least, 0, 8, 1, 9, 2, 10, 3, 11));
+    const auto last = reinterpret_cast<Halves>(__builtin_shufflevector(position, least, 4, 12, 5, 13, 6, 14, 7, 15));
+    Halves both = first < last ? first : last;
+    const Halves turned = __builtin_shufflevector(both, both, 2, 3, 0, 1);
+    both = both < turned ? both : turned;
+    best = std::min(both[0], both[1]);
   }
 #endif
   for (; i < count; ++i) best = std::min(best, static_cast<std::uint32_t>(load_word(charge[i]) << 16 | i));
   return best;
 }
 
-// One open device, with the charge word as it was seen.
-class LiveView {
+// One device, as far as every decision reads it.
+class LiveDevice {
  public:
-  LiveView(const LiveWords& words, const std::uint64_t* unit_ns, std::size_t i)
-      : words_(words), unit_ns_(unit_ns), i_(i), charge_(load_word(words.charge[i])) {}
-  std::uint64_t charge() const { return charge_; }
-  bool is_open() const { return (charge_ & LiveWords::closed_bit) == 0; }
-  std::uint32_t in_flight() const { return static_cast<std::uint32_t>(charge_ & LiveWords::in_flight_mask); }
-  std::uint64_t charged_total() const {
-    const std::uint64_t charged = charge_ >> LiveWords::charged_shift, before = load_word(words_.charged_before[i_]);
-    return charged > before ? charged - before : 0;
-  }
+  LiveDevice(const LiveWords& words, const std::uint64_t* unit_ns, std::size_t i)
+      : words_(words), unit_ns_(unit_ns), i_(i) {}
+  std::uint64_t charge() const { return load_word(words_.charge[i_]); }
   std::uint64_t backlog_ns() const { return load_word(words_.backlog_ns[i_]); }
   std::uint32_t weight_milli() const { return static_cast<std::uint32_t>(load_word(words_.status[i_])); }
   std::uint32_t id_order() const { return (load_word(words_.status[i_]) >> LiveWords::id_order_shift) & 0xfff; }
   Health health() const { return static_cast<Health>((load_word(words_.status[i_]) >> LiveWords::health_shift) & 7); }
   Maybe unit_cost_ns() const { return {load_word(unit_ns_[i_])}; }
 
+ protected:
+  static std::uint32_t in_flight(std::uint64_t charge) {
+    return static_cast<std::uint32_t>(charge & LiveWords::in_flight_mask);
+  }
+  // The position below it.
+  std::uint64_t charged_total_at(std::uint64_t charge) const {
+    return (charge & LiveWords::charged_mask) - load_word(words_.charged_before[i_]);
+  }
+
  private:
   const LiveWords& words_;
   const std::uint64_t* const unit_ns_;
   const std::size_t i_;
+};
+
+// With its charge word as it was seen.
+class LiveView : public LiveDevice {
+ public:
+  LiveView(const LiveWords& words, const std::uint64_t* unit_ns, std::size_t i)
+      : LiveDevice(words, unit_ns, i), charge_(LiveDevice::charge()) {}
+  std::uint64_t charge() const { return charge_; }
+  bool is_open() const { return (charge_ & LiveWords::closed_bit) == 0; }
+  std::uint32_t in_flight() const { return LiveDevice::in_flight(charge_); }
+  std::uint64_t charged_total_at() const { return LiveDevice::charged_total_at(charge_); }
+
+ private:
   const std::uint64_t charge_;
 };
 
@@ -153,17 +185,60 @@ class HealthyLiveView : public LiveView {
   static constexpr Health health() { return Health::healthy; }
 };
 
-// All devices, and what the request at hand asks of one.
-class LiveDevices {
+// One of devices that are all healthy and open: what nobody asks about is not read.
+class WholeView : public LiveDevice {
+ public:
+  using LiveDevice::LiveDevice;
+  std::uint32_t in_flight() const { return LiveDevice::in_flight(charge()); }
+  std::uint64_t charged_total_at() const { return LiveDevice::charged_total_at(charge()); }
+  static constexpr Health health() { return Health::healthy; }
+};
+
+// All devices, for work of one class.
+class AllDevices {
+ public:
+  AllDevices(const LiveWords& words, std::size_t work_class)
+      : words_(words), count_(load_word(words.count)), summary_(load_word(words.summary)), work_class_(work_class) {}
+
+  std::size_t count() const { return count_; }  // closed ones included
+  bool says(std::uint64_t summary) const { return (summary_ & summary) != 0; }
+  bool all_measured() const { return (summary_ >> (LiveSummary::measured_shift + work_class_) & 1) != 0; }
+  bool none_measured() const { return (summary_ >> (LiveSummary::unmeasured_shift + work_class_) & 1) != 0; }
+
+ protected:
+  template <class View>
+  View at(std::size_t i) const {
+    return {words_, words_.unit_ns + work_class_ * words_.stride, i};
+  }
+
+  const LiveWords& words_;
+  const std::size_t count_;
+  const std::uint64_t summary_;
+  const std::size_t work_class_;
+};
+
+// Every one of them is open, healthy and fits, and they lie in the order of their
+// ids: what a policy's quick form may take for granted (see Policy).
+class WholeDevices : public AllDevices {
+ public:
+  using AllDevices::AllDevices;
+  WholeView at(std::size_t i) const { return AllDevices::at<WholeView>(i); }
+  // And nobody wants to be alone.
+  static bool can_answer(const LiveWords& words) noexcept {
+    constexpr std::uint64_t needed = LiveSummary::all_open | LiveSummary::in_id_order;
+    constexpr std::uint64_t unwanted = LiveSummary::troubled | ~std::uint64_t{0} << LiveSummary::exclusive_shift;
+    return (load_word(words.summary) & (needed | unwanted)) == needed;
+  }
+};
+
+// And what the request at hand asks of one.
+class LiveDevices : public AllDevices {
  public:
   LiveDevices(const LiveWords& words, const Hints& hints)
-      : words_(words),
-        count_(load_word(words.count)),
-        summary_(load_word(words.summary)),
-        work_class_(LiveWords::known_class(hints.work_class)),
+      : AllDevices(words, LiveWords::known_class(hints.work_class)),
         bytes_min_(hints.memory_bytes_min),
-        capability_min_(hints.capability_min ? LiveWords::pack(*hints.capability_min) : 0),
-        picky_(says(LiveSummary::troubled) || ((bytes_min_ | capability_min_) != 0 && !all_have_it())) {}
+        capability_min_(capability_of(hints)),
+        picky_(says(LiveSummary::troubled) || !all_have_it(words, hints)) {}
 
   // False: hints that only full views can answer.
   static bool can_answer(const Hints& hints) noexcept {
@@ -174,21 +249,19 @@ class LiveDevices {
     return (static_cast<std::size_t>(flags) | hints.features.size() | hints.labels.size() | size(hints.only) |
             size(hints.avoid) | size(hints.prefer)) == 0;
   }
+  // Every open device has the bytes and the capability.
+  static bool all_have_it(const LiveWords& words, const Hints& hints) noexcept {
+    const std::uint64_t capability = capability_of(hints);
+    return (hints.memory_bytes_min | capability) == 0 ||
+           (hints.memory_bytes_min <= load_word(words.room_bytes) && capability <= load_word(words.capability_least));
+  }
 
-  std::size_t count() const { return count_; }  // closed ones included
-  bool says(std::uint64_t summary) const { return (summary_ & summary) != 0; }
-  bool all_measured() const { return (summary_ >> (LiveSummary::measured_shift + work_class_) & 1) != 0; }
-  bool none_measured() const { return (summary_ >> (LiveSummary::unmeasured_shift + work_class_) & 1) != 0; }
   // Some open devices may not serve, or are not healthy.
   bool picky() const { return picky_; }
   // Nobody is left out: device i is the i-th that may serve.
   bool is_whole() const { return !picky_ && says(LiveSummary::all_open); }
 
-  const std::uint64_t* charges() const { return words_.charge; }
-  template <class View = LiveView>
-  View at(std::size_t i) const {
-    return {words_, words_.unit_ns + work_class_ * words_.stride, i};
-  }
+  LiveView at(std::size_t i) const { return AllDevices::at<LiveView>(i); }
   bool may_serve(std::size_t i, const LiveView& view) const {
     if (capability_min_ != 0 && load_word(words_.capability[i]) < capability_min_) return false;
     if (view.health() == Health::probation && view.in_flight() != 0) return false;
@@ -201,7 +274,7 @@ class LiveDevices {
     // Two loops: the usual one asks nothing of a device but that it is open.
     if (!picky_) {
       for (std::size_t i = 0; i < count_; ++i) {
-        if (const auto view = at<HealthyLiveView>(i); view.is_open()) f(view, i);
+        if (const auto view = AllDevices::at<HealthyLiveView>(i); view.is_open()) f(view, i);
       }
       return;
     }
@@ -211,14 +284,10 @@ class LiveDevices {
   }
 
  private:
-  bool all_have_it() const {
-    return bytes_min_ <= load_word(words_.room_bytes) && capability_min_ <= load_word(words_.capability_least);
+  static std::uint64_t capability_of(const Hints& hints) noexcept {
+    return hints.capability_min ? LiveWords::pack(*hints.capability_min) : 0;
   }
 
-  const LiveWords& words_;
-  const std::size_t count_;
-  const std::uint64_t summary_;
-  const std::size_t work_class_;
   const std::uint64_t bytes_min_;
   const std::uint64_t capability_min_;
   const bool picky_;

@@ -48,7 +48,7 @@ constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
 }
 template <class View>
 std::uint64_t unit_ns(const View& view) {
-  if constexpr (std::is_base_of_v<LiveView, View>) return *unit_cost_ns(view);  // is kept capped
+  if constexpr (Live<View>) return *unit_cost_ns(view);  // is kept capped
   return capped_ns(*unit_cost_ns(view));
 }
 
@@ -82,7 +82,7 @@ inline SpeedSource speed_source(const LiveDevices& eligible) {
 // counts 2^16 pieces: with the cap, and four times that, the product fits.
 template <class View>
 std::uint64_t load_ns(const View& view) {
-  if constexpr (std::is_base_of_v<LiveView, View>) return load(view) * unit_ns(view);
+  if constexpr (Live<View>) return load(view) * unit_ns(view);
   return saturating_product(load(view), unit_ns(view));
 }
 

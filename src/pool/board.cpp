@@ -37,18 +37,15 @@ const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
 
-// A copy of a policy of the list may have another `choose`.
-bool has_live_form(const Policy& policy) { return policy.listed == &policy && policy.choose_live != nullptr; }
-
-// A pause, longer with every race that was lost, so that whoever won can finish.
-void step_aside(int races_lost) {
-  for (int i = 0; i < std::min(races_lost, 32); ++i) {
+// About two microseconds, in which whoever won takes a hundred leases more: two
+// callers that decide by load choose the same device again and again, and each
+// charge then waits for a cache line that the other one has.
+void step_aside() {
 #if defined(__aarch64__)
-    asm volatile("isb");
+  for (int i = 0; i < 128; ++i) asm volatile("isb");
 #elif defined(__x86_64__)
-    asm volatile("pause");
+  for (int i = 0; i < 32; ++i) asm volatile("pause");
 #endif
-  }
 }
 
 double sound_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
@@ -96,8 +93,8 @@ struct Board::Waiter {
 // charges that were under way.
 class Board::Exclusive {
  public:
-  explicit Exclusive(const Board& board) : board_(board) { board_.exclusive_.fetch_add(1, std::memory_order_relaxed); }
-  ~Exclusive() { board_.exclusive_.fetch_sub(1, std::memory_order_relaxed); }
+  explicit Exclusive(const Board& board) : board_(board) { board.ask_exclusive(1); }
+  ~Exclusive() { board_.ask_exclusive(-1); }
   Exclusive(const Exclusive&) = delete;
   Exclusive& operator=(const Exclusive&) = delete;
 
@@ -109,7 +106,7 @@ std::uint64_t Board::Status::pack() const noexcept {
   return weight_milli | (std::uint64_t{id_order} << 32) | (static_cast<std::uint64_t>(intent) << 44) |
          (static_cast<std::uint64_t>(health) << 46) | (static_cast<std::uint64_t>(sample) << 49) |
          (present ? status_present : 0) | (troubled ? status_troubled : 0) | (retired ? status_retired : 0) |
-         (guest ? status_guest : 0) | (held ? status_held : 0);
+         (held ? status_held : 0);
 }
 
 Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
@@ -122,7 +119,6 @@ Board::Status Board::Status::unpack(std::uint64_t word) noexcept {
   status.present = word & status_present;
   status.troubled = word & status_troubled;
   status.retired = word & status_retired;
-  status.guest = word & status_guest;
   status.held = word & status_held;
   return status;
 }
@@ -142,10 +138,9 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.holders = view.in_flight + s.other_holders.load(std::memory_order_relaxed);
   view.held_exclusively = (status & status_held) != 0;
   view.backlog_ns = l.backlog_ns().load(std::memory_order_relaxed);
-  view.memory_bytes_promised = live(memory_home(slot, status)).promised_bytes().load(std::memory_order_relaxed);
-  const std::uint64_t charged = charge >> LiveWords::charged_shift;
+  view.memory_bytes_promised = words_.promised_bytes(slot);
   const std::uint64_t before = l.charged_before().load(std::memory_order_relaxed);
-  view.charged_total = charged > before ? charged - before : 0;
+  view.charged_total = ((charge & LiveWords::charged_mask) - before) >> LiveWords::charged_shift;
   view.memory_bytes_free = Maybe(l.free_bytes().load(std::memory_order_relaxed));
   const std::uint64_t load = s.streams_and_depth.load(std::memory_order_relaxed);
   view.active_streams = known(static_cast<std::uint32_t>(load));
@@ -214,20 +209,23 @@ std::size_t Board::snapshot(const Hints& hints, std::span<DeviceView> views, std
 Board::Board(Options options) : options_(options) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
-  if (!options_.random) options_.random = &real_random();
   // A whole number of cache lines for each array.
   words_.stride = (options_.capacity + 7) / 8 * 8;
-  lines_.resize(words_.stride / 8 * (8 + 2 * classes));
+  lines_.resize(words_.stride / 8 * (9 + 2 * classes) + 1);
   std::uint64_t* at = lines_.front().words;
   const auto next = [&](std::size_t arrays, std::uint64_t value) {
     return std::fill_n(std::exchange(at, at + arrays * words_.stride), arrays * words_.stride, value) -
            arrays * words_.stride;
   };
+  sequence_ = at++;
   words_.charge = next(1, LiveWords::closed_bit);
-  words_.promised_bytes = next(1, 0);
+  at += 7;
+  promised_ = next(1, 0);
+  words_.promised_at = next(1, 0);
   words_.backlog_ns = next(1, 0);
   words_.status = next(1, 0);
   words_.charged_before = next(1, 0);
+  for (std::size_t slot = 0; slot < options_.capacity; ++slot) words_.charged_before[slot] -= slot;
   words_.free_bytes = next(1, Maybe().raw());
   words_.capability = next(1, 0);
   words_.memory_home = next(1, 0);
@@ -290,7 +288,12 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
     while (at < slot && domain(*infos_[at].load(std::memory_order_relaxed)) != domain(info)) ++at;
     return at;
   };
-  live(slot).memory_home().store(lowest(memory_domain), std::memory_order_relaxed);
+  const std::size_t memory_home = lowest(memory_domain);
+  live(slot).memory_home().store(memory_home, std::memory_order_relaxed);
+  if (!known) {
+    words_.promised_at[slot] =
+        memory_home == slot ? reinterpret_cast<std::uint64_t>(promised_ + slot) : words_.promised_at[memory_home];
+  }
   live(slot).capability().store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
@@ -325,7 +328,6 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
-  status.guest = words_.memory_home[*slot] != *slot;
   write_status(*slot, status);
   order_ids();
   changes_.fetch_add(1, std::memory_order_relaxed);
@@ -452,7 +454,12 @@ void Board::summarise() noexcept {
   }
   if (used() == 0) summary &= ~LiveSummary::all_open;
   Word(words_.capability_least).store(capability_least, std::memory_order_relaxed);
-  Word(words_.summary).store(summary, std::memory_order_release);
+  const Word word(words_.summary);
+  std::uint64_t seen = word.load(std::memory_order_relaxed);
+  constexpr std::uint64_t exclusive = ~std::uint64_t{0} << LiveSummary::exclusive_shift;
+  while (!word.compare_exchange_weak(seen, (seen & exclusive) | summary, std::memory_order_release,
+                                     std::memory_order_relaxed)) {
+  }
   // Whoever opened, or changed, may have less.
   Word(words_.room_bytes).store(0, std::memory_order_relaxed);
 }
@@ -479,7 +486,7 @@ void Board::order_ids() noexcept {
 void Board::level() noexcept {
   for (std::size_t slot = 0; slot < used(); ++slot) {
     const Live l = live(slot);
-    l.charged_before().store(l.charge().load(std::memory_order_relaxed) >> LiveWords::charged_shift,
+    l.charged_before().store((l.charge().load(std::memory_order_relaxed) & LiveWords::charged_mask) - slot,
                              std::memory_order_relaxed);
   }
 }
@@ -664,11 +671,14 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
   }
 }
 
-// The lock is held. What cannot be shared is promised within this process alone.
+// The lock is held. What cannot be shared is promised within this process alone,
+// and stays so: bytes are given back where they were promised.
 void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
-  if (!options_.ledger) return;
+  const std::size_t home = words_.memory_home[slot];
+  if (!options_.ledger || cold_[home].promised_here) return;
   const auto fail = [&](Error error) {
     if (!ledger_error_) ledger_error_ = std::move(error);
+    cold_[home].promised_here = slots_[home].claim.load(std::memory_order_relaxed) == no_claim;
   };
   if (!row_) {
     Result<std::unique_ptr<Ledger::Row>> row = Ledger::open_row(options_.ledger, program_name());
@@ -677,7 +687,10 @@ void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
   }
   const Result<std::size_t> claim = row_->add_claim(info.id, memory_domain(info));
   if (!claim) return fail(claim.error());
-  slots_[words_.memory_home[slot]].claim.store(static_cast<std::uint32_t>(*claim), std::memory_order_release);
+  const auto promised_at = reinterpret_cast<std::uint64_t>(row_->promised_at(*claim));
+  live(home).promised_at().store(promised_at, std::memory_order_relaxed);
+  live(slot).promised_at().store(promised_at, std::memory_order_relaxed);
+  slots_[home].claim.store(static_cast<std::uint32_t>(*claim), std::memory_order_release);
 }
 
 // The live words of one memory: what its devices reported as free, less what
@@ -740,15 +753,15 @@ void Board::tick(TimePoint now) {
   serve_waiters();
 }
 
-[[gnu::always_inline]] inline Ticket Board::draw(const Policy& policy, bool is_alone) const noexcept {
+Ticket Board::draw(const Policy& policy) const noexcept {
   switch (policy.ticket) {
     case TicketKind::none: return 0;
-    case TicketKind::sequence: return add(sequence_, 1, std::memory_order_relaxed, is_alone);
-    case TicketKind::random: return options_.random->next();
+    case TicketKind::sequence: return add(Word(*sequence_), 1, std::memory_order_relaxed);
+    case TicketKind::random: break;
   }
-  return 0;
+  if (options_.random) return options_.random->next();
+  return random_ticket_ = real_random().next();
 }
-[[gnu::noinline]] Ticket Board::draw(const Policy& policy) const noexcept { return draw(policy, alone()); }
 
 // As choose(); only who wants to be near a device needs to know what joins them.
 Decision Board::choose_here(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
@@ -765,10 +778,9 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   return decision;
 }
 
-// The only place where bytes are promised: within what the device last reported
-// as free, less what is promised in its memory already.
-bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
-  const Word promises = live(home).promised_bytes();
+// Where no ledger counts.
+bool Board::promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
+  const Word promises(promised_[home]);
   std::uint64_t promised = promises.load(std::memory_order_relaxed);
   do {
     const Maybe free(live(slot).free_bytes().load(std::memory_order_relaxed));
@@ -778,25 +790,13 @@ bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noe
       return false;
     }
   } while (!replace(promises, promised, promised + bytes, std::memory_order_relaxed));
-  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire); claim != no_claim) {
-    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
-    if (!row_->promise(claim, bytes, reported.value_or(0))) [[unlikely]] {
-      add(promises, -bytes, std::memory_order_relaxed);
-      subtract_others(home);
-      return false;
-    }
-  }
-  // Not in one step: what two callers lose here, the line above finds out.
-  const Word room(words_.room_bytes);
-  const std::uint64_t left = room.load(std::memory_order_relaxed);
-  room.store(left - std::min(left, bytes), std::memory_order_relaxed);
   return true;
 }
 
 void Board::unpromise(std::size_t home, std::uint64_t bytes) noexcept {
-  add(live(home).promised_bytes(), -bytes, std::memory_order_relaxed);
   if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_relaxed); claim != no_claim)
-    row_->give_back(claim, bytes);
+    return row_->give_back(claim, bytes);
+  add(Word(promised_[home]), -bytes, std::memory_order_relaxed);
 }
 
 void Board::look_for_room(const Hints& hints) noexcept {
@@ -809,43 +809,8 @@ void Board::look_for_room(const Hints& hints) noexcept {
   Word(words_.room_bytes).store(room, std::memory_order_relaxed);
 }
 
-template <Board::Wishes wishes>
-[[gnu::always_inline]] inline Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const Hints& hints,
-                                                           std::uint64_t bytes, Lease::Held& held, Lease::Size& size,
-                                                           bool is_alone) noexcept {
-  // Closed, or as much in flight as can be counted.
-  if ((seen & (LiveWords::closed_bit | LiveWords::in_flight_mask)) >= LiveWords::in_flight_mask) [[unlikely]]
-    return seen & LiveWords::closed_bit ? Attempt::lost : Attempt::full;
-
-  const Live l = live(slot);
-  std::size_t home = slot;
-  if (bytes) {
-    home = memory_home(slot, l.status().load(std::memory_order_relaxed));
-    if (!promise(slot, home, bytes)) return Attempt::lost;
-  }
-  const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
-  const double cost = wishes == Wishes::none ? 1 : hints.cost;
-  std::uint64_t backlog = 0;
-  if (const Maybe unit(load_word(words_.unit_ns[work_class * words_.stride + slot])); unit) {
-    backlog = cost == 1 ? *unit : learnt(slot, hints.work_class).expected_ns(sound_cost(cost));
-    add(l.backlog_ns(), backlog, std::memory_order_relaxed, is_alone);
-  }
-  if (!replace(l.charge(), seen, seen + LiveWords::one_charge, std::memory_order_seq_cst, is_alone)) [[unlikely]] {
-    if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed, is_alone);
-    if (bytes) unpromise(home, bytes);
-    return Attempt::lost;
-  }
-  held.board = this;
-  // Charged, so the device stays until this lease is settled; the charge has seen
-  // the word that opened it.
-  held.device = devices_[slot].load(std::memory_order_relaxed);
-  held.memory_bytes_free = Maybe(load_word(words_.free_bytes[slot]));
-  held.places = slot | home << 16 | work_class << 32 | seen << 48;
-  if (bytes || backlog || cost != 1) {
-    held.places |= Lease::sized;
-    size = {bytes, backlog, cost};
-  }
-  return Attempt::charged;
+std::uint64_t Board::expected_ns(std::size_t slot, const Hints& hints) const noexcept {
+  return learnt(slot, hints.work_class).expected_ns(sound_cost(hints.cost));
 }
 
 // With the bytes that the request needs on this device.
@@ -855,24 +820,19 @@ Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const 
   return charge<Wishes::some>(slot, seen, hints, *bytes, lease.held_, lease.size_, false);
 }
 
-// The hot path: on the live words, without a copy.
-inline LiveChoice Board::choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept {
+// On the live words, without a copy.
+inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease::Held& held,
+                                          Lease::Size& size) noexcept {
   if (hints.memory_bytes_min) look_for_room(hints);
-  return policy.choose_live(hints, words_, ticket);
-}
-
-inline bool Board::is_live(const Policy& policy, const Hints& hints) const noexcept {
-  return has_live_form(policy) && LiveDevices::can_answer(hints);
+  const LiveChoice choice = policy.choose_live(hints, words_, ticket);
+  if (choice.index == LiveChoice::nobody) return Attempt::nobody;
+  return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, held, size, alone());
 }
 
 Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                               Lease& lease) {
-  if (!explanation && is_live(policy, hints)) {
-    const LiveChoice choice = choose_live(policy, hints, ticket);
-    if (choice.index == LiveChoice::nobody) return Attempt::nobody;
-    return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, lease.held_, lease.size_,
-                                false);
-  }
+  if (!explanation && is_listed(policy) && policy.choose_live && LiveDevices::can_answer(hints))
+    return attempt_live(policy, hints, ticket, lease.held_, lease.size_);
   return with_copy([&](Copy& at) {
     copy(hints.work_class, at);
     const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
@@ -919,13 +879,13 @@ Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Tick
   for (int i = 0; i < tries_without_lock && !hints.exclusive; ++i) {
     // Whoever queued for the lock at once would make the next one queue too, and
     // so on without an end.
-    if (exclusive_.load(std::memory_order_relaxed) == 0) {
+    if (!is_exclusive()) {
       const Attempt result = attempt(policy, hints, ticket, explanation, lease);
       if (result == Attempt::charged) [[likely]]
         return result;
       if (result != Attempt::lost) break;
     }
-    step_aside(i);
+    step_aside();
   }
   const Exclusive exclusive(*this);
   const std::lock_guard lock(mutex_);
@@ -963,50 +923,19 @@ Error Board::refusal(const Explanation& explanation) {
   return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
 }
 
-template <Board::Wishes wishes, bool is_alone>
-Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints) {
-  const bool live = wishes == Wishes::none ? has_live_form(policy) : is_live(policy, hints);
-  const Ticket ticket = draw(policy, is_alone);
-  if (live && exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
-    const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;
-    if (bytes) look_for_room(hints);
-    const LiveChoice choice = policy.choose_live(hints, words_, ticket);
+[[gnu::noinline]] Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints, Ticket ticket,
+                                                    bool race_lost) {
+  if (!is_exclusive() && is_listed(policy) && policy.choose_live && LiveDevices::can_answer(hints)) {
     Lease::Held held;
     Lease::Size size;
-    if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) == Attempt::charged)
-        [[likely]] {
+    if (race_lost && policy.ticket != TicketKind::sequence) step_aside();
+    if (attempt_live(policy, hints, ticket, held, size) == Attempt::charged) {
       if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
       return Result<Lease>(std::in_place, held);
     }
   }
   return acquire_again(policy, hints, ticket, nullptr);
 }
-
-// The same by round_robin: nothing is called, so that nothing need be saved.
-template <bool is_alone>
-Result<Lease> Board::acquire_in_turn(const Policy& policy) {
-  if (policy.listed != &policy) [[unlikely]]
-    return acquire_again(policy, no_wishes_, draw(policy), nullptr);
-  const Ticket ticket = add(sequence_, 1, std::memory_order_relaxed, is_alone);
-  if (exclusive_.load(std::memory_order_relaxed) == 0) [[likely]] {
-    const LiveChoice choice = policy::in_turn_of_all(words_, ticket);
-    Lease::Held held;
-    Lease::Size size;
-    if (charge<Wishes::none>(choice.index, choice.charge, no_wishes_, 0, held, size, is_alone) == Attempt::charged)
-        [[likely]] {
-      if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
-      return Result<Lease>(std::in_place, held);
-    }
-  }
-  return acquire_again(policy, no_wishes_, ticket, nullptr);
-}
-
-template Result<Lease> Board::acquire_in_turn<false>(const Policy&);
-template Result<Lease> Board::acquire_in_turn<true>(const Policy&);
-template Result<Lease> Board::acquire_live<Board::Wishes::none, false>(const Policy&, const Hints&);
-template Result<Lease> Board::acquire_live<Board::Wishes::none, true>(const Policy&, const Hints&);
-template Result<Lease> Board::acquire_live<Board::Wishes::some, false>(const Policy&, const Hints&);
-template Result<Lease> Board::acquire_live<Board::Wishes::some, true>(const Policy&, const Hints&);
 
 Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanation* explanation) {
   return acquire_again(policy, hints, draw(policy), explanation);
@@ -1067,7 +996,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
     views.resize(at.count);
     // Of a sequence, a group uses as many numbers as it has members.
     const Ticket ticket = draw(policy);
-    if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(count - 1, std::memory_order_relaxed);
+    if (policy.ticket == TicketKind::sequence) Word(*sequence_).fetch_add(count - 1, std::memory_order_relaxed);
     const GroupDecision decision = choose_group(policy, hints, count, views, options_.topology, ticket);
     if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
     const std::vector<std::size_t>& winners = decision.winners;
@@ -1111,7 +1040,7 @@ Result<DeviceId> Board::select(const Policy& policy, const Hints& hints) {
 
 Explanation Board::explain(const Policy& policy, const Hints& hints) const {
   const Ticket ticket =
-      policy.ticket == TicketKind::sequence ? sequence_.load(std::memory_order_relaxed) : draw(policy);
+      policy.ticket == TicketKind::sequence ? Word(*sequence_).load(std::memory_order_relaxed) : draw(policy);
   Explanation explanation;
   with_copy([&](Copy& at) {
     copy(hints.work_class, at);

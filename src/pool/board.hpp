@@ -44,7 +44,7 @@ class Board {
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
   // Classes of work with a learnt cost each; class 0 is for work without one.
   static constexpr std::size_t classes = LiveWords::classes;
-  static constexpr std::uint64_t in_flight_max = LiveWords::in_flight_mask;  // per device
+  static constexpr std::uint64_t in_flight_max = LiveWords::in_flight_max;  // per device
 
   struct Options {
     std::size_t capacity = capacity_default;
@@ -75,14 +75,13 @@ class Board {
 
   // Filter, choose, charge. no_eligible_device names the reason of every device.
   Result<Lease> acquire(const Policy& policy, const Hints& hints) {
-    return alone() ? acquire_live<Wishes::some, true>(policy, hints) : acquire_live<Wishes::some, false>(policy, hints);
+    return alone() ? acquire_quickly<Wishes::some, true>(policy, hints)
+                   : acquire_quickly<Wishes::some, false>(policy, hints);
   }
   // Without wishes: any device will do.
-  Result<Lease> acquire(const Policy& policy) {
-    if (policy.choose_live == policy::in_turn)
-      return alone() ? acquire_in_turn<true>(policy) : acquire_in_turn<false>(policy);
-    return alone() ? acquire_live<Wishes::none, true>(policy, no_wishes_)
-                   : acquire_live<Wishes::none, false>(policy, no_wishes_);
+  [[gnu::always_inline]] Result<Lease> acquire(const Policy& policy) {
+    return alone() ? acquire_quickly<Wishes::none, true>(policy, no_wishes_)
+                   : acquire_quickly<Wishes::none, false>(policy, no_wishes_);
   }
   // Fills `explanation` when it is not null.
   Result<Lease> acquire(const Policy& policy, const Hints& hints, Explanation* explanation);
@@ -170,7 +169,6 @@ class Board {
     bool present = false;
     bool troubled = false;  // a success must be told to the health rules
     bool retired = false;   // an earlier incarnation waits for its last lease
-    bool guest = false;     // its bytes are promised in the slot memory_homes_ names
     bool held = false;      // somebody holds it alone, here or in another program
     std::uint64_t pack() const noexcept;
     static Status unpack(std::uint64_t word) noexcept;
@@ -179,8 +177,7 @@ class Board {
   static constexpr std::uint64_t status_present = std::uint64_t{1} << 51;
   static constexpr std::uint64_t status_troubled = std::uint64_t{1} << 52;
   static constexpr std::uint64_t status_retired = std::uint64_t{1} << 53;
-  static constexpr std::uint64_t status_guest = LiveWords::guest_flag;
-  static constexpr std::uint64_t status_held = std::uint64_t{1} << 55;
+  static constexpr std::uint64_t status_held = std::uint64_t{1} << 54;
 
   // The words of a device as others read them while we change them.
   using Word = std::atomic_ref<std::uint64_t>;
@@ -191,7 +188,7 @@ class Board {
     Word status() const noexcept { return Word(words.status[slot]); }
     Word backlog_ns() const noexcept { return Word(words.backlog_ns[slot]); }
     Word charged_before() const noexcept { return Word(words.charged_before[slot]); }
-    Word promised_bytes() const noexcept { return Word(words.promised_bytes[slot]); }
+    Word promised_at() const noexcept { return Word(words.promised_at[slot]); }
     Word free_bytes() const noexcept { return Word(words.free_bytes[slot]); }
     Word capability() const noexcept { return Word(words.capability[slot]); }
     Word memory_home() const noexcept { return Word(words.memory_home[slot]); }
@@ -233,6 +230,7 @@ class Board {
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
     bool held_alone = false;                     // by an exclusive lease of this board
     bool held_by_others = false;                 // exclusively, as the ledger says
+    bool promised_here = false;                  // of a memory's home slot: its bytes are counted in no ledger
   };
 
   struct Waiter;
@@ -244,7 +242,6 @@ class Board {
   std::size_t copy(std::uint16_t work_class, Copy& to) const noexcept;
   void fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, std::uint16_t work_class,
             DeviceView& view) const noexcept;
-  Ticket draw(const Policy& policy, bool is_alone) const noexcept;
   Ticket draw(const Policy& policy) const noexcept;
   Decision choose_here(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                        Explanation* explanation) const;
@@ -258,16 +255,21 @@ class Board {
                  Lease::Size& size, bool is_alone) noexcept;
   Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
   bool promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
+  bool promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
   void unpromise(std::size_t home, std::uint64_t bytes) noexcept;
   void subtract_others(std::size_t home) noexcept;
   void look_for_room(const Hints& hints) noexcept;
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
-  bool is_live(const Policy& policy, const Hints& hints) const noexcept;
-  LiveChoice choose_live(const Policy& policy, const Hints& hints, Ticket ticket) noexcept;
+  // Random tickets of a thread, for policies of the list: they scramble what they
+  // draw, so that after a random start the next number will do. 0: not started.
+  static constinit inline thread_local Ticket random_ticket_ = 0;
+  // A copy of a policy of the list may have another `choose`.
+  static bool is_listed(const Policy& policy) noexcept { return policy.listed == &policy; }
   template <Wishes wishes, bool is_alone>
-  Result<Lease> acquire_live(const Policy& policy, const Hints& hints);
-  template <bool is_alone>
-  Result<Lease> acquire_in_turn(const Policy& policy);
+  [[gnu::always_inline]] inline Result<Lease> acquire_quickly(const Policy& policy, const Hints& hints);
+  Result<Lease> acquire_live(const Policy& policy, const Hints& hints, Ticket ticket, bool race_lost);
+  Attempt attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease::Held& held,
+                       Lease::Size& size) noexcept;
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                             Lease& lease);
@@ -275,16 +277,21 @@ class Board {
   Error refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
   static Error refusal(const Explanation& explanation);
 
-  // Where the bytes of this slot are promised.
-  std::size_t memory_home(std::size_t slot, std::uint64_t status) const noexcept {
-    return status & status_guest ? live(slot).memory_home().load(std::memory_order_relaxed) : slot;
+  // Holders of the lock that need others to stand still; while there are any,
+  // acquire() takes the lock too.
+  void ask_exclusive(std::int64_t more) const noexcept {
+    Word(words_.summary)
+        .fetch_add(static_cast<std::uint64_t>(more) << LiveSummary::exclusive_shift, std::memory_order_relaxed);
   }
+  bool is_exclusive() const noexcept { return load_word(words_.summary) >> LiveSummary::exclusive_shift != 0; }
+
   // `verdict` counts how it ended; null: it was completed.
   std::uint64_t give_back(Lease& lease, std::atomic<std::uint64_t>* verdict) noexcept;
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
   void drop_retired(std::size_t slot) noexcept;
   void learn(std::size_t slot, std::size_t work_class, double unit_cost_ns) noexcept;
+  std::uint64_t expected_ns(std::size_t slot, const Hints& hints) const noexcept;
   Word learnt_word(std::size_t slot, std::size_t work_class) const noexcept {
     return Word(learnt_[work_class * words_.stride + slot]);
   }
@@ -321,11 +328,11 @@ class Board {
   // What a charge reads; changed seldom, but for the room.
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...
-  // Holders of the lock that need others to stand still; while it is not zero,
-  // acquire() takes the lock too.
-  mutable std::atomic<std::uint32_t> exclusive_{0};
+  std::uint64_t* promised_ = nullptr;                // of memory domains that no ledger counts
   std::atomic<std::uint32_t> waiting_{0};
-  LiveWords words_;  // its own members are written under the lock, but for the room
+  // Its own members are written under the lock, but for the room and who wants to
+  // be alone.
+  mutable LiveWords words_;
 
   struct Line {
     alignas(64) std::uint64_t words[8];
@@ -335,7 +342,7 @@ class Board {
   std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   std::atomic<std::uint64_t> changes_{0};  // of the membership, for the version of statistics
-  alignas(64) mutable std::atomic<Ticket> sequence_{0};
+  std::uint64_t* sequence_ = nullptr;      // the last ticket drawn; with the first charge words in one line
 
   // Guards everything below, every status word and the closed bits.
   alignas(64) mutable std::mutex mutex_;
@@ -347,5 +354,100 @@ class Board {
   std::unique_ptr<Ledger::Row> row_;
   std::optional<Error> ledger_error_;
 };
+
+// The few steps that nearly every request takes, inlined into the caller: most of
+// the time goes into handing a lease from one function to the next.
+
+// The only place where bytes are promised: within what the device last reported
+// as free, less what is promised in its memory already, here or by others.
+[[gnu::always_inline]] inline bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
+  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire); claim == no_claim) {
+    if (!promise_here(slot, home, bytes)) return false;
+  } else {
+    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
+    if (!row_->promise(claim, bytes, reported.value_or(0))) [[unlikely]] {
+      subtract_others(home);
+      return false;
+    }
+  }
+  // Not in one step: what two callers lose here, the next promise finds out.
+  const std::uint64_t left = load_word(words_.room_bytes);
+  Word(words_.room_bytes).store(left - std::min(left, bytes), std::memory_order_relaxed);
+  return true;
+}
+
+template <Board::Wishes wishes>
+[[gnu::always_inline]] inline Board::Attempt Board::charge(std::size_t slot, std::uint64_t seen, const Hints& hints,
+                                                           std::uint64_t bytes, Lease::Held& held, Lease::Size& size,
+                                                           bool is_alone) noexcept {
+  // Closed, or as much in flight as can be counted.
+  if ((seen & (LiveWords::closed_bit | LiveWords::in_flight_max)) != 0) [[unlikely]]
+    return seen & LiveWords::closed_bit ? Attempt::lost : Attempt::full;
+
+  const Live l = live(slot);
+  std::size_t home = slot;
+  if (bytes) {
+    home = load_word(words_.memory_home[slot]);
+    if (!promise(slot, home, bytes)) return Attempt::lost;
+  }
+  const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
+  const double cost = wishes == Wishes::none ? 1 : hints.cost;
+  std::uint64_t backlog = 0;
+  if (const Maybe unit(load_word(words_.unit_ns[work_class * words_.stride + slot])); unit) {
+    backlog = cost == 1 ? *unit : expected_ns(slot, hints);
+    add(l.backlog_ns(), backlog, std::memory_order_relaxed, is_alone);
+  }
+  if (is_alone) {
+    l.charge().store(seen + LiveWords::one_charge, std::memory_order_relaxed);
+  } else if (!l.charge().compare_exchange_strong(seen, seen + LiveWords::one_charge)) [[unlikely]] {
+    if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed, is_alone);
+    if (bytes) unpromise(home, bytes);
+    return Attempt::lost;
+  }
+  held.board = this;
+  // Charged, so the device stays until this lease is settled; the charge has seen
+  // the word that opened it.
+  held.device = devices_[slot].load(std::memory_order_relaxed);
+  held.memory_bytes_free = Maybe(load_word(words_.free_bytes[slot]));
+  held.places = slot | home << 16 | work_class << 32 | seen << 48;
+  if (bytes || backlog || cost != 1) {
+    held.places |= Lease::sized;
+    size = {bytes, backlog, cost};
+  }
+  return Attempt::charged;
+}
+
+template <Board::Wishes wishes, bool is_alone>
+inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& hints) {
+  const auto choose = policy.choose_quickly;
+  if (!is_listed(policy) || !choose || !WholeDevices::can_answer(words_) ||
+      (wishes == Wishes::some && !(LiveDevices::can_answer(hints) && LiveDevices::all_have_it(words_, hints))))
+      [[unlikely]] {
+    return acquire_live(policy, hints, draw(policy), false);
+  }
+  Ticket ticket = 0;
+  LiveChoice choice;
+  if (!is_alone && load_word(words_.count) <= 8) {
+    // To be written: where others write too, one transfer instead of two.
+    __builtin_prefetch(words_.charge, 1);
+    __builtin_prefetch(words_.backlog_ns, 1);
+  }
+  if (choose == policy::in_turn) {
+    ticket = add(Word(*sequence_), 1, std::memory_order_relaxed, is_alone);
+    choice = policy::in_turn_of_all(words_, ticket);
+  } else {
+    if (policy.ticket == TicketKind::random)
+      ticket = options_.random || random_ticket_ == 0 ? draw(policy) : ++random_ticket_;
+    const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
+    choice = choose(words_, ticket, work_class, wishes == Wishes::some && hints.cost != 1);
+  }
+  Lease::Held held;
+  Lease::Size size;
+  const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;
+  if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) != Attempt::charged) [[unlikely]]
+    return acquire_live(policy, hints, ticket, choice.index != LiveChoice::nobody);
+  if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
+  return Result<Lease>(std::in_place, held);
+}
 
 }  // namespace berth

@@ -389,6 +389,14 @@ TEST(Board, S0_26_APickReservesWhatItWasGranted) {
   EXPECT_EQ(f.view(0).in_flight, 0U);
 }
 
+TEST(Board, ATurnIsAmongThoseWithRoomAsSoonAsSomebodyHasNone) {
+  Fixture f(3, 100);
+  const Lease first = f.take(bytes(60), "round_robin");
+  EXPECT_EQ(first.id().text(), "d0");
+  // The second turn of two: d0 has 40 left.
+  EXPECT_EQ(f.take(bytes(50), "round_robin").id().text(), "d2");
+}
+
 TEST(Board, S0_F4_PicksBetweenTwoSamplesDoNotHerd) {
   Fixture f(4);
   std::vector<Lease> leases;
@@ -849,9 +857,7 @@ TEST(Board, X_F4_WaitingEndsAtTheDeadlineOfTheClockGiven) {
 
 TEST(Board, S0_23_WhatAnAskerThatGaveUpWasPromisedIsGivenBack) {
   Fixture f(1, 100);
-  {
-    const Result<Lease> dropped = f.board.acquire(policy("least_loaded"), bytes(100));
-  }
+  { const Result<Lease> dropped = f.board.acquire(policy("least_loaded"), bytes(100)); }
   EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
   // Waiters that run out of time while others release: nothing is lost.
   std::vector<std::thread> threads;

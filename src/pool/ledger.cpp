@@ -204,7 +204,7 @@ namespace {
 
 // Made whole under another name first: whoever finds the file finds all of it.
 Result<void> create(const std::filesystem::path& folder, const std::filesystem::path& path) {
-  struct stat about{};
+  struct stat about {};
   if (stat(folder.c_str(), &about) != 0) return failed(folder, "look at", errno);
   // Whoever may write the folder is meant to share the ledger.
   const mode_t mode = 0600 | (about.st_mode & 0020 ? 0060 : 0) | (about.st_mode & 0002 ? 0006 : 0);
@@ -259,7 +259,8 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
     if (errno != ENOENT || attempt == 3) return failed(path, "open", errno);
     if (Result<void> made = create(folder, path); !made) return std::move(made).error();
   }
-  struct stat about{}, around{};
+  struct stat about {
+  }, around{};
   if (fstat(mapping->descriptor, &about) != 0) return failed(path, "look at", errno);
   if (stat(folder.c_str(), &around) != 0) return failed(folder, "look at", errno);
   if (!S_ISREG(about.st_mode)) return broken(path, "it is not a plain file");
@@ -298,7 +299,7 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
 
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   mutex_.lock();
-  struct flock whole{};
+  struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   whole.l_len = 1;
@@ -320,7 +321,7 @@ Result<Ledger::Lock> Ledger::lock(Duration patience) {
                  {}};
   }
   Lock lock(*this);
-  struct stat about{};
+  struct stat about {};
   if (fstat(mapping_->descriptor, &about) != 0 || about.st_size != static_cast<off_t>(sizeof(layout::File)))
     return broken(path_, "it was cut short");
   if (about.st_nlink == 0) {
@@ -334,7 +335,7 @@ Result<Ledger::Lock> Ledger::lock(Duration patience) {
 }
 
 void Ledger::unlock() noexcept {
-  struct flock whole{};
+  struct flock whole {};
   whole.l_type = F_UNLCK;
   whole.l_whence = SEEK_SET;
   whole.l_len = 1;
@@ -546,10 +547,15 @@ Result<std::unique_ptr<Ledger::Row>> Ledger::open_row(const std::shared_ptr<Ledg
 }
 
 Ledger::Row::Row(std::shared_ptr<Ledger> ledger, std::uint64_t id, std::size_t entry) noexcept
-    : ledger_(std::move(ledger)), id_(id), entry_(entry), lease_([] {
+    : ledger_(std::move(ledger)),
+      id_(id),
+      entry_(entry),
+      lease_([] {
         const char* const lease = std::getenv("BERTH_LEASE");
         return lease ? std::strtoull(lease, nullptr, 10) : 0;
-      }()) {}
+      }()),
+      first_promise_(&ledger_->mapping_->file->entries[entry].claims[0].bytes),
+      entries_used_(&ledger_->mapping_->file->header.entries_used) {}
 
 Result<std::size_t> Ledger::Row::add_claim(const DeviceId& device, const std::string& memory_domain) {
   Result<Lock> lock = ledger_->lock();
@@ -580,17 +586,17 @@ Ledger::Row::~Row() {
   if (Result<Lock> lock = ledger_->lock()) static_cast<void>(lock->release(id_));
 }
 
-bool Ledger::Row::promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept {
-  layout::Claim& own = ledger_->mapping_->file->entries[entry_].claims[claim];
-  const std::uint64_t before = __atomic_fetch_add(&own.bytes, bytes, __ATOMIC_SEQ_CST);
-  const std::uint64_t all = saturated(saturated(before, bytes), promised_by_others(claim));
-  if (all <= limit) return true;
-  __atomic_fetch_sub(&own.bytes, bytes, __ATOMIC_SEQ_CST);
+static_assert(sizeof(layout::Claim) == 2 * sizeof(std::uint64_t));
+
+bool Ledger::Row::promise_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t limit,
+                                        std::uint64_t sum) noexcept {
+  if (saturated(sum, promised_by_others(claim)) <= limit) return true;
+  give_back(claim, bytes);
   return false;
 }
 
 void Ledger::Row::give_back(std::size_t claim, std::uint64_t bytes) noexcept {
-  __atomic_fetch_sub(&ledger_->mapping_->file->entries[entry_].claims[claim].bytes, bytes, __ATOMIC_SEQ_CST);
+  __atomic_fetch_sub(promised_at(claim), bytes, __ATOMIC_SEQ_CST);
 }
 
 std::uint64_t Ledger::Row::promised_by_others(std::size_t claim) const noexcept {

@@ -28,7 +28,7 @@ std::uint64_t size_of(const Hints& hints) {
 template <class View>
 std::uint64_t finish_ns(const View& view) {
   // Backlogs are sums of 2^16 capped times: of live words four of these fit.
-  if constexpr (std::is_base_of_v<LiveView, View>) return backlog_ns(view) + unit_ns(view);
+  if constexpr (Live<View>) return backlog_ns(view) + unit_ns(view);
   return saturating_sum(backlog_ns(view), unit_ns(view));
 }
 
@@ -37,29 +37,37 @@ std::uint64_t for_health(const View& view, std::uint64_t finish_ns) {
   return is_suspect(view) ? saturating_product(finish_ns, suspect_factor) : finish_ns;
 }
 
+LiveChoice choose_quickly(const LiveWords& words, Ticket, std::size_t work_class, bool sized) {
+  const WholeDevices all(words, work_class);
+  if (sized || !all.all_measured()) return {};
+  return lowest_of_all(all, [](const auto& view) { return finish_ns(view); });
+}
+
 }  // namespace
 
 Policy expected_finish() {
-  return cost_policy("earliest expected finish: backlog plus size times learnt time",
-                     [](const Hints& hints, const auto& eligible, Ticket, auto use) {
-                       const std::uint64_t size = size_of(hints);
-                       const Measured known = measured(eligible);
-                       if (known.all && size == 1 << size_bits) {
-                         return use([](const auto& view) { return for_health(view, finish_ns(view)); });
-                       }
-                       const std::uint64_t mean_ns = known.mean_ns;
-                       return use([size, mean_ns](const auto& view) -> std::uint64_t {
-                         if (to_be_tried(view)) return 0;
-                         const Maybe cost = unit_cost_ns(view);
-                         const std::uint64_t work_ns =
-                             saturated((u128{cost ? capped_ns(*cost) : mean_ns} * size) >> size_bits);
-                         const std::uint64_t backlog = backlog_ns(view);
-                         const std::uint64_t queue_ns =
-                             cost ? backlog : std::max(backlog, saturating_product(in_flight(view), mean_ns));
-                         const std::uint64_t finish_ns = saturating_sum(queue_ns, work_ns);
-                         return for_health(view, finish_ns);
-                       });
-                     });
+  Policy policy = cost_policy("earliest expected finish: backlog plus size times learnt time",
+                              [](const Hints& hints, const auto& eligible, Ticket, auto use) {
+                                const std::uint64_t size = size_of(hints);
+                                const Measured known = measured(eligible);
+                                if (known.all && size == 1 << size_bits) {
+                                  return use([](const auto& view) { return for_health(view, finish_ns(view)); });
+                                }
+                                const std::uint64_t mean_ns = known.mean_ns;
+                                return use([size, mean_ns](const auto& view) -> std::uint64_t {
+                                  if (to_be_tried(view)) return 0;
+                                  const Maybe cost = unit_cost_ns(view);
+                                  const std::uint64_t work_ns =
+                                      saturated((u128{cost ? capped_ns(*cost) : mean_ns} * size) >> size_bits);
+                                  const std::uint64_t backlog = backlog_ns(view);
+                                  const std::uint64_t queue_ns =
+                                      cost ? backlog : std::max(backlog, saturating_product(in_flight(view), mean_ns));
+                                  const std::uint64_t finish_ns = saturating_sum(queue_ns, work_ns);
+                                  return for_health(view, finish_ns);
+                                });
+                              });
+  policy.choose_quickly = choose_quickly;
+  return policy;
 }
 
 }  // namespace berth::policy

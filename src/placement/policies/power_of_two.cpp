@@ -25,10 +25,10 @@ std::uint64_t below(std::uint64_t random, std::uint64_t bound) {
 
 // Two draws from one random number: what the first leaves over is as uniform as
 // the number was, up to n / 2^64.
-Pair draw_equal(std::size_t n, Ticket ticket) {
-  const u128 first = u128{splitmix64(ticket)} * n;
+[[gnu::always_inline]] inline Pair draw_equal(std::size_t n, Ticket ticket) {
+  const u128 first = u128{scramble(ticket)} * n;
   Pair pair{static_cast<std::size_t>(first >> 64), below(static_cast<std::uint64_t>(first), n - 1)};
-  if (pair.second >= pair.first) ++pair.second;
+  pair.second += pair.second >= pair.first;
   return pair;
 }
 
@@ -45,8 +45,8 @@ Pair draw_weighted(Views eligible, Ticket ticket, Speed speed) {
     }
   };
   Pair pair;
-  pair.first = find(below(splitmix64(ticket), total), eligible.size());
-  pair.second = find(below(splitmix64(~ticket), total - speed(eligible[pair.first])), pair.first);
+  pair.first = find(below(scramble(ticket), total), eligible.size());
+  pair.second = find(below(scramble(~ticket), total - speed(eligible[pair.first])), pair.first);
   return pair;
 }
 
@@ -56,7 +56,9 @@ auto over_pair(Views eligible, Ticket ticket, Use use) {
   switch (speed_source(eligible)) {
     case SpeedSource::configured:
       return use(draw_weighted(eligible, ticket, [](const DeviceView& view) -> std::uint64_t { return weight(view); }),
-                 [](const DeviceView& view) { return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)}; });
+                 [](const DeviceView& view) {
+                   return Ratio<std::uint32_t, std::uint64_t>{load(view), weight(view)};
+                 });
     case SpeedSource::learnt:
       // Units per 2^48 ns, the cap of unit_ns: at least 1.
       return use(draw_weighted(eligible, ticket,
@@ -85,11 +87,11 @@ LiveChoice draw_live(const LiveDevices& eligible, Ticket ticket, Speed speed, Co
     });
     return found;
   };
-  const std::size_t first = find(below(splitmix64(ticket), total), LiveChoice::nobody);
+  const std::size_t first = find(below(scramble(ticket), total), LiveChoice::nobody);
   if (first == LiveChoice::nobody) return {};
   const LiveView one = eligible.at(first);
   const std::uint64_t rest = total - std::min(total, speed(one));
-  const std::size_t second = rest == 0 ? first : find(below(splitmix64(~ticket), rest), first);
+  const std::size_t second = rest == 0 ? first : find(below(scramble(~ticket), rest), first);
   const LiveView other = eligible.at(second);
   return cost(other) < cost(one) ? LiveChoice{second, other.charge()} : LiveChoice{first, one.charge()};
 }
@@ -101,7 +103,8 @@ LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket
   };
   switch (speed_source(eligible)) {
     case SpeedSource::configured:
-      return draw_live(eligible, ticket, [](const auto& view) -> std::uint64_t { return weight(view); }, by_weight);
+      return draw_live(
+          eligible, ticket, [](const auto& view) -> std::uint64_t { return weight(view); }, by_weight);
     case SpeedSource::learnt:
       return draw_live(
           eligible, ticket, [](const auto& view) { return (std::uint64_t{1} << 48) / unit_ns(view); },
@@ -132,6 +135,15 @@ LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket
   return less ? LiveChoice{pair.second, second.charge()} : LiveChoice{pair.first, first.charge()};
 }
 
+LiveChoice choose_quickly(const LiveWords& words, Ticket ticket, std::size_t work_class, bool) {
+  const WholeDevices all(words, work_class);
+  if (all.count() == 1 || !all.none_measured() || all.says(LiveSummary::weights_differ)) return {};
+  const Pair pair = draw_equal(all.count(), ticket);
+  const std::uint64_t first = load_word(words.charge[pair.first]), second = load_word(words.charge[pair.second]);
+  const bool less = (second & LiveWords::in_flight_mask) < (first & LiveWords::in_flight_mask);
+  return {less ? pair.second : pair.first, less ? second : first};
+}
+
 }  // namespace
 
 Policy power_of_two() {
@@ -145,6 +157,7 @@ Policy power_of_two() {
     });
   };
   policy.choose_live = choose_live;
+  policy.choose_quickly = choose_quickly;
   // Devices that were not drawn are a last resort.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
     std::vector<std::uint64_t> costs(eligible.size(), last_resort);

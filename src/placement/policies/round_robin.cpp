@@ -13,9 +13,11 @@
 
 namespace berth::policy {
 
-LiveChoice in_turn(const Hints& hints, const LiveWords& words, Ticket ticket) {
+LiveChoice in_turn(const LiveWords& words, Ticket ticket, std::size_t, bool) { return in_turn_of_all(words, ticket); }
+
+namespace {
+LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket) {
   const LiveDevices eligible(words, hints);
-  if (eligible.is_whole()) return in_turn_of_all(words, ticket);
   std::size_t n = 0;
   each(eligible, [&](const auto&) { ++n; });
   LiveChoice choice;
@@ -26,6 +28,7 @@ LiveChoice in_turn(const Hints& hints, const LiveWords& words, Ticket ticket) {
   });
   return choice;
 }
+}  // namespace
 
 Policy round_robin() {
   Policy policy;
@@ -33,7 +36,8 @@ Policy round_robin() {
   policy.ticket = TicketKind::sequence;
   policy.takes_turns = true;
   policy.choose = [](const Hints&, Views eligible, Ticket ticket) -> std::size_t { return ticket % eligible.size(); };
-  policy.choose_live = in_turn;
+  policy.choose_live = choose_live;
+  policy.choose_quickly = in_turn;
   // How many turns until it is a device's own.
   policy.costs = [](const Hints&, Views eligible, Ticket ticket) {
     const std::size_t n = eligible.size();

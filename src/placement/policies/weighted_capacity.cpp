@@ -57,15 +57,20 @@ auto by_quota(std::uint64_t pieces, std::uint64_t weights, Use use) {
 // over its quota. Known without a look at the devices of live words alone.
 bool weights_equal(Views) { return false; }
 bool weights_equal(const LiveDevices& eligible) { return !eligible.says(LiveSummary::weights_differ); }
-std::uint64_t pieces(const DeviceView& view) { return charged_total(view); }
-Count pieces(const LiveView& view) { return {charged_total(view)}; }
+
+LiveChoice choose_quickly(const LiveWords& words, Ticket, std::size_t work_class, bool) {
+  const WholeDevices all(words, work_class);
+  if (all.says(LiveSummary::weights_differ)) return {};
+  return lowest_of_all(all, [](const WholeView& view) { return CostAt{view.charged_total_at()}; });
+}
 
 }  // namespace
 
 Policy weighted_capacity() {
   Policy policy = cost_policy("exact shares in proportion to the weights",
                               [](const Hints&, const auto& eligible, Ticket, auto use) {
-                                if (weights_equal(eligible)) return use([](const auto& view) { return pieces(view); });
+                                if (weights_equal(eligible))
+                                  return use([](const auto& view) { return charged_total(view); });
                                 std::uint64_t pieces = 1;  // with the one to be placed
                                 std::uint64_t weights = 0;
                                 each(eligible, [&](const auto& view) {
@@ -79,6 +84,7 @@ Policy weighted_capacity() {
                                   return by_quota<std::uint32_t, std::uint64_t>(pieces, weights, use);
                                 return by_quota<std::uint64_t, u128>(pieces, weights, use);
                               });
+  policy.choose_quickly = choose_quickly;
   policy.takes_turns = true;
   return policy;
 }
