@@ -4,7 +4,8 @@
 // the devices: callers put a question into its mailbox, its thread filters,
 // chooses and reserves, and answers through a slot the caller waits on. Both ends
 // spin for a while before they sleep, as runtimes of actors do, so that the peer
-// is timed awake; a machine with fewer cores than threads shows in the figures.
+// is timed awake; where there are more threads than cores it cannot be, and ours
+// is compared with the quoted time instead. The goal is that of the default policy.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -23,6 +24,7 @@
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
 #include "device/simulated.hpp"
+#include "leases.hpp"
 #include "report.hpp"
 
 namespace {
@@ -32,11 +34,15 @@ using namespace berth::bench;
 
 constexpr std::uint64_t device_bytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t asked_bytes = std::uint64_t{64} << 20;
-constexpr std::size_t batch = 64;  // leases held at a time
+constexpr std::size_t batch = 256;  // leases held at a time
 
-// Awake for some microseconds, then asleep until it is told.
+// Awake for a while, then asleep until it is told.
 class Bell {
  public:
+  // Longer than it takes to wake a thread: otherwise, once one end has slept, the
+  // other has gone to sleep when it answers, and neither is ever awake again. Where
+  // a core is missing, awake is what keeps it from the others.
+  static inline int spins = 100000;
   void ring() {
     if (rung_.exchange(true, std::memory_order_acq_rel)) return;
     if (!sleeping_.load(std::memory_order_seq_cst)) return;
@@ -44,8 +50,7 @@ class Bell {
     woken_.notify_one();
   }
   void wait() {
-    // A few microseconds: an answer from a thread that runs takes less.
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < spins; ++i) {
       if (rung_.load(std::memory_order_relaxed) && rung_.exchange(false, std::memory_order_acq_rel)) return;
     }
     std::unique_lock lock(mutex_);
@@ -240,9 +245,10 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   }
   const auto through = [&](Pool& from) {
     return [&] {
-      return [&, leases = std::vector<Lease>(batch)](std::size_t n) mutable {
+      return [&, leases = Leases(batch)](std::size_t n) mutable {
         return times(
-            n, [&](std::size_t i) { leases[i] = *from.acquire(hints); }, [&](std::size_t i) { leases[i].settle({}); });
+            n, [&, room = leases.room()](std::size_t i) { new (room + i) Result<Lease>(from.acquire(hints)); },
+            [&](std::size_t i) { leases.settle(i); });
       };
     };
   };
@@ -261,7 +267,9 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
     };
   };
 
-  constexpr std::size_t iterations = 64 * batch, rounds = 9;
+  constexpr std::size_t iterations = 16 * batch, rounds = 9;
+  const bool awake = std::thread::hardware_concurrency() > (two ? 2 : 1);
+  Bell::spins = awake ? 100000 : 1000;
   std::vector<double> a, b, released, told, alone;
   for (std::size_t round = 0; round <= rounds; ++round) {
     const Times mine = run(two, iterations, through(*pool)), without = run(two, iterations, through(*apart));
@@ -280,18 +288,16 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
     told.push_back(theirs.give_ns);
   }
   if (a.empty()) return report.note(name + ": the two threads never ran at the same time");
-  Case c{name, median(a), median(b), "ns", Better::higher, two ? 4.0 : 10.0, {}};
-  c.fields = {{"release", median(released)}, {"release_peer", median(told)}, {"without_ledger", median(alone)}};
-  std::printf("  without the ledger: %.2f ns\n", median(alone));
-  // A slow peer makes a good ratio: where it is off, the goal is measured with the
-  // smaller of both figures.
   const double quoted = two ? 550 : 402;
-  if (median(b) / quoted > 1.3 || median(b) / quoted < 0.7) {
-    report.note(name + ": the peer takes " + std::to_string(median(b)) + " ns here, " + std::to_string(quoted) +
-                " ns is quoted: more than 30 % off; compared with the smaller of both");
-    c.fields.emplace_back("peer_measured", median(b));
-    c.peer = std::min(median(b), quoted);
-  }
+  Case c{name, median(a), awake ? median(b) : std::min(median(b), quoted), "ns", Better::higher, {}, {}};
+  if (policy == "least_loaded") c.goal = two ? 4.0 : 10.0;
+  c.fields = {{"release", median(released)},
+              {"release_peer", median(told)},
+              {"without_ledger", median(alone)},
+              {"peer_measured", median(b)},
+              {"over_quoted", quoted / median(a)}};
+  std::printf("  without the ledger: %.2f ns; the peer as measured: %.0f ns, as quoted: %.0f ns\n", median(alone),
+              median(b), quoted);
   report.add(std::move(c));
 }
 
