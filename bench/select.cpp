@@ -249,6 +249,15 @@ void measure(Report& report, const Row& row, std::size_t devices, bool two) {
     std::printf("  two threads over one: %.2f (goal <= 4)\n", median(a) / median(one));
   } else {
     c.fields = {{"with_hints", median(hinted)}};
+    if (row.peer == Reference::Rule::adaptive_throughput) {
+      Reference queues(Reference::Rule::least_loaded, devices);
+      std::vector<std::size_t> slots(batch);
+      const double ns = take_ns(
+          iterations, [&](std::size_t i) { queues.record_dispatch(slots[i] = queues.select()); },
+          [&](std::size_t i) { queues.record_complete(slots[i], 0); });
+      c.fields.emplace_back("over_reference_least_loaded", ns / median(a));
+      std::printf("  the reference's least_loaded takes %.2f ns\n", ns);
+    }
     std::printf("  with hints that ask for nothing: %.2f ns\n", median(hinted));
     if (devices == 8) c.goal = row.goal_8;
     if (devices == 64) c.goal = row.goal_64;

@@ -177,13 +177,14 @@ class Ledger {
     // Promises `bytes` more of claim number `claim` unless the sum of all
     // promises in its memory domain would exceed `limit`.
     bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept {
-      const std::uint64_t before = __atomic_fetch_add(promised_at(claim), bytes, __ATOMIC_SEQ_CST);
-      std::uint64_t sum = 0;
-      if (__builtin_add_overflow(before, bytes, &sum)) sum = ~std::uint64_t{0};
+      std::uint64_t* const own = promised_at(claim);
+      std::uint64_t before = __atomic_load_n(own, __ATOMIC_RELAXED);
+      // What cannot be is not announced: others would take it for promised.
+      do {
+        if (before > limit || bytes > limit - before) return false;
+      } while (!__atomic_compare_exchange_n(own, &before, before + bytes, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
       // Whoever is alone in the ledger need not look for others.
-      if (sum <= limit && is_only_entry()) [[likely]]
-        return true;
-      return promise_beside_others(claim, bytes, limit, sum);
+      return is_only_entry() || fits_beside_others(claim, bytes, limit - before - bytes);
     }
     void give_back(std::size_t claim, std::uint64_t bytes) noexcept;
     // The word in which the claim's bytes are counted, for who reads them often.
@@ -198,7 +199,8 @@ class Ledger {
     friend class Ledger;
     Row(std::shared_ptr<Ledger> ledger, std::uint64_t id, std::size_t entry) noexcept;
     bool is_only_entry() const noexcept { return entry_ == 0 && __atomic_load_n(entries_used_, __ATOMIC_SEQ_CST) == 1; }
-    bool promise_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t limit, std::uint64_t sum) noexcept;
+    // Otherwise the bytes, announced already, are given back.
+    bool fits_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t left) noexcept;
     std::shared_ptr<Ledger> ledger_;
     const std::uint64_t id_;
     const std::size_t entry_;

@@ -125,10 +125,7 @@ struct Anything {
 // A cost with the position of its device below it, as live words have it.
 struct CostAt {
   std::uint64_t value = 0;
-  friend constexpr bool operator<(CostAt a, CostAt b) { return a.value < b.value; }
-  friend constexpr bool operator==(CostAt a, CostAt b) = default;
 };
-constexpr std::uint64_t as_cost(CostAt cost) { return cost.value >> LiveWords::charged_shift; }
 
 // A device in the running. Small costs carry the position below them (those of 32
 // bits the rank of the id too), so that one comparison tells all.

@@ -51,7 +51,7 @@ struct LiveWords {
   std::uint64_t* status = nullptr;
   std::uint64_t* backlog_ns = nullptr;
   // The work ever charged when it last entered service, where the charge word has
-  // it, less the device's position: what was charged since, less this word, is a
+  // it, less the device's position: what was ever charged, less this word, is a
   // number to compare by, with the position at its low end.
   std::uint64_t* charged_before = nullptr;
   std::uint64_t* promised_at = nullptr;  // address of the word with the bytes promised in its memory domain
@@ -197,8 +197,8 @@ class WholeView : public LiveDevice {
 // All devices, for work of one class.
 class AllDevices {
  public:
-  AllDevices(const LiveWords& words, std::size_t work_class)
-      : words_(words), count_(load_word(words.count)), summary_(load_word(words.summary)), work_class_(work_class) {}
+  AllDevices(const LiveWords& words, std::size_t count, std::size_t work_class)
+      : words_(words), count_(count), summary_(load_word(words.summary)), work_class_(work_class) {}
 
   std::size_t count() const { return count_; }  // closed ones included
   bool says(std::uint64_t summary) const { return (summary_ & summary) != 0; }
@@ -221,13 +221,16 @@ class AllDevices {
 // ids: what a policy's quick form may take for granted (see Policy).
 class WholeDevices : public AllDevices {
  public:
-  using AllDevices::AllDevices;
+  WholeDevices(const LiveWords& words, std::size_t work_class)
+      : AllDevices(words, load_word(words.count), work_class) {}
   WholeView at(std::size_t i) const { return AllDevices::at<WholeView>(i); }
   // And nobody wants to be alone.
-  static bool can_answer(const LiveWords& words) noexcept {
+  static bool can_answer(const LiveWords& words, bool is_alone) noexcept {
     constexpr std::uint64_t needed = LiveSummary::all_open | LiveSummary::in_id_order;
     constexpr std::uint64_t unwanted = LiveSummary::troubled | ~std::uint64_t{0} << LiveSummary::exclusive_shift;
-    return (load_word(words.summary) & (needed | unwanted)) == needed;
+    // Whoever sees the first summary need not see the first device yet.
+    const bool some = is_alone || load_word(words.count) != 0;
+    return (load_word(words.summary) & (needed | unwanted)) == needed && some;
   }
 };
 
@@ -235,7 +238,7 @@ class WholeDevices : public AllDevices {
 class LiveDevices : public AllDevices {
  public:
   LiveDevices(const LiveWords& words, const Hints& hints)
-      : AllDevices(words, LiveWords::known_class(hints.work_class)),
+      : AllDevices(words, __atomic_load_n(&words.count, __ATOMIC_ACQUIRE), LiveWords::known_class(hints.work_class)),
         bytes_min_(hints.memory_bytes_min),
         capability_min_(capability_of(hints)),
         picky_(says(LiveSummary::troubled) || !all_have_it(words, hints)) {}

@@ -22,10 +22,6 @@ bool is_suspect(const View& view) {
   return health(view) == Health::suspect;
 }
 
-// Known without a look at the devices: then work in flight orders them as load does.
-inline bool nobody_suspect(Views) { return false; }
-inline bool nobody_suspect(const LiveDevices& eligible) { return !eligible.says(LiveSummary::troubled); }
-
 // Pieces of work on the device with the one to be placed. In 32 bits, so that
 // its product with a weight fits into 64.
 template <class View>

@@ -11,7 +11,6 @@
 
 #include "berth/xid.hpp"
 #include "placement/load.hpp"
-#include "pool/alone.hpp"
 
 namespace berth {
 namespace {
@@ -22,7 +21,7 @@ constexpr std::size_t stack_devices = 64;
 // Lost races before a charge takes the lock. While one holds it all others take
 // it too, and that costs as much as many decisions: the lock is for those who
 // would never get through.
-constexpr int tries_without_lock = 64;
+constexpr int tries_without_lock = 16;
 // Collects of the statistics before writers are asked to stand still.
 constexpr int collects_without_lock = 8;
 
@@ -37,7 +36,7 @@ const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
 
-// About two microseconds, in which whoever won takes a hundred leases more: two
+// A microsecond or two, in which whoever won takes many leases more: two
 // callers that decide by load choose the same device again and again, and each
 // charge then waits for a cache line that the other one has.
 void step_aside() {
@@ -139,8 +138,9 @@ void Board::fill(std::size_t slot, std::uint64_t charge, std::uint64_t status, s
   view.held_exclusively = (status & status_held) != 0;
   view.backlog_ns = l.backlog_ns().load(std::memory_order_relaxed);
   view.memory_bytes_promised = words_.promised_bytes(slot);
-  const std::uint64_t before = l.charged_before().load(std::memory_order_relaxed);
-  view.charged_total = ((charge & LiveWords::charged_mask) - before) >> LiveWords::charged_shift;
+  // Whoever levelled the shares since the charge was read makes it negative.
+  const std::uint64_t since = (charge & LiveWords::charged_mask) - l.charged_before().load(std::memory_order_relaxed);
+  view.charged_total = since >> 63 ? 0 : since >> LiveWords::charged_shift;
   view.memory_bytes_free = Maybe(l.free_bytes().load(std::memory_order_relaxed));
   const std::uint64_t load = s.streams_and_depth.load(std::memory_order_relaxed);
   view.active_streams = known(static_cast<std::uint32_t>(load));
@@ -222,6 +222,8 @@ Board::Board(Options options) : options_(options) {
   at += 7;
   promised_ = next(1, 0);
   words_.promised_at = next(1, 0);
+  for (std::size_t slot = 0; slot < words_.stride; ++slot)
+    words_.promised_at[slot] = reinterpret_cast<std::uint64_t>(promised_ + slot);
   words_.backlog_ns = next(1, 0);
   words_.status = next(1, 0);
   words_.charged_before = next(1, 0);
@@ -290,10 +292,11 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
   };
   const std::size_t memory_home = lowest(memory_domain);
   live(slot).memory_home().store(memory_home, std::memory_order_relaxed);
-  if (!known) {
-    words_.promised_at[slot] =
-        memory_home == slot ? reinterpret_cast<std::uint64_t>(promised_ + slot) : words_.promised_at[memory_home];
-  }
+  // Its own from the start, or that of the domain it belongs to now.
+  if (memory_home != slot)
+    live(slot).promised_at().store(words_.promised_at[memory_home], std::memory_order_relaxed);
+  else if (slots_[slot].claim.load(std::memory_order_relaxed) == no_claim)
+    live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(promised_ + slot), std::memory_order_relaxed);
   live(slot).capability().store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
@@ -323,8 +326,8 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
     learnt_word(*slot, c).store(0, std::memory_order_relaxed);
     unit_word(*slot, c).store(Maybe().raw(), std::memory_order_relaxed);
   }
-  use_up_to(*slot);
   share_memory_of(*slot, cold.device->info());
+  use_up_to(*slot);
   Status status;
   status.present = true;
   status.retired = !cold.retired.empty();
@@ -687,9 +690,13 @@ void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
   }
   const Result<std::size_t> claim = row_->add_claim(info.id, memory_domain(info));
   if (!claim) return fail(claim.error());
+  // The first claim of a memory stays, whatever the ledger thinks of its other devices.
+  if (slots_[home].claim.load(std::memory_order_relaxed) != no_claim) return;
   const auto promised_at = reinterpret_cast<std::uint64_t>(row_->promised_at(*claim));
-  live(home).promised_at().store(promised_at, std::memory_order_relaxed);
-  live(slot).promised_at().store(promised_at, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < options_.capacity; ++i) {
+    if (i == slot || (i < used() && words_.memory_home[i] == home))
+      live(i).promised_at().store(promised_at, std::memory_order_relaxed);
+  }
   slots_[home].claim.store(static_cast<std::uint32_t>(*claim), std::memory_order_release);
 }
 
@@ -824,7 +831,12 @@ Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const 
 inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease::Held& held,
                                           Lease::Size& size) noexcept {
   if (hints.memory_bytes_min) look_for_room(hints);
-  const LiveChoice choice = policy.choose_live(hints, words_, ticket);
+  LiveChoice choice;
+  if (policy.choose_quickly && WholeDevices::can_answer(words_, alone()) && LiveDevices::all_have_it(words_, hints)) {
+    fetch_to_write();
+    choice = policy.choose_quickly(words_, ticket, LiveWords::known_class(hints.work_class), hints.cost != 1);
+  }
+  if (choice.index == LiveChoice::nobody) choice = policy.choose_live(hints, words_, ticket);
   if (choice.index == LiveChoice::nobody) return Attempt::nobody;
   return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, held, size, alone());
 }

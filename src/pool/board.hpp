@@ -283,6 +283,18 @@ class Board {
     Word(words_.summary)
         .fetch_add(static_cast<std::uint64_t>(more) << LiveSummary::exclusive_shift, std::memory_order_relaxed);
   }
+  // What a charge will write, where that is known before the choice: while others
+  // write too, a line comes once and not twice.
+  void fetch_to_write() const noexcept {
+    if (load_word(words_.count) > 8) return;
+    __builtin_prefetch(words_.charge, 1);
+    __builtin_prefetch(words_.charge + 7, 1);
+    __builtin_prefetch(words_.backlog_ns, 1);
+  }
+  // And not refused for another reason.
+  bool is_race_lost(const LiveChoice& choice) const noexcept {
+    return choice.index != LiveChoice::nobody && load_word(words_.charge[choice.index]) != choice.charge;
+  }
   bool is_exclusive() const noexcept { return load_word(words_.summary) >> LiveSummary::exclusive_shift != 0; }
 
   // `verdict` counts how it ended; null: it was completed.
@@ -337,12 +349,12 @@ class Board {
   struct Line {
     alignas(64) std::uint64_t words[8];
   };
-  std::vector<Line> lines_;  // the arrays of words_, and learnt_
+  std::vector<Line> lines_;  // the sequence, the arrays of words_, learnt_ and promised_
   std::unique_ptr<Slot[]> slots_;
   std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   std::atomic<std::uint64_t> changes_{0};  // of the membership, for the version of statistics
-  std::uint64_t* sequence_ = nullptr;      // the last ticket drawn; with the first charge words in one line
+  std::uint64_t* sequence_ = nullptr;      // the next ticket; with the first charge words in one line
 
   // Guards everything below, every status word and the closed bits.
   alignas(64) mutable std::mutex mutex_;
@@ -384,6 +396,10 @@ template <Board::Wishes wishes>
   if ((seen & (LiveWords::closed_bit | LiveWords::in_flight_max)) != 0) [[unlikely]]
     return seen & LiveWords::closed_bit ? Attempt::lost : Attempt::full;
 
+  // What joined since the summary was made may lack what everybody had.
+  if (wishes == Wishes::some && hints.capability_min &&
+      load_word(words_.capability[slot]) < LiveWords::pack(*hints.capability_min)) [[unlikely]]
+    return Attempt::lost;
   const Live l = live(slot);
   std::size_t home = slot;
   if (bytes) {
@@ -420,18 +436,14 @@ template <Board::Wishes wishes>
 template <Board::Wishes wishes, bool is_alone>
 inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& hints) {
   const auto choose = policy.choose_quickly;
-  if (!is_listed(policy) || !choose || !WholeDevices::can_answer(words_) ||
+  if (!is_listed(policy) || !choose || !WholeDevices::can_answer(words_, is_alone) ||
       (wishes == Wishes::some && !(LiveDevices::can_answer(hints) && LiveDevices::all_have_it(words_, hints))))
       [[unlikely]] {
     return acquire_live(policy, hints, draw(policy), false);
   }
   Ticket ticket = 0;
   LiveChoice choice;
-  if (!is_alone && load_word(words_.count) <= 8) {
-    // To be written: where others write too, one transfer instead of two.
-    __builtin_prefetch(words_.charge, 1);
-    __builtin_prefetch(words_.backlog_ns, 1);
-  }
+  if (!is_alone) fetch_to_write();
   if (choose == policy::in_turn) {
     ticket = add(Word(*sequence_), 1, std::memory_order_relaxed, is_alone);
     choice = policy::in_turn_of_all(words_, ticket);
@@ -445,7 +457,7 @@ inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& h
   Lease::Size size;
   const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;
   if (charge<wishes>(choice.index, choice.charge, hints, bytes, held, size, is_alone) != Attempt::charged) [[unlikely]]
-    return acquire_live(policy, hints, ticket, choice.index != LiveChoice::nobody);
+    return acquire_live(policy, hints, ticket, is_race_lost(choice));
   if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
   return Result<Lease>(std::in_place, held);
 }

@@ -171,12 +171,18 @@ struct Ledger::Mapping {
   Result<std::size_t> place_device(const std::string& id, const std::string& domain) {
     if (id.empty() || id.size() >= sizeof(layout::Device::id))
       return Error{ErrorCode::invalid_argument, "\"" + id + "\" is no device id the ledger can hold", {}, {}, {}};
-    if (const auto found = find_device(id)) return *found;
+    const std::optional<std::size_t> found = find_device(id);
     std::size_t home = layout::devices_max;
     if (!domain.empty() && domain != id) {
       const Result<std::size_t> placed = place_device(domain, {});
       if (!placed) return placed;
       home = *placed;
+    }
+    if (found) {
+      // Placed by somebody who knew its id alone, to cordon it perhaps.
+      if (home != layout::devices_max && load(file->devices[*found].home) == *found)
+        store(file->devices[*found].home, home);
+      return *found;
     }
     for (std::size_t i = 0; i < layout::devices_max; ++i) {
       layout::Device& row = file->devices[i];
@@ -259,8 +265,8 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
     if (errno != ENOENT || attempt == 3) return failed(path, "open", errno);
     if (Result<void> made = create(folder, path); !made) return std::move(made).error();
   }
-  struct stat about {
-  }, around{};
+  struct stat about {};
+  struct stat around {};
   if (fstat(mapping->descriptor, &about) != 0) return failed(path, "look at", errno);
   if (stat(folder.c_str(), &around) != 0) return failed(folder, "look at", errno);
   if (!S_ISREG(about.st_mode)) return broken(path, "it is not a plain file");
@@ -588,9 +594,8 @@ Ledger::Row::~Row() {
 
 static_assert(sizeof(layout::Claim) == 2 * sizeof(std::uint64_t));
 
-bool Ledger::Row::promise_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t limit,
-                                        std::uint64_t sum) noexcept {
-  if (saturated(sum, promised_by_others(claim)) <= limit) return true;
+bool Ledger::Row::fits_beside_others(std::size_t claim, std::uint64_t bytes, std::uint64_t left) noexcept {
+  if (promised_by_others(claim) <= left) return true;
   give_back(claim, bytes);
   return false;
 }

@@ -64,6 +64,32 @@ TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
   EXPECT_TRUE(other->acquire(bytes_of(1000)));
 }
 
+TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
+  // Then the ledger knows the last part by its id alone.
+  ASSERT_TRUE(ledger()->lock()->set_intent(DeviceId("c"), Intent::cordoned));
+  ASSERT_TRUE(ledger()->lock()->set_intent(DeviceId("c"), Intent::in_service));
+  const auto open_parts = [&] {
+    std::vector<std::shared_ptr<Device>> parts;
+    for (const char* id : {"a", "b", "c"}) {
+      auto part = make_device(id);
+      part->describe().memory_domain = "gpu";
+      parts.push_back(part);
+    }
+    PoolOptions options;
+    options.poll = false;
+    options.ledger = ledger();
+    auto pool = Pool::open(std::move(parts), options).value();
+    pool->poll_now();
+    return pool;
+  };
+  const auto one = open_parts(), other = open_parts();
+  const Result<Lease> held = one->acquire(bytes_of(700));
+  ASSERT_TRUE(held);
+  EXPECT_EQ(one->acquire(bytes_anywhere(400)).error().code, ErrorCode::no_eligible_device);
+  for (const char* part : {"a", "b", "c"}) EXPECT_FALSE(other->acquire(bytes_of(400, part))) << part;
+  EXPECT_TRUE(other->acquire(bytes_of(300, "c")));
+}
+
 TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
   const auto one = open(), other = open();
   const Result<Lease> held = one->acquire(bytes_of(700));

@@ -131,7 +131,7 @@ LiveChoice choose_live(const Hints& hints, const LiveWords& words, Ticket ticket
     pair = at;
   }
   const LiveView first = eligible.at(pair.first), second = eligible.at(pair.second);
-  const bool less = nobody_suspect(eligible) ? in_flight(second) < in_flight(first) : load(second) < load(first);
+  const bool less = load(second) < load(first);
   return less ? LiveChoice{pair.second, second.charge()} : LiveChoice{pair.first, first.charge()};
 }
 
