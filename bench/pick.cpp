@@ -326,5 +326,6 @@ int main(int argc, char** argv) {
     for (const char* policy :
          {"round_robin", "least_loaded", "weighted_capacity", "adaptive_throughput", "power_of_two", "expected_finish"})
       for (const std::size_t devices : {8, 64}) measure(report, *ledger, policy, devices, two);
+  note_counting(report);
   std::filesystem::remove_all(folder);
 }

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -133,6 +135,48 @@ struct Rivals {
 template <class T>
 inline void keep(const T& value) {
   asm volatile("" : : "r,m"(value) : "memory");
+}
+
+// What work() of each of two threads says of its batch, in the median over those
+// during which the other one was at work too; 0 if there was none.
+template <class Make>
+double two_threads_ns(std::size_t batches, Make make) {
+  std::atomic<int> ready{0};
+  Rivals rivals;
+  std::vector<double> times;
+  const auto run = [&](int self) {
+    auto work = make();
+    ++ready;
+    while (ready < 2) {
+    }
+    for (std::size_t done = 0; done < batches; ++done) {
+      const std::uint64_t before = rivals.other(self);
+      const double mine = work();
+      rivals.step(self);
+      if (self == 0 && rivals.contended(self, before)) times.push_back(mine);
+    }
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  return median(times);
+}
+
+// Two threads that add to the same words, one on each of `lines` cache lines, and do
+// nothing else: what this machine takes to hand that many lines to and fro.
+inline double counting_ns(std::size_t lines) {
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> words[8]{};
+  };
+  const auto shared = std::make_unique<Line[]>(lines);
+  return two_threads_ns(4000, [&] {
+    return [&] {
+      return time_ns(256, [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+          for (std::size_t line = 0; line < lines; ++line) shared[line].words[i % 8].fetch_add(1);
+      });
+    };
+  });
 }
 
 }  // namespace berth::bench

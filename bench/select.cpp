@@ -162,31 +162,6 @@ double take_ns(std::size_t iterations, Take take, Release release) {
   return ns / static_cast<double>(iterations / batch * batch);
 }
 
-// The same on two threads at once, of batches during which the other one was at
-// work too; 0 if there was none.
-template <class Make>
-double two_threads_ns(std::size_t iterations, Make make) {
-  std::atomic<int> ready{0};
-  Rivals rivals;
-  std::vector<double> times;
-  const auto run = [&](int self) {
-    auto work = make();
-    ++ready;
-    while (ready < 2) {
-    }
-    for (std::size_t done = 0; done < iterations; done += batch) {
-      const std::uint64_t before = rivals.other(self);
-      const double mine = work(batch);
-      rivals.step(self);
-      if (self == 0 && rivals.contended(self, before)) times.push_back(mine);
-    }
-  };
-  std::thread other(run, 1);
-  run(0);
-  other.join();
-  return median(times);
-}
-
 void measure(Report& report, const Row& row, std::size_t devices, bool two) {
   const std::string name = std::string(row.policy) + "/" + std::to_string(devices) + (two ? "/2threads" : "");
   if (!report.wants(name)) return;
@@ -229,12 +204,15 @@ void measure(Report& report, const Row& row, std::size_t devices, bool two) {
 
   const std::size_t iterations = std::max<std::size_t>(4096, 800000 / devices);
   constexpr std::size_t rounds = 9;
+  const auto contended = [&](const auto& make) {
+    return two_threads_ns(iterations / batch, [&] { return [work = make()]() mutable { return work(batch); }; });
+  };
   std::vector<double> a, b, one, hinted;
   ours()(iterations / 10);
   peer()(iterations / 10);
   for (std::size_t round = 0; round < rounds; ++round) {
-    a.push_back(two ? two_threads_ns(iterations, ours) : ours()(iterations));
-    b.push_back(two ? two_threads_ns(iterations, peer) : peer()(iterations));
+    a.push_back(two ? contended(ours) : ours()(iterations));
+    b.push_back(two ? contended(peer) : peer()(iterations));
     if (two) one.push_back(ours()(iterations));
     if (!two) hinted.push_back(with_hints()(iterations));
   }
@@ -276,4 +254,5 @@ int main(int argc, char** argv) {
   for (const bool two : {false, true})
     for (const Row& row : rows)
       for (const std::size_t devices : {8, 64, 1024}) measure(report, row, devices, two);
+  note_counting(report);
 }
