@@ -96,6 +96,9 @@ struct Policy {
   // Quicker, where every device is in service, healthy and fits; `sized`: the work
   // is more or less than one unit. `nobody`: choose_live must look at it.
   LiveChoice (*choose_quickly)(const LiveWords&, Ticket, std::size_t work_class, bool sized) = nullptr;
+  // The quick form judges each device by itself: one without room for the work
+  // changes nothing unless it is chosen.
+  bool judges_singly = false;
   const Policy* listed = nullptr;  // itself, in the list
 
   Ties ties = Ties::stable_id;

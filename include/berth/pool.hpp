@@ -78,8 +78,8 @@ class Lease {
     Board* board = nullptr;
     Device* device = nullptr;
     Maybe memory_bytes_free;
-    // From the low end, 16 bits each: the slot, the slot whose promises hold
-    // the bytes, the class of work and `sized`, the work in flight before.
+    // From the low end, 16 bits each: the slot, where the bytes are counted, the
+    // class of work and `sized`, the work in flight before.
     std::uint64_t places = 0;
   };
   // Of work with bytes, a size or a learnt time; without the flag all that is
@@ -147,7 +147,7 @@ class Lease {
 #endif
     return word;
   }
-  std::size_t memory_home() const noexcept { return held_.places >> 16 & 0xffff; }
+  std::uint64_t purse() const noexcept { return held_.places >> 16 & 0xffff; }
   std::size_t work_class() const noexcept { return held_.places >> 32 & 0xff; }
   Held held_;
   Size size_;

@@ -67,6 +67,7 @@ struct LiveWords {
   // At least so many bytes can be had of every open device. Falls with every
   // promise; raised by looking at all devices, so that most requests need not.
   alignas(64) std::uint64_t room_bytes = 0;
+  std::uint64_t turn = 0;  // whose it is, while threads contend (Board::take_turn)
 
   static constexpr std::size_t classes = 16;
   static constexpr int closed_shift = 16;
@@ -254,9 +255,11 @@ class LiveDevices : public AllDevices {
   }
   // Every open device has the bytes and the capability.
   static bool all_have_it(const LiveWords& words, const Hints& hints) noexcept {
-    const std::uint64_t capability = capability_of(hints);
-    return (hints.memory_bytes_min | capability) == 0 ||
-           (hints.memory_bytes_min <= load_word(words.room_bytes) && capability <= load_word(words.capability_least));
+    return (hints.memory_bytes_min == 0 || hints.memory_bytes_min <= load_word(words.room_bytes)) &&
+           all_are_capable(words, hints);
+  }
+  static bool all_are_capable(const LiveWords& words, const Hints& hints) noexcept {
+    return !hints.capability_min || LiveWords::pack(*hints.capability_min) <= load_word(words.capability_least);
   }
 
   // Some open devices may not serve, or are not healthy.

@@ -211,7 +211,7 @@ Board::Board(Options options) : options_(options) {
   if (!options_.clock) options_.clock = &real_clock();
   // A whole number of cache lines for each array.
   words_.stride = (options_.capacity + 7) / 8 * 8;
-  lines_.resize(words_.stride / 8 * (9 + 2 * classes) + 1);
+  lines_.resize(words_.stride / 8 * (11 + 2 * classes) + 1);
   std::uint64_t* at = lines_.front().words;
   const auto next = [&](std::size_t arrays, std::uint64_t value) {
     return std::fill_n(std::exchange(at, at + arrays * words_.stride), arrays * words_.stride, value) -
@@ -231,12 +231,20 @@ Board::Board(Options options) : options_(options) {
   words_.free_bytes = next(1, Maybe().raw());
   words_.capability = next(1, 0);
   words_.memory_home = next(1, 0);
+  purses_ = next(1, 0);
+  reported_bytes_ = next(1, Maybe().raw());
   words_.unit_ns = next(classes, Maybe().raw());
   learnt_ = next(classes, 0);
   slots_ = std::make_unique<Slot[]>(options_.capacity);
   infos_ = std::make_unique<std::atomic<const DeviceInfo*>[]>(options_.capacity);
   devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
   cold_.resize(options_.capacity);
+  if (!options_.ledger) return;
+  Result<std::unique_ptr<Ledger::Row>> row = Ledger::open_row(options_.ledger, program_name());
+  if (row)
+    row_ = *std::move(row);
+  else
+    ledger_error_ = std::move(row).error();
 }
 
 Board::~Board() {
@@ -292,11 +300,7 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
   };
   const std::size_t memory_home = lowest(memory_domain);
   live(slot).memory_home().store(memory_home, std::memory_order_relaxed);
-  // Its own from the start, or that of the domain it belongs to now.
-  if (memory_home != slot)
-    live(slot).promised_at().store(words_.promised_at[memory_home], std::memory_order_relaxed);
-  else if (slots_[slot].claim.load(std::memory_order_relaxed) == no_claim)
-    live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(promised_ + slot), std::memory_order_relaxed);
+  count_promises(slot, cold_[memory_home].claim.value_or(memory_home));
   live(slot).capability().store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
@@ -319,7 +323,7 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   cold.held_alone = cold.held_by_others = false;
   cold.reported_at.reset();
   live(*slot).free_bytes().store(Maybe().raw(), std::memory_order_relaxed);
-  slots_[*slot].reported_bytes_free.store(Maybe().raw(), std::memory_order_relaxed);
+  reported_bytes(*slot).store(Maybe().raw(), std::memory_order_relaxed);
   slots_[*slot].other_holders.store(0, std::memory_order_relaxed);
   slots_[*slot].streams_and_depth.store(~std::uint64_t{0}, std::memory_order_relaxed);
   for (std::size_t c = 0; c < classes; ++c) {
@@ -627,7 +631,7 @@ void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint no
   Cold& cold = cold_[slot];
   Status status = status_of(slot);
   Slot& s = slots_[slot];
-  s.reported_bytes_free.store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  reported_bytes(slot).store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
   subtract_others(words_.memory_home[slot]);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
@@ -676,38 +680,42 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
 
 // The lock is held. What cannot be shared is promised within this process alone,
 // and stays so: bytes are given back where they were promised.
+void Board::count_promises(std::size_t slot, std::uint64_t purse_now) noexcept {
+  const std::uint64_t* const at =
+      purse_now & in_ledger ? row_->promised_at(purse_now ^ in_ledger) : promised_ + purse_now;
+  purse(slot).store(purse_now, std::memory_order_relaxed);
+  live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(at), std::memory_order_relaxed);
+}
+
 void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
   const std::size_t home = words_.memory_home[slot];
   if (!options_.ledger || cold_[home].promised_here) return;
-  const auto fail = [&](Error error) {
-    if (!ledger_error_) ledger_error_ = std::move(error);
-    cold_[home].promised_here = slots_[home].claim.load(std::memory_order_relaxed) == no_claim;
-  };
+  // The first claim of a memory stays, whatever becomes of those of its other devices.
+  std::optional<std::uint64_t>& first = cold_[home].claim;
   if (!row_) {
-    Result<std::unique_ptr<Ledger::Row>> row = Ledger::open_row(options_.ledger, program_name());
-    if (!row) return fail(std::move(row).error());
-    row_ = *std::move(row);
+    cold_[home].promised_here = true;
+    return;
   }
   const Result<std::size_t> claim = row_->add_claim(info.id, memory_domain(info));
-  if (!claim) return fail(claim.error());
-  // The first claim of a memory stays, whatever the ledger thinks of its other devices.
-  if (slots_[home].claim.load(std::memory_order_relaxed) != no_claim) return;
-  const auto promised_at = reinterpret_cast<std::uint64_t>(row_->promised_at(*claim));
-  for (std::size_t i = 0; i < options_.capacity; ++i) {
-    if (i == slot || (i < used() && words_.memory_home[i] == home))
-      live(i).promised_at().store(promised_at, std::memory_order_relaxed);
+  if (!claim) {
+    if (!ledger_error_) ledger_error_ = claim.error();
+    cold_[home].promised_here = !first;
+    return;
   }
-  slots_[home].claim.store(static_cast<std::uint32_t>(*claim), std::memory_order_release);
+  if (first) return;
+  first = in_ledger | *claim;
+  for (std::size_t i = 0; i < options_.capacity; ++i)
+    if (i == slot || (i < used() && words_.memory_home[i] == home)) count_promises(i, *first);
 }
 
 // The live words of one memory: what its devices reported as free, less what
 // other programs have promised of it.
 void Board::subtract_others(std::size_t home) noexcept {
-  const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire);
-  const std::uint64_t others = claim == no_claim ? 0 : row_->promised_by_others(claim);
+  const std::uint64_t at = purse(home).load(std::memory_order_relaxed);
+  const std::uint64_t others = at & in_ledger ? row_->promised_by_others(at ^ in_ledger) : 0;
   for (std::size_t slot = 0; slot < used(); ++slot) {
     if (live(slot).memory_home().load(std::memory_order_relaxed) != home) continue;
-    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
+    const Maybe reported(reported_bytes(slot).load(std::memory_order_relaxed));
     const Maybe free = reported ? Maybe(*reported - std::min(*reported, others)) : Maybe();
     live(slot).free_bytes().store(free.raw(), std::memory_order_relaxed);
   }
@@ -717,7 +725,7 @@ void Board::subtract_others(std::size_t home) noexcept {
 // The lock is held.
 void Board::apply_book(const Book& book) {
   for (std::size_t slot = 0; slot < used(); ++slot) {
-    if (slots_[words_.memory_home[slot]].claim.load(std::memory_order_relaxed) == no_claim) continue;
+    if (!(purses_[slot] & in_ledger)) continue;
     Status status = status_of(slot);
     if (!status.present) continue;
     const DeviceInfo& info = *infos_[slot].load(std::memory_order_relaxed);
@@ -787,8 +795,7 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
 
 // Where no ledger counts.
 bool Board::promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
-  const Word promises(promised_[home]);
-  std::uint64_t promised = promises.load(std::memory_order_relaxed);
+  std::uint64_t promised = load_word(promised_[home]);
   do {
     const Maybe free(live(slot).free_bytes().load(std::memory_order_relaxed));
     if (!free || *free < promised || *free - promised < bytes) {
@@ -796,14 +803,13 @@ bool Board::promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes
       Word(words_.room_bytes).store(0, std::memory_order_relaxed);
       return false;
     }
-  } while (!replace(promises, promised, promised + bytes, std::memory_order_relaxed));
+  } while (!replace(promised_[home], promised, promised + bytes));
   return true;
 }
 
-void Board::unpromise(std::size_t home, std::uint64_t bytes) noexcept {
-  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_relaxed); claim != no_claim)
-    return row_->give_back(claim, bytes);
-  add(Word(promised_[home]), -bytes, std::memory_order_relaxed);
+void Board::unpromise(std::uint64_t purse, std::uint64_t bytes) noexcept {
+  if (purse & in_ledger) return row_->give_back(purse ^ in_ledger, bytes);
+  add(Word(promised_[purse]), -bytes, std::memory_order_relaxed);
 }
 
 void Board::look_for_room(const Hints& hints) noexcept {
@@ -828,23 +834,30 @@ Board::Attempt Board::charge_needed(std::size_t slot, std::uint64_t seen, const 
 }
 
 // On the live words, without a copy.
-inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease::Held& held,
-                                          Lease::Size& size) noexcept {
-  if (hints.memory_bytes_min) look_for_room(hints);
-  LiveChoice choice;
-  if (policy.choose_quickly && WholeDevices::can_answer(words_, alone()) && LiveDevices::all_have_it(words_, hints)) {
-    fetch_to_write();
-    choice = policy.choose_quickly(words_, ticket, LiveWords::known_class(hints.work_class), hints.cost != 1);
+inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, bool quickly,
+                                          Lease::Held& held, Lease::Size& size) noexcept {
+  const auto charge_chosen = [&](const LiveChoice& choice) {
+    return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, held, size, alone());
+  };
+  if (quickly && policy.choose_quickly && WholeDevices::can_answer(words_, alone()) && all_may_serve(policy, hints)) {
+    fetch_lines();
+    const LiveChoice choice =
+        policy.choose_quickly(words_, ticket, LiveWords::known_class(hints.work_class), hints.cost != 1);
+    if (choice.index != LiveChoice::nobody) {
+      const Attempt result = charge_chosen(choice);
+      // Otherwise it has no room, and is left out below.
+      if (result == Attempt::charged || is_race_lost(choice)) return result;
+    }
   }
-  if (choice.index == LiveChoice::nobody) choice = policy.choose_live(hints, words_, ticket);
-  if (choice.index == LiveChoice::nobody) return Attempt::nobody;
-  return charge<Wishes::some>(choice.index, choice.charge, hints, hints.memory_bytes_min, held, size, alone());
+  look_for_room(hints);
+  const LiveChoice choice = policy.choose_live(hints, words_, ticket);
+  return choice.index == LiveChoice::nobody ? Attempt::nobody : charge_chosen(choice);
 }
 
 Board::Attempt Board::attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                               Lease& lease) {
   if (!explanation && is_listed(policy) && policy.choose_live && LiveDevices::can_answer(hints))
-    return attempt_live(policy, hints, ticket, lease.held_, lease.size_);
+    return attempt_live(policy, hints, ticket, true, lease.held_, lease.size_);
   return with_copy([&](Copy& at) {
     copy(hints.work_class, at);
     const Decision decision = decide(policy, hints, at.span(), ticket, explanation);
@@ -935,13 +948,26 @@ Error Board::refusal(const Explanation& explanation) {
   return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
 }
 
+// Threads that contend take turns of a microsecond or two: whoever finds that it was
+// another's, stands aside and then takes it.
+void Board::take_turn() noexcept {
+  --contended_;
+  const auto me = reinterpret_cast<std::uint64_t>(&contended_);
+  if (load_word(words_.turn) == me) return;
+  step_aside();
+  Word(words_.turn).store(me, std::memory_order_relaxed);
+}
+
 [[gnu::noinline]] Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints, Ticket ticket,
                                                     bool race_lost) {
   if (!is_exclusive() && is_listed(policy) && policy.choose_live && LiveDevices::can_answer(hints)) {
     Lease::Held held;
     Lease::Size size;
-    if (race_lost && policy.ticket != TicketKind::sequence) step_aside();
-    if (attempt_live(policy, hints, ticket, held, size) == Attempt::charged) {
+    if (race_lost) {
+      contended_ = 256;
+      if (policy.ticket != TicketKind::sequence) take_turn();
+    }
+    if (attempt_live(policy, hints, ticket, race_lost, held, size) == Attempt::charged) {
       if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
       return Result<Lease>(std::in_place, held);
     }
@@ -1069,7 +1095,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
   Slot& s = slots_[lease.slot()];
   if (held.places & Lease::sized) {
     if (const std::uint64_t ns = lease.size_.backlog_ns) add(l.backlog_ns(), -ns, std::memory_order_relaxed);
-    if (const std::uint64_t bytes = lease.size_.bytes) unpromise(lease.memory_home(), bytes);
+    if (const std::uint64_t bytes = lease.size_.bytes) unpromise(lease.purse(), bytes);
   }
   held.board = nullptr;
   if (!verdict) return add(l.charge(), -std::uint64_t{1}, std::memory_order_seq_cst);

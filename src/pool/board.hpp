@@ -29,12 +29,12 @@
 #include <string_view>
 #include <vector>
 
-#include "berth/ledger.hpp"
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
 #include "placement/in_turn.hpp"
 #include "placement/live.hpp"
-#include "pool/alone.hpp"
+#include "pool/atomics.hpp"
+#include "pool/ledger_row.hpp"
 
 namespace berth {
 
@@ -194,6 +194,11 @@ class Board {
     Word memory_home() const noexcept { return Word(words.memory_home[slot]); }
   };
   Live live(std::size_t slot) const noexcept { return {words_, slot}; }
+  Word reported_bytes(std::size_t slot) const noexcept { return Word(reported_bytes_[slot]); }
+  // Where a device's promises are counted: `in_ledger` and the number of a claim in
+  // row_, or the home slot of its memory, in promised_. A lease remembers it.
+  Word purse(std::size_t slot) const noexcept { return Word(purses_[slot]); }
+  static constexpr std::uint64_t in_ledger = std::uint64_t{1} << 15;
   std::size_t used() const noexcept { return __atomic_load_n(&words_.count, __ATOMIC_ACQUIRE); }
 
   // What no decision on live words reads. Work that completed is what was ever
@@ -205,12 +210,8 @@ class Board {
     std::atomic<std::uint64_t> settling{0};                           // settlements between their two counters
     std::atomic<std::uint64_t> streams_and_depth{~std::uint64_t{0}};  // 32 bits each, all ones: unknown
     std::atomic<std::int64_t> sampled_at_ns{0};
-    // As the device said; the live word lacks what other programs were promised.
-    std::atomic<std::uint64_t> reported_bytes_free{Maybe().raw()};
     std::atomic<std::uint32_t> other_holders{0};
-    std::atomic<std::uint32_t> claim{no_claim};  // of a memory's home slot, in row_
   };
-  static constexpr std::uint32_t no_claim = ~std::uint32_t{0};
 
   // What only the lock's holder touches.
   struct Cold {
@@ -230,7 +231,10 @@ class Board {
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
     bool held_alone = false;                     // by an exclusive lease of this board
     bool held_by_others = false;                 // exclusively, as the ledger says
-    bool promised_here = false;                  // of a memory's home slot: its bytes are counted in no ledger
+    // Of a memory's home slot: its claim, as a purse has it; its bytes are counted
+    // in no ledger, for good.
+    std::optional<std::uint64_t> claim;
+    bool promised_here = false;
   };
 
   struct Waiter;
@@ -254,21 +258,24 @@ class Board {
   Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t bytes, Lease::Held& held,
                  Lease::Size& size, bool is_alone) noexcept;
   Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
-  bool promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
+  bool promise(std::size_t slot, std::uint64_t purse, std::uint64_t bytes) noexcept;
   bool promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
-  void unpromise(std::size_t home, std::uint64_t bytes) noexcept;
+  void unpromise(std::uint64_t purse, std::uint64_t bytes) noexcept;
   void subtract_others(std::size_t home) noexcept;
   void look_for_room(const Hints& hints) noexcept;
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   // Random tickets of a thread, for policies of the list: they scramble what they
   // draw, so that after a random start the next number will do. 0: not started.
   static constinit inline thread_local Ticket random_ticket_ = 0;
+  // Acquires for which this thread still reckons with others; see take_turn.
+  static constinit inline thread_local std::uint32_t contended_ = 0;
+  void take_turn() noexcept;
   // A copy of a policy of the list may have another `choose`.
   static bool is_listed(const Policy& policy) noexcept { return policy.listed == &policy; }
   template <Wishes wishes, bool is_alone>
   [[gnu::always_inline]] inline Result<Lease> acquire_quickly(const Policy& policy, const Hints& hints);
   Result<Lease> acquire_live(const Policy& policy, const Hints& hints, Ticket ticket, bool race_lost);
-  Attempt attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, Lease::Held& held,
+  Attempt attempt_live(const Policy& policy, const Hints& hints, Ticket ticket, bool quickly, Lease::Held& held,
                        Lease::Size& size) noexcept;
   Attempt attempt(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation, Lease& lease);
   Attempt attempt_exclusive(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
@@ -283,13 +290,16 @@ class Board {
     Word(words_.summary)
         .fetch_add(static_cast<std::uint64_t>(more) << LiveSummary::exclusive_shift, std::memory_order_relaxed);
   }
-  // What a charge will write, where that is known before the choice: while others
-  // write too, a line comes once and not twice.
-  void fetch_to_write() const noexcept {
+  // What a charge will write, where that is known before the choice.
+  void fetch_lines() const noexcept {
     if (load_word(words_.count) > 8) return;
-    __builtin_prefetch(words_.charge, 1);
-    __builtin_prefetch(words_.charge + 7, 1);
-    __builtin_prefetch(words_.backlog_ns, 1);
+    fetch_to_write(words_.charge);
+    fetch_to_write(words_.charge + 7);
+    fetch_to_write(words_.backlog_ns);
+  }
+  // As far as the policy's quick form takes it for granted.
+  bool all_may_serve(const Policy& policy, const Hints& hints) const noexcept {
+    return policy.judges_singly ? LiveDevices::all_are_capable(words_, hints) : LiveDevices::all_have_it(words_, hints);
   }
   // And not refused for another reason.
   bool is_race_lost(const LiveChoice& choice) const noexcept {
@@ -331,6 +341,7 @@ class Board {
   void take_sample(std::size_t slot, const LoadSample& sample, TimePoint now);
   bool hold_alone(Lease& lease) noexcept;
   void end_hold(std::size_t slot) noexcept;
+  void count_promises(std::size_t slot, std::uint64_t purse) noexcept;
   void share_memory_of(std::size_t slot, const DeviceInfo& info);
   void apply_book(const Book& book);
 
@@ -341,6 +352,10 @@ class Board {
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...
   std::uint64_t* promised_ = nullptr;                // of memory domains that no ledger counts
+  std::uint64_t* purses_ = nullptr;
+  // As the device said; the live word lacks what other programs were promised.
+  std::uint64_t* reported_bytes_ = nullptr;
+  std::unique_ptr<Ledger::Row> row_;  // from the start; null: nothing is promised in a ledger
   std::atomic<std::uint32_t> waiting_{0};
   // Its own members are written under the lock, but for the room and who wants to
   // be alone.
@@ -349,7 +364,7 @@ class Board {
   struct Line {
     alignas(64) std::uint64_t words[8];
   };
-  std::vector<Line> lines_;  // the sequence, the arrays of words_, learnt_ and promised_
+  std::vector<Line> lines_;  // the sequence, the arrays of words_ and those above
   std::unique_ptr<Slot[]> slots_;
   std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
   mutable std::atomic<std::uint64_t> policy_errors_{0};
@@ -362,8 +377,6 @@ class Board {
   std::vector<std::unique_ptr<const DeviceInfo>> kept_infos_;
   std::map<std::string, std::uint16_t, std::less<>> class_names_;
   std::vector<Waiter*> waiters_;  // sorted: priority, then arrival
-  // Set before the first claim is; then read without the lock.
-  std::unique_ptr<Ledger::Row> row_;
   std::optional<Error> ledger_error_;
 };
 
@@ -372,19 +385,19 @@ class Board {
 
 // The only place where bytes are promised: within what the device last reported
 // as free, less what is promised in its memory already, here or by others.
-[[gnu::always_inline]] inline bool Board::promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
-  if (const std::uint32_t claim = slots_[home].claim.load(std::memory_order_acquire); claim == no_claim) {
-    if (!promise_here(slot, home, bytes)) return false;
+[[gnu::always_inline]] inline bool Board::promise(std::size_t slot, std::uint64_t purse, std::uint64_t bytes) noexcept {
+  if (!(purse & in_ledger)) {
+    if (!promise_here(slot, purse, bytes)) return false;
   } else {
-    const Maybe reported(slots_[slot].reported_bytes_free.load(std::memory_order_relaxed));
-    if (!row_->promise(claim, bytes, reported.value_or(0))) [[unlikely]] {
-      subtract_others(home);
+    const Maybe reported(load_word(reported_bytes_[slot]));
+    if (!row_->promise(purse ^ in_ledger, bytes, reported.value_or(0))) [[unlikely]] {
+      subtract_others(load_word(words_.memory_home[slot]));
       return false;
     }
   }
   // Not in one step: what two callers lose here, the next promise finds out.
-  const std::uint64_t left = load_word(words_.room_bytes);
-  Word(words_.room_bytes).store(left - std::min(left, bytes), std::memory_order_relaxed);
+  if (const std::uint64_t left = load_word(words_.room_bytes); left != 0) [[unlikely]]
+    Word(words_.room_bytes).store(left - std::min(left, bytes), std::memory_order_relaxed);
   return true;
 }
 
@@ -401,10 +414,10 @@ template <Board::Wishes wishes>
       load_word(words_.capability[slot]) < LiveWords::pack(*hints.capability_min)) [[unlikely]]
     return Attempt::lost;
   const Live l = live(slot);
-  std::size_t home = slot;
+  std::uint64_t purse = 0;
   if (bytes) {
-    home = load_word(words_.memory_home[slot]);
-    if (!promise(slot, home, bytes)) return Attempt::lost;
+    purse = load_word(purses_[slot]);
+    if (!promise(slot, purse, bytes)) return Attempt::lost;
   }
   const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
   const double cost = wishes == Wishes::none ? 1 : hints.cost;
@@ -413,11 +426,12 @@ template <Board::Wishes wishes>
     backlog = cost == 1 ? *unit : expected_ns(slot, hints);
     add(l.backlog_ns(), backlog, std::memory_order_relaxed, is_alone);
   }
+  // Alone, what was seen is what is there.
   if (is_alone) {
     l.charge().store(seen + LiveWords::one_charge, std::memory_order_relaxed);
-  } else if (!l.charge().compare_exchange_strong(seen, seen + LiveWords::one_charge)) [[unlikely]] {
+  } else if (!exchange(words_.charge[slot], seen, seen + LiveWords::one_charge)) [[unlikely]] {
     if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed, is_alone);
-    if (bytes) unpromise(home, bytes);
+    if (bytes) unpromise(purse, bytes);
     return Attempt::lost;
   }
   held.board = this;
@@ -425,7 +439,7 @@ template <Board::Wishes wishes>
   // the word that opened it.
   held.device = devices_[slot].load(std::memory_order_relaxed);
   held.memory_bytes_free = Maybe(load_word(words_.free_bytes[slot]));
-  held.places = slot | home << 16 | work_class << 32 | seen << 48;
+  held.places = slot | purse << 16 | work_class << 32 | seen << 48;
   if (bytes || backlog || cost != 1) {
     held.places |= Lease::sized;
     size = {bytes, backlog, cost};
@@ -436,14 +450,15 @@ template <Board::Wishes wishes>
 template <Board::Wishes wishes, bool is_alone>
 inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& hints) {
   const auto choose = policy.choose_quickly;
-  if (!is_listed(policy) || !choose || !WholeDevices::can_answer(words_, is_alone) ||
-      (wishes == Wishes::some && !(LiveDevices::can_answer(hints) && LiveDevices::all_have_it(words_, hints))))
-      [[unlikely]] {
+  if (!is_listed(policy) || !choose || !WholeDevices::can_answer(words_, is_alone)) [[unlikely]]
     return acquire_live(policy, hints, draw(policy), false);
-  }
   Ticket ticket = 0;
   LiveChoice choice;
-  if (!is_alone) fetch_to_write();
+  if (!is_alone) {
+    if (contended_ != 0) [[unlikely]]
+      take_turn();
+    fetch_lines();
+  }
   if (choose == policy::in_turn) {
     ticket = add(Word(*sequence_), 1, std::memory_order_relaxed, is_alone);
     choice = policy::in_turn_of_all(words_, ticket);
@@ -453,6 +468,9 @@ inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& h
     const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
     choice = choose(words_, ticket, work_class, wishes == Wishes::some && hints.cost != 1);
   }
+  // Nearly always so, and therefore asked now, while the choice is still on its way.
+  if (wishes == Wishes::some && !(LiveDevices::can_answer(hints) && all_may_serve(policy, hints))) [[unlikely]]
+    return acquire_live(policy, hints, ticket, false);
   Lease::Held held;
   Lease::Size size;
   const std::uint64_t bytes = wishes == Wishes::none ? 0 : hints.memory_bytes_min;

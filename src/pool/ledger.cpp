@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "pool/ledger_layout.hpp"
+#include "pool/ledger_row.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth {

@@ -8,6 +8,7 @@
 
 #include "berth/ledger.hpp"
 #include "berth/random.hpp"
+#include "pool/ledger_row.hpp"
 #include "pool/test_folder.hpp"
 
 namespace berth {

@@ -12,6 +12,7 @@
 #include "berth/fake_clock.hpp"
 #include "berth/random.hpp"
 #include "pool/ledger_layout.hpp"
+#include "pool/ledger_row.hpp"
 #include "pool/test_folder.hpp"
 
 namespace berth {

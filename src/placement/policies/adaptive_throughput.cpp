@@ -36,6 +36,7 @@ Policy adaptive_throughput() {
                                 });
                               });
   policy.choose_quickly = choose_quickly;
+  policy.judges_singly = true;
   return policy;
 }
 

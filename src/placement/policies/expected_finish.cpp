@@ -67,6 +67,7 @@ Policy expected_finish() {
                                 });
                               });
   policy.choose_quickly = choose_quickly;
+  policy.judges_singly = true;
   return policy;
 }
 

@@ -17,6 +17,8 @@ LiveChoice choose_quickly(const LiveWords& words, Ticket, std::size_t work_class
   const WholeDevices all(words, work_class);
   if (all.says(LiveSummary::weights_differ)) return {};
   if (all.all_measured()) return lowest_of_all(all, [](const auto& view) { return load_ns(view); });
+  // Those with room may all be measured where not all devices are.
+  if (!all.none_measured()) return {};
   if (all.count() < 16) return lowest_of_all(all, [](const auto& view) { return in_flight(view); });
   const std::uint32_t best = fewest_in_flight(words.charge, all.count());
   const std::uint64_t charge = load_word(words.charge[best & 0xffff]);
@@ -37,6 +39,7 @@ Policy least_loaded() {
         return use([](const auto& view) { return load(view); });
       });
   policy.choose_quickly = choose_quickly;
+  policy.judges_singly = true;
   return policy;
 }
 

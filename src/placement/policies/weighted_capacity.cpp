@@ -85,6 +85,7 @@ Policy weighted_capacity() {
                                 return by_quota<std::uint64_t, u128>(pieces, weights, use);
                               });
   policy.choose_quickly = choose_quickly;
+  policy.judges_singly = true;
   policy.takes_turns = true;
   return policy;
 }
