@@ -67,7 +67,7 @@ struct LiveWords {
   // At least so many bytes can be had of every open device. Falls with every
   // promise; raised by looking at all devices, so that most requests need not.
   alignas(64) std::uint64_t room_bytes = 0;
-  std::uint64_t turn = 0;  // whose it is, while threads contend (Board::take_turn)
+  std::uint64_t turn = 0;  // whose it is, while threads contend (Board::keep_turns)
 
   static constexpr std::size_t classes = 16;
   static constexpr int closed_shift = 16;

@@ -22,6 +22,10 @@ constexpr std::size_t stack_devices = 64;
 // it too, and that costs as much as many decisions: the lock is for those who
 // would never get through.
 constexpr int tries_without_lock = 16;
+// Charges and settlements of a thread before it stops taking turns, unless it finds
+// that others still do; and the time between two beyond which turns gain it nothing.
+constexpr std::uint32_t steps_in_turns = 256;
+constexpr Duration seldom = std::chrono::microseconds(5);
 // Collects of the statistics before writers are asked to stand still.
 constexpr int collects_without_lock = 8;
 
@@ -36,14 +40,14 @@ const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
 }
 
-// A microsecond or two, in which whoever won takes many leases more: two
-// callers that decide by load choose the same device again and again, and each
-// charge then waits for a cache line that the other one has.
-void step_aside() {
+// A microsecond or two, more where a decision takes longer, in which whoever won
+// takes many leases more: two callers that decide by load choose the same device
+// again and again, and each charge then waits for lines that the other one has.
+void step_aside(std::size_t devices) {
 #if defined(__aarch64__)
-  for (int i = 0; i < 128; ++i) asm volatile("isb");
+  for (std::size_t i = 0; i < 128 + devices; ++i) asm volatile("isb");
 #elif defined(__x86_64__)
-  for (int i = 0; i < 32; ++i) asm volatile("pause");
+  for (std::size_t i = 0; i < 32 + devices / 4; ++i) asm volatile("pause");
 #endif
 }
 
@@ -910,7 +914,7 @@ Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Tick
         return result;
       if (result != Attempt::lost) break;
     }
-    step_aside();
+    step_aside(used());
   }
   const Exclusive exclusive(*this);
   const std::lock_guard lock(mutex_);
@@ -948,14 +952,17 @@ Error Board::refusal(const Explanation& explanation) {
   return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
 }
 
-// Threads that contend take turns of a microsecond or two: whoever finds that it was
-// another's, stands aside and then takes it.
-void Board::take_turn() noexcept {
-  --contended_;
-  const auto me = reinterpret_cast<std::uint64_t>(&contended_);
+[[gnu::cold]] void Board::keep_turns() noexcept {
+  --turns_.steps_left;
+  const auto me = reinterpret_cast<std::uint64_t>(&turns_);
   if (load_word(words_.turn) == me) return;
-  step_aside();
+  if (options_.clock->now() - turns_.since > (steps_in_turns - turns_.steps_left) * seldom) {
+    turns_.steps_left = 0;
+    return;
+  }
+  step_aside(used());
   Word(words_.turn).store(me, std::memory_order_relaxed);
+  turns_ = {steps_in_turns, options_.clock->now()};
 }
 
 [[gnu::noinline]] Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints, Ticket ticket,
@@ -964,8 +971,8 @@ void Board::take_turn() noexcept {
     Lease::Held held;
     Lease::Size size;
     if (race_lost) {
-      contended_ = 256;
-      if (policy.ticket != TicketKind::sequence) take_turn();
+      turns_ = {steps_in_turns, options_.clock->now()};
+      keep_turns();
     }
     if (attempt_live(policy, hints, ticket, race_lost, held, size) == Attempt::charged) {
       if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
@@ -1107,6 +1114,8 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
+  if (turns_.steps_left != 0) [[unlikely]]
+    keep_turns();
   const std::size_t slot = lease.slot();
   const Live l = live(slot);
   std::atomic<std::uint64_t>* verdict = nullptr;

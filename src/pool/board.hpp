@@ -12,8 +12,8 @@
 // slot; the same id joining again gets it back, with its statistics. Every
 // charge is settled exactly once, as completed, failed or cancelled.
 //
-// The board never reads the clock and never samples a device on the way of a
-// charge: the poller brings samples and time (tick).
+// The board never samples a device on the way of a charge, and reads the clock there
+// only while threads contend: the poller brings samples and time (tick).
 #pragma once
 
 #include <array>
@@ -267,9 +267,14 @@ class Board {
   // Random tickets of a thread, for policies of the list: they scramble what they
   // draw, so that after a random start the next number will do. 0: not started.
   static constinit inline thread_local Ticket random_ticket_ = 0;
-  // Acquires for which this thread still reckons with others; see take_turn.
-  static constinit inline thread_local std::uint32_t contended_ = 0;
-  void take_turn() noexcept;
+  // Threads that contend take turns of a microsecond or two, in which one finds all
+  // lines where it left them. Whoever lost a race begins with it.
+  struct Turns {
+    std::uint32_t steps_left;  // for which this thread reckons with others
+    TimePoint since;
+  };
+  static constinit inline thread_local Turns turns_{0, {}};
+  void keep_turns() noexcept;
   // A copy of a policy of the list may have another `choose`.
   static bool is_listed(const Policy& policy) noexcept { return policy.listed == &policy; }
   template <Wishes wishes, bool is_alone>
@@ -416,6 +421,7 @@ template <Board::Wishes wishes>
   const Live l = live(slot);
   std::uint64_t purse = 0;
   if (bytes) {
+    // Found by the slot, so not older than the charge word that was open.
     purse = load_word(purses_[slot]);
     if (!promise(slot, purse, bytes)) return Attempt::lost;
   }
@@ -455,8 +461,8 @@ inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& h
   Ticket ticket = 0;
   LiveChoice choice;
   if (!is_alone) {
-    if (contended_ != 0) [[unlikely]]
-      take_turn();
+    if (turns_.steps_left != 0) [[unlikely]]
+      keep_turns();
     fetch_lines();
   }
   if (choose == policy::in_turn) {
