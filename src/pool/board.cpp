@@ -23,9 +23,9 @@ constexpr std::size_t stack_devices = 64;
 // would never get through.
 constexpr int tries_without_lock = 16;
 // Charges and settlements of a thread before it stops taking turns, unless it finds
-// that others still do; and the time between two beyond which turns gain it nothing.
+// that others still do; and how many there must be in a turn, or it gains nothing.
 constexpr std::uint32_t steps_in_turns = 256;
-constexpr Duration seldom = std::chrono::microseconds(5);
+constexpr std::uint32_t steps_worth_a_turn = 16;
 // Collects of the statistics before writers are asked to stand still.
 constexpr int collects_without_lock = 8;
 
@@ -952,17 +952,22 @@ Error Board::refusal(const Explanation& explanation) {
   return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
 }
 
-[[gnu::cold]] void Board::keep_turns() noexcept {
-  --turns_.steps_left;
-  const auto me = reinterpret_cast<std::uint64_t>(&turns_);
-  if (load_word(words_.turn) == me) return;
-  if (options_.clock->now() - turns_.since > (steps_in_turns - turns_.steps_left) * seldom) {
-    turns_.steps_left = 0;
-    return;
+void Board::take_turn() noexcept {
+  const auto me = reinterpret_cast<std::uint64_t>(&steps_in_turns_);
+  if (load_word(words_.turn) != me) {
+    step_aside(used());
+    Word(words_.turn).store(me, std::memory_order_relaxed);
   }
-  step_aside(used());
-  Word(words_.turn).store(me, std::memory_order_relaxed);
-  turns_ = {steps_in_turns, options_.clock->now()};
+  steps_in_turns_ = steps_in_turns;
+}
+
+void Board::keep_turns() noexcept {
+  --steps_in_turns_;
+  if (load_word(words_.turn) == reinterpret_cast<std::uint64_t>(&steps_in_turns_)) return;
+  if (steps_in_turns - steps_in_turns_ < steps_worth_a_turn)
+    steps_in_turns_ = 0;
+  else
+    take_turn();
 }
 
 [[gnu::noinline]] Result<Lease> Board::acquire_live(const Policy& policy, const Hints& hints, Ticket ticket,
@@ -970,10 +975,7 @@ Error Board::refusal(const Explanation& explanation) {
   if (!is_exclusive() && is_listed(policy) && policy.choose_live && LiveDevices::can_answer(hints)) {
     Lease::Held held;
     Lease::Size size;
-    if (race_lost) {
-      turns_ = {steps_in_turns, options_.clock->now()};
-      keep_turns();
-    }
+    if (race_lost) take_turn();
     if (attempt_live(policy, hints, ticket, race_lost, held, size) == Attempt::charged) {
       if (held.places & Lease::sized) return Result<Lease>(std::in_place, held, size);
       return Result<Lease>(std::in_place, held);
@@ -1114,7 +1116,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
-  if (turns_.steps_left != 0) [[unlikely]]
+  if (steps_in_turns_ != 0) [[unlikely]]
     keep_turns();
   const std::size_t slot = lease.slot();
   const Live l = live(slot);

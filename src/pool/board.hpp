@@ -12,8 +12,8 @@
 // slot; the same id joining again gets it back, with its statistics. Every
 // charge is settled exactly once, as completed, failed or cancelled.
 //
-// The board never samples a device on the way of a charge, and reads the clock there
-// only while threads contend: the poller brings samples and time (tick).
+// The board never reads the clock and never samples a device on the way of a
+// charge: the poller brings samples and time (tick).
 #pragma once
 
 #include <array>
@@ -268,12 +268,10 @@ class Board {
   // draw, so that after a random start the next number will do. 0: not started.
   static constinit inline thread_local Ticket random_ticket_ = 0;
   // Threads that contend take turns of a microsecond or two, in which one finds all
-  // lines where it left them. Whoever lost a race begins with it.
-  struct Turns {
-    std::uint32_t steps_left;  // for which this thread reckons with others
-    TimePoint since;
-  };
-  static constinit inline thread_local Turns turns_{0, {}};
+  // lines where it left them. Whoever lost a race begins with it. For so many more
+  // charges and settlements this thread reckons with others:
+  static constinit inline thread_local std::uint32_t steps_in_turns_ = 0;
+  void take_turn() noexcept;
   void keep_turns() noexcept;
   // A copy of a policy of the list may have another `choose`.
   static bool is_listed(const Policy& policy) noexcept { return policy.listed == &policy; }
@@ -461,7 +459,7 @@ inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& h
   Ticket ticket = 0;
   LiveChoice choice;
   if (!is_alone) {
-    if (turns_.steps_left != 0) [[unlikely]]
+    if (steps_in_turns_ != 0) [[unlikely]]
       keep_turns();
     fetch_lines();
   }

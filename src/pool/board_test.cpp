@@ -397,6 +397,16 @@ TEST(Board, ATurnIsAmongThoseWithRoomAsSoonAsSomebodyHasNone) {
   EXPECT_EQ(f.take(bytes(50), "round_robin").id().text(), "d2");
 }
 
+TEST(Board, SpeedsCountAsSoonAsAllWithRoomHaveOne) {
+  Fixture f(3, 100);
+  f.take(on("d0")).settle({{}, 1000us});
+  f.take(on("d1")).settle({{}, 1us});
+  Hints on_the_last = on("d2");
+  on_the_last.memory_bytes_min = 60;
+  const Lease lease = f.take(on_the_last);
+  EXPECT_EQ(f.take(bytes(50)).id().text(), "d1");
+}
+
 TEST(Board, S0_F4_PicksBetweenTwoSamplesDoNotHerd) {
   Fixture f(4);
   std::vector<Lease> leases;
