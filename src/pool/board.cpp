@@ -24,8 +24,8 @@ constexpr std::size_t stack_devices = 64;
 constexpr int tries_without_lock = 16;
 // Charges and settlements of a thread before it stops taking turns, unless it finds
 // that others still do; and how many there must be in a turn, or it gains nothing.
-constexpr std::uint32_t steps_in_turns = 256;
-constexpr std::uint32_t steps_worth_a_turn = 16;
+constexpr std::uint32_t turn_steps_max = 256;
+constexpr std::uint32_t turn_steps_min = 16;
 // Collects of the statistics before writers are asked to stand still.
 constexpr int collects_without_lock = 8;
 
@@ -953,19 +953,19 @@ Error Board::refusal(const Explanation& explanation) {
 }
 
 void Board::take_turn() noexcept {
-  const auto me = reinterpret_cast<std::uint64_t>(&steps_in_turns_);
+  const auto me = reinterpret_cast<std::uint64_t>(&turn_steps_left_);
   if (load_word(words_.turn) != me) {
     step_aside(used());
     Word(words_.turn).store(me, std::memory_order_relaxed);
   }
-  steps_in_turns_ = steps_in_turns;
+  turn_steps_left_ = turn_steps_max;
 }
 
 void Board::keep_turns() noexcept {
-  --steps_in_turns_;
-  if (load_word(words_.turn) == reinterpret_cast<std::uint64_t>(&steps_in_turns_)) return;
-  if (steps_in_turns - steps_in_turns_ < steps_worth_a_turn)
-    steps_in_turns_ = 0;
+  --turn_steps_left_;
+  if (load_word(words_.turn) == reinterpret_cast<std::uint64_t>(&turn_steps_left_)) return;
+  if (turn_steps_max - turn_steps_left_ < turn_steps_min)
+    turn_steps_left_ = 0;
   else
     take_turn();
 }
@@ -1116,7 +1116,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
-  if (steps_in_turns_ != 0) [[unlikely]]
+  if (turn_steps_left_ != 0) [[unlikely]]
     keep_turns();
   const std::size_t slot = lease.slot();
   const Live l = live(slot);

@@ -270,7 +270,7 @@ class Board {
   // Threads that contend take turns of a microsecond or two, in which one finds all
   // lines where it left them. Whoever lost a race begins with it. For so many more
   // charges and settlements this thread reckons with others:
-  static constinit inline thread_local std::uint32_t steps_in_turns_ = 0;
+  static constinit inline thread_local std::uint32_t turn_steps_left_ = 0;
   void take_turn() noexcept;
   void keep_turns() noexcept;
   // A copy of a policy of the list may have another `choose`.
@@ -459,7 +459,7 @@ inline Result<Lease> Board::acquire_quickly(const Policy& policy, const Hints& h
   Ticket ticket = 0;
   LiveChoice choice;
   if (!is_alone) {
-    if (steps_in_turns_ != 0) [[unlikely]]
+    if (turn_steps_left_ != 0) [[unlikely]]
       keep_turns();
     fetch_lines();
   }
