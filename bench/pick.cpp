@@ -272,8 +272,10 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   const bool awake = std::thread::hardware_concurrency() > (two ? 2 : 1);
   Bell::spins = awake ? 100000 : 1000;
   std::vector<double> a, b, released, told, alone;
-  for (std::size_t round = 0; round <= rounds; ++round) {
-    const Times mine = run(two, iterations, through(*pool)), without = run(two, iterations, through(*apart));
+  // Further rounds where two threads have not met yet.
+  for (std::size_t round = 0; round <= rounds || (a.empty() && round < 5 * rounds); ++round) {
+    const std::size_t more = two ? 4 * iterations : iterations;  // the two must find time to meet
+    const Times mine = run(two, more, through(*pool)), without = run(two, more, through(*apart));
     // Made anew and gone again: its thread must not take a core from ours.
     sets = 0;
     letters = std::make_unique<Actor::Letter[]>(2 * (batch + 1));

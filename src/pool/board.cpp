@@ -957,6 +957,12 @@ void Board::take_turn() noexcept {
   if (load_word(words_.turn) != me) {
     step_aside(used());
     Word(words_.turn).store(me, std::memory_order_relaxed);
+    // All that this turn will write comes at once, and not one by one as it is needed.
+    for (std::size_t slot = 0; slot < std::min(used(), std::size_t{64}); ++slot) {
+      fetch_to_write(words_.charge + slot);
+      fetch_to_write(words_.backlog_ns + slot);
+      fetch_to_write(reinterpret_cast<const void*>(load_word(words_.promised_at[slot])));
+    }
   }
   turn_steps_left_ = turn_steps_max;
 }
