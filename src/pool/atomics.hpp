@@ -21,6 +21,8 @@ namespace berth {
 
 #ifdef BERTH_ATOMICS_FOUND_AT_RUN_TIME
 [[gnu::visibility("hidden")]] inline const bool has_atomics = (getauxval(AT_HWCAP) & HWCAP_ATOMICS) != 0;
+#else
+inline constexpr bool has_atomics = true;
 #endif
 
 // Where others write too, a line that is first read and then written comes twice.
@@ -35,7 +37,8 @@ namespace berth {
 
 // Puts `value` where `seen` is; otherwise tells what is there. Sequentially
 // consistent where it succeeds.
-[[gnu::always_inline]] inline bool exchange(std::uint64_t& word, std::uint64_t& seen, std::uint64_t value) noexcept {
+[[gnu::always_inline]] inline bool exchange(std::uint64_t& word, std::uint64_t& seen, std::uint64_t value,
+                                            [[maybe_unused]] bool with_atomics = has_atomics) noexcept {
 #ifdef BERTH_ATOMICS_FOUND_AT_RUN_TIME
   std::uint64_t was = seen;
   std::uint32_t failed = 0;
@@ -52,7 +55,7 @@ namespace berth {
       "cbnz %w[failed], 1b\n"
       "2:"
       : [was] "+&r"(was), [failed] "=&r"(failed), [word] "+Q"(word)
-      : [seen] "r"(seen), [value] "r"(value), [has] "r"(has_atomics)
+      : [seen] "r"(seen), [value] "r"(value), [has] "r"(with_atomics)
       : "cc", "memory");
   const bool done = was == seen;
   seen = was;
