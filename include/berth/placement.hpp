@@ -93,11 +93,11 @@ struct Policy {
   // pool uses it for policies of the list below; others are asked `choose`: a copy
   // of one may have another.
   LiveChoice (*choose_live)(const Hints&, const LiveWords&, Ticket) = nullptr;
-  // Quicker, where every device is in service, healthy and fits; `sized`: the work
-  // is more or less than one unit. `nobody`: choose_live must look at it.
+  // Quicker, where every device is in service, healthy and has what is asked for;
+  // `sized`: the work is more or less than one unit. `nobody`: choose_live must look at it.
   LiveChoice (*choose_quickly)(const LiveWords&, Ticket, std::size_t work_class, bool sized) = nullptr;
   // The quick form judges each device by itself: one without room for the work
-  // changes nothing unless it is chosen.
+  // changes nothing unless it is chosen, so room need not be everybody's.
   bool judges_singly = false;
   const Policy* listed = nullptr;  // itself, in the list
 

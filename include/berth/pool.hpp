@@ -220,7 +220,8 @@ class Pool {
   // them until the poll deadline. Judges the age of all samples.
   void poll_now();
 
-  // Why this program does not share its promises with others, if it should.
+  // Why this program does not share its promises with others, if it should: where the
+  // ledger could not be entered, as long as the pool lives.
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }

@@ -218,8 +218,9 @@ class AllDevices {
   const std::size_t work_class_;
 };
 
-// Every one of them is open, healthy and fits, and they lie in the order of their
-// ids: what a policy's quick form may take for granted (see Policy).
+// Every one of them is open and healthy, has room unless the policy judges each by
+// itself, and they lie in the order of their ids: what a policy's quick form may take
+// for granted (see Policy).
 class WholeDevices : public AllDevices {
  public:
   WholeDevices(const LiveWords& words, std::size_t work_class)

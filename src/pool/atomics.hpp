@@ -55,7 +55,7 @@ inline constexpr bool has_atomics = true;
       "cbnz %w[failed], 1b\n"
       "2:"
       : [was] "+&r"(was), [failed] "=&r"(failed), [word] "+Q"(word)
-      : [seen] "r"(seen), [value] "r"(value), [has] "r"(with_atomics)
+      : [seen] "r"(seen), [value] "r"(value), [has] "r"(std::uint32_t{with_atomics})
       : "cc", "memory");
   const bool done = was == seen;
   seen = was;

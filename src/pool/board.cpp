@@ -638,7 +638,7 @@ void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint no
   Status status = status_of(slot);
   Slot& s = slots_[slot];
   reported_bytes(slot).store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
-  subtract_others(words_.memory_home[slot]);
+  subtract_others(slot);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
   cold.silent_since = now;
@@ -684,8 +684,7 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
   }
 }
 
-// The lock is held. What cannot be shared is promised within this process alone,
-// and stays so: bytes are given back where they were promised.
+// The lock is held.
 void Board::count_promises(std::size_t slot, std::uint64_t purse_now) noexcept {
   const std::uint64_t* const at =
       purse_now & in_ledger ? row_->promised_at(purse_now ^ in_ledger) : promised_ + purse_now;
@@ -693,6 +692,8 @@ void Board::count_promises(std::size_t slot, std::uint64_t purse_now) noexcept {
   live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(at), std::memory_order_relaxed);
 }
 
+// The lock is held. What cannot be shared is promised within this process alone,
+// and stays so.
 void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
   const std::size_t home = words_.memory_home[slot];
   if (!options_.ledger || cold_[home].promised_here) return;
@@ -714,17 +715,14 @@ void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
     if (i == slot || (i < used() && words_.memory_home[i] == home)) count_promises(i, *first);
 }
 
-// The live words of one memory: what its devices reported as free, less what
-// other programs have promised of it.
-void Board::subtract_others(std::size_t home) noexcept {
-  const std::uint64_t at = purse(home).load(std::memory_order_relaxed);
+// The live word of a device: what it reported as free, less what other programs
+// have promised of its memory.
+void Board::subtract_others(std::size_t slot) noexcept {
+  const std::uint64_t at = purse(slot).load(std::memory_order_relaxed);
   const std::uint64_t others = at & in_ledger ? row_->promised_by_others(at ^ in_ledger) : 0;
-  for (std::size_t slot = 0; slot < used(); ++slot) {
-    if (live(slot).memory_home().load(std::memory_order_relaxed) != home) continue;
-    const Maybe reported(reported_bytes(slot).load(std::memory_order_relaxed));
-    const Maybe free = reported ? Maybe(*reported - std::min(*reported, others)) : Maybe();
-    live(slot).free_bytes().store(free.raw(), std::memory_order_relaxed);
-  }
+  const Maybe reported(reported_bytes(slot).load(std::memory_order_relaxed));
+  const Maybe free = reported ? Maybe(*reported - std::min(*reported, others)) : Maybe();
+  live(slot).free_bytes().store(free.raw(), std::memory_order_relaxed);
   Word(words_.room_bytes).store(0, std::memory_order_relaxed);
 }
 
@@ -744,7 +742,7 @@ void Board::apply_book(const Book& book) {
     cold.held_by_others = exclusively;
     status.held = cold.held_by_others || cold.held_alone;
     if (status.pack() != status_of(slot).pack()) write_status(slot, status);
-    if (words_.memory_home[slot] == slot) subtract_others(slot);
+    subtract_others(slot);
   }
 }
 
@@ -851,7 +849,7 @@ inline Board::Attempt Board::attempt_live(const Policy& policy, const Hints& hin
         policy.choose_quickly(words_, ticket, LiveWords::known_class(hints.work_class), hints.cost != 1);
     if (choice.index != LiveChoice::nobody) {
       const Attempt result = charge_chosen(choice);
-      // Otherwise it has no room, and is left out below.
+      // Otherwise it cannot serve, for want of room perhaps, and is left out below.
       if (result == Attempt::charged || is_race_lost(choice)) return result;
     }
   }

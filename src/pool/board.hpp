@@ -261,7 +261,7 @@ class Board {
   bool promise(std::size_t slot, std::uint64_t purse, std::uint64_t bytes) noexcept;
   bool promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
   void unpromise(std::uint64_t purse, std::uint64_t bytes) noexcept;
-  void subtract_others(std::size_t home) noexcept;
+  void subtract_others(std::size_t slot) noexcept;
   void look_for_room(const Hints& hints) noexcept;
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   // Random tickets of a thread, for policies of the list: they scramble what they
@@ -358,10 +358,10 @@ class Board {
   std::uint64_t* purses_ = nullptr;
   // As the device said; the live word lacks what other programs were promised.
   std::uint64_t* reported_bytes_ = nullptr;
-  std::unique_ptr<Ledger::Row> row_;  // from the start; null: nothing is promised in a ledger
+  std::unique_ptr<Ledger::Row> row_;  // from the start; null: nothing is ever promised in a ledger
   std::atomic<std::uint32_t> waiting_{0};
-  // Its own members are written under the lock, but for the room and who wants to
-  // be alone.
+  // Its own members are written under the lock, but for the room, the turn and who
+  // wants to be alone.
   mutable LiveWords words_;
 
   struct Line {
@@ -393,8 +393,9 @@ class Board {
     if (!promise_here(slot, purse, bytes)) return false;
   } else {
     const Maybe reported(load_word(reported_bytes_[slot]));
-    if (!row_->promise(purse ^ in_ledger, bytes, reported.value_or(0))) [[unlikely]] {
-      subtract_others(load_word(words_.memory_home[slot]));
+    bool others = false;
+    if (!row_->promise(purse ^ in_ledger, bytes, reported.value_or(0), &others)) [[unlikely]] {
+      if (others) subtract_others(slot);
       return false;
     }
   }
@@ -419,7 +420,8 @@ template <Board::Wishes wishes>
   const Live l = live(slot);
   std::uint64_t purse = 0;
   if (bytes) {
-    // Found by the slot, so not older than the charge word that was open.
+    // The lease remembers it: what is given back is what was promised, whatever
+    // becomes of the device meanwhile.
     purse = load_word(purses_[slot]);
     if (!promise(slot, purse, bytes)) return Attempt::lost;
   }

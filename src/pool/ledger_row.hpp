@@ -21,8 +21,9 @@ class Ledger::Row {
   // The claim's number: one per memory domain, and the same for its other devices.
   Result<std::size_t> add_claim(const DeviceId& device, const std::string& memory_domain);
   // Promises `bytes` more of claim number `claim` unless the sum of all
-  // promises in its memory domain would exceed `limit`.
-  bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit) noexcept {
+  // promises in its memory domain would exceed `limit`; `others`: it would not but
+  // for those of others.
+  bool promise(std::size_t claim, std::uint64_t bytes, std::uint64_t limit, bool* others = nullptr) noexcept {
     std::uint64_t* const own = promised_at(claim);
     fetch_to_write(own);
     std::uint64_t before = __atomic_load_n(own, __ATOMIC_RELAXED);
@@ -31,7 +32,9 @@ class Ledger::Row {
       if (before > limit || bytes > limit - before) return false;
     } while (!exchange(*own, before, before + bytes));
     // Whoever is alone in the ledger need not look for others.
-    return is_only_entry() || fits_beside_others(claim, bytes, limit - before - bytes);
+    if (is_only_entry() || fits_beside_others(claim, bytes, limit - before - bytes)) return true;
+    if (others) *others = true;
+    return false;
   }
   void give_back(std::size_t claim, std::uint64_t bytes) noexcept;
   // The word in which the claim's bytes are counted, for who reads them often.

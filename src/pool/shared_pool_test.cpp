@@ -90,6 +90,30 @@ TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
   EXPECT_TRUE(other->acquire(bytes_of(300, "c")));
 }
 
+// Its memory moved away, and the one it shared stays what it was.
+TEST_F(SharedPool, ADeviceThatComesBackInAnotherMemoryLeavesItsOldSiblingsAlone) {
+  const auto part = [](const char* id, const char* memory) {
+    auto device = make_device(id);
+    device->describe().memory_domain = memory;
+    return device;
+  };
+  PoolOptions options;
+  options.poll = false;
+  options.ledger = ledger();
+  const auto one = Pool::open({part("a", "x"), part("b", "y"), part("c", "y")}, options).value();
+  options.ledger = ledger();
+  const auto other = Pool::open({part("d", "y")}, options).value();
+  ASSERT_TRUE(one->leave(DeviceId("b")));
+  ASSERT_TRUE(one->join(part("b", "x")));
+  one->poll_now();
+  other->poll_now();
+  const Result<Lease> held = other->acquire(bytes_of(700, "d"));
+  ASSERT_TRUE(held);
+  EXPECT_FALSE(one->acquire(bytes_of(400, "c")));
+  EXPECT_TRUE(one->acquire(bytes_of(300, "c")));
+  EXPECT_TRUE(one->acquire(bytes_of(1000, "b")));
+}
+
 TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
   const auto one = open(), other = open();
   const Result<Lease> held = one->acquire(bytes_of(700));
