@@ -24,6 +24,7 @@ test: build ## every test that runs without a GPU
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)
+	@echo "for one ledger in /run/berth now instead of after the next boot: sudo systemd-tmpfiles --create berth.conf"
 
 .PHONY: gpu-bundle
 gpu-bundle: ## collect what a GPU machine without a network lacks
@@ -36,6 +37,7 @@ gpu-test: ## on a GPU machine: build, test, measure, write results.json
 .PHONY: gpu-bench
 gpu-bench: ## on a GPU machine: the benchmarks that need one
 	@scripts/gpu-bench
+
 .PHONY: bench
 bench: build ## run every benchmark beside its peer and write docs/benchmarks.md
 	@scripts/bench $(release)/bench
@@ -51,6 +53,11 @@ soak: build ## every test again and again with new random cases (MINUTES=30)
 .PHONY: mutants
 mutants: build ## break the code on purpose; every patch must turn its test red
 	@scripts/mutants
+
+.PHONY: nightly
+nightly: test mutants ## every test, every mutant, the storm with all its kinds, ten minutes of soak
+	@BERTH_STORM_ALL=1 $(release)/bench/storm
+	@scripts/soak 10 $(release)
 
 .PHONY: fresh-test
 fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)

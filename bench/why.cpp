@@ -170,6 +170,20 @@ constexpr auto hold_alone = [](Situation&, DeviceView& view, DeviceInfo&) {
   view.holders = 1;
   view.held_exclusively = true;
 };
+constexpr auto keep_free = [](Situation&, DeviceView& view, DeviceInfo&) { view.kept_for_waiting = true; };
+// Asked for whole, with room for the request beside what is on it.
+constexpr auto occupy = [](Situation& s, DeviceView& view, DeviceInfo& info) {
+  s.hints.whole = true;
+  if (s.random.below(2) == 0) {
+    view.other_processes = static_cast<std::uint32_t>(s.between(1, 3));
+  } else {
+    info.memory_bytes_total = *view.memory_bytes_free + 4 * gib;
+  }
+};
+constexpr auto silence = [](Situation& s, DeviceView& view, DeviceInfo&) {
+  s.hints.whole = true;
+  view.sample = SampleState::unknown;
+};
 constexpr auto hide_total = [](Situation& s, DeviceView&, DeviceInfo& info) {
   s.hints.memory_share = 0.5;
   info.memory_bytes_total.reset();
@@ -228,6 +242,11 @@ const Kind kinds[] = {
     {"pinned to a cordoned device", Cause::cordoned, "cordoned", pinned_to_one<cordon>},
     {"exclusive but shared", Cause::held, "held by", all_targets<hold>},
     {"held exclusively", Cause::held_exclusively, "held exclusively", all_targets<hold_alone>},
+    {"kept for another", Cause::kept, "kept for a request", all_targets<keep_free>},
+    {"group: some kept", Cause::kept, "kept for a request", some_of_a_group<keep_free>},
+    {"whole but in use", Cause::occupied, "in use", all_targets<occupy>},
+    {"whole but silent", Cause::silent, "does not answer", all_targets<silence>},
+    {"group: some in use", Cause::occupied, "in use", some_of_a_group<occupy>},
     {"no devices", Cause::too_few_devices, "no devices", nullptr},
     {"group too large for the machine", Cause::too_few_devices, "were asked for", nullptr},
     {"group: some lost", Cause::lost, "lost", some_of_a_group<lose>},

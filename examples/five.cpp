@@ -40,7 +40,8 @@ int main() {
   berth::NodeView node;
   node.id = berth::NodeId("here");
   node.memory_bytes = std::uint64_t{1} << 30;
-  for (const auto& device : pool->status()) node.devices.push_back({device.info, {}, device.view.intent, device.view.health});
+  for (const auto& device : pool->status())
+    node.devices.push_back({.info = device.info, .intent = device.view.intent, .health = device.view.health});
   berth::DeploymentSpec service;
   service.name = berth::DeploymentId("thumbnails");
   service.model = "resize";

@@ -164,6 +164,11 @@ static_assert(topology_internal == NVML_TOPOLOGY_INTERNAL && topology_single == 
 static_assert(topology_multiple == NVML_TOPOLOGY_MULTIPLE && topology_host_bridge == NVML_TOPOLOGY_HOSTBRIDGE);
 static_assert(topology_node == NVML_TOPOLOGY_NODE && topology_system == NVML_TOPOLOGY_SYSTEM);
 static_assert(remote_gpu == NVML_NVLINK_DEVICE_TYPE_GPU && remote_switch == NVML_NVLINK_DEVICE_TYPE_SWITCH);
+static_assert(affinity_node == NVML_AFFINITY_SCOPE_NODE);
+static_assert(virtualization_none == NVML_GPU_VIRTUALIZATION_MODE_NONE);
+static_assert(virtualization_passthrough == NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH);
+static_assert(peer_read == NVML_P2P_CAPS_INDEX_READ && peer_write == NVML_P2P_CAPS_INDEX_WRITE);
+static_assert(peer_ok == NVML_P2P_STATUS_OK && peer_not_supported == NVML_P2P_STATUS_NOT_SUPPORTED);
 static_assert(most_links >= NVML_NVLINK_MAX_LINKS);
 static_assert(uuid_bytes >= NVML_DEVICE_UUID_V2_BUFFER_SIZE);
 

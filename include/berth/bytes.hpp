@@ -14,6 +14,12 @@ namespace berth {
 std::string bytes_text(std::uint64_t bytes);
 
 // "20GiB", "20G" (the same), "20GB" (10^9), "1.5 TiB" or a plain number of bytes.
+// For text that a program wrote; what people type goes through parse_amount.
 Result<std::uint64_t> parse_bytes(std::string_view text);
+
+// The same with a unit required, for options and files that people write: a bare
+// 20 means 20 bytes to a program and 20 GiB to its author. "20B" is 20 bytes,
+// and 0 needs no unit. The error names the amount that was probably meant.
+Result<std::uint64_t> parse_amount(std::string_view text);
 
 }  // namespace berth

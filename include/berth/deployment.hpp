@@ -58,7 +58,8 @@ struct Runtime {
 // "vllm", "open_ai", "python:diffusers", "custom:mine"; any other word is unknown.
 Runtime runtime_from(std::string_view text);
 std::string to_string(const Runtime& runtime);
-// From the model's name, case-insensitive; the table is in docs/deployment.md.
+// From the model's name, case-insensitive; the table is in docs/deployment.md. For a
+// name it says nothing about: process.
 Runtime infer_runtime(std::string_view model);
 
 // Whose servers a remote runtime calls.
@@ -149,7 +150,9 @@ struct DeploymentSpec {
 };
 
 // Cheap, structural: contradictions within one spec. Zero GPUs for a GPU
-// deployment is one. An unknown runtime is not: it is a reason in a plan.
+// deployment is one; so is a model without a runtime that says neither by its name
+// nor by `gpus` or `cpu` what runs it. An unknown runtime is one only where it looks
+// like a misspelt one: otherwise it is a reason in a plan.
 Result<void> validate(const DeploymentSpec& spec);
 
 // More replicas of one deployment than this are a mistake in the file.
@@ -157,8 +160,17 @@ inline constexpr std::uint32_t replicas_max = 1'000'000;
 
 struct NodeDevice {
   DeviceInfo info;
-  // Used by processes that are not Berth's; absent: nobody measured it.
-  std::optional<std::uint64_t> memory_bytes_foreign;
+  // In use, whichever process has it; absent: it was not measured.
+  std::optional<std::uint64_t> memory_bytes_foreign = {};
+  // What the ledger of its machine says: bytes promised and not yet in use, leases on
+  // the device, and whether one of them is exclusive.
+  std::uint64_t memory_bytes_promised = 0;
+  std::uint32_t holders = 0;
+  bool held_exclusively = false;
+  // What others do on it; see DeviceView.
+  std::uint32_t other_processes = 0;
+  bool used_by_others = false;
+  bool answers = true;  // false: it was asked how it is and did not say
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
   // An accelerator; the processor and what stands in for one is not.

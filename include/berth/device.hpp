@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,11 +38,20 @@ class Stream;
 // and is safe after the device was lost.
 class Memory {
  public:
-  virtual ~Memory() = default;
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  virtual ~Memory() {
+    if (counted_) counted_->fetch_sub(bytes, std::memory_order_relaxed);
+  }
   std::uint64_t bytes = 0;
   std::uint64_t generation = 0;  // of the device when it was allocated
   void* native = nullptr;        // CUdeviceptr, cl_mem or a host pointer
   const Device* device = nullptr;
+
+ private:
+  friend class Device;
+  std::shared_ptr<std::atomic<std::uint64_t>> counted_;
 };
 
 // Shared handle to device memory; copying it copies the handle.
@@ -240,10 +250,22 @@ class Device {
   virtual Result<std::shared_ptr<Kernel>> load(const KernelSource& source) = 0;
   virtual Result<LoadSample> sample() = 0;
   virtual NativeHandles native() const noexcept = 0;
+  // Bytes of all buffers of this device that are alive.
+  std::uint64_t memory_bytes_allocated() const noexcept { return allocated_->load(std::memory_order_relaxed); }
 
   // Ends all use: later calls answer device_lost, pending events resolve.
   // Idempotent; the destructor calls it.
   virtual void close() noexcept = 0;
+
+  // For back ends: a new allocation, with its `bytes` set, counts until it goes.
+  void count(Memory& memory) const {
+    allocated_->fetch_add(memory.bytes, std::memory_order_relaxed);
+    memory.counted_ = allocated_;
+  }
+
+ private:
+  // Shared: memory may outlive its device.
+  const std::shared_ptr<std::atomic<std::uint64_t>> allocated_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
 // One way to reach devices.
@@ -282,6 +304,10 @@ struct BackendOptions {
   // TOML file of simulated devices; empty: none. See docs/simulated.md.
   std::string simulated_file;
   Clock* clock = nullptr;  // null: the real clock
+  // False: list() and links() of CUDA ask the management library, where that
+  // knows all that CUDA would say, and do not start CUDA, which takes a fifth of a
+  // second or more. That CUDA does not start is then said by open() alone.
+  bool listing_starts_driver = true;
 };
 
 // The same, with the partitions of BERTH_PARTITION where the caller names none: so

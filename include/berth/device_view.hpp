@@ -62,6 +62,9 @@ struct DeviceView {
   // whether one of them is exclusive.
   std::uint32_t holders = 0;
   bool held_exclusively = false;
+  // Others use it: utilisation, or memory or processes that are not of Berth's leases.
+  bool used_by_others = false;
+  bool kept_for_waiting = false;  // kept free for a request ahead in the line
 
   // Reported by the device; absent when it does not say.
   Maybe memory_bytes_free;
@@ -69,6 +72,9 @@ struct DeviceView {
   Maybe queue_depth;
   TimePoint sampled_at{};
   SampleState sample = SampleState::unknown;
+  // Processes of others on the device, as far as its driver lists them. Graphics
+  // processes that together use less than 1 GiB are not counted.
+  std::uint32_t other_processes = 0;
 
   // Learnt for the work class at hand: nanoseconds per unit of cost.
   Maybe unit_cost_ns;

@@ -1,26 +1,26 @@
-// Ledger: who holds what on this machine, shared by every process that uses
-// Berth. One file of shared memory, no daemon: two programs that start in the
-// same instant see each other's promises. Every entry belongs to a process (pid
-// and start time) and returns when that process is gone; a reservation nobody
-// takes up expires; memory that is in use is never taken away by time.
+// Ledger: what every program of this machine was promised, for all of its users.
+// There is no daemon. Each user has one small file per folder that only this user
+// writes; every program reads all files under one lock. A lease counts while a
+// process that belongs to it lives: the kernel's lock on the lease's byte says
+// so, and where that is gone the process itself, its environment or its cgroup.
 //
-// An entry counts from one store on and until one store, so a process killed at
-// any instruction leaves either the whole of it or nothing. Whoever promises
-// announces first and looks at the sum afterwards, so two can refuse each other
-// for a moment, but never promise the same bytes.
+// A change is one write of a header, so a process killed at any instruction leaves
+// all of it or nothing. Foreign files are only read, with pread, and never trusted:
+// what is damaged counts as empty and is reported.
 //
-// The file is never trusted: what does not look like a ledger of this version is
-// refused at open, and every number read later is checked before it is used.
+// The format is described in docs/decisions/0007-one-file-per-user.md.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -32,124 +32,202 @@ namespace berth {
 // A process, told apart from a later one with the same number.
 struct Holder {
   std::uint32_t pid = 0;
-  std::uint64_t start_time = 0;     // ticks since the machine started
-  std::uint64_t pid_namespace = 0;  // what `pid` means
+  std::uint64_t start_time = 0;     // ticks since the machine started; 0: unknown
+  std::uint64_t pid_namespace = 0;  // what `pid` means; 0: unknown
   friend bool operator==(const Holder&, const Holder&) = default;
 };
 Holder this_process();
-// Absent: there is no such process (a zombie is none).
+// Absent: there is no such process, or it is hidden. A zombie is none.
 std::optional<Holder> find_process(std::uint32_t pid);
-// Proven dead. A process of another PID namespace cannot be judged: false.
-bool is_gone(const Holder& holder);
 
-enum class EntryState : std::uint8_t {
-  reserved = 1,  // promised, not yet taken up; expires
-  taken = 2,     // held by a command
-  pool = 3,      // the promises of a Pool inside a program, all requests together
-  waiting = 4,   // holds nothing, stands in line
+enum class EntryKind : std::uint8_t {
+  command,  // held by a command and the processes it started
+  pool,     // what a Pool inside a program may promise to its own work
+  waiting,  // holds nothing, stands in line
 };
-std::string_view to_string(EntryState state) noexcept;
+std::string_view to_string(EntryKind kind) noexcept;
+
+// How the ledger knows that an entry is alive.
+enum class LifeSign : std::uint8_t {
+  none,         // nothing says so: it has ended, unless a process on its device belongs to it
+  descriptor,   // a process has the locked descriptor
+  cgroup,       // the cgroup of its scope has processes
+  holder,       // the process that took it lives
+  environment,  // a process carries it in BERTH_LEASE
+  device,       // a process that belongs to it holds memory of its device
+};
+std::string_view to_string(LifeSign sign) noexcept;
+
+// Names one lease of this machine: BERTH_LEASE in the environment of a command.
+// Its text lacks the user: in a user namespace the same user has another number.
+struct LeaseReference {
+  std::uint64_t file = 0;  // the random number of the file it stands in
+  std::uint64_t id = 0;
+  std::uint32_t user = 0;  // owner of that file: others can write the same number into theirs
+  friend bool operator==(const LeaseReference&, const LeaseReference&) = default;
+};
+std::string to_string(const LeaseReference& lease);
+std::optional<LeaseReference> parse_lease(std::string_view text);
 
 struct Claim {
   DeviceId device;
   std::string memory_domain;  // whose memory the bytes are of
   std::uint64_t memory_bytes = 0;
+  // Of a pool: bytes its process uses there that no lease of the pool covers.
+  std::uint64_t memory_bytes_outside = 0;
+  bool exclusive = false;
   friend bool operator==(const Claim&, const Claim&) = default;
 };
 
 struct LedgerEntry {
-  std::uint64_t id = 0;  // never used twice in one ledger
-  EntryState state = EntryState::reserved;
+  LeaseReference reference;
+  std::uint32_t user = 0;  // owner of the file
+  EntryKind kind = EntryKind::command;
   Holder holder;
-  std::uint32_t user = 0;
-  std::string name;  // of the program, without its arguments
+  std::string name;  // of the program, without its arguments; not to be printed raw
   Priority priority = Priority::normal;
-  bool exclusive = false;
   TimePoint since{};
-  std::optional<TimePoint> expires;  // of a reservation
   // Loads on its devices wait until then, or until it ends.
   std::optional<TimePoint> loads_until;
-  // While waiting: the state of the ledger it last tried on, and when.
-  std::uint64_t tried = 0;
-  TimePoint tried_at{};
-  std::vector<Claim> claims;  // while waiting: what it could use
+  // The lease it draws on: it was started inside it.
+  std::optional<LeaseReference> within;
+  std::string cgroup;         // of its scope; empty: none
+  std::vector<Claim> claims;  // while waiting: what it could use, with the bytes it needs there
+
+  // While waiting: how many devices it wants, and when it was last heard of.
+  std::size_t count = 1;
+  TimePoint heard_at{};
+
+  LifeSign alive_by = LifeSign::none;
+  // Processes that keep it although the one that took it has ended, as far as seen.
+  std::vector<std::uint32_t> kept_by;
+
+  std::uint64_t id() const noexcept { return reference.id; }
+  const Claim* claim_on(const DeviceId& device) const noexcept;
+  bool is_exclusive() const noexcept;
 };
 
-// One consistent copy of the ledger. Plain data; everything below is pure.
-struct Book {
-  std::vector<LedgerEntry> entries;    // by id
-  std::map<DeviceId, Intent> intents;  // other than in service
-  std::uint64_t changes = 0;           // grows with every change of what is held
-  std::uint64_t ended = 0;             // grows whenever somebody gives back
-  std::uint64_t next_id = 0;           // of the next entry
+// What an operator wants of a device.
+struct DeviceIntent {
+  DeviceId device;
+  Intent intent = Intent::cordoned;
+  std::uint32_t user = 0;
+  TimePoint since{};
+};
 
-  const LedgerEntry* find(std::uint64_t id) const noexcept;
-  // Bytes promised in a memory domain.
-  std::uint64_t promised(const std::string& memory_domain) const noexcept;
-  // Entries that hold the device, and whether one holds it alone.
-  std::uint32_t holders(const DeviceId& device) const noexcept;
-  bool held_exclusively(const DeviceId& device) const noexcept;
+// One consistent copy of all files. Plain data; the functions are pure.
+struct LedgerSnapshot {
+  std::vector<LedgerEntry> entries;  // alive, in order of arrival
+  std::vector<LedgerEntry> ended;    // no sign of life; a process on one of its devices may keep it
+  std::vector<DeviceIntent> intents;
+  std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
+  std::uint64_t changes = 0;  // differs after every write of any file
+
+  const LedgerEntry* find(const LeaseReference& lease) const noexcept;
+  // The lease that `entry` draws on; null: none, or one it may not draw on.
+  const LedgerEntry* outer_of(const LedgerEntry& entry) const noexcept;
+  // The outermost lease that `entry` draws on; itself where it draws on none.
+  const LedgerEntry& outermost(const LedgerEntry& entry) const noexcept;
+  // Commands and pools that hold the device, those that draw on another's lease
+  // not counted again; `except` and what draws on it are left out.
+  std::uint32_t holders(const DeviceId& device, std::optional<LeaseReference> except = {}) const noexcept;
+  bool held_exclusively(const DeviceId& device, std::optional<LeaseReference> except = {}) const noexcept;
   bool is_loading(const DeviceId& device, TimePoint now) const noexcept;
-  Intent intent(const DeviceId& device) const noexcept;
+  // The strictest of all authors; null: in service.
+  const DeviceIntent* intent(const DeviceId& device) const noexcept;
+  bool has_waiting() const noexcept;
+};
 
-  // Standing in line. Is there somebody ahead of `me` (0: not in line, behind all)
-  // who has not tried on the present state, or not since `my_last` try? One who
-  // has not tried for `silence` is stopped or stuck, and waited for by nobody.
-  bool others_first(std::uint64_t me, Priority priority, TimePoint my_last, TimePoint now,
-                    Duration silence) const noexcept;
-  // Devices that somebody ahead has waited for longer than `patience`: kept
-  // free, so that small requests cannot starve a large one for ever.
-  std::vector<DeviceId> kept_for_others(std::uint64_t me, Priority priority, TimePoint now, Duration patience) const;
+// A lease of this process: an open descriptor with the kernel's lock on it. The
+// lease counts until every copy of the descriptor, here and in the processes that
+// inherited it, is closed. After a fork both processes have it.
+class LedgerLease {
+ public:
+  LedgerLease() = default;
+  LedgerLease(LeaseReference reference, int descriptor, std::size_t beat) noexcept
+      : reference_(reference), descriptor_(descriptor), beat_(beat) {}
+  LedgerLease(LedgerLease&& other) noexcept { *this = std::move(other); }
+  LedgerLease& operator=(LedgerLease&& other) noexcept;
+  ~LedgerLease();
+  explicit operator bool() const noexcept { return descriptor_ >= 0; }
+  const LeaseReference& reference() const noexcept { return reference_; }
+  int descriptor() const noexcept { return descriptor_; }
+
+ private:
+  friend class Ledger;
+  LeaseReference reference_;
+  int descriptor_ = -1;
+  std::size_t beat_ = 0;  // while waiting: where it says that it is still there
 };
 
 struct LedgerOptions {
-  std::filesystem::path folder;  // empty: runtime_folder()
+  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, else all folders for everybody
   Clock* clock = nullptr;        // null: the real clock, which all processes share
+};
+
+// What doctor tells about one folder.
+struct LedgerFolder {
+  struct File {
+    std::string path;
+    std::uint32_t user = 0;
+    std::size_t entries = 0;
+    std::string problem;  // empty: none
+  };
+  std::string path;
+  std::string problem;   // why it is not used; empty: it is
+  bool written = false;  // this process writes its leases there
+  std::vector<File> files;
 };
 
 class Ledger {
  public:
-  // Creates the file where there is none. What is there and is no ledger of this
-  // version, belongs to somebody else or was cut short is refused, never mended.
+  // Creates nothing yet. io: no folder can be used.
   static Result<std::shared_ptr<Ledger>> open(const LedgerOptions& options = {});
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  const std::filesystem::path& path() const noexcept { return path_; }
-  Clock& clock() const noexcept { return *clock_; }
+  Clock& clock() const noexcept;
+  // Where this process writes, or would.
+  std::string folder() const;
+  // Every candidate, with what is in it.
+  std::vector<LedgerFolder> folders();
 
-  // What a new entry says. `limit` is for each claim the sum of promises its
-  // memory domain can bear: bytes free plus promised bytes already in use.
   struct Request {
-    EntryState state = EntryState::reserved;
-    Holder holder;
+    EntryKind kind = EntryKind::command;
     std::string name;
     Priority priority = Priority::normal;
-    bool exclusive = false;
-    std::optional<TimePoint> expires;
     std::optional<TimePoint> loads_until;
+    std::optional<LeaseReference> within;
+    std::size_t count = 1;
     std::vector<Claim> claims;
-    std::vector<std::uint64_t> limits;  // one per claim; empty: not judged
   };
 
-  // The lock of the machine. The kernel gives it back when its holder dies.
+  // The lock of the machine; its holder reads all files and may write its own. The
+  // kernel gives it back when its holder dies.
   class Lock {
    public:
     Lock(Lock&& other) noexcept : ledger_(other.ledger_) { other.ledger_ = nullptr; }
     Lock& operator=(Lock&&) = delete;
     ~Lock();
 
-    // Gives back what the dead held and what expired, then copies.
-    Book book();
-    // All claims or none. unavailable: another process promised the bytes in the
-    // same instant. queue_full: the ledger has no room for another entry.
-    Result<std::uint64_t> add(const Request& request);
-    // A reservation is taken up by the process that uses it.
-    Result<void> take(std::uint64_t id, const Holder& holder);
-    Result<void> release(std::uint64_t id);
-    // It stood in line and got nothing from the present state.
-    Result<void> note_tried(std::uint64_t id);
+    LedgerSnapshot snapshot();
+    // For this process. queue_full: this user's file has no room for another
+    // entry; io: no folder can be written to.
+    Result<LedgerLease> add(const Request& request);
+    // not_found: it was released.
+    Result<void> set_claims(const LedgerLease& lease, const std::vector<Claim>& claims);
+    Result<void> set_cgroup(const LedgerLease& lease, const std::string& cgroup);
+    // Removes this user's lines of entries that have ended, and of requests whose
+    // process is gone.
+    void forget(const std::vector<LedgerEntry>& ended);
+    // A lease this process took and has done with: it ends now, unless processes it
+    // started belong to it.
+    void give_back(LedgerLease lease);
+    // Of this user, or of anybody for root. The processes run on, without it.
+    Result<void> release(const LeaseReference& lease);
+    // In service: lifts what this user wanted; for root, what anybody wanted.
+    // unavailable: another user wants it otherwise, and only that user or root can lift it.
     Result<void> set_intent(const DeviceId& device, Intent intent);
 
    private:
@@ -157,28 +235,26 @@ class Ledger {
     explicit Lock(Ledger& ledger) : ledger_(&ledger) {}
     Ledger* ledger_;
   };
-  // timeout: somebody holds it and does not let go (a stopped process).
+  // timeout names the process that holds it.
   Result<Lock> lock(Duration patience = std::chrono::seconds(5));
+  Result<LedgerSnapshot> snapshot(Duration patience = std::chrono::seconds(5));
 
-  // Sleeps until something in the ledger changes, or until `until`.
+  // Without the lock: differs after every write of any file.
+  std::uint64_t changes();
+  // Sleeps until something is written, or until `until`. The end of a command
+  // writes nothing.
   void wait_for_change(std::uint64_t seen, TimePoint until);
-  std::uint64_t changes() const noexcept;
-  std::uint64_t ended() const noexcept;  // see Book
+  // A waiting request is still there; without the lock.
+  void beat(const LedgerLease& lease);
 
-  // The promises of a Pool: an entry whose bytes change without the lock
-  // (pool/ledger_row.hpp). With no claim yet.
-  class Row;
-  static Result<std::unique_ptr<Row>> open_row(const std::shared_ptr<Ledger>& ledger, std::string name);
+  // The lease this process was started in, by BERTH_LEASE, if it is this user's
+  // (or this is root) and alive.
+  static std::optional<LeaseReference> current_lease(const LedgerSnapshot& snapshot);
 
  private:
-  struct Mapping;
-  Ledger(std::filesystem::path path, Clock& clock, std::unique_ptr<Mapping> mapping);
-  void unlock() noexcept;
-
-  const std::filesystem::path path_;
-  Clock* const clock_;
-  std::mutex mutex_;  // the lock of this process, taken before the file's
-  const std::unique_ptr<Mapping> mapping_;
+  struct State;
+  explicit Ledger(std::unique_ptr<State> state);
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace berth

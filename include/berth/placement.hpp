@@ -37,11 +37,17 @@ struct Hints {
   std::vector<DeviceId> prefer;  // these before any other, where they are eligible
   std::optional<DeviceId> near;  // then the nearest to this one, itself first
   bool exclusive = false;        // nobody else may hold the device, now or while the lease lasts
+  // The whole device: exclusive, and practically all of its memory free. One that
+  // does not answer, or that processes of others use, is not whole.
+  bool whole = false;
 
   // Size of the work in units of its class; 1 when the caller does not know.
   // Expected time = cost x the unit cost learnt for `work_class` on a device.
   double cost = 1.0;
   std::uint16_t work_class = 0;  // see Scheduler::work_class
+
+  // No other holder beside this request.
+  bool wants_alone() const noexcept { return exclusive || whole; }
 
   // Bytes it takes on this device, the larger of both needs. Unknown when a share
   // is asked of a device that does not say how much it has.
@@ -123,6 +129,8 @@ enum class Rejection : std::uint8_t {
   capability,      // below the minimum, or unknown
   feature,         // lacks a feature or label
   held,            // somebody holds it, and they or the request want it alone
+  kept,            // kept for a request that has waited longer
+  occupied,        // asked for whole, and others use it, or it does not say that it is free
   memory,          // too few bytes available, or unknown
 };
 std::string_view to_string(Rejection rejection) noexcept;
@@ -145,6 +153,9 @@ enum class Cause : std::uint8_t {
   label,
   held,               // to be had alone, and somebody holds it
   held_exclusively,   // somebody has it alone
+  kept,               // for a request that has waited longer
+  silent,             // asked for whole, and it does not say whether it is free
+  occupied,           // asked for whole, and processes or memory of others are on it
   memory_unknown,     // nobody says how much is free, or there is in all
   memory_too_small,   // more than it has in all
   memory_in_use,      // by processes, as the device reports
@@ -169,6 +180,7 @@ struct Explanation {
     std::uint32_t in_flight = 0;
     Maybe memory_bytes_available;
     Maybe memory_bytes_total;
+    std::string backend;
   };
   struct Stage {
     std::string name;  // "healthy", "fit 22.0 GiB"
@@ -191,6 +203,8 @@ struct Explanation {
 
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
   std::string reason() const;
+  // Without winners: what to do about it, one sentence.
+  std::string advice() const;
   // "8 devices -> 7 healthy -> 3 fit 22.0 GiB -> GPU-ea3b", or "... -> 1 pair: GPU-ea3b, GPU-57d1".
   std::string funnel_text() const;
   // A line for every device; empty where there are none.
@@ -217,8 +231,8 @@ struct GroupDecision {
 
 // The same for `count` (at least 1) different devices, all or nothing; members
 // of one memory domain need their bytes together. Among the groups that fit: the
-// most preferred members, then the nearest to `hints.near`, then the least
-// group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
+// most preferred members, then the nearest to `hints.near`, then the fewest that
+// others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
 // group that no exchange of one member makes better. An empty topology joins
 // nobody. One device is a group like any other: choose() gives the same.
 GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,
@@ -226,7 +240,8 @@ GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t
                            Explanation* explanation = nullptr);
 
 // Indices of all eligible devices, best first: those the hints prefer, the
-// nearest, then as the policy says: by cost, then by stable id.
+// nearest, those that others do not use, then as the policy says: by cost, then by
+// stable id.
 std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
                               Ticket ticket, const Topology& topology = {});
 

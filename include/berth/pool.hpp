@@ -7,7 +7,8 @@
 // again. Between two polls callers therefore see each other's charges and neither
 // herd nor overcommit.
 //
-// All functions may be called from several threads.
+// All functions may be called from several threads. A pool belongs to the process
+// that opened it: a forked child opens one of its own.
 #pragma once
 
 #include <atomic>
@@ -147,7 +148,7 @@ class Lease {
 #endif
     return word;
   }
-  std::uint64_t purse() const noexcept { return held_.places >> 16 & 0xffff; }
+  std::size_t memory_home() const noexcept { return held_.places >> 16 & 0xffff; }
   std::size_t work_class() const noexcept { return held_.places >> 32 & 0xff; }
   Held held_;
   Size size_;
@@ -237,6 +238,7 @@ class Pool {
   PoolOptions options_;
   Clock* clock_;
   const Policy* policy_;
+  const int process_;  // that opened it
   std::optional<Error> ledger_error_;
   std::unique_ptr<Board> board_;
   std::unique_ptr<Poller> poller_;

@@ -33,18 +33,6 @@ struct DeviceEvent {
 enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
 std::string_view to_string(RecoveryAction action) noexcept;
 
-// What a device says about its load: what a decision needs, cheap enough to be
-// asked several times a second.
-struct LoadSample {
-  std::optional<std::uint64_t> memory_bytes_free;
-  std::optional<std::uint64_t> memory_bytes_total;
-  std::optional<std::uint32_t> active_streams;
-  std::optional<std::uint32_t> queue_depth;
-  std::optional<double> utilisation;  // 0 to 1
-  // New since the last sample of the same Device; usually empty.
-  std::vector<DeviceEvent> events;
-};
-
 // Who a process is to the one that asks.
 enum class ProcessKind : std::uint8_t {
   own,      // this process
@@ -56,8 +44,27 @@ std::string_view to_string(ProcessKind kind) noexcept;
 struct DeviceProcess {
   std::uint32_t pid = 0;
   ProcessKind kind = ProcessKind::foreign;
-  std::optional<std::string> name;  // absent: another PID namespace hides it
+  std::optional<std::string> name;  // as the process says, unescaped; absent: another PID namespace hides it
+  // The least it surely has: of two readings, before and after the device's
+  // memory was read, the smaller. 0 where it came in between.
   std::optional<std::uint64_t> memory_bytes;
+  std::optional<std::uint32_t> user = {};  // uid; absent: /proc hides it, or another PID namespace
+  bool graphics = false;                   // it draws and does not compute
+};
+
+// What a device says about its load: what a decision needs, cheap enough to be
+// asked several times a second.
+struct LoadSample {
+  std::optional<std::uint64_t> memory_bytes_free;
+  std::optional<std::uint64_t> memory_bytes_total;
+  std::optional<std::uint32_t> active_streams;
+  std::optional<std::uint32_t> queue_depth;
+  std::optional<double> utilisation;  // 0 to 1
+  // Who has memory of it, read together with the free bytes; absent: the driver
+  // does not say, or they are in the Telemetry around this.
+  std::optional<std::vector<DeviceProcess>> processes;
+  // New since the last sample of the same Device; usually empty.
+  std::vector<DeviceEvent> events;
 };
 
 // The bytes in use, by who uses them. Where all are known,

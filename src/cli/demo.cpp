@@ -3,15 +3,19 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "berth/pool.hpp"
 #include "berth/scheduler.hpp"
+#include "cli/devices.hpp"
+#include "cli/devices_text.hpp"
 #include "cli/edges.hpp"
 #include "cli/terminal.hpp"
 #include "cli/y4m.hpp"
+#include "device/pocl_devices.hpp"
 
 namespace berth::cli {
 namespace {
@@ -141,13 +145,19 @@ int run_demo(const DemoArguments& arguments) {
   }
   const std::size_t count = arguments.input ? frames.size() : arguments.frames;
 
+  // A pool uses what it can have; what it cannot is said here.
+  if (const auto found = find_machine_aloud(std::nullopt, arguments.backends); !found) return complain(found.error());
   auto pool = Pool::open_all(arguments.backends, pool_options);
   if (!pool) return complain(pool.error());
+  // PoCL itself leaves out what it does not know without a word.
+  if (const char* const chosen = std::getenv(pocl_devices_variable)) {
+    if (const std::optional<Error> problem = pocl_devices_problem(chosen)) complain(*problem);
+  }
   auto scheduler = Scheduler::start(**pool);
   if (!scheduler) return complain(scheduler.error());
   if (!arguments.json) {
-    std::printf("%zu frames of %ux%u, edge filter, policy %s, %zu devices\n", count, frames[0].width, frames[0].height,
-                arguments.policy.c_str(), (*pool)->devices().size());
+    std::printf("%s of %ux%u, edge filter, policy %s, %s\n", counted(count, "frame").c_str(), frames[0].width,
+                frames[0].height, arguments.policy.c_str(), counted((*pool)->devices().size(), "device").c_str());
     std::fflush(stdout);
   }
 
@@ -202,18 +212,26 @@ int run_demo(const DemoArguments& arguments) {
                                   {"seconds", seconds}, {"policy", arguments.policy}, {"devices", devices}};
     std::printf("%s\n", boost::json::serialize(out).c_str());
   } else {
-    Table table({"DEVICE", "BACKEND", ">FRAMES", ">SHARE", "", ">FRAMES/S", ">FAILED"});
+    std::vector<DeviceId> ids;
+    for (const DeviceStatistics& d : statistics.devices) ids.push_back(d.device);
+    Table table({"DEVICE", "ID", ">FRAMES", ">SHARE", "", ">FRAMES/S", ">FAILED"});
+    table.may_shrink(1, 12).may_go(4).may_go(1).may_go(6);
     for (const DeviceStatistics& d : statistics.devices) {
       const DeviceInfo* info = info_of(d.device);
       const double share = count ? static_cast<double>(d.completed) / static_cast<double>(count) : 0;
-      table.add({d.device.text(), info ? info->backend : "-", std::to_string(d.completed), fixed(100 * share, 1) + " %",
-                 bar(share, 12), d.rate ? fixed(*d.rate, 0) : "-", std::to_string(d.failed)});
+      table.add({info ? device_label(*info) : "-", printable(short_id(d.device, ids)), std::to_string(d.completed),
+                 fixed(100 * share, 1) + " %", bar(share, 12), d.rate ? fixed(*d.rate, 0) : "-",
+                 std::to_string(d.failed)});
     }
-    std::printf("%s%zu frames in %.2f s, %.0f frames/s; %s\n", table.to_text().c_str(), count - failed, seconds,
-                static_cast<double>(count - failed) / seconds,
-                wrong == 0 && failed == 0
-                    ? "every frame is what the processor alone computes"
-                    : (std::to_string(wrong) + " wrong, " + std::to_string(failed) + " failed").c_str());
+    const Style style = stdout_style();
+    std::string text = table.to_text(style);
+    const std::string verdict = wrong == 0 && failed == 0
+                                    ? "every frame is what the processor alone computes"
+                                    : std::to_string(wrong) + " wrong, " + std::to_string(failed) + " failed";
+    const std::string sentence = counted(count - failed, "frame") + " in " + fixed(seconds, 2) + " s, " +
+                                 fixed(static_cast<double>(count - failed) / seconds, 0) + " frames/s; " + verdict;
+    for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
+    std::fputs(text.c_str(), stdout);
   }
   if (first_error) return complain(*first_error);
   return wrong == 0 ? done : world_failed;

@@ -3,13 +3,14 @@
 // tell without one.
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "berth/device.hpp"
-#include "cli/observer.hpp"
+#include "cli/occupants_text.hpp"
+#include "cli/terminal.hpp"
+#include "machine/find_machine.hpp"
 
 namespace berth::cli {
 
@@ -20,19 +21,16 @@ struct DevicesArguments {
   BackendOptions backends;
 };
 
-// The back ends and what they list. One that is not installed is no news, any
-// other that cannot list says why on stderr while the rest goes on; `status` is
-// what the command ends with, not done where such a one was named by an option.
-struct Machine {
-  Backends backends;
-  std::vector<DeviceInfo> devices;
+// find_machine of the machine, with every problem said on stderr. `status` is what
+// the command ends with: not done where a back end that an option names failed.
+struct FoundMachine {
+  Machine machine;
   int status = 0;
 };
-// An error where `backend`, or the file of simulated devices, is all that was
-// asked for and cannot be had.
-Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options);
+Result<FoundMachine> find_machine_aloud(const std::optional<std::string>& backend, const BackendOptions& options);
 
-boost::json::object device_to_json(const DeviceRow& row, TimePoint now);
+// Whose the processes on these devices are, as far as it can be seen.
+ProcessUsers users_of(std::span<const DeviceRow> rows);
 
 // With `watch`: every second until interrupted, which is status 0.
 int run_devices(const DevicesArguments& arguments);

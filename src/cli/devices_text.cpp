@@ -3,42 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "berth/bytes.hpp"
 #include "berth/health.hpp"
+#include "cli/memory_bar.hpp"
+#include "inventory/short_id.hpp"
 
 namespace berth::cli {
 namespace {
 
-struct Sign {
-  std::string_view plain;
-  std::string_view block;
-  Colour colour;
-  std::string_view words;
-};
-// By Owner. Each differs in its character as well as in its colour.
-constexpr std::array<Sign, owners> signs{{
-    {"#", "█", Colour::green, "this process"},
-    {"=", "▓", Colour::cyan, "other Berth processes"},
-    {"x", "▚", Colour::magenta, "foreign processes"},
-    {"?", "░", Colour::yellow, "driver or hidden processes"},
-    {"o", "■", Colour::blue, "in use"},
-    {"+", "▒", Colour::yellow, "promised"},
-    {".", "·", Colour::dim, "free"},
-}};
-
-constexpr std::size_t bar_least = 10, bar_most = 24;
+constexpr std::size_t bar_least = 8, bar_wanted = 10, bar_most = 24;
+// "GPU-454afa53" always has room; a name that a driver made up may be long.
+constexpr std::size_t id_least = 12, id_most = 24;
 constexpr std::size_t name_least = 8, name_most = 28;
-
-constexpr std::size_t at(Owner owner) { return static_cast<std::size_t>(owner); }
-
-// "GPU-ea3b8f50-1234-...": a word, and 36 characters of digits and dashes.
-bool is_uuid(std::string_view id) {
-  return id.size() == 40 && id[3] == '-' && std::all_of(id.begin() + 4, id.end(), [](char c) {
-           return std::isxdigit(static_cast<unsigned char>(c)) || c == '-';
-         });
-}
+// "quarantined, Xid 79": the state and one reason.
+constexpr std::size_t health_least = 19, health_wanted = 36;
 
 // "101.2/139.8 GiB": both in the unit of the total.
 std::string free_of_total(Maybe free, Maybe total) {
@@ -60,12 +39,6 @@ std::string number_text(const auto& value, const char* unit) {
   if (!value) return "-";
   return std::to_string(std::lround(static_cast<double>(*value))) + unit;
 }
-
-Maybe total_of(const DeviceRow& row) {
-  return row.seen && row.seen->load.memory_bytes_total ? row.seen->load.memory_bytes_total
-                                                       : row.info.memory_bytes_total;
-}
-Maybe free_of(const DeviceRow& row) { return row.seen ? Maybe(row.seen->load.memory_bytes_free) : Maybe(); }
 
 // Its memory is that of the whole it is a part of.
 bool shares_memory(const DeviceInfo& info) { return info.parent && info.memory_domain != info.id.text(); }
@@ -91,6 +64,11 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
     }
     const Duration age = now - row.seen->sampled_at;
     if (age > fresh_for) more += ", " + std::to_string(age / std::chrono::seconds(1)) + " s old";
+  }
+  if (!row.held_by.empty()) {
+    const bool alone =
+        std::any_of(row.held_by.begin(), row.held_by.end(), [](const Holding& holding) { return holding.exclusive; });
+    more += alone ? ", held alone" : ", held";
   }
   std::replace(more.begin(), more.end(), '_', ' ');
   return text + paint(style, Colour::yellow, more);
@@ -137,17 +115,18 @@ enum Column : std::size_t { device, id, name, split, memory, load, temperature, 
 constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">FREE/TOTAL",
                                                   ">LOAD",  ">TEMP", ">POWER", ">MHZ",   "HEALTH"};
 // What goes first when there is no room.
-constexpr std::array less_important{clock, power, temperature, load, split, name};
+constexpr std::array less_important{clock, power, temperature, name, split, load, memory};
 
 struct Cells {
   std::array<std::string, titles.size()> texts;
   std::optional<MemoryParts> parts;  // the bar waits until its width is known
+  std::string tree;                  // before the id, which is cut without it
 };
 
 // The maker is known from the back end, a slice's GPU from the line above it.
 std::string name_text(const Line& line) {
   const DeviceInfo& info = line.row->info;
-  const std::string name = info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name;
+  const std::string name = printable(info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name);
   const std::size_t slice = name.find(" MIG ");
   if (line.whole) return name.substr(0, slice);
   if (line.tree.empty()) return name;
@@ -156,24 +135,22 @@ std::string name_text(const Line& line) {
   return units == 0 ? name : std::to_string(units) + (units == 1 ? " unit" : " units");
 }
 
-// A name that a driver made up may be long; its end tells equal devices apart.
-// The whole id is in --json.
-std::string cut_middle(const Style& style, const std::string& text) {
-  constexpr std::size_t most = 24, end = 8;
-  if (text.size() <= most) return text;
-  return text.substr(0, most - end - 1) + (style.blocks ? "…" : "~") + text.substr(text.size() - end);
-}
-
-Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, const Style& style) {
+Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const Style& style) {
   const DeviceRow& row = *line.row;
   const DeviceInfo& info = row.info;
   const bool part = !line.tree.empty();
   Cells cells;
   auto& texts = cells.texts;
-  texts[device] = line.whole ? info.backend : info.backend + ":" + std::to_string(info.ordinal);
+  texts[device] = line.whole ? info.backend : device_label(info);
   // The whole of a part stands above it, the back end in the column before.
-  const std::string known = (part ? info.parent->text() : info.backend) + "/";
-  texts[id] = line.tree + cut_middle(style, short_id.starts_with(known) ? short_id.substr(known.size()) : short_id);
+  std::string own = brief;
+  if (part && info.id.text().starts_with(info.parent->text() + "/")) {
+    own = info.id.text().substr(info.parent->text().size() + 1);
+  } else if (brief.starts_with(info.backend + "/")) {
+    own = brief.substr(info.backend.size() + 1);
+  }
+  cells.tree = line.tree;
+  texts[id] = cut_middle(style, printable(own), id_most);
   texts[name] = name_text(line);
   if (!line.whole) texts[health] = health_text(row, now, style);
   // Parts that share the memory of their whole share what is measured of it as
@@ -181,7 +158,7 @@ Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, con
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
-    texts[memory] = free_of_total(free_of(row), total_of(row));
+    texts[memory] = free_of_total(memory_bytes_free(row), memory_bytes_total(row));
     const auto& share = seen.load.utilisation;
     texts[load] = number_text(share ? std::optional(*share * 100) : std::nullopt, "%");
   }
@@ -195,111 +172,9 @@ Cells cells_of(const Line& line, const std::string& short_id, TimePoint now, con
 
 }  // namespace
 
-Health health_of(const DeviceRow& row) {
-  if (row.error) return row.error->code == ErrorCode::device_lost ? Health::lost : Health::suspect;
-  if (!row.seen) return Health::healthy;
-  HealthState state;
-  const auto hear = [&](const DeviceEvent& event) { state = after_event(state, event, event.at, {}, true); };
-  for (const DeviceEvent& event : row.seen->load.events) hear(event);
-  if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none)
-    hear({DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(*row.seen->recovery_action),
-          row.seen->sampled_at});
-  return state.health;
-}
+std::string device_label(const DeviceInfo& info) { return info.backend + ":" + std::to_string(info.ordinal); }
 
-std::vector<std::string> short_ids(std::span<const DeviceId> ids) {
-  constexpr std::size_t least = 12;  // "GPU-" and eight digits
-  std::vector<std::string> out;
-  for (const DeviceId& id : ids) {
-    if (!is_uuid(id.text())) {
-      out.push_back(id.text());
-      continue;
-    }
-    std::size_t length = least;
-    for (const DeviceId& other : ids) {
-      // A part's id begins with that of its whole; the tree tells them apart.
-      if (other.text().starts_with(id.text())) continue;
-      const auto differ = std::mismatch(id.text().begin(), id.text().end(), other.text().begin(), other.text().end());
-      length = std::max(length, static_cast<std::size_t>(differ.first - id.text().begin()) + 1);
-    }
-    out.push_back(id.text().substr(0, length));
-  }
-  return out;
-}
-
-std::optional<MemoryParts> memory_parts(const DeviceRow& row) {
-  const Maybe total = total_of(row), free = free_of(row);
-  if (!total || !free || *total == 0) return std::nullopt;
-  MemoryParts parts{};
-  const std::uint64_t unused = std::min(*free, *total);
-  parts[at(Owner::promised)] = std::min(row.memory_bytes_promised, unused);
-  parts[at(Owner::free)] = unused - parts[at(Owner::promised)];
-  std::uint64_t rest = *total - unused;
-  const MemoryUse& use = row.seen->memory_use;
-  const auto take = [&](Owner owner, std::optional<std::uint64_t> bytes) {
-    parts[at(owner)] = std::min(bytes.value_or(0), rest);
-    rest -= parts[at(owner)];
-  };
-  take(Owner::own, use.own);
-  take(Owner::berth, use.berth);
-  take(Owner::foreign, use.foreign);
-  take(Owner::unattributed, use.unattributed);
-  parts[at(Owner::used)] = rest;
-  return parts;
-}
-
-std::string memory_bar(const MemoryParts& parts, std::size_t width, const Style& style) {
-  const double total = static_cast<double>(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
-  std::array<std::size_t, owners> cells{};
-  std::size_t left = width;
-  // Whole cells first, one at least for everybody but the driver and the free.
-  for (std::size_t i = 0; i < owners && total > 0; ++i) {
-    cells[i] = static_cast<std::size_t>(static_cast<double>(parts[i]) / total * static_cast<double>(width));
-    const bool noticed = i != at(Owner::unattributed) && i != at(Owner::used) && i != at(Owner::free);
-    if (noticed && parts[i] > 0) cells[i] = std::max<std::size_t>(cells[i], 1);
-    cells[i] = std::min(cells[i], left);
-    left -= cells[i];
-  }
-  // Then the rest to those with the largest remainder.
-  for (; left > 0 && total > 0; --left) {
-    std::size_t neediest = 0;
-    double need = -1e9;
-    for (std::size_t i = 0; i < owners; ++i) {
-      const double missing =
-          static_cast<double>(parts[i]) / total * static_cast<double>(width) - static_cast<double>(cells[i]);
-      if (parts[i] > 0 && missing > need) {
-        neediest = i;
-        need = missing;
-      }
-    }
-    ++cells[neediest];
-  }
-  std::string bar = "[";
-  for (std::size_t i = 0; i < owners; ++i) {
-    std::string run;
-    for (std::size_t n = 0; n < cells[i]; ++n) run += style.blocks ? signs[i].block : signs[i].plain;
-    bar += paint(style, signs[i].colour, std::move(run));
-  }
-  return bar + "]";
-}
-
-std::string memory_legend(std::span<const DeviceRow> rows, const Style& style) {
-  MemoryParts sum{};
-  for (const DeviceRow& row : rows) {
-    const auto parts = memory_parts(row);
-    for (std::size_t i = 0; parts && i < owners; ++i) sum[i] |= (*parts)[i];
-  }
-  std::string text;
-  for (std::size_t i = 0; i < owners; ++i) {
-    if (sum[i] == 0) continue;
-    text += text.empty() ? "memory: " : "  ";
-    text += paint(style, signs[i].colour, std::string(style.blocks ? signs[i].block : signs[i].plain)) + " " +
-            std::string(signs[i].words);
-  }
-  return text;
-}
-
-std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const Style& style) {
+std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const Style& style, Legend legend) {
   const std::vector<Line> lines = arrange(rows, style);
   std::vector<DeviceId> ids;
   for (const Line& line : lines) ids.push_back(line.whole ? *line.row->info.parent : line.row->info.id);
@@ -318,14 +193,21 @@ std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const S
   }
   const auto widest = [&](std::size_t column) {
     std::size_t width = titles[column].size() - (titles[column].starts_with('>') ? 1 : 0);
-    for (const Cells& cells : table) width = std::max(width, shown_width(cells.texts[column]));
+    for (const Cells& cells : table)
+      width = std::max(width, (column == id ? shown_width(cells.tree) : 0) + shown_width(cells.texts[column]));
     return width;
   };
-  // Names and bars take what the others leave, within limits.
+  std::size_t narrowest_id = 0;
+  for (const Cells& cells : table)
+    narrowest_id = std::max(narrowest_id, shown_width(cells.tree) + std::min(shown_width(cells.texts[id]), id_least));
+  // Names, bars and what is said beside the health take what the others leave.
   constexpr std::size_t brackets = 2;
+  bool crowded = false;  // all that is left matters, and is cut before it goes
   const auto least = [&](std::size_t column) {
+    if (column == id) return narrowest_id;
     if (column == name) return std::min(widest(name), name_least);
-    return column == split ? bar_least + brackets : widest(column);
+    if (column == health) return std::min(widest(health), crowded ? health_least : health_wanted);
+    return column == split ? (crowded ? bar_least : bar_wanted) + brackets : widest(column);
   };
   const auto needed = [&] {
     std::size_t sum = 0;
@@ -335,11 +217,20 @@ std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const S
     return sum;
   };
   for (const Column column : less_important) {
+    crowded = crowded || (column == name && needed() > style.columns);
     if (needed() > style.columns) shown[column] = false;
   }
-  const std::size_t spare = style.columns - std::min<std::size_t>(needed(), style.columns);
-  const std::size_t name_width = std::min({widest(name), name_most, least(name) + spare});
-  const std::size_t bar_width = std::min(bar_least + spare - (name_width - least(name)), bar_most);
+  std::size_t spare = style.columns - std::min<std::size_t>(needed(), style.columns);
+  const auto grown = [&](std::size_t column, std::size_t most) {
+    if (!shown[column]) return least(column);
+    const std::size_t width = std::min(std::max(most, least(column)), least(column) + spare);
+    spare -= width - least(column);
+    return width;
+  };
+  const std::size_t health_width = grown(health, widest(health));
+  const std::size_t id_width = grown(id, widest(id));
+  const std::size_t name_width = grown(name, std::min(widest(name), name_most));
+  const std::size_t bar_width = grown(split, bar_most + brackets) - brackets;
 
   std::vector<std::string> headings;
   for (std::size_t column = 0; column < titles.size(); ++column) {
@@ -347,7 +238,9 @@ std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const S
   }
   Table out(std::move(headings));
   for (Cells& cells : table) {
+    cells.texts[id] = cells.tree + cut_middle(style, cells.texts[id], id_width - shown_width(cells.tree));
     cells.texts[name] = cut(style, std::move(cells.texts[name]), name_width);
+    cells.texts[health] = cut(style, std::move(cells.texts[health]), health_width);
     if (cells.parts) cells.texts[split] = memory_bar(*cells.parts, bar_width, style);
     std::vector<std::string> texts;
     for (std::size_t column = 0; column < titles.size(); ++column) {
@@ -355,7 +248,9 @@ std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const S
     }
     out.add(std::move(texts));
   }
-  return out.to_text();
+  std::string text = out.to_text(style);
+  if (legend == Legend::shown && shown[split]) text += memory_legend(rows, bar_width, style) + "\n";
+  return text;
 }
 
 }  // namespace berth::cli

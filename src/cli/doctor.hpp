@@ -1,5 +1,5 @@
 // `berth doctor`: what keeps this machine's devices from being used well, and
-// the command that mends it. Facts are gathered first (doctor_facts.cpp); every
+// the command that fixes it. Facts are gathered first (doctor_facts.cpp); every
 // check is a pure function of them, so that each finding can be tested on any
 // machine. A check that has nothing to look at says nothing.
 #pragma once
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "berth/device.hpp"
-#include "cli/observer.hpp"
 #include "cli/terminal.hpp"
+#include "machine/observer.hpp"
 
 namespace berth::cli {
 
@@ -31,7 +31,7 @@ struct Finding {
   std::string_view check;
   std::string message;  // one sentence: what is so
   std::string why;      // one sentence: what follows from it; may be empty
-  std::string fix;      // the command that mends it; may be empty
+  std::string fix;      // the command that fixes it; may be empty
 };
 
 // What NVIDIA's management library says of one GPU beyond its telemetry. In the
@@ -57,6 +57,25 @@ struct VendorFacts {
   std::string failure;  // why the library cannot be loaded; empty: it can
 };
 
+// A file of a ledger; every user has one of his own.
+struct LedgerFileFacts {
+  std::string path;
+  std::uint32_t owner = 0;  // as the file system says
+  std::size_t entries = 0;
+  std::string problem;  // why it cannot be read, or what is wrong with it; empty: nothing
+};
+
+// A folder that a ledger may be in.
+struct LedgerFolderFacts {
+  std::string path;
+  bool usable = false;
+  std::string reason;             // why it is not usable; may be empty
+  bool in_use = false;            // this process writes its promises there
+  bool for_all = false;           // of root, and open to every user
+  bool shared_with_host = false;  // in a container: it is a folder of the machine
+  std::vector<LedgerFileFacts> files;
+};
+
 struct Facts {
   // What is in the machine.
   std::vector<std::string> nvidia_pci;  // addresses of NVIDIA's display and compute devices
@@ -67,7 +86,7 @@ struct Facts {
   std::vector<FileFacts> nvidia_files;  // /dev/nvidia*
   std::vector<FileFacts> render_files;  // /dev/dri/render*
   std::vector<VendorFacts> opencl_vendors;
-  std::optional<std::string> mps_pipe;  // see mps_pipe()
+  std::optional<std::string> mps_pipe;  // see mps_control_socket()
 
   // What the back ends say, each by itself, and the devices of all together.
   std::vector<BackendAnswer> answers;
@@ -79,7 +98,9 @@ struct Facts {
   std::optional<std::uint64_t> memory_machine, memory_allowed;
   std::optional<std::uint64_t> locked_bytes_most;  // absent: no limit
   bool own_pid_namespace = false;
-  std::optional<Error> ledger_error;  // absent: the ledger of the machine can be used
+  bool in_container = false;
+  std::optional<Error> ledger_error;              // absent: the ledger of the machine can be used
+  std::vector<LedgerFolderFacts> ledger_folders;  // those that are there, the most preferred first
 
   const std::string* variable(std::string_view name) const;
   const BackendAnswer* answer(std::string_view backend) const;
@@ -97,9 +118,6 @@ std::vector<Finding> examine(const Facts& facts);
 // Aligned, wrapped to the line; ends with how many of which.
 std::string findings_text(std::span<const Finding> findings, const Style& style);
 std::string findings_json(std::span<const Finding> findings);
-
-// The control pipe of CUDA's multi-process service; absent: it does not run.
-std::optional<std::string> mps_pipe();
 
 // Asks the machine; drivers have deadlines.
 Facts gather_facts(const BackendOptions& backends);

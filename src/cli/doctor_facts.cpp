@@ -19,6 +19,7 @@
 #include "cli/doctor.hpp"
 #include "device/host_limits.hpp"
 #include "device/nvml_api.hpp"
+#include "machine/mps.hpp"
 
 namespace berth::cli {
 namespace {
@@ -145,14 +146,54 @@ bool in_own_pid_namespace() {
   return !failed && name != "pid:[4026531836]";
 }
 
-}  // namespace
-
-std::optional<std::string> mps_pipe() {
-  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-  const fs::path pipe = fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control";
+// Docker and Podman leave a file; systemd-nspawn and LXC tell the first process,
+// whose environment only root may read.
+bool in_container() {
   std::error_code failed;
-  return fs::exists(pipe, failed) ? std::optional<std::string>(pipe) : std::nullopt;
+  for (const char* mark : {"/.dockerenv", "/run/.containerenv", "/run/systemd/container"}) {
+    if (fs::exists(mark, failed)) return true;
+  }
+  std::ifstream first("/proc/1/environ", std::ios::binary);
+  for (std::string variable; std::getline(first, variable, '\0');) {
+    if (variable.starts_with("container=")) return true;
+  }
+  return in_own_pid_namespace();
 }
+
+// In a container a folder of the machine is a mount of its own; the container's own
+// folders are not.
+bool is_mounted(const std::string& path) {
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string id, parent, device, root, point;
+    words >> id >> parent >> device >> root >> point;
+    // A bind mount shows a folder below the root of its file system.
+    if (point == path && root != "/") return true;
+  }
+  return false;
+}
+
+std::vector<LedgerFolderFacts> folders_of(Ledger& ledger) {
+  std::vector<LedgerFolderFacts> out;
+  const bool named = std::getenv("BERTH_RUNTIME_DIR") != nullptr;
+  for (const LedgerFolder& folder : ledger.folders()) {
+    LedgerFolderFacts facts;
+    facts.path = folder.path;
+    facts.usable = folder.problem.empty();
+    facts.reason = folder.problem;
+    facts.in_use = folder.written;
+    struct stat about{};
+    facts.for_all = !named || (stat(folder.path.c_str(), &about) == 0 && (about.st_mode & S_IWOTH) != 0);
+    facts.shared_with_host = is_mounted(folder.path);
+    for (const LedgerFolder::File& file : folder.files)
+      facts.files.push_back({file.path, file.user, file.entries, file.problem});
+    out.push_back(std::move(facts));
+  }
+  return out;
+}
+
+}  // namespace
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;
@@ -173,8 +214,8 @@ Facts gather_facts(const BackendOptions& options) {
   facts.kernel_driver_version = kernel_driver();
   facts.nvidia_files = files_in("/dev", std::regex("nvidia(\\d+|ctl|-uvm)"));
   facts.render_files = files_in("/dev/dri", std::regex("renderD\\d+"));
-  facts.mps_pipe = mps_pipe();
-  for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "POCL_DEVICES"}) {
+  facts.mps_pipe = mps_control_socket();
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "POCL_DEVICES", "BERTH_RUNTIME_DIR"}) {
     if (const char* const value = std::getenv(name)) facts.environment.emplace(name, value);
   }
   const HostLimits limits = read_host_limits();
@@ -188,7 +229,12 @@ Facts gather_facts(const BackendOptions& options) {
   if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
     facts.locked_bytes_most = locked.rlim_cur;
   facts.own_pid_namespace = in_own_pid_namespace();
-  if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open(); !ledger) facts.ledger_error = std::move(ledger).error();
+  facts.in_container = in_container();
+  if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
+    facts.ledger_folders = folders_of(**ledger);
+  } else {
+    facts.ledger_error = std::move(ledger).error();
+  }
 
   if (auto answer = nvml.wait(deadline)) {
     facts.library_driver_version = std::move(answer->driver_version);

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <sstream>
 
-#include "cli/files.hpp"
+#include "machine/files.hpp"
 
 namespace berth::cli {
 namespace {
@@ -53,6 +54,8 @@ Facts well() {
   facts.answers.push_back({"simulated", Error{ErrorCode::not_initialized, "no file", {}, {}, {}}});
   facts.cores_machine = facts.cores_allowed = 16;
   facts.memory_machine = facts.memory_allowed = 64 * gib;
+  facts.ledger_folders = {
+      {"/run/berth", true, {}, true, true, false, {{"/run/berth/a", 0, 1, {}}, {"/run/berth/b", 1, 2, {}}}}};
   return facts;
 }
 
@@ -99,6 +102,20 @@ const std::vector<Case>& cases() {
        [](Facts& f) {
          f.answers[0].devices = Error{ErrorCode::not_initialized, "the driver is too old", "update it", {}, {}};
        }},
+      {"ledger", Severity::note, "/run/berth is not used for the ledger: it belongs to user 1000",
+       [](Facts& f) {
+         f.ledger_folders.push_back({"/run/berth", false, "it belongs to user 1000", false, false, false, {}});
+       }},
+      {"ledger_seen", Severity::warning, "in a container", [](Facts& f) { f.in_container = true; }},
+      {"ledger_seen", Severity::warning, "d /run/berth 1777 root root -",
+       [](Facts& f) { f.ledger_folders[0].for_all = false; }},
+      {"ledger_seen", Severity::note, "unset BERTH_RUNTIME_DIR",
+       [](Facts& f) {
+         f.ledger_folders[0].for_all = false;
+         f.environment["BERTH_RUNTIME_DIR"] = f.ledger_folders[0].path;
+       }},
+      {"ledger_files", Severity::warning, "sudo rm /run/berth/user-1000",
+       [](Facts& f) { f.ledger_folders[0].files.push_back({"/run/berth/user-1000", 1000, 0, "it was cut short"}); }},
       {"hidden_hardware", Severity::warning, "has 3 NVIDIA GPUs, CUDA shows 2",
        [](Facts& f) { f.nvidia_pci.push_back("0000:02:00.0"); }},
       {"hidden_hardware", Severity::error, "has 2 NVIDIA GPUs, CUDA shows 0",
@@ -241,6 +258,43 @@ TEST(Doctor, OneAilmentIsNotReportedByOthersAsAnError) {
           << ailment.check << " made " << finding.check << " say " << finding.message;
     }
   }
+}
+
+TEST(Doctor, NamesTheLedgerInUseAndWhatIsInIt) {
+  Facts facts = well();
+  const auto message = [&] {
+    for (const Finding& finding : examine(facts)) {
+      if (finding.check == "ledger") return finding.message;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(), "the ledger is in /run/berth, with 3 entries");
+  facts.ledger_folders[0].files.clear();
+  facts.environment["BERTH_RUNTIME_DIR"] = "/run/berth";
+  EXPECT_EQ(message(), "the ledger is in /run/berth (BERTH_RUNTIME_DIR), with no entry");
+  facts.in_container = facts.ledger_folders[0].shared_with_host = true;
+  for (const Finding& finding : examine(facts)) EXPECT_NE(finding.check, "ledger_seen") << "a folder of the machine";
+}
+
+TEST(Doctor, AdvisesTheLineThatIsInstalledForTheSharedFolder) {
+  std::ifstream file(std::string(BERTH_SOURCE_FOLDER) + "/src/cli/berth.conf");
+  std::string line;
+  while (std::getline(file, line) && line.starts_with('#')) {
+  }
+  ASSERT_FALSE(line.empty());
+  Facts facts = well();
+  facts.ledger_folders[0].for_all = false;
+  std::string fix;
+  for (const Finding& finding : examine(facts)) {
+    if (finding.check == "ledger_seen") fix = finding.fix;
+  }
+  EXPECT_NE(fix.find("'" + line + "'"), std::string::npos) << fix;
+}
+
+TEST(Doctor, NamesOfProcessesCannotSteerTheTerminal) {
+  Facts facts = well();
+  facts.ledger_folders[0].files[0].problem = "bad \033[2J";
+  EXPECT_EQ(findings_text(examine(facts), {}).find('\033'), std::string::npos);
 }
 
 TEST(Doctor, TheWorstComesFirst) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "berth/deployment.hpp"
-#include "cli/observer.hpp"
 #include "cli/terminal.hpp"
+#include "machine/observer.hpp"
 
 namespace berth::cli {
 

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include <boost/json.hpp>
 
 #include "cli/devices_text.hpp"
-#include "cli/files.hpp"
-#include "cli/inventory_json.hpp"
+#include "format/inventory_json.hpp"
+#include "machine/files.hpp"
 
 namespace berth::cli {
 namespace {
@@ -72,6 +74,13 @@ void expect_equal(const NodeView& read, const NodeView& written) {
     EXPECT_EQ(read.devices[i].info, written.devices[i].info) << i;
     EXPECT_EQ(read.devices[i].memory_bytes_foreign, written.devices[i].memory_bytes_foreign) << i;
     EXPECT_EQ(read.devices[i].health, written.devices[i].health) << i;
+    EXPECT_EQ(read.devices[i].intent, written.devices[i].intent) << i;
+    EXPECT_EQ(read.devices[i].memory_bytes_promised, written.devices[i].memory_bytes_promised) << i;
+    EXPECT_EQ(read.devices[i].holders, written.devices[i].holders) << i;
+    EXPECT_EQ(read.devices[i].held_exclusively, written.devices[i].held_exclusively) << i;
+    EXPECT_EQ(read.devices[i].other_processes, written.devices[i].other_processes) << i;
+    EXPECT_EQ(read.devices[i].used_by_others, written.devices[i].used_by_others) << i;
+    EXPECT_EQ(read.devices[i].answers, written.devices[i].answers) << i;
   }
 }
 
@@ -80,7 +89,17 @@ TEST(Inventory, SurvivesTheWayThroughAFile) {
   box.rows[2].error = Error{ErrorCode::device_lost, "gone", {}, {}, {}};
   box.rows[3].seen.reset();
   box.rows[3].info.memory_bytes_total.reset();
-  for (const std::size_t i : {2, 3}) box.node.devices[i] = node_device(box.rows[i]);
+  box.rows[4].intent = Intent::cordoned;
+  box.rows[4].holders = 2;
+  box.rows[4].memory_bytes_promised = 7 * gib;
+  box.rows[5].holders = 1;
+  box.rows[5].held_exclusively = true;
+  box.rows[6].seen->processes = {{4711, ProcessKind::foreign, "python3", 6 * gib}, {1, ProcessKind::berth, {}, {}}};
+  box.rows[7].seen->load.utilisation = 0.5;
+  for (std::size_t i = 2; i < 8; ++i) box.node.devices[i] = node_device(box.rows[i]);
+  EXPECT_EQ(box.node.devices[6].other_processes, 1u);
+  EXPECT_TRUE(box.node.devices[6].used_by_others && box.node.devices[7].used_by_others);
+  EXPECT_FALSE(box.node.devices[2].answers);
   const auto fleet = read_fleet_json(inventory_to_json(box.node, box.rows, now), "box.json");
   ASSERT_TRUE(fleet) << fleet.error().to_text();
   ASSERT_EQ(fleet->nodes.size(), 1u);
@@ -173,11 +192,29 @@ TEST(Inventory, TheMatrixExplainsItsWordsAndFitsTheLine) {
             "cuda:5  system!   system!   system!   system!   nvlink 4  .         nvlink 4  nvlink 4\n"
             "cuda:6  system!   system!   system!   system!   nvlink 4  nvlink 4  .         nvlink 4\n"
             "cuda:7  system!   system!   system!   system!   nvlink 4  nvlink 4  nvlink 4  .\n"
-            "  nvlink  NVLink, GPU to GPU; so many side by side\n"
+            "  nvlink  NVLink, GPU to GPU; with the number of links\n"
             "  system  the bus between NUMA nodes\n"
             "  !       neither reads the other's memory: bytes go through the host's\n");
   EXPECT_NE(text.find("islands: cuda:0 cuda:1 cuda:2 cuda:3, cuda:4 cuda:5 cuda:6 cuda:7\n"), std::string::npos)
       << text;
+}
+
+TEST(Inventory, AMatrixThatIsTooWideHasCodesAndThenBlocks) {
+  const Box box;
+  const auto at = [&](unsigned columns) {
+    std::istringstream text(topology_text(box.node, {columns, false, false}));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) {
+      EXPECT_LE(line.size(), columns) << line;
+      lines.push_back(line);
+    }
+    return lines;
+  };
+  EXPECT_EQ(at(100)[1].find("cuda:0  .         nvlink 4"), 0u);
+  EXPECT_EQ(at(80)[1], "cuda:0  .       NV4     NV4     NV4     SYS!    SYS!    SYS!    SYS!    SYS!");
+  EXPECT_EQ(at(80)[11], "  NV      NVLink, GPU to GPU; with the number of links");
+  EXPECT_EQ(at(60)[0], "        cuda:0  cuda:1  cuda:2  cuda:3  cuda:4  cuda:5");
+  EXPECT_EQ(at(60)[10], "        cuda:6  cuda:7  cuda:8") << "the rest below";
 }
 
 TEST(Inventory, TheDocumentedCostsAreThoseThatCount) {

@@ -6,12 +6,12 @@
 
 #include "berth/bytes.hpp"
 #include "berth/placement.hpp"
-#include "cli/files.hpp"
 #include "cli/inventory.hpp"
-#include "cli/inventory_json.hpp"
-#include "cli/plan_json.hpp"
 #include "cli/terminal.hpp"
 #include "deployment/words.hpp"
+#include "format/inventory_json.hpp"
+#include "format/plan_json.hpp"
+#include "machine/files.hpp"
 
 namespace berth::cli {
 namespace {
@@ -194,6 +194,7 @@ int run_fleet_show(const std::string& path, bool json) {
   if (!fleet) return complain(fleet.error());
   if (json) return print(fleet_to_json(*fleet));
   Table table({"NODE", "STATE", ">CPUS", ">MEMORY", "EGRESS", "DEVICES", "LABELS"});
+  table.may_shrink(5, 24).may_shrink(6, 8).may_go(4).may_go(6).may_go(2);
   for (const NodeView& node : fleet->nodes) {
     std::string state(to_string(node.intent));
     if (node.health != Health::healthy) state += ", " + std::string(to_string(node.health));
@@ -201,7 +202,7 @@ int run_fleet_show(const std::string& path, bool json) {
                node.memory_bytes ? bytes_text(*node.memory_bytes) : "-", node.egress ? "yes" : "no", devices_text(node),
                labels_text(node)});
   }
-  return print(table.to_text());
+  return print(stdout_is_terminal() ? table.to_text(stdout_style()) : table.to_text());
 }
 
 }  // namespace berth::cli

@@ -24,7 +24,7 @@ Result<void> read_memory(const std::string& text, Hints& hints) {
     hints.memory_share = percent / 100;
     return {};
   }
-  const Result<std::uint64_t> bytes = parse_bytes(text);
+  const Result<std::uint64_t> bytes = parse_amount(text);
   if (!bytes) return bytes.error();
   if (*bytes == 0)
     return wrong("no memory was asked for", "leave --mem out to have whole devices, or ask for more than 0");
@@ -47,7 +47,9 @@ Result<Wanted> read_request(const RequestArguments& arguments) {
   if (!policy) return policy.error();
   wanted.policy = *policy;
   wanted.count = arguments.count;
-  wanted.hints.exclusive = arguments.exclusive || arguments.memory.empty();
+  // Without an amount the whole device is meant.
+  wanted.hints.whole = arguments.memory.empty();
+  wanted.hints.exclusive = arguments.exclusive || wanted.hints.whole;
   if (!arguments.memory.empty()) {
     if (Result<void> read = read_memory(arguments.memory, wanted.hints); !read) return read.error();
   }
@@ -73,7 +75,41 @@ Result<Wanted> read_request(const RequestArguments& arguments) {
   return wanted;
 }
 
+namespace {
+
+// "6": of the CUDA devices, else of the one back end that has a sixth. Absent: it is
+// not a number, or no device has it.
+std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devices, const std::string& name) {
+  int ordinal = -1;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
+  if (error != std::errc() || rest != name.data() + name.size() || ordinal < 0) return std::nullopt;
+  std::vector<std::string> named;
+  const DeviceInfo* last = nullptr;
+  for (const SeenDevice& device : devices) {
+    if (device.info.ordinal != ordinal) continue;
+    if (device.info.backend == "cuda") return device.info.id;
+    last = &device.info;
+    named.push_back(last->backend + ":" + name);
+  }
+  if (named.empty()) return std::nullopt;
+  if (named.size() == 1) return last->id;
+  std::string candidates = named.front();
+  for (std::size_t i = 1; i < named.size(); ++i) candidates += (i + 1 == named.size() ? " or " : ", ") + named[i];
+  return wrong(std::to_string(named.size()) + " devices have the number " + name, "write " + candidates);
+}
+
+// A UUID without its "GPU-", of which people copy the first part. Fewer than four
+// signs are more likely a slip.
+bool is_short_id(const DeviceInfo& info, const std::string& name) {
+  const std::string& id = info.id.text();
+  return name.size() >= 4 && (id.starts_with("GPU-") || id.starts_with("MIG-")) &&
+         std::string_view(id).substr(4).starts_with(name);
+}
+
+}  // namespace
+
 Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name) {
+  if (name.empty()) return wrong("the name of a device is empty", "berth devices lists them");
   std::vector<std::string_view> names;
   std::vector<const DeviceInfo*> begun;
   for (const SeenDevice& device : devices) {
@@ -82,8 +118,9 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
         info.backend + ":" + info.id.text() == name)
       return info.id;
     names.push_back(info.id.text());
-    if (!name.empty() && info.id.text().starts_with(name)) begun.push_back(&info);
+    if (info.id.text().starts_with(name) || is_short_id(info, name)) begun.push_back(&info);
   }
+  if (std::optional<Result<DeviceId>> found = find_by_ordinal(devices, name)) return *std::move(found);
   if (begun.size() == 1) return begun.front()->id;
   if (begun.size() > 1)
     return wrong("'" + name + "' is the beginning of " + std::to_string(begun.size()) + " devices",
@@ -99,10 +136,15 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
 Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints) {
   const auto resolve = [&](const std::vector<std::string>& names, std::vector<DeviceId>& into) -> Result<void> {
     into.clear();
-    for (const std::string& name : names) {
-      Result<DeviceId> id = find_device(sight.devices, name);
-      if (!id) return std::move(id).error();
-      into.push_back(*std::move(id));
+    for (std::string_view rest : names) {
+      for (bool more = true; more;) {
+        const std::size_t comma = rest.find(',');
+        Result<DeviceId> id = find_device(sight.devices, std::string(rest.substr(0, comma)));
+        if (!id) return std::move(id).error();
+        into.push_back(*std::move(id));
+        more = comma != std::string_view::npos;
+        if (more) rest.remove_prefix(comma + 1);
+      }
     }
     return {};
   };
@@ -117,13 +159,36 @@ Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sig
   return {};
 }
 
+Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted) {
+  if (wanted.count < 2 || !wanted.hints.only.empty()) return {};
+  std::size_t others = 0;
+  std::vector<DeviceId> slices;
+  for (const SeenDevice& device : sight.devices) {
+    if (device.info.id.text().starts_with("MIG-"))
+      slices.push_back(device.info.id);
+    else
+      ++others;
+  }
+  if (!slices.empty() && others < wanted.count) {
+    return Error{
+        ErrorCode::no_eligible_device,
+        "CUDA shows one MIG slice to a process, so a command cannot use " + std::to_string(wanted.count) + " of them",
+        "start a command for each slice, or name the slices with --device if it starts a process for each",
+        {},
+        {}};
+  }
+  wanted.hints.avoid.insert(wanted.hints.avoid.end(), slices.begin(), slices.end());
+  return {};
+}
+
 Result<Duration> parse_duration(const std::string& text) {
+  if (text.empty()) return wrong("a length of time is empty", "write it like 90s, 5m or 2h");
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const std::string unit(rest, end);
-  double seconds = 0;
-  if (unit.empty() || unit == "s")
+  double seconds = -1;
+  if (unit == "s" || unit.empty())
     seconds = number;
   else if (unit == "ms")
     seconds = number / 1000;
@@ -131,12 +196,21 @@ Result<Duration> parse_duration(const std::string& text) {
     seconds = number * 60;
   else if (unit == "h")
     seconds = number * 3600;
-  else
-    seconds = -1;
   // A year is for ever.
   if (error != std::errc() || !(seconds >= 0) || seconds > 366.0 * 86400)
     return wrong("\"" + text + "\" is not a length of time", "write it like 90s, 5m or 2h");
+  if (unit.empty() && number > 0)
+    return wrong("\"" + text + "\" is a length of time without a unit", "did you mean " + text + "s?");
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string duration_text(Duration duration) {
+  const auto milliseconds = duration / std::chrono::milliseconds(1);
+  if (milliseconds < 1000) return std::to_string(milliseconds) + " ms";
+  const auto seconds = milliseconds / 1000;
+  if (seconds < 120) return std::to_string(seconds) + " s";
+  if (seconds < 7200) return std::to_string(seconds / 60) + " min";
+  return std::to_string(seconds / 3600) + " h " + std::to_string(seconds / 60 % 60) + " min";
 }
 
 }  // namespace berth::cli

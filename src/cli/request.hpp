@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/sight.hpp"
-#include "pool/reservation.hpp"
+#include "cli/terminal.hpp"
+#include "machine/reservation.hpp"
+#include "machine/sight.hpp"
 
 namespace berth::cli {
 
@@ -18,7 +19,7 @@ struct RequestArguments {
   std::string policy = "least_loaded";
   std::string priority = "normal";
   std::optional<std::string> backend;
-  std::vector<std::string> only, avoid, prefer;
+  std::vector<std::string> only, avoid, prefer;  // each one device, or several with commas between them
   std::string near;
   std::vector<std::string> features, labels;
   bool exclusive = false;
@@ -30,10 +31,17 @@ Result<Wanted> read_request(const RequestArguments& arguments);
 // Names of devices become ids. not_found names the nearest.
 Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints);
 
-// A device as people name it: its id, the beginning of one, or "cuda:0".
+// A command over several devices gets no MIG slices unless --device names them:
+// CUDA would show it one of them. no_eligible_device: there is nothing else.
+Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted);
+
+// A device as people name it: its id, the beginning of one with or without "GPU-",
+// "cuda:0", or "0" (of the CUDA devices, else of the only back end that has it).
 Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name);
 
-// "90", "90s", "5m", "2h", "500ms". invalid_argument: none of these.
+// "90s", "5m", "2h", "500ms", "0". invalid_argument: none of these.
 Result<Duration> parse_duration(const std::string& text);
+// For people: "200 ms", "90 s", "5 min".
+std::string duration_text(Duration duration);
 
 }  // namespace berth::cli

@@ -5,15 +5,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <set>
+#include <cstring>
 #include <sstream>
 
 #include "berth/bytes.hpp"
-#include "cli/devices_text.hpp"
-#include "cli/doctor.hpp"
-#include "cli/launch.hpp"
-#include "cli/record.hpp"
 #include "cli/terminal.hpp"
+#include "machine/command_environment.hpp"
+#include "machine/launch.hpp"
+#include "machine/mps.hpp"
+#include "machine/record_store.hpp"
+#include "machine/restart_limit.hpp"
+
+extern char** environ;
 
 namespace berth::cli {
 namespace {
@@ -21,30 +24,50 @@ namespace {
 namespace json = boost::json;
 
 constexpr int not_runnable = 126, not_there = 127;
-// A command that faults again and again is the fault.
-constexpr int restarts_max = 3;
+
+Error wrong(std::string message, std::string advice) {
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+}
 
 // Everything a decision needs, opened in the order in which things can be wrong.
-struct Desk {
+struct Inputs {
   Wanted wanted;
   Lookout lookout;
   std::shared_ptr<Ledger> ledger;
 };
 
-Result<Desk> open_desk(const RequestArguments& arguments) {
-  Result<Wanted> wanted = read_request(arguments);
-  if (!wanted) return std::move(wanted).error();
-  Result<Lookout> lookout = Lookout::open(arguments.backend, arguments.backends);
-  if (!lookout) return std::move(lookout).error();
-  lookout->include_fallback(arguments.backend || !arguments.only.empty());
-  if (Result<void> resolved = resolve_devices(arguments, lookout->look(), wanted->hints); !resolved)
-    return std::move(resolved).error();
-  Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
-  if (!ledger) return std::move(ledger).error();
-  return Desk{*std::move(wanted), *std::move(lookout), *std::move(ledger)};
+// Of devices, as they stand in the arguments.
+std::vector<std::string> names_in(const RequestArguments& arguments) {
+  std::vector<std::string> names = arguments.only;
+  names.insert(names.end(), arguments.avoid.begin(), arguments.avoid.end());
+  names.insert(names.end(), arguments.prefer.begin(), arguments.prefer.end());
+  if (!arguments.near.empty()) names.push_back(arguments.near);
+  return names;
 }
 
-// A record is a convenience; whoever decides goes on without it.
+Result<Inputs> open_inputs(const RequestArguments& arguments) {
+  Result<Wanted> wanted = read_request(arguments);
+  if (!wanted) return std::move(wanted).error();
+  Result<Lookout> lookout = Lookout::open({arguments.backend, arguments.backends, false, names_in(arguments),
+                                           arguments.count > 1 || !arguments.near.empty()});
+  if (!lookout) return std::move(lookout).error();
+  const bool named = arguments.backend || !arguments.only.empty();
+  if (!named && lookout->accelerator_error()) return *lookout->accelerator_error();
+  for (const Machine::Problem& problem : lookout->problems()) {
+    if (problem.named) return problem.error;
+    complain(problem.error);
+  }
+  lookout->include_fallback(named);
+  const Sight sight = lookout->listed();
+  if (Result<void> resolved = resolve_devices(arguments, sight, wanted->hints); !resolved)
+    return std::move(resolved).error();
+  if (Result<void> kept = keep_to_whole_gpus(sight, *wanted); !kept) return std::move(kept).error();
+  Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return std::move(ledger).error();
+  return Inputs{*std::move(wanted), *std::move(lookout), *std::move(ledger)};
+}
+
+// A record is a convenience: without it the decision is carried out all the same.
 void keep_record(std::string_view verb, const std::string& program, const Reserved& decided) {
   const Result<std::string> folder = decisions_folder();
   if (!folder) return;
@@ -52,68 +75,72 @@ void keep_record(std::string_view verb, const std::string& program, const Reserv
       store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.sight.topology)));
 }
 
-int refuse(const Reserved& decided, const char* advice) {
-  std::fprintf(stderr, "berth: %s; %s\n  %s\n", decided.explanation.reason().c_str(),
-               decided.never ? "this machine cannot serve it even when idle" : advice,
-               decided.explanation.funnel_text().c_str());
+int refuse(const Reserved& decided, std::string advice) {
+  if (decided.never) advice = "this machine cannot serve it even when idle";
+  if (decided.within) {
+    advice = "this runs inside lease " + std::to_string(decided.within->id) + ", which " +
+             (decided.never ? "is smaller than that" : "has no more left") +
+             "; env -u BERTH_LEASE berth ... asks the machine instead";
+  }
+  std::fprintf(stderr, "berth: %s; %s\n  %s\n", printable(decided.explanation.reason()).c_str(), advice.c_str(),
+               printable(decided.explanation.funnel_text()).c_str());
   return does_not_fit;
 }
 
-std::vector<DeviceInfo> chosen(const Reserved& decided) {
-  std::vector<DeviceInfo> devices;
-  for (const std::size_t winner : decided.winners) devices.push_back(decided.sight.devices[winner].info);
-  return devices;
+std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
+  std::vector<Granted> granted;
+  for (const std::size_t winner : decided.winners) {
+    const DeviceInfo& device = decided.sight.devices[winner].info;
+    granted.push_back({device, wanted.hints.memory_bytes_needed(device).value_or(0)});
+  }
+  return granted;
 }
 
-bool mps_runs() { return mps_pipe().has_value(); }
-
-std::string describe(const Wanted& wanted, const DeviceInfo& device) {
+std::string describe(const Wanted& wanted, const Granted& granted) {
+  const DeviceInfo& device = granted.device;
   std::string text = device.id.text();
   if (!device.name.empty()) text += " (" + device.name + ")";
-  const std::uint64_t bytes = wanted.hints.memory_bytes_needed(device).value_or(0);
-  if (bytes) {
-    text += ", " + bytes_text(bytes);
+  if (granted.memory_bytes) {
+    text += ", " + bytes_text(granted.memory_bytes);
     if (device.memory_bytes_total) text += " of " + bytes_text(*device.memory_bytes_total);
   }
-  if (wanted.hints.exclusive) text += bytes ? ", alone" : ", all of it";
+  if (wanted.hints.exclusive) text += granted.memory_bytes ? ", alone" : ", all of it";
   return text;
 }
 
 // Where the command runs, a line per device, and how strong the limits are.
-void announce(const Wanted& wanted, std::span<const DeviceInfo> devices) {
-  const bool mps = mps_runs();
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const std::string strength = strength_of(devices[i], mps);
-    const bool repeated = i + 1 < devices.size() && strength_of(devices[i + 1], mps) == strength;
-    std::fprintf(stderr, "berth: %s%s\n", describe(wanted, devices[i]).c_str(),
+void announce(const Wanted& wanted, std::span<const Granted> granted, Limit limit, bool mps) {
+  std::size_t slices = 0;
+  for (std::size_t i = 0; i < granted.size(); ++i) {
+    const std::string strength = strength_of(granted[i], limit, mps);
+    const bool repeated = i + 1 < granted.size() && strength_of(granted[i + 1], limit, mps) == strength;
+    std::fprintf(stderr, "berth: %s%s\n", describe(wanted, granted[i]).c_str(),
                  repeated ? "" : ("; " + strength).c_str());
+    slices += granted[i].device.id.text().starts_with("MIG-");
+  }
+  if (slices > 1) {
+    std::fprintf(
+        stderr,
+        "berth: CUDA shows one MIG slice to a process; start a process for each, with CUDA_VISIBLE_DEVICES set "
+        "to one of them\n");
   }
 }
 
-std::map<std::string, std::string> environment_for(const RunArguments& arguments, const Wanted& wanted,
-                                                   std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all,
-                                                   std::uint64_t lease) {
-  std::map<std::string, std::string> variables = visible_to(devices, all);
-  if (!arguments.request.backends.simulated_file.empty())
-    variables["BERTH_SIMULATED"] = arguments.request.backends.simulated_file;
-  variables["BERTH_LEASE"] = std::to_string(lease);
-  if (!mps_runs()) return variables;
-  // The driver counts among the visible devices, from 0.
-  std::string limits;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const std::uint64_t bytes = wanted.hints.memory_bytes_needed(devices[i]).value_or(0);
-    if (devices[i].backend != "cuda" || bytes == 0) continue;
-    limits += (limits.empty() ? "" : ",") + std::to_string(i) + "=" + std::to_string(bytes >> 20) + "M";
+std::map<std::string, std::string> present_environment() {
+  std::map<std::string, std::string> present;
+  for (char** at = environ; *at; ++at) {
+    const std::string entry = *at;
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) present.emplace(entry.substr(0, equals), entry.substr(equals + 1));
   }
-  if (!limits.empty()) variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = limits;
-  return variables;
+  return present;
 }
 
-std::vector<unsigned> cores_of(std::span<const DeviceInfo> devices) {
+std::vector<unsigned> cores_of(std::span<const Granted> granted) {
   std::vector<unsigned> cores;
-  for (const DeviceInfo& device : devices) {
-    const auto label = device.labels.find("cores");
-    if (device.backend != "host" || label == device.labels.end()) return {};
+  for (const Granted& grant : granted) {
+    const auto label = grant.device.labels.find("cores");
+    if (grant.device.backend != "host" || label == grant.device.labels.end()) return {};
     std::istringstream numbers(label->second);
     for (std::string number; std::getline(numbers, number, ',');)
       cores.push_back(static_cast<unsigned>(std::strtoul(number.c_str(), nullptr, 10)));
@@ -121,22 +148,74 @@ std::vector<unsigned> cores_of(std::span<const DeviceInfo> devices) {
   return cores;
 }
 
-// The command died of something that another try may survive: it crashed, or it
-// failed and a driver reported an error on one of its devices meanwhile.
-bool is_fault(const Ended& ended, Lookout& lookout, std::span<const DeviceInfo> devices, TimePoint began) {
-  if (ended.was_asked || ended.status == 0) return false;
-  if (ended.by_signal) {
-    const int signal = ended.status - 128;
-    return signal != SIGINT && signal != SIGTERM && signal != SIGHUP;
+void give_back(Ledger& ledger, LedgerLease lease) {
+  // Without the lock the lease ends with its descriptors.
+  if (Result<Ledger::Lock> lock = ledger.lock()) lock->give_back(std::move(lease));
+}
+
+Launch make_launch(const RunArguments& arguments, const std::string& program, std::span<const Granted> granted,
+                   std::span<const DeviceInfo> all, Limit limit, bool mps, const LedgerLease& lease) {
+  CommandEnvironment environment = memory_variables(granted, limit, mps, present_environment());
+  environment.variables.merge(visible_to(granted, all));
+  if (!arguments.request.backends.simulated_file.empty())
+    environment.variables["BERTH_SIMULATED"] = arguments.request.backends.simulated_file;
+  environment.variables["BERTH_LEASE"] = to_string(lease.reference());
+  return {program,           arguments.command,   std::move(environment.variables), std::move(environment.removed),
+          cores_of(granted), {lease.descriptor()}};
+}
+
+// The devices to avoid next time, where the command died of something that another
+// try may survive: it crashed, or it failed and a driver reported an error on one of
+// its devices meanwhile. Absent: it was no fault.
+std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& lookout, std::span<const Granted> granted,
+                                                TimePoint began) {
+  if (ended.was_asked || ended.status == 0) return std::nullopt;
+  for (const int request : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    if (ended.signal == request) return std::nullopt;
   }
   const Sight sight = lookout.look();
-  return std::any_of(sight.devices.begin(), sight.devices.end(), [&](const SeenDevice& seen) {
-    const bool ours = std::any_of(devices.begin(), devices.end(),
-                                  [&](const DeviceInfo& device) { return device.id == seen.info.id; });
-    return ours && seen.telemetry &&
-           std::any_of(seen.telemetry->load.events.begin(), seen.telemetry->load.events.end(),
-                       [&](const DeviceEvent& event) { return event.at >= began; });
-  });
+  const auto shares_fault = [](const DeviceInfo& a, const DeviceInfo& b) {
+    return a.id == b.id || (!a.fault_domain.empty() && a.fault_domain == b.fault_domain);
+  };
+  std::vector<DeviceId> used, reported;
+  for (const SeenDevice& seen : sight.devices) {
+    if (std::none_of(granted.begin(), granted.end(),
+                     [&](const Granted& grant) { return shares_fault(grant.device, seen.info); }))
+      continue;
+    used.push_back(seen.info.id);
+    if (seen.telemetry && std::any_of(seen.telemetry->load.events.begin(), seen.telemetry->load.events.end(),
+                                      [&](const DeviceEvent& event) { return event.at >= began; }))
+      reported.push_back(seen.info.id);
+  }
+  if (!reported.empty()) return reported;
+  return ended.signal ? std::optional(used) : std::nullopt;
+}
+
+// After a fault first elsewhere; the same device again only where no other has room.
+Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
+  const auto look = [&] { return inputs.lookout.look(); };
+  if (!failed.empty()) {
+    Wanted elsewhere = inputs.wanted;
+    elsewhere.hints.avoid.insert(elsewhere.hints.avoid.end(), failed.begin(), failed.end());
+    Result<Reserved> reserved =
+        reserve(*inputs.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
+    if (!reserved || reserved->lease) return reserved;
+  }
+  const auto told = [](const Progress& progress) {
+    std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
+                 printable(progress.explanation.reason()).c_str());
+  };
+  return reserve(*inputs.ledger, inputs.wanted, look, Deadline::after(real_clock(), wait),
+                 quiet ? std::function<void(const Progress&)>() : told);
+}
+
+// exec() waits for every thread to end, and one that is stuck in a driver does not.
+bool is_stuck_in_a_driver() {
+  // Threads that have answered end within microseconds.
+  const Deadline deadline = Deadline::after(real_clock(), std::chrono::milliseconds(100));
+  while (threads_under_way() > 0 && !deadline.passed(real_clock().now()))
+    real_clock().sleep_for(std::chrono::microseconds(200));
+  return threads_under_way() > 0;
 }
 
 int status_of(const Error& error) {
@@ -145,118 +224,120 @@ int status_of(const Error& error) {
   return error.code == ErrorCode::invalid_argument ? not_runnable : world_failed;
 }
 
-}  // namespace
-
-std::string strength_of(const DeviceInfo& device, bool mps) {
-  if (device.id.text().starts_with("MIG-")) return "the hardware holds it to that (MIG)";
-  if (device.backend == "cuda" && mps) return "the driver holds it to that (MPS)";
-  return "admission only: nothing stops the command from using more";
+std::string ending_text(const Ended& ended) {
+  return ended.signal ? "was ended by signal " + std::to_string(ended.signal) + " (" + strsignal(ended.signal) + ")"
+                      : "ended with status " + std::to_string(ended.status) + " while its device reported an error";
 }
 
-std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all) {
-  std::string ids, cuda, cuts;
-  std::set<std::string> gpus, cut;
-  const auto append = [](std::string& list, char separator, const std::string& item) {
-    if (!list.empty()) list += separator;
-    list += item;
-  };
-  for (const DeviceInfo& device : devices) {
-    append(ids, ',', device.id.text());
-    const bool part = device.features.contains("partition") && device.parent;
-    const std::string& whole = part ? device.parent->text() : device.id.text();
-    if (device.backend == "cuda" && gpus.insert(whole).second) append(cuda, ',', whole);
-    if (!part || !cut.insert(whole).second) continue;
-    // All parts of it, so that those chosen are the same in the command.
-    std::string units;
-    for (const DeviceInfo& other : all) {
-      if (other.parent == device.parent && other.compute_units)
-        append(units, ',', std::to_string(*other.compute_units));
-    }
-    append(cuts, ';', device.backend + ":" + whole + "=" + units);
-  }
-  std::map<std::string, std::string> variables{{"BERTH_VISIBLE_DEVICES", ids}, {"CUDA_VISIBLE_DEVICES", cuda}};
-  if (!cuts.empty()) variables["BERTH_PARTITION"] = cuts;
-  return variables;
-}
-
-int run_run(const RunArguments& arguments) {
-  if (arguments.command.empty()) {
-    return complain({ErrorCode::invalid_argument,
-                     "no command was given",
-                     "write it behind two dashes: berth run --mem 20G -- COMMAND",
-                     {},
-                     {}});
-  }
-  if (arguments.on_fault != "stop" && arguments.on_fault != "restart") {
-    return complain({ErrorCode::invalid_argument,
-                     "--on-fault cannot be '" + arguments.on_fault + "'",
-                     "use stop or restart",
-                     {},
-                     {}});
-  }
+// Options that are checked before anything is promised or waited for.
+struct Checked {
   Duration wait{}, load_lock{};
-  for (const auto& [text, into] : {std::pair(&arguments.wait, &wait), std::pair(&arguments.load_lock, &load_lock)}) {
-    if (text->empty()) continue;
-    const Result<Duration> read = parse_duration(*text);
-    if (!read) return complain(read.error());
+  Limit limit = Limit::automatic;
+  bool restarts = false;
+  bool mps = false;
+};
+
+Result<Checked> check(const RunArguments& arguments) {
+  Checked checked;
+  if (arguments.command.empty())
+    return wrong("no command was given", "write it after two dashes: berth run --mem 20G -- COMMAND");
+  if (arguments.on_fault != "stop" && arguments.on_fault != "restart")
+    return wrong("--on-fault cannot be '" + arguments.on_fault + "'", "use stop or restart");
+  checked.restarts = arguments.on_fault == "restart";
+  for (const auto& [text, into] :
+       {std::pair(&arguments.wait, &checked.wait), std::pair(&arguments.load_lock, &checked.load_lock)}) {
+    if (!*text) continue;
+    const Result<Duration> read = parse_duration(**text);
+    if (!read) return read.error();
     *into = *read;
   }
-  // Said before anything is promised or waited for.
+  if (arguments.limit) {
+    const std::optional<Limit> limit = limit_named(*arguments.limit);
+    if (!limit) return wrong("--limit cannot be '" + *arguments.limit + "'", "use none, framework or mps");
+    checked.limit = *limit;
+  }
+  checked.mps = mps_control_socket().has_value();
+  if (checked.limit != Limit::mps) return checked;
+  if (arguments.request.backend && *arguments.request.backend != "cuda")
+    return wrong("MPS cannot limit " + *arguments.request.backend + " devices", "use --backend cuda with --limit mps");
+  if (!checked.mps)
+    return Error{ErrorCode::unavailable,
+                 "--limit mps needs CUDA's MPS control daemon, and none of root's or yours is running",
+                 "start it: nvidia-cuda-mps-control -d",
+                 {},
+                 {}};
+  return checked;
+}
+
+}  // namespace
+
+int run_run(const RunArguments& arguments) {
+  const Result<Checked> checked = check(arguments);
+  if (!checked) return complain(checked.error());
   const Result<std::string> program = find_command(arguments.command.front());
   if (!program) return status_of(program.error());
-  Result<Desk> desk = open_desk(arguments.request);
-  if (!desk) return complain(desk.error());
-  desk->wanted.name = program->substr(program->rfind('/') + 1);
-  if (load_lock > Duration::zero()) desk->wanted.load_lock = load_lock;
+  Result<Inputs> inputs = open_inputs(arguments.request);
+  if (!inputs) return complain(inputs.error());
+  inputs->wanted.name = program->substr(program->rfind('/') + 1);
+  if (checked->load_lock > Duration::zero()) inputs->wanted.load_lock = checked->load_lock;
+  if (checked->limit == Limit::mps) inputs->wanted.hints.backend = "cuda";
 
-  for (int restarts = 0;; ++restarts) {
-    const auto told = [&](const Explanation& explanation) {
-      std::fprintf(stderr, "berth: waiting: %s\n", explanation.reason().c_str());
-    };
-    Result<Reserved> reserved = reserve(
-        *desk->ledger, desk->wanted, [&] { return desk->lookout.look(); }, Deadline::after(real_clock(), wait),
-        arguments.quiet ? std::function<void(const Explanation&)>() : told);
+  RestartLimit restarts;
+  std::vector<DeviceId> failed;
+  std::optional<Ended> last;
+  for (;;) {
+    const TimePoint asked = real_clock().now();
+    Result<Reserved> reserved = reserve_devices(*inputs, failed, checked->wait, arguments.quiet);
     if (!reserved) return complain(reserved.error());
     keep_record("run", *program, *reserved);
-    if (!reserved->lease) return refuse(*reserved, "berth why says more, --wait waits for room");
-
-    const std::uint64_t lease = *reserved->lease;
-    const std::vector<DeviceInfo> devices = chosen(*reserved);
-    const auto give_back = [&] {
-      // A lease that is gone already is what was wanted.
-      if (Result<Ledger::Lock> lock = desk->ledger->lock()) static_cast<void>(lock->release(lease));
-    };
-    if (!arguments.quiet) announce(desk->wanted, devices);
-    Launch command{*program, arguments.command,
-                   environment_for(arguments, desk->wanted, devices, desk->lookout.devices(), lease),
-                   cores_of(devices)};
-    const TimePoint began = real_clock().now();
-    const Result<Ended> ended = launch(command, [&](std::uint32_t pid) -> Result<void> {
-      const std::optional<Holder> holder = find_process(pid);
-      if (!holder) return Error{ErrorCode::io, "the command ended before it began", {}, {}, {}};
-      Result<Ledger::Lock> lock = desk->ledger->lock();
-      if (!lock) return std::move(lock).error();
-      return lock->take(lease, *holder);
-    });
-    give_back();
-    if (!ended) return status_of(ended.error());
-    if (arguments.on_fault != "restart" || !is_fault(*ended, desk->lookout, devices, began)) return ended->status;
-    if (restarts == restarts_max) {
-      std::fprintf(stderr, "berth: the command faulted %d times in a row and is not started again\n", restarts + 1);
-      return ended->status;
+    if (!reserved->lease) {
+      const int status = refuse(*reserved, checked->wait > Duration::zero()
+                                               ? "gave up after waiting " + duration_text(real_clock().now() - asked) +
+                                                     "; berth why says more"
+                                               : "berth why says more, --wait waits for room");
+      if (last) end_like(*last);
+      return status;
     }
-    std::fprintf(stderr, "berth: the command ended with status %d after a fault and is started again\n", ended->status);
+    const std::vector<Granted> granted = granted_by(inputs->wanted, *reserved);
+    if (!arguments.quiet) announce(inputs->wanted, granted, checked->limit, checked->mps);
+    const Launch command = make_launch(arguments, *program, granted, inputs->lookout.devices(), checked->limit,
+                                       checked->mps, reserved->lease);
+    // The command inherits the lease's descriptor, in this process or below it.
+    if (!checked->restarts && !is_stuck_in_a_driver()) {
+      const Error error = become(command);
+      give_back(*inputs->ledger, std::move(reserved->lease));
+      return status_of(error);
+    }
+
+    const TimePoint began = real_clock().now();
+    const Result<Ended> ended = launch(command);
+    give_back(*inputs->ledger, std::move(reserved->lease));
+    if (!ended) return status_of(ended.error());
+    std::optional<std::vector<DeviceId>> fault;
+    if (checked->restarts) fault = find_fault(*ended, inputs->lookout, granted, began);
+    if (!fault) end_like(*ended);
+    const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
+    if (!delay) {
+      std::fprintf(stderr, "berth: the command %s; it is not started again, after %zu restarts within a minute\n",
+                   ending_text(*ended).c_str(), RestartLimit::restarts_max);
+      end_like(*ended);
+    }
+    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", ending_text(*ended).c_str(),
+                 duration_text(*delay).c_str());
+    real_clock().sleep_for(*delay);
+    failed = *std::move(fault);
+    last = *ended;
   }
 }
 
 int run_pick(const PickArguments& arguments) {
-  Result<Desk> desk = open_desk(arguments.request);
-  if (!desk) return complain(desk.error());
-  const Result<Reserved> decided = decide_once(*desk->ledger, desk->wanted, [&] { return desk->lookout.look(); });
+  Result<Inputs> inputs = open_inputs(arguments.request);
+  if (!inputs) return complain(inputs.error());
+  const Result<Reserved> decided = decide_once(*inputs->ledger, inputs->wanted, [&] { return inputs->lookout.look(); });
   if (!decided) return complain(decided.error());
   keep_record("pick", {}, *decided);
-  const std::vector<DeviceInfo> devices = chosen(*decided);
-  if (devices.empty() && !arguments.json) return refuse(*decided, "berth why says more");
+  const std::vector<Granted> granted = granted_by(inputs->wanted, *decided);
+  if (granted.empty() && !arguments.json) return refuse(*decided, "berth why says more");
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};
@@ -268,15 +349,15 @@ int run_pick(const PickArguments& arguments) {
       picked.push_back(std::move(entry));
     }
     out["devices"] = std::move(picked);
-    if (devices.empty()) out["reason"] = decided->explanation.reason();
+    if (granted.empty()) out["reason"] = decided->explanation.reason();
     text = json::serialize(out) + "\n";
   } else if (arguments.environment) {
-    text = "CUDA_VISIBLE_DEVICES=" + visible_to(devices, desk->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
+    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, inputs->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
   } else {
-    for (const DeviceInfo& device : devices) text += device.id.text() + "\n";
+    for (const Granted& grant : granted) text += grant.device.id.text() + "\n";
   }
   const int printed = print(text);
-  return printed != done ? printed : devices.empty() ? does_not_fit : done;
+  return printed != done ? printed : granted.empty() ? does_not_fit : done;
 }
 
 }  // namespace berth::cli

@@ -10,13 +10,16 @@ namespace berth::cli {
 struct RunArguments {
   RequestArguments request;
   std::vector<std::string> command;
-  std::string wait;       // how long to wait for room; empty: not at all
-  std::string load_lock;  // loads on its devices wait for so long; empty: they do not
+  std::optional<std::string> wait;       // how long to wait for room; absent: not at all
+  std::optional<std::string> load_lock;  // loads on its devices wait for so long; absent: they do not
   std::string on_fault = "stop";
+  std::optional<std::string> limit;  // how the command is held to its memory; see Limit
   bool quiet = false;
 };
 
-// The command's own status; 127: there is no such command, 126: it cannot be run.
+// Executes the command in the place of this process, so it returns only where that
+// did not happen: 127: there is no such command, 126: it cannot be run. With
+// --on-fault restart it stays and ends this process as the command ended.
 int run_run(const RunArguments& arguments);
 
 struct PickArguments {
@@ -25,13 +28,5 @@ struct PickArguments {
   bool environment = false;
 };
 int run_pick(const PickArguments& arguments);
-
-// What makes these devices, and no others, visible to a command: to what uses
-// CUDA, and to programs that use Berth. OpenCL has no such variable. `all` are the
-// devices they were chosen from.
-std::map<std::string, std::string> visible_to(std::span<const DeviceInfo> devices, std::span<const DeviceInfo> all);
-
-// How strongly the limit on a device's memory holds, in words.
-std::string strength_of(const DeviceInfo& device, bool mps);
 
 }  // namespace berth::cli

@@ -12,6 +12,8 @@
 namespace berth::cli {
 namespace {
 
+constexpr Duration watch_period = std::chrono::seconds(1);
+
 bool write_all(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data() + at, text.size() - at);
@@ -60,8 +62,11 @@ void Screen::leave() { write_all("\033[?25h\033[?1049l"); }
 Screen::Screen(bool active) : active_(active) {
   if (active_) enter();
 }
-Screen::~Screen() {
+Screen::~Screen() { close(); }
+
+void Screen::close() {
   if (active_) leave();
+  active_ = false;
 }
 
 bool Screen::draw(const std::string& text, const Style& style) {
@@ -70,11 +75,15 @@ bool Screen::draw(const std::string& text, const Style& style) {
   // Every line ends with "clear to the end", so nothing is blank in between; the
   // bracket around it lets terminals that know it show the whole at once.
   std::string frame = "\033[?2026h\033[H";
+  const auto total = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  const std::size_t shown = total > rows ? rows - 1 : total;
   std::istringstream lines(text);
   std::size_t drawn = 0;
-  for (std::string line; std::getline(lines, line) && drawn < rows; ++drawn) {
-    frame += (drawn > 0 ? "\r\n" : "") + cut(style, std::move(line), style.columns) + "\033[K";
-  }
+  const auto add = [&](std::string line) {
+    frame += (drawn++ > 0 ? "\r\n" : "") + cut(style, std::move(line), style.columns) + "\033[K";
+  };
+  for (std::string line; drawn < shown && std::getline(lines, line);) add(std::move(line));
+  if (shown < total) add("(" + std::to_string(total - shown) + " more lines" + ")");
   return write_all(frame + "\033[J\033[?2026l");
 }
 
@@ -82,6 +91,35 @@ void Screen::suspend() {
   if (active_) leave();
   raise(SIGSTOP);
   if (active_) enter();
+}
+
+int watch(const Watched& watched, bool append) {
+  Interruptions interruptions;
+  {
+    Screen screen(stdout_is_terminal() && !append);
+    const auto show = [&] {
+      const Style style = stdout_style();
+      if (screen.active()) return screen.draw(watched.text(style) + watched.complaints(), style);
+      std::fputs(watched.complaints().c_str(), stderr);
+      return print(watched.text(style)) == done;
+    };
+    for (Interruption what = Interruption::none; what != Interruption::end;) {
+      const TimePoint next = real_clock().now() + watch_period;
+      if (const Result<void> fresh = watched.refresh(); !fresh) {
+        screen.close();
+        return complain(fresh.error());
+      }
+      if (!show()) return world_failed;
+      do {
+        what = interruptions.wait_until(next);
+        if (what == Interruption::suspend) screen.suspend();
+        const bool changed = what == Interruption::redraw || what == Interruption::suspend;
+        if (changed && screen.active() && !show()) return world_failed;
+      } while (what == Interruption::redraw || what == Interruption::suspend);
+    }
+    if (!screen.active()) return done;
+  }
+  return print(watched.text(stdout_style()));
 }
 
 }  // namespace berth::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 #include <string>
 
 #include "berth/clock.hpp"
@@ -38,8 +39,10 @@ class Screen {
   Screen& operator=(const Screen&) = delete;
 
   bool active() const { return active_; }
-  // Replaces what is shown; lines beyond the terminal's size are cut. False:
-  // the terminal is gone.
+  // Gives the terminal back for good.
+  void close();
+  // Replaces what is shown; lines beyond the terminal's size are cut, and the last
+  // one says how many. False: the terminal is gone.
   bool draw(const std::string& text, const Style& style);
   // Gives the terminal back, stops this process until it is continued, and
   // takes the terminal again.
@@ -50,5 +53,17 @@ class Screen {
   void leave();
   bool active_;
 };
+
+// What a command with --watch shows, asked for once a second.
+struct Watched {
+  std::function<Result<void>()> refresh;  // an error ends the watching
+  // What is there since the last refresh, on a terminal or appended to a file.
+  std::function<std::string(const Style&)> text;
+  std::function<std::string()> complaints;  // lines for stderr, below the text on a terminal
+};
+
+// Redraws in place on a terminal unless `append` is given, appends elsewhere.
+// Interrupting it is how it is meant to end: status 0, and the last text stays.
+int watch(const Watched& watched, bool append);
 
 }  // namespace berth::cli

@@ -7,9 +7,9 @@
 #include <cstdio>
 
 #include "berth/placement.hpp"
-#include "cli/files.hpp"
 #include "cli/terminal.hpp"
 #include "cli/unpack.hpp"
+#include "machine/files.hpp"
 #include "simulate/requests.hpp"
 
 namespace berth::cli {

@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "berth/placement.hpp"
-#include "cli/files.hpp"
 #include "cli/terminal.hpp"
 #include "cli/unpack.hpp"
+#include "machine/files.hpp"
 #ifdef BERTH_HAS_ZLIB
 #include <zlib.h>
 #endif

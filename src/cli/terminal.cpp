@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 namespace berth::cli {
 
@@ -19,7 +20,7 @@ int exit_status(const Error& error) noexcept {
 }
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "berth: %s\n", error.to_text().c_str());
+  std::fprintf(stderr, "berth: %s\n", printable_lines(error.to_text()).c_str());
   return exit_status(error);
 }
 
@@ -85,32 +86,111 @@ std::string cut(const Style& style, std::string text, std::size_t width) {
   return style.colour ? kept + "\033[0m" : kept;
 }
 
-std::string Table::to_text() const {
-  std::vector<std::size_t> widths;
-  std::vector<bool> right;
-  std::vector<std::string> titles;
-  for (const std::string& heading : headings_) {
-    right.push_back(heading.starts_with('>'));
-    titles.push_back(right.back() ? heading.substr(1) : heading);
-    widths.push_back(shown_width(titles.back()));
+std::string cut_middle(const Style& style, const std::string& text, std::size_t width) {
+  constexpr std::size_t end = 8;
+  if (text.size() <= width || width <= end) return text;
+  return text.substr(0, width - end - 1) + (style.blocks ? "…" : "~") + text.substr(text.size() - end);
+}
+
+std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (lines.empty() || shown_width(lines.back()) + 1 + shown_width(word) > width) {
+      lines.push_back(word);
+    } else {
+      lines.back() += " " + word;
+    }
   }
+  return lines;
+}
+
+std::string counted(std::size_t count, std::string noun) {
+  return std::to_string(count) + " " + std::move(noun) + (count == 1 ? "" : "s");
+}
+
+std::string age_text(Duration age) {
+  const auto seconds = std::max<std::int64_t>(0, age / std::chrono::seconds(1));
+  const auto two = [](std::int64_t large, const char* unit, std::int64_t small, const char* smaller) {
+    return std::to_string(large) + unit + (small == 0 ? "" : " " + std::to_string(small) + smaller);
+  };
+  if (seconds < 60) return std::to_string(seconds) + " s";
+  if (seconds < 3600) return std::to_string(seconds / 60) + " min";
+  if (seconds < 86400) return two(seconds / 3600, " h", seconds / 60 % 60, " min");
+  return two(seconds / 86400, " d", seconds / 3600 % 24, " h");
+}
+
+Table& Table::may_shrink(std::size_t column, std::size_t least) {
+  shrinking_.emplace_back(column, least);
+  return *this;
+}
+
+Table& Table::may_go(std::size_t column) {
+  going_.push_back(column);
+  return *this;
+}
+
+std::vector<std::size_t> Table::natural_widths() const {
+  std::vector<std::size_t> widths;
+  for (const std::string& heading : headings_)
+    widths.push_back(shown_width(heading) - (heading.starts_with('>') ? 1 : 0));
   for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], shown_width(row[i]));
   }
+  return widths;
+}
+
+std::string Table::draw(const Style& style, const std::vector<std::size_t>& widths, const std::vector<bool>& shown,
+                        std::size_t columns) const {
   std::string text;
-  const auto line = [&](const std::vector<std::string>& cells) {
+  const auto line = [&](const std::vector<std::string>& cells, bool heading) {
     std::string out;
+    bool first = true;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string blanks(widths[i] - shown_width(cells[i]), ' ');
-      if (i) out += "  ";
-      out += right[i] ? blanks + cells[i] : cells[i] + blanks;
+      if (!shown[i]) continue;
+      const bool right = headings_[i].starts_with('>');
+      const std::string cell = cut(style, heading && right ? cells[i].substr(1) : cells[i], widths[i]);
+      const std::string blanks(widths[i] - shown_width(cell), ' ');
+      if (!first) out += "  ";
+      out += right ? blanks + cell : cell + blanks;
+      first = false;
     }
     out.erase(out.find_last_not_of(' ') + 1);
-    text += out + "\n";
+    text += cut(style, std::move(out), columns) + "\n";
   };
-  line(titles);
-  for (const auto& row : rows_) line(row);
+  line(headings_, true);
+  for (const auto& row : rows_) line(row, false);
   return text;
+}
+
+std::string Table::to_text() const {
+  return draw({}, natural_widths(), std::vector<bool>(headings_.size(), true), ~std::size_t{0});
+}
+
+std::string Table::to_text(const Style& style) const {
+  const std::vector<std::size_t> natural = natural_widths();
+  std::vector<std::size_t> widths = natural;
+  std::vector<bool> shown(headings_.size(), true);
+  for (const auto& [column, least] : shrinking_) widths[column] = std::min(widths[column], least);
+  const auto needed = [&] {
+    std::size_t sum = 0, count = 0;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (shown[i]) sum += widths[i] + (count++ > 0 ? 2 : 0);
+    }
+    return sum;
+  };
+  for (const std::size_t column : going_) {
+    if (needed() > style.columns) shown[column] = false;
+  }
+  // What is left over goes to those that were cut, the first named first.
+  std::size_t spare = style.columns - std::min<std::size_t>(needed(), style.columns);
+  for (const auto& [column, least] : shrinking_) {
+    if (!shown[column]) continue;
+    const std::size_t more = std::min(spare, natural[column] - widths[column]);
+    widths[column] += more;
+    spare -= more;
+  }
+  return draw(style, widths, shown, style.columns);
 }
 
 std::string bar(double share, unsigned width) {

@@ -3,8 +3,10 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
-#include "cli/files.hpp"
+#include "cli/candidates_text.hpp"
 #include "cli/terminal.hpp"
+#include "inventory/short_id.hpp"
+#include "machine/files.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::cli {
@@ -19,8 +21,15 @@ std::string listed(const std::vector<DeviceId>& ids) {
   return text.empty() ? "nobody" : text;
 }
 
+std::vector<DeviceId> ids_of(const DecisionRecord& record) {
+  std::vector<DeviceId> ids;
+  for (const DecisionRecord::Seen& seen : record.devices) ids.push_back(seen.info.id);
+  return ids;
+}
+
 std::vector<Change> changes_of(const DecisionRecord& record) {
-  return suggest(record.hints, record.count, record.views());
+  const Waiting waiting = record.waited ? Waiting::ran_out : record.verb == "pick" ? Waiting::never : Waiting::possible;
+  return suggest(record.hints, record.count, record.views(), waiting);
 }
 
 bool is_same_answer(const DecisionRecord& record, const Explanation& again) { return again.winners == record.winners; }
@@ -29,7 +38,7 @@ bool is_same_answer(const DecisionRecord& record, const Explanation& again) { re
 std::string subject_text(const DecisionRecord& record) {
   std::string text = "decision " + record.id + ": berth " + record.verb;
   if (!record.program.empty()) text += " for " + record.program;
-  return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy + "\n";
+  return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy;
 }
 
 // A command as it stands, or the same verb with another option.
@@ -64,6 +73,7 @@ json::object change_to_json(const Change& change) {
   json::object out{{"knob", to_string(change.knob)}, {"text", change.text}};
   if (!change.command.empty()) out["command"] = change.command;
   if (change.amount > 0) out["amount"] = change.amount;
+  if (!change.amounts.empty()) out["amounts"] = json::array(change.amounts.begin(), change.amounts.end());
   if (change.capability) out["capability"] = to_string(*change.capability);
   if (!change.name.empty()) out["name"] = change.name;
   json::array devices;
@@ -74,6 +84,8 @@ json::object change_to_json(const Change& change) {
 
 int print_list(const std::string& folder, bool as_json) {
   Table table({"ID", "TIME (UTC)", "VERB", "PROGRAM", ">N", "ANSWER"});
+  // The id begins with the time.
+  table.may_shrink(5, 20).may_shrink(3, 8).may_go(1).may_go(4).may_go(2);
   json::array out;
   const std::vector<std::string> ids = record_ids(folder);
   // The last one first. A file that cannot be read is no reason to show none.
@@ -85,33 +97,35 @@ int print_list(const std::string& folder, bool as_json) {
     }
     const std::string answer = record->winners.empty() ? record->reason : listed(record->winners);
     table.add({record->id, utc_text(record->wall_time_us), record->verb,
-               record->program.empty() ? "-" : record->program, std::to_string(record->count), answer});
+               record->program.empty() ? "-" : printable(record->program), std::to_string(record->count),
+               printable(with_short_ids(answer, ids_of(*record)))});
     json::object entry{{"id", record->id},        {"time", utc_text(record->wall_time_us)},
                        {"verb", record->verb},    {"program", record->program},
                        {"count", record->count},  {"fits", !record->winners.empty()},
                        {"reason", record->reason}};
     out.push_back(std::move(entry));
   }
-  return print(as_json ? json::serialize(out) + "\n" : table.to_text());
+  return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
 }
 
 }  // namespace
 
-std::string why_text(const DecisionRecord& record, const Explanation& explanation) {
-  std::string text = record.reason + "\n" + record.funnel + "\n\n" + explanation.table_text();
+std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style) {
+  const std::vector<DeviceId> ids = ids_of(record);
+  const auto sentence = [&](const std::string& text) { return sentence_text(text, ids, style); };
+  std::string text =
+      sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (!is_same_answer(record, explanation))
-    text += "\nthis version of berth would decide otherwise: " + explanation.reason() + "\n";
+    text += "\n" + sentence("this version of berth would decide otherwise: " + explanation.reason());
   const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
   if (!changes.empty()) {
-    text += "\nany one of these would have let it fit, and nothing smaller of its kind:\n";
-    Table table({"CHANGE", "HOW"});
-    for (const Change& change : changes) table.add({change.text, change.command});
-    text += table.to_text();
-    text += "\nnext: " + next_step(record, changes.front()) + "\n";
+    text += "\n" + sentence("any one of these would have let it fit, and nothing smaller of its kind:");
+    text += changes_text(changes, ids, style);
+    text += "\n" + sentence("next: " + next_step(record, changes.front()));
   } else if (record.winners.empty()) {
     text += "\nno single change would have let it fit\nnext: berth doctor\n";
   }
-  return text + "\n" + subject_text(record);
+  return text + "\n" + sentence(subject_text(record));
 }
 
 json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
@@ -127,19 +141,9 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
 
 int run_why(const WhyArguments& arguments) {
   const std::vector<std::string>& subject = arguments.subject;
-  if (subject.size() == 2 && (subject[0] == "key" || subject[0] == "replica")) {
-    return complain({ErrorCode::unavailable,
-                     "nothing is recorded about a " + subject[0] + " yet",
-                     "give the id of a decision; berth why --list shows them",
-                     {},
-                     {}});
-  }
   if (subject.size() > 1) {
-    return complain({ErrorCode::invalid_argument,
-                     "berth why takes one id, key KEY or replica NAME/N",
-                     "see berth why --help",
-                     {},
-                     {}});
+    return complain(
+        {ErrorCode::invalid_argument, "berth why takes the id of one decision", "berth why --list shows them", {}, {}});
   }
   const auto folder = decisions_folder();
   if (!folder) return complain(folder.error());
@@ -149,7 +153,7 @@ int run_why(const WhyArguments& arguments) {
   const auto explanation = decide_again(*record);
   if (!explanation) return complain(explanation.error());
   if (arguments.json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
-  return print(why_text(*record, *explanation));
+  return print(why_text(*record, *explanation, stdout_style()));
 }
 
 int run_replay(const ReplayArguments& arguments) {

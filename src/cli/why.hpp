@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "berth/suggest.hpp"
-#include "cli/record.hpp"
+#include "cli/terminal.hpp"
+#include "machine/record_store.hpp"
 
 namespace berth::cli {
 
 struct WhyArguments {
-  std::vector<std::string> subject;  // nothing: the last decision; ID; key KEY; replica NAME/N
+  std::vector<std::string> subject;  // nothing: the last decision; or its id
   bool list = false;                 // recent decisions, one per line
   bool json = false;
 };
@@ -22,13 +23,13 @@ struct ReplayArguments {
   std::string file;
   bool json = false;
 };
-// does_not_fit for a decision that did not fit, world_failed where the answer is
-// another than the recorded one.
+// does_not_fit for a decision that did not fit, world_failed where this version of
+// berth decides otherwise. A record that was edited is wrong input.
 int run_replay(const ReplayArguments& arguments);
 
 // For people: `explanation` is the record's decision made again. What was said
 // then is shown; where it would be another today, that is said too.
-std::string why_text(const DecisionRecord& record, const Explanation& explanation);
+std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style = {});
 // The record with the explanation and the changes: berth replay takes it.
 boost::json::object why_to_json(const DecisionRecord& record, const Explanation& explanation);
 

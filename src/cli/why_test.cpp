@@ -46,7 +46,7 @@ TEST(Why, TheReasonFirstThenTheEvidenceThenWhatToDo) {
             "any one of these would have let it fit, and nothing smaller of its kind:\n"
             "CHANGE                              HOW\n"
             "ask for 3.0 GiB instead of 8.0 GiB  --mem 3G\n"
-            "free 5.0 GiB on dev-01              berth ps\n"
+            "free 5.0 GiB on dev-01              berth devices\n"
             "put dev-00 back in service          berth uncordon dev-00\n"
             "\n"
             "next: berth pick again with --mem 3G\n"
@@ -79,6 +79,21 @@ TEST(Why, ARecordThatThisVersionDecidesOtherwiseIsShownWithBoth) {
   decided.record.winners = {DeviceId("dev-01")};
   const std::string text = why_text(decided.record, decided.explanation);
   EXPECT_NE(text.find("this version of berth would decide otherwise: least_loaded chose dev-00"), std::string::npos);
+}
+
+TEST(Why, AWaitThatRanOutIsNotToldToWait) {
+  TestFleet fleet(1);
+  fleet[0].kept_for_waiting = true;
+  Decided decided = decide(fleet, needing(gib));
+  decided.record.verb = "run";
+  EXPECT_NE(why_text(decided.record, decided.explanation).find("next: berth run again with --wait 10m\n"),
+            std::string::npos);
+  decided.record.waited = true;
+  EXPECT_NE(why_text(decided.record, decided.explanation).find("next: berth run again; give a longer --wait\n"),
+            std::string::npos);
+  const auto read = read_record(boost::json::serialize(record_to_json(decided.record)), "r.json");
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->waited);
 }
 
 TEST(Why, TheJsonIsARecordThatCanBeReadAgain) {

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "inventory/driver_reserve.hpp"
+
 namespace berth {
 namespace {
 
@@ -14,10 +16,18 @@ bool share_memory(const DeviceView& a, const DeviceView& b) {
 DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_works) {
   DeviceView view;
   view.info = &device.info;
-  view.sample = SampleState::fresh;  // a plan takes the fleet as it is told
+  // A plan takes the fleet as it is told.
+  view.sample = device.answers ? SampleState::fresh : SampleState::unknown;
+  view.holders = device.holders;
+  view.held_exclusively = device.held_exclusively;
+  view.memory_bytes_promised = device.memory_bytes_promised;
+  view.other_processes = device.other_processes;
+  view.used_by_others = device.used_by_others;
   if (device.info.memory_bytes_total) {
     const std::uint64_t foreign = device.memory_bytes_foreign.value_or(0);
     view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, foreign);
+    // In use beyond what a driver keeps for itself.
+    view.used_by_others |= foreign > driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
   view.health = node_works ? device.health : node.health;
@@ -48,6 +58,7 @@ FleetLedger::FleetLedger(const Fleet& fleet) {
               [](const DeviceView& a, const DeviceView& b) { return a.info->id < b.info->id; });
     for (std::size_t i = 0; i < entry.gpus.size(); ++i) entry.gpus[i].id_order = static_cast<std::uint32_t>(i);
     entry.held_exclusively.resize(entry.gpus.size());
+    for (const DeviceView& gpu : entry.gpus) entry.promised_before.push_back(gpu.memory_bytes_promised);
   }
 }
 

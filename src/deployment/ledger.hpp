@@ -20,9 +20,10 @@ struct LedgerNode {
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
   std::vector<DeviceView> gpus;
-  std::vector<bool> held_exclusively;       // parallel to gpus
-  std::uint64_t memory_bytes_promised = 0;  // of the node, to CPU replicas
-  std::uint64_t deviceless = 0;             // CPU and remote replicas here
+  std::vector<bool> held_exclusively;          // by a replica; parallel to gpus
+  std::vector<std::uint64_t> promised_before;  // outside of the plan; parallel to gpus
+  std::uint64_t memory_bytes_promised = 0;     // of the node, to CPU replicas
+  std::uint64_t deviceless = 0;                // CPU and remote replicas here
 
   bool works() const { return node->health != Health::quarantined && node->health != Health::lost; }
   bool takes_new() const { return works() && node->intent == Intent::in_service; }

@@ -11,60 +11,20 @@
 #include <tuple>
 #include <utility>
 
-#include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
-#include "berth/placement.hpp"
-#include "deployment/ledger.hpp"
+#include "deployment/job.hpp"
 
 namespace berth {
 namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 
-// What a node is ranked by, the lowest first; ends with its position by id.
-using Key = std::array<std::uint64_t, 4>;
-
-// One deployment while its plan is made.
-struct Job {
-  const DeploymentSpec* spec = nullptr;
-  Transport transport;
-  Hints hints;
-  const Policy* policy = nullptr;  // null unless the transport is LocalGpu
-  std::uint32_t want = 0;          // GPUs per replica
-  bool exclusive = false;
-  std::vector<NodeId> preferred;  // sorted; remote only
-
-  std::optional<Reason> blocked;              // nothing new is placed
-  std::map<std::uint32_t, Assignment> held;   // by replica, charged
-  std::set<std::uint32_t> leaving;            // of those, the ones on a draining place
-  std::map<std::size_t, std::uint32_t> here;  // replicas per node position
-  std::vector<Pending> pending;
-
-  bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
-  bool remote() const { return std::holds_alternative<Remote>(transport); }
-  std::uint32_t count_on(std::size_t node) const {
-    const auto found = here.find(node);
-    return found == here.end() ? 0 : found->second;
-  }
-};
-
-std::string gpus_text(std::uint32_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
-
-Reason reason_of(ReasonKind kind, std::string text) { return {kind, std::move(text), {}, 0, {}, 0}; }
-
-bool has_labels(const NodeView& node, const std::map<std::string, std::string>& wanted) {
-  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& label) {
-    const auto found = node.labels.find(label.first);
-    return found != node.labels.end() && found->second == label.second;
-  });
-}
-
-bool tolerated(const NodeView& node, const std::set<std::string>& tolerates) {
-  return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
-}
+// What a node is ranked by, the lowest first; begins with whether a GPU that others
+// use would have to serve, ends with the node's position by id.
+using Key = std::array<std::uint64_t, 5>;
 
 // Why the deployment as a whole cannot be placed in this fleet.
-std::optional<Reason> blocked(const Job& job, const FleetLedger& ledger) {
+std::optional<Reason> blocked(const PlanJob& job, const FleetLedger& ledger) {
   const DeploymentSpec& spec = *job.spec;
   if (job.on_gpus() &&
       std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return !n.gpus.empty(); }))
@@ -89,8 +49,8 @@ std::optional<Reason> blocked(const Job& job, const FleetLedger& ledger) {
   return std::nullopt;
 }
 
-Job job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressPreference& preference) {
-  Job job;
+PlanJob job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressPreference& preference) {
+  PlanJob job;
   job.spec = &spec;
   job.transport = spec.transport();
   job.want = spec.gpus_per_replica();
@@ -99,6 +59,8 @@ Job job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressP
   job.hints.labels = spec.device_labels;
   job.hints.priority = spec.priority;
   job.hints.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
+  job.hints.exclusive = job.exclusive;
+  job.hints.whole = job.exclusive && spec.memory_bytes == 0;
   job.blocked = blocked(job, ledger);
   if (job.on_gpus() && !job.blocked) {
     const bool tight = job.exclusive || spec.spread == Spread::pack;
@@ -113,12 +75,8 @@ Job job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressP
   return job;
 }
 
-bool is_free_for(const Job& job, const LedgerNode& node, std::size_t gpu) {
-  return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
-}
-
 // Rank of a node for one more replica; nothing if it cannot take one.
-std::optional<Key> node_key(const Job& job, const FleetLedger& ledger, std::size_t position) {
+std::optional<Key> node_key(const PlanJob& job, const FleetLedger& ledger, std::size_t position) {
   const DeploymentSpec& spec = *job.spec;
   const LedgerNode& node = ledger.nodes[position];
   const std::uint64_t count = job.count_on(position);
@@ -129,30 +87,32 @@ std::optional<Key> node_key(const Job& job, const FleetLedger& ledger, std::size
 
   if (job.on_gpus()) {
     // Free capacity: whole GPUs for an exclusive replica, bytes for one that shares.
-    std::uint64_t eligible = 0, capacity = 0;
+    std::uint64_t eligible = 0, unused = 0, capacity = 0;
     for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
       if (!is_free_for(job, node, gpu) || reject(job.hints, node.gpus[gpu])) continue;
       ++eligible;
+      unused += node.gpus[gpu].used_by_others ? 0 : 1;
       capacity += job.exclusive ? 1 : node.gpus[gpu].memory_bytes_available().value_or(0);
     }
     if (eligible < job.want) return std::nullopt;
-    return pack ? Key{capacity, 0, 0, position} : Key{count, most - capacity, 0, position};
+    const std::uint64_t takes_used = unused < job.want ? 1 : 0;
+    return pack ? Key{takes_used, capacity, 0, 0, position} : Key{takes_used, count, most - capacity, 0, position};
   }
   if (job.remote()) {
     if (!node.node->egress) return std::nullopt;
     const std::uint64_t aside = !std::binary_search(job.preferred.begin(), job.preferred.end(), node.node->id);
-    return pack ? Key{aside, most - count, most - node.deviceless, position}
-                : Key{count, aside, node.deviceless, position};
+    return pack ? Key{0, aside, most - count, most - node.deviceless, position}
+                : Key{0, count, aside, node.deviceless, position};
   }
   const Maybe available = node.memory_bytes_available();
   if (spec.memory_bytes > available.value_or(0)) return std::nullopt;
-  return pack ? Key{most - count, available.value_or(0), 0, position}
-              : Key{count, node.deviceless, most - available.value_or(0), position};
+  return pack ? Key{0, most - count, available.value_or(0), 0, position}
+              : Key{0, count, node.deviceless, most - available.value_or(0), position};
 }
 
 // Chooses and charges the GPUs of one replica one by one, since a partition's
 // bytes may be its neighbour's too. Nothing if they run out half way.
-std::optional<Place> charge_gpus(const Job& job, FleetLedger& ledger, std::size_t position, Ticket ticket) {
+std::optional<Place> charge_gpus(const PlanJob& job, FleetLedger& ledger, std::size_t position, Ticket ticket) {
   Place place{position, {}};
   while (place.gpus.size() < job.want) {
     const LedgerNode& node = ledger.nodes[position];
@@ -176,7 +136,7 @@ std::optional<Place> charge_gpus(const Job& job, FleetLedger& ledger, std::size_
   return place;
 }
 
-Assignment assignment_at(const Job& job, std::uint32_t replica, const FleetLedger& ledger, const Place& place) {
+Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const FleetLedger& ledger, const Place& place) {
   const LedgerNode& node = ledger.nodes[place.node];
   Assignment assignment{job.spec->name, replica, node.node->id, {}, job.hints.memory_bytes_min, job.exclusive};
   for (const std::size_t gpu : place.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
@@ -184,8 +144,10 @@ Assignment assignment_at(const Job& job, std::uint32_t replica, const FleetLedge
 }
 
 // Charges devices that already hold the replica. A cordon lets it stay, so the
-// intent is overlooked; probation looks at other work than its own.
-bool charge_current(FleetLedger& ledger, const Place& place, const Hints& hints, bool exclusive) {
+// intent is overlooked; probation looks at other work than its own. Who else is on
+// the device is overlooked too: most likely that is the replica itself.
+bool charge_current(FleetLedger& ledger, const Place& place, Hints hints, bool exclusive) {
+  hints.exclusive = hints.whole = false;
   if (place.gpus.empty()) {
     const LedgerNode& node = ledger.nodes[place.node];
     if (!node.works() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
@@ -198,6 +160,7 @@ bool charge_current(FleetLedger& ledger, const Place& place, const Hints& hints,
     const bool taken = node.held_exclusively[place.gpus[i]] || (exclusive && view.in_flight > 0);
     view.intent = Intent::in_service;
     view.in_flight = 0;
+    view.held_exclusively = false;
     if (taken || reject(hints, view)) {
       for (std::size_t j = 0; j < i; ++j) ledger.refund({place.node, {place.gpus[j]}}, hints.memory_bytes_min);
       return false;
@@ -208,7 +171,7 @@ bool charge_current(FleetLedger& ledger, const Place& place, const Hints& hints,
 }
 
 // First pass: keeps `current` if the spec would still allow it there.
-void keep(Job& job, FleetLedger& ledger, const Assignment& current) {
+void keep(PlanJob& job, FleetLedger& ledger, const Assignment& current) {
   const DeploymentSpec& spec = *job.spec;
   const std::optional<Place> place = ledger.find(current);
   if (!place || job.held.contains(current.replica)) return;
@@ -233,98 +196,8 @@ void keep(Job& job, FleetLedger& ledger, const Assignment& current) {
   if (draining) job.leaving.insert(current.replica);
 }
 
-// The first limit that leaves no node standing, with the node that came closest.
-Reason shortage(const Job& job, const FleetLedger& ledger) {
-  const DeploymentSpec& spec = *job.spec;
-  // GPUs (or, without GPUs, one) that each node still offers after each limit.
-  constexpr std::size_t stages = 7;
-  enum : std::size_t { there, labelled, untainted, serving, fit, available, apart };
-  std::array<std::uint32_t, stages> best{};
-  std::array<std::size_t, stages> best_node{};
-  for (std::size_t position = 0; position < ledger.nodes.size(); ++position) {
-    const LedgerNode& node = ledger.nodes[position];
-    std::array<std::uint32_t, stages> offers{};
-    const bool labels = has_labels(*node.node, spec.node_selector);
-    const bool taints = labels && tolerated(*node.node, spec.tolerates);
-    const bool apart_ok = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
-    if (job.on_gpus()) {
-      for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-        DeviceView empty = node.gpus[gpu];
-        empty.in_flight = 0;
-        empty.memory_bytes_promised = 0;
-        const auto rejection = reject(job.hints, empty);
-        const bool serves = taints && rejection != Rejection::not_in_service && rejection != Rejection::unhealthy;
-        const bool fits = serves && !rejection;
-        const bool is_free = fits && is_free_for(job, node, gpu) && !reject(job.hints, node.gpus[gpu]);
-        const bool passes[] = {true, labels, taints, serves, fits, is_free, is_free && apart_ok};
-        for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage];
-      }
-    } else {
-      const bool is_there = !job.remote() || node.node->egress;
-      const bool serves = is_there && taints && node.takes_new();
-      const bool fits = serves && (job.remote() || spec.memory_bytes <= node.node->memory_bytes.value_or(0));
-      const bool is_free = fits && (job.remote() || spec.memory_bytes <= node.memory_bytes_available().value_or(0));
-      const bool passes[] = {is_there, is_there && labels, is_there && taints, serves, fits,
-                             is_free,  is_free && apart_ok};
-      for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] = passes[stage];
-    }
-    for (std::size_t stage = 0; stage < stages; ++stage) {
-      if (offers[stage] > best[stage]) {
-        best[stage] = offers[stage];
-        best_node[stage] = position;
-      }
-    }
-  }
-
-  const std::uint32_t want = job.on_gpus() ? job.want : 1;
-  std::size_t stage = 0;
-  while (stage + 1 < stages && best[stage] >= want) ++stage;
-
-  const std::string thing = job.on_gpus() ? gpus_text(want) : job.remote() ? "egress" : "room";
-  std::string needs;
-  if (spec.capability_min) needs += " of capability " + to_string(*spec.capability_min);
-  for (const auto& [name, value] : spec.device_labels) needs += " labelled " + name + "=" + value;
-  if (spec.memory_bytes > 0 && !job.remote()) needs += " with " + bytes_text(spec.memory_bytes);
-  std::string labels;
-  for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
-
-  Reason reason;
-  switch (stage) {
-    case there: reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing); break;
-    case labelled:
-      reason = reason_of(ReasonKind::node_selector, "no node with the labels " + labels + " has " + thing);
-      break;
-    case untainted:
-      reason = reason_of(ReasonKind::taint, "no node without a taint that is not tolerated has " + thing);
-      break;
-    case serving:
-      reason =
-          reason_of(ReasonKind::not_in_service, job.on_gpus() ? "no node has " + thing + " in service and healthy"
-                                                              : "no node with " + thing + " is in service and healthy");
-      break;
-    case fit:
-      reason = job.on_gpus() ? reason_of(ReasonKind::unfit_gpus, "no node has " + thing + needs)
-                             : reason_of(ReasonKind::not_enough_memory, "no node has memory for it" + needs);
-      break;
-    case available:
-      reason = job.on_gpus() ? reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + needs + " free")
-                             : reason_of(ReasonKind::not_enough_memory, "no node has memory left for it" + needs);
-      break;
-    default: reason = reason_of(ReasonKind::one_per_node, "every node with room has a replica of it already"); break;
-  }
-  if (job.on_gpus() && stage != apart) {
-    reason.gpus_requested = want;
-    if (best[stage] > 0) {
-      reason.best_node = ledger.nodes[best_node[stage]].node->id;
-      reason.gpus_best = best[stage];
-      reason.text += "; the nearest, " + reason.best_node->text() + ", has " + std::to_string(reason.gpus_best);
-    }
-  }
-  return reason;
-}
-
 // Second pass: places what is missing and moves what should leave.
-void place(Job& job, FleetLedger& ledger) {
+void place(PlanJob& job, FleetLedger& ledger) {
   const DeploymentSpec& spec = *job.spec;
   if (job.blocked) {
     job.pending.push_back({spec.name, {}, *job.blocked});
@@ -395,7 +268,7 @@ void place(Job& job, FleetLedger& ledger) {
   if (!stuck.empty()) {
     Reason blocked = *reason;
     blocked.kind = ReasonKind::drain_blocked;
-    blocked.text = "it stays on a draining place, since " + blocked.text;
+    blocked.text = "it stays where it is, which is draining, since " + blocked.text;
     job.pending.push_back({spec.name, stuck, blocked});
   }
 }
@@ -439,7 +312,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
            std::tie(b.deployment, b.replica, b.node, b.devices, b.memory_bytes, b.exclusive);
   });
 
-  std::vector<Job> jobs;
+  std::vector<PlanJob> jobs;
   std::set<DeploymentId> names;
   Plan result;
   for (const DeploymentSpec& spec : specs) {
@@ -450,21 +323,21 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
     }
   }
   // Large needs first: what is left over for small ones is still of use to them.
-  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
+  std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) {
     return std::tie(b.spec->priority, b.want, b.spec->memory_bytes, a.spec->name) <
            std::tie(a.spec->priority, a.want, a.spec->memory_bytes, b.spec->name);
   });
 
-  for (Job& job : jobs) {
+  for (PlanJob& job : jobs) {
     const auto [first, last] =
         std::equal_range(running.begin(), running.end(), Assignment{job.spec->name, 0, {}, {}, 0, false},
                          [](const Assignment& a, const Assignment& b) { return a.deployment < b.deployment; });
     for (auto it = first; it != last; ++it) keep(job, ledger, *it);
   }
-  for (Job& job : jobs) place(job, ledger);
+  for (PlanJob& job : jobs) place(job, ledger);
 
-  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.spec->name < b.spec->name; });
-  for (Job& job : jobs) {
+  std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) { return a.spec->name < b.spec->name; });
+  for (PlanJob& job : jobs) {
     for (auto& [replica, assignment] : job.held) result.assignments.push_back(assignment);
     result.pending.insert(result.pending.end(), job.pending.begin(), job.pending.end());
   }

@@ -162,6 +162,7 @@ TEST(Deployment, S1_13_WhichGpuOfTheNodeIsPlacementsChoice) {
       views[i].id_order = i;
       views[i].sample = SampleState::fresh;
       views[i].memory_bytes_free = 80 * gib - fleet.nodes[0].devices[i].memory_bytes_foreign.value_or(0);
+      views[i].used_by_others = i < 2;
     }
     Hints hints;
     hints.memory_bytes_min = 20 * gib;
@@ -392,7 +393,10 @@ TEST(Deployment, ForeignMemoryIsNotPromised) {
   Fleet fleet{{gpu_node("n", 1)}};
   EXPECT_TRUE(plan_one(spec, fleet).pending.empty());
   fleet.nodes[0].devices[0].memory_bytes_foreign = 21 * gib;
-  EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::unfit_gpus);
+  EXPECT_EQ(only_reason(plan_one(spec, fleet)).kind, ReasonKind::not_enough_gpus);
+  EXPECT_EQ(only_reason(plan_one(spec, fleet)).text,
+            "no node has 1 GPU with 60.0 GiB that others leave free; the nearest, n, has 0 (n/gpu0: needs 60.0 GiB, "
+            "59.0 GiB available)");
 }
 
 TEST(Deployment, PartitionsOfOneGpuShareItsBytes) {

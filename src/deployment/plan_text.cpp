@@ -23,6 +23,8 @@ std::string promise_text(const Assignment& assignment) {
 std::string change_text(const Assignment& before, const Assignment& after) {
   if (before.node != after.node) return "moves from " + before.node.text();
   if (before.devices != after.devices) return "moves from " + devices_text(before);
+  if (before.exclusive && after.exclusive && before.memory_bytes > 0 && after.memory_bytes > 0)
+    return bytes_text(after.memory_bytes) + " each (was " + bytes_text(before.memory_bytes) + ")";
   return "was " + promise_text(before) + (before.exclusive && after.exclusive ? ", memory changes" : "");
 }
 

@@ -33,7 +33,7 @@ class Reading {
 
   std::optional<toml::table> parse(std::string_view text) {
     try {
-      return toml::parse(text);
+      return parse_toml(text);
     } catch (const toml::parse_error& error) {
       fail(error.source(), "this is not TOML: " + std::string(error.description()), "correct the file at this place");
       return std::nullopt;
@@ -85,9 +85,16 @@ class Table {
   std::optional<std::string> text(std::string_view key) const {
     const toml::node* value = table_.get(key);
     if (!value) return std::nullopt;
-    if (const auto* string = value->as_string()) return string->get();
-    wrong_type(key, *value, "text in quotes");
-    return std::nullopt;
+    const auto* string = value->as_string();
+    if (!string) {
+      wrong_type(key, *value, "text in quotes");
+      return std::nullopt;
+    }
+    if (string->get().empty()) {
+      fail(key, std::string(key) + " in " + title_ + " is empty", "give a value, or leave the key out");
+      return std::nullopt;
+    }
+    return string->get();
   }
   std::optional<std::string> required_text(std::string_view key) const {
     if (!has(key)) fail({}, title_ + " has no " + std::string(key), "add " + std::string(key) + " = \"...\"");
@@ -127,15 +134,15 @@ class Table {
   std::optional<std::uint64_t> bytes(std::string_view key) const {
     const toml::node* value = table_.get(key);
     if (!value) return std::nullopt;
-    if (const auto* integer = value->as_integer(); integer && integer->get() >= 0)
-      return static_cast<std::uint64_t>(integer->get());
-    if (const auto* string = value->as_string()) {
-      const auto bytes = parse_bytes(string->get());
+    const auto* integer = value->as_integer();
+    const auto* string = value->as_string();
+    if (string || (integer && integer->get() >= 0)) {
+      const auto bytes = parse_amount(string ? string->get() : std::to_string(integer->get()));
       if (bytes) return *bytes;
-      fail(key, bytes.error().message, bytes.error().advice);
+      fail(key, std::string(key) + ": " + bytes.error().message, bytes.error().advice);
       return std::nullopt;
     }
-    wrong_type(key, *value, "an amount of memory, such as \"20GiB\" or a number of bytes");
+    wrong_type(key, *value, "an amount of memory, such as \"20GiB\"");
     return std::nullopt;
   }
   std::optional<Capability> capability(std::string_view key) const {

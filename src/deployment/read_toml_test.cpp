@@ -16,7 +16,7 @@ std::string fleet_error(const std::string& text) {
 }
 
 const std::string head = "[cluster]\nname = \"lab\"\n";
-const std::string one = head + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\n";
+const std::string one = head + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n";
 
 TEST(ProjectFile, NeedsOnlyAClusterWithAName) {
   const auto project = read_project(head, "berth.toml");
@@ -51,7 +51,7 @@ model = "m"
 runtime = "python:diffusers"
 gpus = 2
 replicas = 3
-memory = 1024
+memory = "1KiB"
 capability = "8.9"
 node_selector = { zone = "a" }
 device_labels = { nvlink = "yes" }
@@ -121,8 +121,8 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
   EXPECT_EQ(project_error(one + "idempotent = 1\n"),
             "berth.toml:6:14: idempotent in [[deployment]] is a whole number | it takes true or false");
   EXPECT_EQ(project_error(one + "memory = \"20 lots\"\n"),
-            "berth.toml:6:1: \"20 lots\" is not an amount of memory | write a whole number of bytes, or a number with "
-            "a unit such as \"20GiB\" or \"512M\"");
+            "berth.toml:6:1: memory: \"20 lots\" is not an amount of memory | write a whole number of bytes, or a "
+            "number with a unit such as \"20GiB\" or \"512M\"");
   EXPECT_EQ(project_error(one + "capability = 9.0\n"),
             "berth.toml:6:1: capability is not a version in quotes | write it as major and minor, such as \"9.0\"");
   EXPECT_EQ(project_error(one + "spread = \"sprad\"\n"),
@@ -138,7 +138,7 @@ TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
   EXPECT_EQ(project_error(one + "gpus = 0\n"),
             "berth.toml:3:1: deployment \"d\" runs on GPUs and asks for none | set cpu = true if it needs no GPU, or "
             "gpus to at least 1");
-  EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\n"),
+  EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
             "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this file | name a deployment of "
@@ -150,6 +150,39 @@ TEST(ProjectFile, AnUnknownRuntimeIsKeptForThePlanToName) {
   const auto project = read_project(one + "runtime = \"quantum_link\"\n", "berth.toml");
   ASSERT_TRUE(project);
   EXPECT_EQ(project->deployments[0].runtime, (Runtime{RuntimeKind::unknown, "quantum_link"}));
+}
+
+TEST(ProjectFile, AMisspeltRuntimeIsAnErrorWithTheNearestKnownOne) {
+  EXPECT_EQ(project_error(one + "runtime = \"vlm\"\n"),
+            "berth.toml:3:1: runtime \"vlm\" of deployment \"d\" is not known | did you mean \"vllm\"?");
+  EXPECT_EQ(project_error(one + "runtime = \"pyton:diffusers\"\n"),
+            "berth.toml:3:1: runtime \"pyton:diffusers\" of deployment \"d\" is not known | did you mean \"python\"?");
+}
+
+TEST(ProjectFile, AModelWithoutARuntimeTakesNoGpuSilently) {
+  const std::string plain = head + "[[deployment]]\nname = \"d\"\nmodel = \"mymodel-7\"\n";
+  EXPECT_EQ(project_error(plain),
+            "berth.toml:3:1: no runtime follows from the model \"mymodel-7\" of deployment \"d\" | add runtime = "
+            "\"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
+  EXPECT_EQ(project_error(plain + "runtime = \"process\"\n"), "no error");
+  EXPECT_EQ(project_error(plain + "gpus = 1\n"), "no error") << "that a GPU is wanted was said";
+  EXPECT_EQ(project_error(plain + "cpu = true\n"), "no error");
+}
+
+TEST(ProjectFile, AnAmountWithoutAUnitAndAnEmptyValueAreErrors) {
+  EXPECT_EQ(project_error(one + "memory = 38\n"),
+            "berth.toml:6:1: memory: \"38\" is an amount of memory without a unit | did you mean 38G?");
+  EXPECT_EQ(project_error(one + "memory = \"38\"\n"),
+            "berth.toml:6:1: memory: \"38\" is an amount of memory without a unit | did you mean 38G?");
+  EXPECT_EQ(
+      project_error(one + "memory = 40802189312\n"),
+      "berth.toml:6:1: memory: \"40802189312\" is an amount of memory without a unit | did you mean 40802189312B?");
+  EXPECT_NE(project_error(one + "memory = \"\"\n").find("memory: an amount of memory is empty"), std::string::npos);
+  for (const char* key : {"runtime", "policy", "spread", "key"}) {
+    EXPECT_EQ(
+        project_error(one + key + " = \"\"\n"),
+        "berth.toml:6:1: " + std::string(key) + " in [[deployment]] is empty | give a value, or leave the key out");
+  }
 }
 
 TEST(ProjectFile, ASecretIsRefusedAndNotRepeated) {
@@ -165,6 +198,15 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
       << project_error("[cluster\nname = 1\n");
   EXPECT_NE(project_error(std::string("\xff\xfe\x00 nonsense", 12)), "no error");
   EXPECT_NE(project_error("a = " + std::string(100'000, '[')), "no error") << "deep nesting does not exhaust the stack";
+  std::string deep = "a";
+  for (int i = 0; i < 200'000; ++i) deep += ".a";
+  for (const std::string& text : {deep + " = 1", "[" + deep + "]", "x = {" + deep + " = 1}", "[[" + deep + "]]",
+                                  "k = \"a # b\" # it's\nl = '''\n'' \" '''\n" + deep + " = 1"})
+    EXPECT_NE(project_error(text).find("this is not TOML: a key has too many parts"), std::string::npos)
+        << text.substr(0, 40);
+  EXPECT_NE(project_error("\n  " + deep + " = 1").find("berth.toml:2:"), std::string::npos);
+  EXPECT_EQ(project_error(one + "policy = \"" + deep + "\" # " + deep + "\n").find("too many parts"), std::string::npos)
+      << "points in text and comments are no parts of a key";
   for (const char* text : {"[[[", "[ =", "[,", "[.a]", "=", "a = ", "a = {,}", "[a]\n[a]\n", "\"", "a = 1 = 2"})
     EXPECT_NE(project_error(text).find("this is not TOML"), std::string::npos) << text;
 }

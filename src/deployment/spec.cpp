@@ -8,6 +8,7 @@
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
 #include "deployment/words.hpp"
+#include "placement/nearest_name.hpp"
 
 namespace berth {
 namespace {
@@ -52,8 +53,10 @@ constexpr Rule rules[] = {
     {Part::starts, "litellm/", RuntimeKind::lite_llm},
     {Part::starts, "gpt-4", RuntimeKind::open_ai},
     {Part::starts, "gpt-3.5", RuntimeKind::open_ai},
+    {Part::starts, "gpt-5", RuntimeKind::open_ai},
     {Part::starts, "o1-", RuntimeKind::open_ai},
     {Part::starts, "o3-", RuntimeKind::open_ai},
+    {Part::starts, "o4-", RuntimeKind::open_ai},
     {Part::starts, "chatgpt-", RuntimeKind::open_ai},
     {Part::starts, "claude-", RuntimeKind::anthropic},
     {Part::starts, "anthropic/", RuntimeKind::anthropic},
@@ -78,6 +81,15 @@ bool matches(const Rule& rule, std::string_view model) {
     case Part::ends: return model.ends_with(rule.text);
   }
   return false;
+}
+
+// Absent: no rule says anything about it.
+std::optional<RuntimeKind> inferred_from(std::string_view model) {
+  const std::string low = lower(model);
+  for (const Rule& rule : rules) {
+    if (matches(rule, low)) return rule.runtime;
+  }
+  return std::nullopt;
 }
 
 // Beginnings of well-known providers' keys and tokens.
@@ -112,13 +124,7 @@ std::string to_string(const Runtime& runtime) {
   return runtime.name;
 }
 
-Runtime infer_runtime(std::string_view model) {
-  const std::string low = lower(model);
-  for (const Rule& rule : rules) {
-    if (matches(rule, low)) return {rule.runtime, {}};
-  }
-  return {RuntimeKind::process, {}};
-}
+Runtime infer_runtime(std::string_view model) { return {inferred_from(model).value_or(RuntimeKind::process), {}}; }
 
 std::string_view to_string(Provider provider) noexcept {
   switch (provider) {
@@ -244,6 +250,18 @@ Result<void> validate(const DeploymentSpec& spec) {
   if (on_gpus && spec.sharing == Sharing::memory && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
                  "add memory = \"8GiB\" or what it takes per GPU");
+  if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
+    return wrong("no runtime follows from the model \"" + spec.model + "\" of deployment " + name,
+                 "add runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");
+  if (spec.runtime && spec.runtime->kind == RuntimeKind::unknown) {
+    // A word that is far from all of them may belong to a newer version.
+    std::vector<std::string_view> known;
+    for (const auto& [kind, word] : runtime_words) known.push_back(word);
+    const std::string given = spec.runtime->name.substr(0, spec.runtime->name.find(':'));
+    if (const auto nearest = nearest_name(given, known))
+      return wrong("runtime \"" + spec.runtime->name + "\" of deployment " + name + " is not known",
+                   "did you mean \"" + std::string(*nearest) + "\"?");
+  }
   if (spec.policy) {
     if (const auto policy = policy_named(*spec.policy); !policy) return policy.error();
   }
@@ -257,6 +275,5 @@ Result<void> validate(const DeploymentSpec& spec) {
     return wrong("deployment " + name + " serves no request at all", "set max_concurrent to at least 1");
   return {};
 }
-
 
 }  // namespace berth

@@ -31,6 +31,8 @@ TEST(Spec, RuntimesAreInferredFromModelNamesWhateverTheirCase) {
       {"GPT-3.5-turbo", RuntimeKind::open_ai},
       {"o1-preview", RuntimeKind::open_ai},
       {"o3-mini", RuntimeKind::open_ai},
+      {"gpt-5", RuntimeKind::open_ai},
+      {"o4-mini", RuntimeKind::open_ai},
       {"ChatGPT-4o-latest", RuntimeKind::open_ai},
       {"claude-3-opus", RuntimeKind::anthropic},
       {"anthropic/claude-3", RuntimeKind::anthropic},
@@ -118,6 +120,13 @@ TEST(Spec, ValidationFindsContradictions) {
   EXPECT_NE(broken([](auto& s) { s.model.clear(); }), "valid");
   EXPECT_NE(broken([](auto& s) { s.sharing = Sharing::memory; }), "valid") << "sharing needs an amount";
   EXPECT_NE(broken([](auto& s) { s.policy = "no_such_policy"; }), "valid");
+  EXPECT_NE(broken([](auto& s) { s.runtime = runtime_from("vlm"); }), "valid");
+  EXPECT_NE(broken([](auto& s) {
+              s.model = "resnet";
+              s.gpus.reset();
+            }),
+            "valid")
+      << "what runs it is not said";
   EXPECT_NE(broken([](auto& s) { s.replicas = replicas_max + 1; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.on_capacity_exhausted = OnCapacityExhausted::fallback; }), "valid");
   EXPECT_NE(broken([](auto& s) { s.serving.fallback = DeploymentId("other"); }), "valid");

@@ -10,9 +10,11 @@
 #include "device/backends.hpp"
 #include "device/cuda_attributes.hpp"
 #include "device/cuda_device.hpp"
+#include "device/cuda_list.hpp"
 #include "device/cuda_partition.hpp"
 #include "device/cuda_start.hpp"
 #include "device/nvml.hpp"
+#include "device/nvml_list.hpp"
 #include "device/partition.hpp"
 
 namespace berth {
@@ -84,10 +86,20 @@ Result<Cut> cut_gpu(const Driver& driver, cuda::DeviceNumber number, const Devic
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
-      : requests_(options.partitions), clock_(options.clock != nullptr ? *options.clock : real_clock()) {}
+      : requests_(options.partitions),
+        // Only CUDA knows how it can cut a GPU.
+        starts_to_list_(options.listing_starts_driver || std::any_of(requests_.begin(), requests_.end(),
+                                                                     [](const PartitionRequest& request) {
+                                                                       return request.device.starts_with("cuda:");
+                                                                     })),
+        clock_(options.clock != nullptr ? *options.clock : real_clock()) {}
   std::string_view name() const noexcept override { return "cuda"; }
 
   Result<std::vector<DeviceInfo>> list() override {
+    if (!starts_to_list_) {
+      if (std::optional<Result<std::vector<DeviceInfo>>> listed = cuda::list_without_starting())
+        return *std::move(listed);
+    }
     Result<Found> found = look();
     if (!found) return std::move(found).error();
     std::vector<DeviceInfo> infos;
@@ -148,6 +160,9 @@ class CudaBackend final : public Backend {
     Result<std::vector<Link>> links = nvml::links(ids);
     // Without NVML nobody knows.
     if (!links) return std::vector<Link>{};
+    const bool complete =
+        std::all_of(links->begin(), links->end(), [](const Link& link) { return link.peer_access.has_value(); });
+    if (!starts_to_list_ && complete) return links;
     Result<Found> found = look();
     if (!found) return std::move(found).error();
     std::map<DeviceId, cuda::DeviceNumber> numbers;
@@ -233,6 +248,7 @@ class CudaBackend final : public Backend {
   }
 
   const std::vector<PartitionRequest> requests_;
+  const bool starts_to_list_;
   Clock& clock_;
   std::mutex mutex_;  // guards everything below
   std::map<DeviceId, Cut> cuts_;

@@ -5,10 +5,6 @@
 namespace berth::cuda {
 namespace {
 
-// Two streams fill the link in both directions at once; a third hides the
-// moment in which a thread learns of one frame and submits the next.
-constexpr std::uint32_t streams_to_fill_a_gpu = 3;
-
 struct Identity {
   std::string own;
   std::optional<std::string> parent;

@@ -2,6 +2,7 @@
 // it has, what a launch on it may look like. Creates no context.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "berth/device_info.hpp"
@@ -9,6 +10,10 @@
 #include "device/cuda_geometry.hpp"
 
 namespace berth::cuda {
+
+// Two streams fill the link in both directions at once; a third hides the
+// moment in which a thread learns of one frame and submits the next.
+inline constexpr std::uint32_t streams_to_fill_a_gpu = 3;
 
 // Absent where the driver does not know it.
 std::optional<int> attribute(const Driver& driver, DeviceNumber number, Attribute which);

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "device/load_once.hpp"
+
 namespace berth::cuda {
 namespace {
 
@@ -38,9 +40,11 @@ Result<const Driver*> open_library() {
 }  // namespace
 
 Result<const Driver*> Driver::load() {
-  static const Result<const Driver*> loaded = open_library();
-  return loaded;
+  static auto& driver = *new LoadOnce<Driver>(open_library);  // used until after the end of main
+  return driver.get();
 }
+
+bool Driver::is_installed() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr; }
 
 void* Driver::find_symbol(const char* symbol) const { return dlsym(library, symbol); }
 

@@ -166,8 +166,11 @@ struct Driver {
   void* library = nullptr;
 
   // The loaded driver, not yet started with cuInit. No library, or one that
-  // lacks a required symbol: not_initialized. Thread-safe; loads once.
+  // lacks a required symbol: not_initialized, and a later call tries again.
+  // Thread-safe; loads once.
   static Result<const Driver*> load();
+  // Whether there is a library at all, useful or not.
+  static bool is_installed();
 
   // For calls that only tests and benchmarks make; null when absent.
   template <class F>

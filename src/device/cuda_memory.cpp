@@ -79,6 +79,7 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
   memory->generation = context->generation;
   memory->native = reinterpret_cast<void*>(pointer);
   memory->device = &device;
+  device.count(*memory);
   return Buffer(std::move(memory));
 }
 

@@ -1,8 +1,7 @@
 #include "device/cuda_visible.hpp"
 
 #include <algorithm>
-#include <string>
-#include <vector>
+#include <charconv>
 
 namespace berth::cuda {
 namespace {
@@ -77,6 +76,41 @@ std::optional<Error> check_visible_devices(std::string_view text, std::optional<
   // Of several slices the driver takes one.
   if (!shown || slices || *shown >= named.size()) return {};
   return malformed(text, "names '" + std::string(named[*shown]) + "', which the driver does not show");
+}
+
+bool hides_every_device(std::string_view text) {
+  const std::string_view first = trimmed(text.substr(0, text.find(',')));
+  return trimmed(text).empty() || text == none_of_slurm || first == "-1";
+}
+
+std::optional<std::vector<std::size_t>> visible_gpus(std::string_view text, std::span<const std::string> uuids,
+                                                     bool in_order) {
+  std::vector<std::size_t> shown;
+  if (hides_every_device(text)) return shown;
+  for (std::string_view rest = text;;) {
+    const auto comma = rest.find(',');
+    const std::string_view item = trimmed(rest.substr(0, comma));
+    std::size_t index = uuids.size();
+    if (only(item, digits)) {
+      if (!in_order) return std::nullopt;
+      const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
+      if (error != std::errc()) index = uuids.size();
+    } else if (is_uuid(item, "GPU-")) {
+      if (item.substr(4).find_first_of("ABCDEF") != std::string_view::npos) return std::nullopt;
+      const auto matches = [&](const std::string& uuid) { return uuid.starts_with(item); };
+      const auto found = std::find_if(uuids.begin(), uuids.end(), matches);
+      if (std::count_if(uuids.begin(), uuids.end(), matches) == 1)
+        index = static_cast<std::size_t>(found - uuids.begin());
+    } else if (is_slice(item)) {
+      return std::nullopt;
+    }
+    // The list ends at the first item that is not there.
+    if (index >= uuids.size()) return shown;
+    if (std::find(shown.begin(), shown.end(), index) != shown.end()) return std::nullopt;
+    shown.push_back(index);
+    if (comma == std::string_view::npos) return shown;
+    rest.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace berth::cuda

@@ -46,5 +46,31 @@ TEST(CudaVisible, ADeviceThatIsNotThereIsNamedOnceTheDriverWasAsked) {
   EXPECT_EQ(complaint("MIG-8f6a,MIG-beef", 1), "") << "of several slices the driver takes one";
 }
 
+using Positions = std::optional<std::vector<std::size_t>>;
+
+TEST(VisibleDevices, WhatTheDriverShowsIsKnownWithoutIt) {
+  const std::vector<std::string> uuids{"GPU-aaaa0000", "GPU-aabb0000", "GPU-cccc0000"};
+  const auto shown = [&](std::string_view text) { return visible_gpus(text, uuids, /*in_order=*/true); };
+  EXPECT_EQ(shown("2, 0"), (Positions{{2, 0}}));
+  EXPECT_EQ(shown("GPU-cc,0"), (Positions{{2, 0}}));
+  EXPECT_EQ(shown("1,-1,0"), (Positions{{1}}));
+  EXPECT_EQ(shown("1,7,0"), (Positions{{1}})) << "the list ends at the first mistake";
+  EXPECT_EQ(shown("1,99999999999999999999999"), (Positions{{1}}));
+  EXPECT_EQ(shown("GPU-aa"), (Positions{std::vector<std::size_t>{}})) << "two begin like that";
+  for (const char* none : {"", " ", "-1", "NoDevFiles"}) {
+    EXPECT_TRUE(hides_every_device(none)) << none;
+    EXPECT_EQ(shown(none), (Positions{std::vector<std::size_t>{}})) << none;
+  }
+  EXPECT_FALSE(hides_every_device("0,-1"));
+}
+
+TEST(VisibleDevices, WhatOnlyTheDriverKnowsIsNotGuessed) {
+  const std::vector<std::string> uuids{"GPU-aaaa0000", "GPU-cccc0000"};
+  EXPECT_EQ(visible_gpus("0", uuids, /*in_order=*/false), Positions());
+  EXPECT_EQ(visible_gpus("GPU-cc", uuids, /*in_order=*/false), (Positions{{1}}));
+  for (const char* text : {"MIG-aaaa0000", "GPU-AAAA", "0,GPU-aa"})
+    EXPECT_EQ(visible_gpus(text, uuids, /*in_order=*/true), Positions()) << text;
+}
+
 }  // namespace
 }  // namespace berth::cuda

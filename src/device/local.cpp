@@ -127,6 +127,7 @@ Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnati
   if (memory->native == nullptr) return too_much_error(account.id, bytes, limit);
   memory->generation = incarnation.generation;
   memory->device = &device;
+  device.count(*memory);
   return Buffer(std::move(memory));
 }
 

@@ -6,8 +6,9 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <utility>
 
-#include "device/cuda_identity.hpp"
+#include "device/nvml_calls.hpp"
 #include "device/presence.hpp"
 
 namespace berth::nvml {
@@ -17,24 +18,6 @@ constexpr unsigned whole_gpu = ~0U;  // an instance number: none
 // Events kept for those who have not asked yet. At four questions a second, a
 // watcher misses some only if the driver reports more than a thousand a second.
 constexpr std::size_t events_kept = 256;
-
-// Makes calls that may be missing or not supported, and remembers the answer
-// that the GPU is gone.
-class Calls {
- public:
-  template <class... Parameters, class... Arguments>
-  bool ok(Code (*call)(Parameters...), Arguments... arguments) {
-    return call != nullptr && ok(call(arguments...));
-  }
-  bool ok(Code code) {
-    if (code == gpu_is_lost || code == reset_required) fatal_ = code;
-    return code == success;
-  }
-  Code fatal() const { return fatal_; }  // success: none
-
- private:
-  Code fatal_ = success;
-};
 
 // What the driver has reported about one GPU, for everyone in this process who
 // watches it. An event set of its own per GPU, so that asking for events never
@@ -86,12 +69,6 @@ struct Source {
 namespace {
 
 std::string uuid_of(const DeviceId& id) { return id.text().substr(0, id.text().find('/')); }
-
-std::optional<std::string> uuid_of(const Library& library, DeviceHandle device) {
-  std::array<char, uuid_bytes> text{};
-  if (library.nvmlDeviceGetUUID(device, text.data(), uuid_bytes) != success) return std::nullopt;
-  return text.data();
-}
 
 Result<Source> find_source(const std::string& uuid) {
   Result<const Library*> loaded = Library::load();
@@ -178,25 +155,6 @@ Code EventLog::read(const Source& source, TimePoint now, std::optional<std::uint
   return code;
 }
 
-// In bytes that programs can have: without what the driver reserves, where it says.
-struct MemoryBytes {
-  std::uint64_t total = 0;
-  std::uint64_t free = 0;
-};
-
-Code read_memory(const Library& library, DeviceHandle device, MemoryBytes& bytes) {
-  MemoryV2 newer{};
-  newer.version = sizeof(MemoryV2) | 2U << 24;
-  if (library.nvmlDeviceGetMemoryInfo_v2 && library.nvmlDeviceGetMemoryInfo_v2(device, &newer) == success) {
-    bytes = {newer.total - newer.reserved, newer.free};
-    return success;
-  }
-  nvml::Memory older{};
-  const Code code = library.nvmlDeviceGetMemoryInfo(device, &older);
-  if (code == success) bytes = {older.total, older.free};
-  return code;
-}
-
 std::optional<std::uint64_t> number_in(const FieldValue& field) {
   constexpr int type_unsigned_long = 2, type_unsigned_long_long = 3;
   if (field.code != success) return std::nullopt;
@@ -254,18 +212,22 @@ std::optional<std::vector<DeviceProcess>> read_processes(const Library& library,
   constexpr std::uint64_t unknown = ~0ULL;
   std::map<std::uint32_t, DeviceProcess> by_pid;
   bool listed = false;
-  for (ListProcesses* call :
-       {library.nvmlDeviceGetComputeRunningProcesses_v3, library.nvmlDeviceGetGraphicsRunningProcesses_v3}) {
+  for (const bool graphics : {false, true}) {
     std::vector<Process> found;
-    listed = list_processes(call, device, found) || listed;
+    listed = list_processes(graphics ? library.nvmlDeviceGetGraphicsRunningProcesses_v3
+                                     : library.nvmlDeviceGetComputeRunningProcesses_v3,
+                            device, found) ||
+             listed;
     std::map<std::uint32_t, std::optional<std::uint64_t>> bytes;
     for (const Process& process : found) {
       std::optional<std::uint64_t>& sum = bytes[process.pid];
       if (process.used_bytes != unknown) sum = sum.value_or(0) + process.used_bytes;
     }
     for (const auto& [pid, sum] : bytes) {
-      DeviceProcess& process = by_pid[pid];
+      const auto [at, is_new] = by_pid.try_emplace(pid);
+      DeviceProcess& process = at->second;
       process.pid = pid;
+      if (is_new) process.graphics = graphics;
       process.memory_bytes = std::max(process.memory_bytes, sum);
     }
   }
@@ -273,6 +235,19 @@ std::optional<std::vector<DeviceProcess>> read_processes(const Library& library,
   std::vector<DeviceProcess> processes;
   for (auto& [pid, process] : by_pid) processes.push_back(std::move(process));
   return processes;
+}
+
+// The processes of `now`, each with no more memory than it had `before`. The
+// memory of the device is read between the two: a process that frees some of its
+// own meanwhile would else be counted with bytes that are also free.
+void use_smaller(std::span<const DeviceProcess> before, std::vector<DeviceProcess>& now) {
+  for (DeviceProcess& process : now) {
+    const auto known = std::lower_bound(before.begin(), before.end(), process.pid,
+                                        [](const DeviceProcess& at, std::uint32_t pid) { return at.pid < pid; });
+    if (!process.memory_bytes) continue;
+    const bool was_there = known != before.end() && known->pid == process.pid;
+    process.memory_bytes = was_there ? std::min(process.memory_bytes, known->memory_bytes) : 0;
+  }
 }
 
 void read_gauges(const Library& library, DeviceHandle gpu, Calls& calls, Telemetry& seen) {
@@ -361,6 +336,8 @@ Result<void> Watch::ask(Read&& read) {
 
 Code Watch::read_load(const Source& source, LoadSample& load, std::optional<RecoveryAction>& action) {
   const Library& library = source.library;
+  // Processes before and after: what is freed in between must not count twice.
+  const std::optional<std::vector<DeviceProcess>> before = read_processes(library, source.handle);
   MemoryBytes bytes;
   const Code code = read_memory(library, source.handle, bytes);
   if (code != success && code != not_supported) return code;
@@ -368,6 +345,8 @@ Code Watch::read_load(const Source& source, LoadSample& load, std::optional<Reco
     load.memory_bytes_total = bytes.total;
     load.memory_bytes_free = bytes.free;
   }
+  if (before) load.processes = read_processes(library, source.handle);
+  if (load.processes) use_smaller(*before, *load.processes);
   Calls calls;
   Utilization rates{};
   if (calls.ok(library.nvmlDeviceGetUtilizationRates, source.handle, &rates)) load.utilisation = rates.gpu / 100.0;
@@ -405,12 +384,12 @@ Result<Telemetry> Watch::observe() {
     if (calls.ok(library.nvmlDeviceGetUtilizationRates, source.handle, &rates))
       seen.memory_utilisation = rates.memory / 100.0;
     read_gauges(library, source.gpu, calls, seen);
-    seen.processes = read_processes(library, source.handle);
     if (calls.fatal() != success) return calls.fatal();
     // Last, because it takes the events.
     return read_load(source, seen.load, seen.recovery_action);
   });
   if (!asked) return std::move(asked).error();
+  seen.processes = std::exchange(seen.load.processes, std::nullopt);
 
   std::optional<std::uint64_t> used;
   if (seen.load.memory_bytes_total && seen.load.memory_bytes_free)
@@ -423,50 +402,6 @@ Result<Telemetry> Watch::observe() {
     if (!ours) seen.memory_use.own.reset();
   }
   return seen;
-}
-
-std::vector<DeviceInfo> slices() {
-  const Result<const Library*> loaded = Library::load();
-  unsigned gpus = 0;
-  if (!loaded || (*loaded)->nvmlDeviceGetCount_v2(&gpus) != success) return {};
-  const Library& library = **loaded;
-  std::vector<DeviceInfo> found;
-  for (unsigned index = 0; index < gpus; ++index) {
-    Calls calls;
-    DeviceHandle gpu = nullptr;
-    unsigned is_on = 0, is_pending = 0, most = 0;
-    if (!calls.ok(library.nvmlDeviceGetHandleByIndex_v2, index, &gpu) ||
-        !calls.ok(library.nvmlDeviceGetMigMode, gpu, &is_on, &is_pending) || is_on == 0 ||
-        !calls.ok(library.nvmlDeviceGetMaxMigDeviceCount, gpu, &most))
-      continue;
-    PciInfo pci{};
-    const bool has_address = calls.ok(library.nvmlDeviceGetPciInfo_v3, gpu, &pci);
-    const std::optional<std::string> parent = uuid_of(library, gpu);
-    for (unsigned i = 0; i < most; ++i) {
-      DeviceHandle slice = nullptr;
-      if (!calls.ok(library.nvmlDeviceGetMigDeviceHandleByIndex, gpu, i, &slice)) continue;
-      const std::optional<std::string> uuid = uuid_of(library, slice);
-      if (!uuid) continue;
-      DeviceInfo info;
-      info.backend = "cuda";
-      info.id = DeviceId(*uuid);
-      std::array<char, 128> name{};
-      if (calls.ok(library.nvmlDeviceGetName, slice, name.data(), static_cast<unsigned>(name.size())))
-        info.name = name.data();
-      if (MemoryBytes bytes; read_memory(library, slice, bytes) == success) info.memory_bytes_total = bytes.total;
-      SliceAttributes attributes{};
-      if (calls.ok(library.nvmlDeviceGetAttributes_v2, slice, &attributes))
-        info.compute_units = attributes.multiprocessors;
-      if (has_address) {
-        info.pci_address =
-            cuda::pci_text(static_cast<int>(pci.domain), static_cast<int>(pci.bus), static_cast<int>(pci.device));
-      }
-      if (parent) info.parent = DeviceId(*parent);
-      info.memory_domain = info.fault_domain = *uuid;
-      found.push_back(std::move(info));
-    }
-  }
-  return found;
 }
 
 namespace {
@@ -493,6 +428,20 @@ Lanes read_lanes(const Library& library, DeviceHandle gpu) {
       ++lanes.to_gpu[{pci.domain, pci.bus, pci.device}];
   }
   return lanes;
+}
+
+// Whether each can use the other's memory.
+std::optional<bool> are_peers(const Library& library, DeviceHandle a, DeviceHandle b) {
+  Calls calls;
+  bool all = true;
+  for (const auto& [from, to] : {std::pair(a, b), {b, a}}) {
+    for (const int what : {peer_read, peer_write}) {
+      int status = peer_ok;
+      if (!calls.ok(library.nvmlDeviceGetP2PStatus, from, to, what, &status)) return std::nullopt;
+      all = all && status == peer_ok;
+    }
+  }
+  return all;
 }
 
 std::optional<LinkKind> pcie_kind(const Library& library, DeviceHandle a, DeviceHandle b) {
@@ -557,6 +506,8 @@ Result<std::vector<Link>> links(std::span<const DeviceId> devices) {
       } else {
         continue;
       }
+      if (!a.source.is_slice() && !b.source.is_slice())
+        link.peer_access = are_peers(library, a.source.gpu, b.source.gpu);
       found.push_back(std::move(link));
     }
   }

@@ -52,12 +52,9 @@ class Watch {
   RecoveryAction told_ = RecoveryAction::none;
 };
 
-// The slices of the GPUs in MIG mode, as devices of CUDA; empty without a library.
-std::vector<DeviceInfo> slices();
-
 // How these devices are joined: by NVLink, by NVSwitch, or what lies between
-// them on PCIe. Those the library does not know have no links. Peer access is
-// not known here.
+// them on PCIe. Those the library does not know have no links. Peer access of
+// slices is not known here.
 Result<std::vector<Link>> links(std::span<const DeviceId> devices);
 
 // Why a clock is lower than it could be, in words; idling is no such reason.

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "berth/xid.hpp"
+#include "device/load_once.hpp"
 
 namespace berth::nvml {
 namespace {
@@ -82,8 +83,8 @@ const Meaning* find(Code code) noexcept {
 }  // namespace
 
 Result<const Library*> Library::load() {
-  static const Result<const Library*> loaded = open_library();
-  return loaded;
+  static auto& library = *new LoadOnce<Library>(open_library);  // used until after the end of main
+  return library.get();
 }
 
 std::string name_of(Code code) {

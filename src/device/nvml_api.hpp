@@ -96,6 +96,11 @@ inline constexpr int counter_volatile = 0;
 // nvmlGpuTopologyLevel_t
 inline constexpr int topology_internal = 0, topology_single = 10, topology_multiple = 20, topology_host_bridge = 30,
                      topology_node = 40, topology_system = 50;
+// nvmlAffinityScope_t, nvmlGpuVirtualizationMode_t, nvmlGpuP2PCapsIndex_t, nvmlGpuP2PStatus_t
+inline constexpr unsigned affinity_node = 0;
+inline constexpr int virtualization_none = 0, virtualization_passthrough = 1;
+inline constexpr int peer_read = 0, peer_write = 1;
+inline constexpr int peer_ok = 0, peer_not_supported = 5;
 // nvmlIntNvLinkDeviceType_t
 inline constexpr int remote_gpu = 0, remote_switch = 2;
 inline constexpr unsigned most_links = 36;
@@ -133,7 +138,12 @@ inline constexpr std::size_t uuid_bytes = 96;
   X(nvmlDeviceGetFieldValues, Code(DeviceHandle, int, FieldValue*))                            \
   X(nvmlDeviceGetComputeMode, Code(DeviceHandle, int*))                                        \
   X(nvmlDeviceGetPersistenceMode, Code(DeviceHandle, int*))                                    \
-  X(nvmlDeviceGetNumaNodeId, Code(DeviceHandle, unsigned*))                                    \
+  X(nvmlDeviceGetCudaComputeCapability, Code(DeviceHandle, int*, int*))                        \
+  X(nvmlDeviceGetNumGpuCores, Code(DeviceHandle, unsigned*))                                   \
+  X(nvmlDeviceGetMaxClockInfo, Code(DeviceHandle, int, unsigned*))                             \
+  X(nvmlDeviceGetMemoryAffinity, Code(DeviceHandle, unsigned, unsigned long*, unsigned))       \
+  X(nvmlDeviceGetVirtualizationMode, Code(DeviceHandle, int*))                                 \
+  X(nvmlDeviceGetP2PStatus, Code(DeviceHandle, DeviceHandle, int, int*))                       \
   X(nvmlDeviceGetNvLinkState, Code(DeviceHandle, unsigned, int*))                              \
   X(nvmlDeviceGetNvLinkRemotePciInfo_v2, Code(DeviceHandle, unsigned, PciInfo*))               \
   X(nvmlDeviceGetNvLinkRemoteDeviceType, Code(DeviceHandle, unsigned, int*))                   \
@@ -160,7 +170,8 @@ struct Library {
 #undef BERTH_NVML_MEMBER
 
   // The library, loaded and started once per process. None, one that is too
-  // old, or one that does not start: not_initialized, with what to do.
+  // old, or one that does not start: not_initialized, with what to do; a later
+  // call tries again.
   // Thread-safe; the first call takes about 10 ms.
   static Result<const Library*> load();
 };

@@ -773,6 +773,7 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
   memory->bytes = bytes;
   memory->generation = generation_;
   memory->device = this;
+  count(*memory);
   return Buffer(std::move(memory));
 }
 

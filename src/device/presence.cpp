@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -47,6 +48,18 @@ std::optional<std::string> name_of(std::uint32_t pid) {
   return name;
 }
 
+// Who started it. The owner of the folder in /proc is root for processes that
+// may not be dumped, so the status tells.
+std::optional<std::uint32_t> user_of(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/status");
+  for (std::string word; file >> word;) {
+    std::uint32_t user = 0;
+    if (word == "Uid:" && file >> user) return user;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Presence::Presence(std::string gpu) : gpu_(std::move(gpu)) {
@@ -75,6 +88,7 @@ bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes) {
   }
   for (DeviceProcess& process : processes) {
     process.name = name_of(process.pid);
+    process.user = user_of(process.pid);
     if (is_self(process))
       process.kind = ProcessKind::own;
     else if (uses_berth(process.pid))

@@ -30,7 +30,7 @@ class Presence {
   const std::string gpu_;
 };
 
-// Fills in kind and name of the processes on `gpu`. False: their numbers are
+// Fills in kind, name and user of the processes on `gpu`. False: their numbers are
 // those of another PID namespace.
 bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes);
 

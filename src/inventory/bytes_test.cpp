@@ -36,6 +36,29 @@ TEST(Bytes, AmountsOfMemoryHaveBinaryAndDecimalUnits) {
     EXPECT_FALSE(parse_bytes(text)) << text;
 }
 
+TEST(Bytes, AnAmountThatPeopleTypeNeedsAUnit) {
+  const std::pair<const char*, std::uint64_t> good[] = {
+      {"20G", 20 * gib}, {"20 GiB", 20 * gib}, {"20GB", 20'000'000'000}, {"20B", 20}, {"0G", 0}, {"0", 0}};
+  for (const auto& [text, bytes] : good) {
+    const auto parsed = parse_amount(text);
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(*parsed, bytes) << text;
+  }
+  const std::pair<const char*, const char*> without[] = {{"20", "did you mean 20G?"},
+                                                         {"1.5", "did you mean 1.5G?"},
+                                                         {"20 ", "did you mean 20G?"},
+                                                         {"16384", "did you mean 16384M?"},
+                                                         {"21474836480", "did you mean 21474836480B?"}};
+  for (const auto& [text, advice] : without) {
+    const auto parsed = parse_amount(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(parsed.error().message.find("without a unit"), std::string::npos) << text;
+    EXPECT_EQ(parsed.error().advice, advice);
+  }
+  for (const char* text : {"", "G", "-1", "20X", "1e9"}) EXPECT_FALSE(parse_amount(text)) << text;
+}
+
 TEST(Bytes, RoundsToOneDecimalOfTheLargestUnit) {
   EXPECT_EQ(bytes_text(0), "0 B");
   EXPECT_EQ(bytes_text(1023), "1023 B");

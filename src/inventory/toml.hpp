@@ -1,7 +1,7 @@
 // toml++, configured once for the whole program. Its functions are inline: two
 // files that include it with different settings would give a program two
 // meanings of the same function. Include this, in as few files as possible (it
-// is slow to compile), and nothing of toml++ directly.
+// is slow to compile), and nothing of toml++ directly. Parse with parse_toml.
 #pragma once
 
 // Some assertions of toml++ 3.3 hit wrong input ("[[["), which the code behind
@@ -12,3 +12,58 @@
 #define TOML_EXCEPTIONS 1
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
+
+#include <cstddef>
+#include <string_view>
+
+namespace berth {
+
+// More parts than any key of these files has. toml++ limits how deep values are
+// nested (256), but not keys: each part is a table within the one before, and
+// 200,000 of them overflow the stack when they are destroyed.
+inline constexpr std::size_t toml_key_parts_max = 16;
+
+// Throws toml::parse_error where a dotted key has too many parts. Reads text that
+// is TOML; where it is not, toml++ stops at the same place or before.
+inline void check_toml_keys(std::string_view text) {
+  std::size_t parts = 1, line = 1, line_start = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '#') {
+      while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
+    } else if (c == '"' || c == '\'') {
+      // One or three quotes; a basic string (") has escapes, a literal one (') has none.
+      const bool three = text.substr(i, 3) == std::string_view(c == '"' ? "\"\"\"" : "'''");
+      i += three ? 3 : 1;
+      for (; i < text.size(); ++i) {
+        if (text[i] == '\n') {
+          ++line;
+          line_start = i + 1;
+          if (!three) break;
+        } else if (c == '"' && text[i] == '\\') {
+          ++i;
+        } else if (text[i] == c && (!three || text.substr(i, 3) == std::string_view(c == '"' ? "\"\"\"" : "'''"))) {
+          break;
+        }
+      }
+      if (three) i += 2;
+    } else if (c == '\n') {
+      parts = 1;
+      ++line;
+      line_start = i + 1;
+    } else if (std::string_view("=,{}[]").find(c) != std::string_view::npos) {
+      parts = 1;
+    } else if (c == '.' && ++parts > toml_key_parts_max) {
+      const auto at = [](std::size_t number) { return static_cast<toml::source_index>(number); };
+      throw toml::parse_error("a key has too many parts", {at(line), at(i - line_start + 1)}, nullptr);
+    }
+  }
+}
+
+// toml::parse for files that anybody may have written. Throws toml::parse_error.
+inline toml::table parse_toml(std::string_view text, std::string_view path = {}) {
+  check_toml_keys(text);
+  return toml::parse(text, path);
+}
+
+}  // namespace berth

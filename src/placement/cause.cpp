@@ -37,6 +37,9 @@ constexpr std::array<CauseEntry, causes_end> entries{{
     {"label", Rejection::feature, true},
     {"held", Rejection::held, false},
     {"held_exclusively", Rejection::held, false},
+    {"kept", Rejection::kept, false},
+    {"silent", Rejection::occupied, false},
+    {"occupied", Rejection::occupied, false},
     {"memory_unknown", Rejection::memory, false},
     {"memory_too_small", Rejection::memory, true},
     {"memory_in_use", Rejection::memory, false},
@@ -97,15 +100,18 @@ struct Situation {
         std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));
   }
 
-  // Of those in `among` that pass the test: what is known, since nobody knows
-  // whether a device that does not say would have had the room; what can pass; what
+  // Of those in `among` that pass the test: not the devices the user asked for by
+  // name; what is known, since a device that does not say may not have had the room;
+  // the state of the devices rather than the choice of them; what can pass; what
   // keeps out the most; then the later filter, which is nearer to being eligible.
   template <class Test>
   std::optional<Cause> best(Causes among, Test test) const {
     std::optional<std::size_t> found;
     const auto key = [&](std::size_t c) {
       const auto cause = static_cast<Cause>(c);
-      return std::tuple(cause != Cause::memory_unknown, !entry_of(c).for_good, kept_out_by(bit(cause)), c);
+      const bool known = cause != Cause::memory_unknown && cause != Cause::silent;
+      return std::tuple(cause != Cause::pinned, known, entry_of(c).filter != Rejection::not_selected,
+                        !entry_of(c).for_good, kept_out_by(bit(cause)), c);
     };
     for (std::size_t c = 0; c < causes_end; ++c) {
       if ((among >> c & 1) == 0 || !test(static_cast<Cause>(c))) continue;
@@ -162,6 +168,15 @@ Causes causes_of(const Hints& hints, const DeviceView& view) noexcept {
     note(!labels, Cause::label);
   }
   if (fails(Rejection::held, hints, view)) note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
+  note(view.kept_for_waiting, Cause::kept);
+  // That it has not been heard of lately is noted above, and once.
+  DeviceView heard = view;
+  if (view.sample == SampleState::stale) heard.sample = SampleState::fresh;
+  if (fails(Rejection::occupied, hints, heard)) {
+    const Wholeness state = wholeness(heard);
+    const bool in_use = state == Wholeness::has_processes || state == Wholeness::has_memory_in_use;
+    note(true, in_use ? Cause::occupied : Cause::silent);
+  }
   if (fails(Rejection::memory, hints, view)) causes |= memory_causes_of(hints, view);
   return causes;
 }

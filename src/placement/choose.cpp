@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "berth/placement.hpp"
+#include "inventory/driver_reserve.hpp"
 #include "placement/explain.hpp"
 
 namespace berth {
@@ -34,7 +35,7 @@ bool has_features(const Hints& hints, const DeviceInfo& info) noexcept {
 bool constrains(const Hints& hints) noexcept {
   return hints.memory_bytes_min > 0 || hints.memory_share || hints.capability_min || hints.backend ||
          !hints.only.empty() || !hints.avoid.empty() || !hints.features.empty() || !hints.labels.empty() ||
-         hints.exclusive;
+         hints.wants_alone();
 }
 
 // Some eligible devices come before others, whatever the policy says.
@@ -46,15 +47,17 @@ bool is_usable(const DeviceView& view) noexcept {
          (view.health == Health::probation && view.in_flight == 0);
 }
 
-// Whether no device is left out for its own sake: in service, healthy or suspect,
-// not stale, nobody's alone. One pass without branches: this is what nearly every decision finds.
+// Whether no device is left out or comes last for its own sake: in service, healthy
+// or suspect, not stale, not held exclusively or kept, not used by others. One pass without branches: this is what
+// nearly every decision finds.
 bool all_in_good_order(std::span<const DeviceView> views) noexcept {
   static_assert(Intent::in_service == Intent{0} && Health::healthy == Health{0} && Health::suspect == Health{1} &&
                 SampleState::stale == SampleState{2});
   unsigned trouble = 0;
   for (const DeviceView& view : views) {
     trouble |= static_cast<unsigned>(view.intent) | static_cast<unsigned>(view.health) >> 1 |
-               static_cast<unsigned>(view.sample) >> 1 | static_cast<unsigned>(view.held_exclusively);
+               static_cast<unsigned>(view.sample) >> 1 | static_cast<unsigned>(view.held_exclusively) |
+               static_cast<unsigned>(view.kept_for_waiting) | static_cast<unsigned>(view.used_by_others);
   }
   return trouble == 0;
 }
@@ -83,13 +86,24 @@ Answer ask(const Policy& policy, const Hints& hints, std::span<const DeviceView>
 
 Decision choose_among(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                       Room room) {
-  std::size_t count = 0;
+  std::size_t count = 0, unused = 0;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (reject(hints, views[i])) continue;
     room.positions[count] = static_cast<std::uint32_t>(i);
     std::construct_at(room.views + count++, views[i]);
+    unused += views[i].used_by_others ? 0 : 1;
   }
   if (count == 0) return {};
+  // The policy sees devices that others use only where there are no other ones.
+  if (unused > 0 && unused < count) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (room.views[i].used_by_others) continue;
+      room.positions[kept] = room.positions[i];
+      room.views[kept++] = room.views[i];
+    }
+    count = kept;
+  }
   const Answer answer = ask(policy, hints, {room.views, count}, ticket);
   return {room.positions[answer.index], answer.misbehaved};
 }
@@ -175,6 +189,18 @@ Maybe Hints::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
   return std::max(std::min(bytes, *info.memory_bytes_total), memory_bytes_min);
 }
 
+Wholeness wholeness(const DeviceView& view) noexcept {
+  if (view.sample != SampleState::fresh) return Wholeness::no_answer;
+  const DeviceInfo& info = *view.info;
+  // The memory of the processor is never all free, and its processes are everybody's.
+  if (info.is_fallback || info.backend == "host" || !info.memory_bytes_total) return Wholeness::whole;
+  if (view.other_processes > 0) return Wholeness::has_processes;
+  const Maybe available = view.memory_bytes_available();
+  if (!available) return Wholeness::unknown_memory;
+  const std::uint64_t total = *info.memory_bytes_total, reserve = driver_reserve_bytes(total);
+  return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
+}
+
 bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept {
   switch (filter) {
     case Rejection::not_selected: return !is_selected(hints, *view.info);
@@ -184,7 +210,9 @@ bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcep
     case Rejection::capability:
       return hints.capability_min && (!view.info->capability || *view.info->capability < *hints.capability_min);
     case Rejection::feature: return !has_features(hints, *view.info);
-    case Rejection::held: return view.held_exclusively || (hints.exclusive && view.holders > 0);
+    case Rejection::held: return view.held_exclusively || (hints.wants_alone() && view.holders > 0);
+    case Rejection::kept: return view.kept_for_waiting;
+    case Rejection::occupied: return hints.whole && wholeness(view) != Wholeness::whole;
     case Rejection::memory: {
       const Maybe needed = hints.memory_bytes_needed(*view.info);
       if (needed == Maybe(0)) return false;
@@ -211,10 +239,12 @@ Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const Dev
     const DeviceId& id = views[i].info->id;
     const bool preferred = std::find(hints.prefer.begin(), hints.prefer.end(), id) != hints.prefer.end();
     const bool far = hints.near && *hints.near != id;
-    order.push_back({i, preferred, far ? link_cost(find_link(topology, *hints.near, id)) : 0, std::nullopt});
+    order.push_back({i, preferred, far ? link_cost(find_link(topology, *hints.near, id)) : 0, views[i].used_by_others,
+                     std::nullopt});
   }
   const auto before = [](const Ranked& a, const Ranked& b) {
-    return std::tuple(!a.preferred, a.distance) < std::tuple(!b.preferred, b.distance);
+    return std::tuple(!a.preferred, a.distance, a.used_by_others) <
+           std::tuple(!b.preferred, b.distance, b.used_by_others);
   };
   // The position keeps the order of registration within a tier.
   std::sort(order.begin(), order.end(), [&](const Ranked& a, const Ranked& b) {

@@ -14,17 +14,23 @@ namespace berth {
 // The filters in the order they run.
 inline constexpr Rejection filters[] = {
     Rejection::not_selected, Rejection::not_in_service, Rejection::unhealthy, Rejection::stale,
-    Rejection::capability,   Rejection::feature,        Rejection::held,      Rejection::memory,
+    Rejection::capability,   Rejection::feature,        Rejection::held,      Rejection::kept,
+    Rejection::occupied,     Rejection::memory,
 };
 // Whether this one filter keeps `view` out.
 bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept;
 
+// Whether a device can be had whole, and what stands in the way.
+enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
+Wholeness wholeness(const DeviceView& view) noexcept;
+
 // The eligible devices, best first. The policy orders each tier for itself:
-// devices that are as much preferred and as near.
+// devices that are as much preferred, as near, and used by others or not.
 struct Ranked {
   std::size_t position = 0;  // in the views
   bool preferred = false;
-  std::uint32_t distance = 0;         // link_cost to hints.near, 0 where none is asked for
+  std::uint32_t distance = 0;  // link_cost to hints.near, 0 where none is asked for
+  bool used_by_others = false;
   std::optional<std::uint64_t> cost;  // absent: the policy does not say
 };
 struct Ranking {

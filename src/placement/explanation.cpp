@@ -5,12 +5,19 @@
 
 #include "berth/bytes.hpp"
 #include "placement/explain.hpp"
+#include "placement/nearest_name.hpp"
 
 namespace berth {
 namespace {
 
 std::string count_of(std::size_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : "s");
+}
+
+// "a cuda device", "an opencl device".
+std::string device_of_backend(const std::string& backend) {
+  const bool vowel = std::string_view("aeiou").find(backend.empty() ? ' ' : backend.front()) != std::string_view::npos;
+  return (vowel ? "an " : "a ") + backend + " device";
 }
 
 std::string wanted_features(const Hints& hints) {
@@ -64,12 +71,31 @@ std::string feature_detail(const Hints& hints, const DeviceInfo& info) {
   return {};
 }
 
+std::string occupied_detail(const DeviceView& view) {
+  switch (wholeness(view)) {
+    case Wholeness::whole: break;
+    case Wholeness::no_answer: return "does not answer";
+    case Wholeness::has_processes:
+      return "in use by " + std::to_string(view.other_processes) + " other process" +
+             (view.other_processes == 1 ? "" : "es");
+    case Wholeness::unknown_memory: return "does not say how much is free";
+    case Wholeness::has_memory_in_use: {
+      const std::uint64_t total = *view.info->memory_bytes_total, free = std::min(*view.memory_bytes_free, total);
+      // What is promised is in use soon; which of both is larger is said.
+      const bool promised = view.memory_bytes_promised > total - free;
+      const std::uint64_t amount = promised ? std::min(view.memory_bytes_promised, total) : total - free;
+      return bytes_text(amount) + " of its " + bytes_text(total) + (promised ? " are promised" : " are in use");
+    }
+  }
+  return {};
+}
+
 std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<Rejection> rejection) {
   if (!rejection) return view.health == Health::healthy ? "" : std::string(to_string(view.health));
   switch (*rejection) {
     case Rejection::not_selected:
       if (hints.backend && view.info->backend != *hints.backend) {
-        return "is a " + view.info->backend + " device, needs " + *hints.backend;
+        return "is " + device_of_backend(view.info->backend) + ", needs " + *hints.backend;
       }
       return std::find(hints.avoid.begin(), hints.avoid.end(), view.info->id) != hints.avoid.end()
                  ? "to be avoided"
@@ -86,6 +112,8 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
     case Rejection::held:
       if (view.held_exclusively) return "held exclusively";
       return "held by " + count_of(view.holders, "lease") + ", to be had alone";
+    case Rejection::kept: return "kept for a request that has waited longer";
+    case Rejection::occupied: return occupied_detail(view);
     case Rejection::memory: return memory_detail(hints, view);
   }
   return {};
@@ -97,13 +125,20 @@ std::string stage_name(Rejection filter, const Hints& hints) {
     case Rejection::not_selected: return hints.only.empty() && hints.avoid.empty() && !hints.backend ? "" : "selected";
     case Rejection::capability: return hints.capability_min ? "of capability " + to_string(*hints.capability_min) : "";
     case Rejection::feature: return wanted_features(hints).empty() ? "" : "with " + wanted_features(hints);
-    case Rejection::held: return hints.exclusive ? "nobody holds" : "not held exclusively";
+    case Rejection::held: return hints.wants_alone() ? "nobody holds" : "not held exclusively";
+    case Rejection::kept: return "not kept for earlier requests";
+    case Rejection::occupied: return hints.whole ? "unused" : "";
     case Rejection::memory: return wanted_memory(hints).empty() ? "" : "fit " + wanted_memory(hints);
     case Rejection::not_in_service: return "in service";
     case Rejection::unhealthy: return "healthy";
     case Rejection::stale: return "with fresh load";
   }
   return {};
+}
+
+bool has_backend(const Explanation& explanation) {
+  return std::any_of(explanation.candidates.begin(), explanation.candidates.end(),
+                     [&](const auto& candidate) { return candidate.backend == explanation.hints.backend; });
 }
 
 std::vector<Cause> causes_in_order(Causes causes) {
@@ -130,6 +165,8 @@ std::string_view to_string(Rejection rejection) noexcept {
     case Rejection::capability: return "capability";
     case Rejection::feature: return "feature";
     case Rejection::held: return "held";
+    case Rejection::kept: return "kept";
+    case Rejection::occupied: return "occupied";
     case Rejection::memory: return "memory";
   }
   return "not_selected";
@@ -150,7 +187,7 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
     if (rejection) ++rejected[static_cast<std::size_t>(*rejection)];
     result.candidates.push_back({view.info->id, rejection, causes_in_order(causes_of(hints, view)),
                                  detail_of(hints, view, rejection), std::nullopt, view.in_flight,
-                                 view.memory_bytes_available(), view.info->memory_bytes_total});
+                                 view.memory_bytes_available(), view.info->memory_bytes_total, view.info->backend});
   }
 
   std::size_t left = views.size();
@@ -158,10 +195,10 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
   for (const Rejection filter : filters) {
     const std::size_t out = rejected[static_cast<std::size_t>(filter)];
     left -= out;
-    const bool asked = filter == Rejection::held
-                           ? hints.exclusive
-                           : filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
-                                 filter != Rejection::stale && !stage_name(filter, hints).empty();
+    const bool asked = filter == Rejection::held ? hints.wants_alone()
+                                                 : filter != Rejection::not_in_service &&
+                                                       filter != Rejection::unhealthy && filter != Rejection::stale &&
+                                                       filter != Rejection::kept && !stage_name(filter, hints).empty();
     if (out > 0 || asked) result.funnel.push_back({stage_name(filter, hints), left});
   }
   if (count > 1) {
@@ -223,7 +260,12 @@ std::string Explanation::reason() const {
   const bool all = kept_out.size() == candidates.size();
   if (!nearest.empty()) kept_out = nearest;
   const std::string other = eligible > 0 ? "no other device " : "no device ";
-  const std::string nobody = prefix + (eligible > 0 || all ? other : "no device that could serve ");
+  // Beside devices that were not asked for, those that were are meant.
+  const bool some_left_out = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
+    return candidate.rejection == Rejection::not_selected;
+  });
+  const std::string could_serve = some_left_out ? "no selected device " : "no device that could serve ";
+  const std::string nobody = prefix + (eligible > 0 || all ? other : could_serve);
   // One device speaks for the others; the table has them all.
   const auto example = [&] {
     if (kept_out.empty()) return std::string();
@@ -242,9 +284,11 @@ std::string Explanation::reason() const {
   };
   const std::string free = nobody + "has " + wanted_memory(hints) + " free";
   switch (*cause) {
+    case Cause::backend:
+      if (!has_backend(*this)) return prefix + "there is no " + *hints.backend + " device" + example();
+      [[fallthrough]];
     case Cause::pinned:
-    case Cause::avoided:
-    case Cause::backend: return prefix + other + "is selected" + example();
+    case Cause::avoided: return prefix + other + "is selected" + example();
     case Cause::cordoned:
     case Cause::draining: return nobody + "is in service" + example();
     case Cause::quarantined:
@@ -256,6 +300,9 @@ std::string Explanation::reason() const {
     case Cause::label: return nobody + "has " + wanted_features(hints) + example();
     case Cause::held: return nobody + "is held by nobody" + example();
     case Cause::held_exclusively: return nobody + "can be shared" + example();
+    case Cause::kept: return nobody + "is free of earlier requests" + example();
+    case Cause::silent: return nobody + "says that it is unused" + example();
+    case Cause::occupied: return nobody + "is unused" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
       return nobody + "has " + wanted_memory(hints) + " at all" + largest(&Candidate::memory_bytes_total);
@@ -267,6 +314,36 @@ std::string Explanation::reason() const {
     case Cause::memory_shared: break;
   }
   return free;
+}
+
+std::string Explanation::advice() const {
+  if (!cause) return "there is nothing to do";
+  switch (*cause) {
+    case Cause::too_few_devices: return candidates.empty() ? "berth doctor says what is missing" : "ask for fewer";
+    case Cause::backend: {
+      if (has_backend(*this)) break;
+      std::vector<std::string_view> names;
+      std::string list;
+      for (const Candidate& candidate : candidates) {
+        if (std::find(names.begin(), names.end(), candidate.backend) != names.end()) continue;
+        names.push_back(candidate.backend);
+        list += (list.empty() ? "" : ", ") + candidate.backend;
+      }
+      if (const auto nearest = nearest_name(*hints.backend, names))
+        return "did you mean \"" + std::string(*nearest) + "\"?";
+      return "the devices are of " + std::string(names.size() == 1 ? "back end " : "back ends ") + list;
+    }
+    case Cause::cordoned:
+    case Cause::draining: return "put it back in service, or ask for another";
+    case Cause::pinned:
+    case Cause::avoided:
+    case Cause::capability:
+    case Cause::feature:
+    case Cause::label:
+    case Cause::memory_too_small: return "ask for less, or for another device";
+    default: break;
+  }
+  return "wait for a release, or ask for less";
 }
 
 std::string Explanation::funnel_text() const {

@@ -73,7 +73,7 @@ TEST(Explanation, TheDominantReasonIsOneSentence) {
   EXPECT_EQ(reason_for(TestFleet(1), hints), "no device has ptx, zone=a (dev-00: lacks ptx)");
   hints = {};
   hints.backend = "cuda";
-  EXPECT_EQ(reason_for(TestFleet(1), hints), "no device is selected (dev-00: is a simulated device, needs cuda)");
+  EXPECT_EQ(reason_for(TestFleet(1), hints), "there is no cuda device (dev-00: is a simulated device, needs cuda)");
 
   TestFleet out(2);
   out[0].intent = out[1].intent = Intent::cordoned;
@@ -167,6 +167,38 @@ TEST(Explanation, ThingsOfOneFilterCountTogether) {
   EXPECT_EQ(explanation.cause, Cause::lost);
   EXPECT_EQ(explanation.reason(),
             "only 1 of the 4 devices asked for can be had: no other device is healthy (dev-00: lost; 1 more)");
+}
+
+TEST(Explanation, ABackEndThatIsNotThereIsSaidWithTheNearestName) {
+  TestFleet fleet(2);
+  fleet.info(0).backend = "cuda";
+  fleet.info(1).backend = "opencl";
+  Hints hints;
+  hints.backend = "cudda";
+  const Explanation explanation = explain_with("least_loaded", fleet, hints);
+  EXPECT_EQ(explanation.reason(), "there is no cudda device (dev-00: is a cuda device, needs cudda; 1 more)");
+  EXPECT_EQ(explanation.advice(), "did you mean \"cuda\"?");
+  EXPECT_EQ(explanation.candidates[1].detail, "is an opencl device, needs cudda");
+  hints.backend = "levelzero";
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).advice(), "the devices are of back ends cuda, opencl");
+  EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "ask for less, or for another device");
+}
+
+TEST(Explanation, WhatTheDeviceAskedForLacksIsSaidNotThatItIsNotSelected) {
+  // Others have the memory, and were not asked for.
+  TestFleet fleet(3);
+  fleet.info(1).memory_bytes_total = 4 * gib;
+  fleet[1].memory_bytes_free = 4 * gib;
+  Hints hints = needing(10 * gib);
+  hints.only = {fleet.info(1).id};
+  EXPECT_EQ(reason_for(fleet, hints), "no selected device has 10.0 GiB at all (largest: 4.0 GiB on dev-01)");
+  fleet[1].memory_bytes_free = Maybe();
+  EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB at all (largest: 16.0 GiB on dev-00)");
+  hints.memory_bytes_min = gib;
+  EXPECT_EQ(reason_for(fleet, hints),
+            "no selected device has 1.0 GiB free (dev-01: needs 1.0 GiB, does not say how much is free)");
+  hints.only = {DeviceId("gone")};
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::pinned);
 }
 
 TEST(Explanation, ARequestLargerThanADeviceSaysSo) {

@@ -2,6 +2,7 @@
 // then the best of the rest: it splits a group over two islands while one island
 // has room, and lets an early member take the bytes that a later one needs.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <set>
@@ -101,7 +102,7 @@ class GroupSearch {
 
  private:
   // Smaller is better; adding a member never makes it smaller.
-  using Cost = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;  // not preferred, distance, pairs
+  using Cost = std::array<std::uint64_t, 4>;  // not preferred, distance, used by others, pairs
 
   const DeviceId& id(std::size_t i) const { return views_[order_[i].position].info->id; }
   bool can_become_a_group(const std::vector<std::size_t>& chosen) const { return most_with(chosen) >= count_; }
@@ -122,9 +123,10 @@ class GroupSearch {
     return cost;
   }
   void add(Cost& cost, std::size_t i, std::span<const std::size_t> to) const {
-    auto& [others, distance, pairs] = cost;
+    auto& [others, distance, used, pairs] = cost;
     others += order_[i].preferred ? 0 : 1;
     distance += order_[i].distance;
+    used += order_[i].used_by_others ? 1 : 0;
     for (const std::size_t member : to) pairs += costs_[member * searched_ + i];
   }
   void keep(const std::vector<std::size_t>& group, const Cost& cost) {

@@ -20,6 +20,7 @@ Hints random_wishes(TestFleet& fleet, std::uint64_t seed) {
   if (random.below(2) == 0) hints.memory_bytes_min = random.below(8 * gib);
   if (random.below(3) == 0) hints.memory_share = static_cast<double>(1 + random.below(8)) / 8;
   if (random.below(4) == 0) hints.exclusive = true;
+  if (random.below(6) == 0) hints.whole = true;
   if (random.below(3) == 0) hints.prefer = {some(), some()};
   if (random.below(3) == 0) hints.near = some();
   return hints;
@@ -79,16 +80,17 @@ TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(6, seed);
     Hints hints;
-    hints.exclusive = seed % 2 == 0;
+    hints.exclusive = seed % 3 == 0;
+    hints.whole = seed % 3 == 1;
     for (const std::size_t i : choose_group(policy(), hints, 2, fleet, {}, seed).winners) {
       ASSERT_FALSE(fleet[i].held_exclusively) << "seed " << seed;
-      ASSERT_TRUE(!hints.exclusive || fleet[i].holders == 0) << "seed " << seed;
+      ASSERT_TRUE(seed % 3 == 2 || fleet[i].holders == 0) << "seed " << seed;
     }
   }
 }
 
-TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheClosestTogether) {
-  using Cost = std::tuple<std::size_t, std::uint64_t, std::uint64_t>;
+TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThenTheClosestTogether) {
+  using Cost = std::tuple<std::size_t, std::uint64_t, std::size_t, std::uint64_t>;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(2 + seed % 7, seed);
     const Hints hints = random_wishes(fleet, seed);
@@ -101,8 +103,9 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheClosestTog
         std::get<0>(cost) += std::count(hints.prefer.begin(), hints.prefer.end(), ids.back()) == 0;
         if (hints.near && *hints.near != ids.back())
           std::get<1>(cost) += link_cost(find_link(topology, *hints.near, ids.back()));
+        std::get<2>(cost) += fleet[i].used_by_others;
       }
-      std::get<2>(cost) = group_cost(topology, ids);
+      std::get<3>(cost) = group_cost(topology, ids);
       return cost;
     };
     const std::size_t count = 1 + seed % 3;

@@ -79,13 +79,13 @@ std::string listed(const std::vector<DeviceId>& ids) {
 std::string memory_option(std::uint64_t bytes) {
   if (bytes % (std::uint64_t{1} << 30) == 0) return "--mem " + std::to_string(bytes >> 30) + "G";
   if (bytes >> 20 > 0) return "--mem " + std::to_string(bytes >> 20) + "M";
-  return "--mem " + std::to_string(bytes);
+  return "--mem " + std::to_string(bytes) + "B";
 }
 
 class Suggestions {
  public:
-  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views)
-      : hints_(hints), count_(count), views_(views) {}
+  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting)
+      : hints_(hints), count_(count), views_(views), waiting_(waiting) {}
 
   std::vector<Change> all() {
     const bool refused = !fits(hints_, count_, views_);
@@ -95,6 +95,8 @@ class Suggestions {
     share();
     fewer_bytes();
     end_leases();
+    wait_in_line();
+    end_processes();
     free_bytes();
     health();
     fewer_devices();
@@ -115,10 +117,12 @@ class Suggestions {
   static bool concerns(Knob knob, Cause cause) {
     switch (knob) {
       case Knob::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
-      case Knob::fresh_sample: return cause == Cause::stale;
-      case Knob::share: return cause == Cause::held;
+      case Knob::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
+      case Knob::share: return cause == Cause::held || cause == Cause::occupied;
       case Knob::fewer_bytes: return filter_of(cause) == Rejection::memory;
       case Knob::end_leases: return cause == Cause::held_exclusively;
+      case Knob::wait_in_line: return cause == Cause::kept;
+      case Knob::end_processes: return cause == Cause::occupied;
       case Knob::free_bytes:
         return cause == Cause::memory_in_use || cause == Cause::memory_promised || cause == Cause::memory_fragmented;
       case Knob::health: return filter_of(cause) == Rejection::unhealthy;
@@ -172,8 +176,10 @@ class Suggestions {
   }
 
   void fresh_sample() {
-    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.sample == SampleState::stale; },
-                                       [](DeviceView& v) { v.sample = SampleState::fresh; });
+    const auto unheard = [&](const DeviceView& v) {
+      return v.sample == SampleState::stale || (hints_.whole && v.sample != SampleState::fresh);
+    };
+    std::vector<DeviceId> ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
     if (ids.empty()) return;
     add(Knob::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
         "berth doctor")
@@ -184,7 +190,9 @@ class Suggestions {
     std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, hints_, v); },
                                        [](DeviceView& v) { v.health = Health::healthy; });
     if (ids.empty()) return;
-    add(Knob::health, "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or mend it",
+    add(Knob::health,
+        "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or repair " +
+            (ids.size() == 1 ? "it" : "them"),
         "berth doctor")
         .devices = std::move(ids);
   }
@@ -199,17 +207,53 @@ class Suggestions {
     add(Knob::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
   }
 
-  void share() {
-    Hints hints = hints_;
-    hints.exclusive = false;
-    if (hints_.exclusive && fits_with(hints))
-      add(Knob::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+  void wait_in_line() {
+    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.kept_for_waiting; },
+                                       [](DeviceView& v) { v.kept_for_waiting = false; });
+    if (ids.empty()) return;
+    const std::string those = ids.size() == 1 ? " is" : " are";
+    add(Knob::wait_in_line,
+        (waiting_ == Waiting::ran_out ? "wait longer, " : "wait, ") + listed(ids) + those +
+            " kept for a request that has waited longer",
+        waiting_ == Waiting::possible  ? "--wait 10m"
+        : waiting_ == Waiting::ran_out ? "give a longer --wait"
+                                       : "berth ps")
+        .devices = std::move(ids);
   }
 
-  void fewer_bytes() {
+  void end_processes() {
+    std::vector<DeviceId> ids =
+        fewest([&](const DeviceView& v) { return fails(Rejection::occupied, hints_, v) && v.memory_bytes_free; },
+               [](DeviceView& v) {
+                 v.other_processes = 0;
+                 if (v.memory_bytes_free && v.info->memory_bytes_total)
+                   v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
+               });
+    if (ids.empty()) return;
+    add(Knob::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
+        std::move(ids);
+  }
+
+  void share() {
+    if (!hints_.wants_alone()) return;
     Hints hints = hints_;
-    hints.memory_share.reset();
-    hints.memory_bytes_min = 0;
+    hints.exclusive = hints.whole = false;
+    // Instead of a whole device: as much of one as can be had beside the others.
+    const bool by_bytes = hints_.whole && hints_.memory_bytes_min == 0 && !hints_.memory_share;
+    if (!by_bytes) {
+      if (fits_with(hints))
+        add(Knob::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+      return;
+    }
+    const std::optional<std::uint64_t> most = most_bytes(hints);
+    if (!most) return;
+    add(Knob::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
+        memory_option(*most))
+        .amount = *most;
+  }
+
+  // The most bytes per device that fit these hints, which ask for none; none: not even one byte does.
+  std::optional<std::uint64_t> most_bytes(Hints hints) const {
     // The most that k members of one memory can have is what is there, over k.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
@@ -222,8 +266,17 @@ class Suggestions {
       hints.memory_bytes_min = bytes;
       return fits_with(hints);
     });
-    if (first_too_many == amounts.begin() || *(first_too_many - 1) == 0) return;
-    const std::uint64_t most = *(first_too_many - 1);
+    if (first_too_many == amounts.begin() || *(first_too_many - 1) == 0) return std::nullopt;
+    return *(first_too_many - 1);
+  }
+
+  void fewer_bytes() {
+    Hints hints = hints_;
+    hints.memory_share.reset();
+    hints.memory_bytes_min = 0;
+    const std::optional<std::uint64_t> found = most_bytes(hints);
+    if (!found) return;
+    const std::uint64_t most = *found;
     // With a share there is no one number that it replaces.
     if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
     const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
@@ -231,6 +284,7 @@ class Suggestions {
   }
 
   void free_bytes() {
+    if (hints_.whole) return;  // all of it must be free: see end_processes
     // Whose memories may be freed: those of devices that nothing else keeps out.
     Hints without = hints_;
     without.memory_share.reset();
@@ -247,13 +301,14 @@ class Suggestions {
       domains.push_back(domain);
       names.push_back(view.info->id);
     }
-    const auto fits_after = [&](const std::vector<std::size_t>& set, std::uint64_t bytes) {
+    // With so many bytes freed on each memory of the set.
+    const auto fits_with_each = [&](const std::vector<std::size_t>& set, const std::vector<std::uint64_t>& each) {
       Views changed(views_.begin(), views_.end());
       for (DeviceView& view : changed) {
         const std::string_view domain = memory_domain_of(*view.info);
-        if (!view.memory_bytes_available() ||
-            std::none_of(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; }))
-          continue;
+        const auto member = std::find_if(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; });
+        if (!view.memory_bytes_available() || member == set.end()) continue;
+        const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
         // Never more than there is, nor less than there was.
         const std::uint64_t now = *view.memory_bytes_available();
         const std::uint64_t total = view.info->memory_bytes_total.value_or(Maybe().raw() - 1);
@@ -261,6 +316,9 @@ class Suggestions {
         view.memory_bytes_promised = 0;
       }
       return fits(hints_, count_, changed);
+    };
+    const auto fits_after = [&](const std::vector<std::size_t>& set, std::uint64_t bytes) {
+      return fits_with_each(set, std::vector<std::uint64_t>(set.size(), bytes));
     };
     const std::vector<std::size_t> fewest =
         smallest_set(domains.size(), [&](const std::vector<std::size_t>& set) { return fits_after(set, most); });
@@ -285,13 +343,44 @@ class Suggestions {
     };
     try_set(fewest);
     any_set(domains.size(), fewest.size(), try_set);
+    // Then less on each of them, as long as that does.
+    std::vector<std::uint64_t> each(best.size(), least);
+    for (std::uint64_t& bytes : each) {
+      std::uint64_t low = 1;
+      for (std::uint64_t high = bytes; low < high;) {
+        bytes = low + (high - low) / 2;
+        if (fits_with_each(best, each)) {
+          high = bytes;
+        } else {
+          low = bytes + 1;
+        }
+      }
+      bytes = low;
+    }
     std::vector<DeviceId> ids;
     for (const std::size_t i : best) ids.push_back(names[i]);
-    Change& change =
-        add(Knob::free_bytes, "free " + bytes_text(least) + (ids.size() == 1 ? " on " : " on each of ") + listed(ids),
-            "berth ps");
+    // Promised bytes are Berth's and `berth ps` lists them; it does not list other processes.
+    const bool promised = std::any_of(views_.begin(), views_.end(), [&](const DeviceView& view) {
+      return view.memory_bytes_promised > 0 && std::any_of(best.begin(), best.end(), [&](std::size_t i) {
+               return domains[i] == memory_domain_of(*view.info);
+             });
+    });
+    Change& change = add(Knob::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");
     change.amount = least;
+    change.amounts = std::move(each);
     change.devices = std::move(ids);
+  }
+
+  // "9.0 GiB on A and 99.0 GiB on B", or "9.0 GiB on each of A and B".
+  static std::string bytes_on_each(const std::vector<std::uint64_t>& bytes, const std::vector<DeviceId>& ids) {
+    if (std::all_of(bytes.begin(), bytes.end(), [&](std::uint64_t b) { return b == bytes.front(); }))
+      return bytes_text(bytes.front()) + (ids.size() == 1 ? " on " : " on each of ") + listed(ids);
+    std::string text;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      text += i == 0 ? "" : i + 1 == ids.size() ? " and " : ", ";
+      text += bytes_text(bytes[i]) + " on " + ids[i].text();
+    }
+    return text;
   }
 
   void fewer_devices() {
@@ -384,6 +473,7 @@ class Suggestions {
   const Hints& hints_;
   std::size_t count_;
   std::span<const DeviceView> views_;
+  Waiting waiting_;
   std::vector<Change> changes_;
 };
 
@@ -396,6 +486,8 @@ std::string_view to_string(Knob knob) noexcept {
     case Knob::share: return "share";
     case Knob::fewer_bytes: return "fewer_bytes";
     case Knob::end_leases: return "end_leases";
+    case Knob::wait_in_line: return "wait_in_line";
+    case Knob::end_processes: return "end_processes";
     case Knob::free_bytes: return "free_bytes";
     case Knob::health: return "health";
     case Knob::fewer_devices: return "fewer_devices";
@@ -409,8 +501,8 @@ std::string_view to_string(Knob knob) noexcept {
   return "uncordon";
 }
 
-std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
-  return Suggestions(hints, count, views).all();
+std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting) {
+  return Suggestions(hints, count, views, waiting).all();
 }
 
 }  // namespace berth

@@ -45,6 +45,11 @@ struct Request {
     if (one_in(5)) hints.only = {fleet.info(random.below(fleet.size())).id};
     if (one_in(4)) hints.avoid = {fleet.info(0).id, fleet.info(random.below(fleet.size())).id};
     hints.exclusive = one_in(4);
+    hints.whole = one_in(4);
+    if (hints.whole && one_in(2)) {
+      hints.memory_bytes_min = 0;
+      hints.memory_share.reset();
+    }
     count = 1 + random.below(3);
   }
 };
@@ -136,9 +141,7 @@ TEST_F(SuggestLaw, TheFewestDevicesBackInService) {
 }
 TEST_F(SuggestLaw, TheFewestDevicesHeardOf) {
   each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::fresh_sample, [](DeviceView& v) {
-      if (v.sample == SampleState::stale) v.sample = SampleState::fresh;
-    });
+    check_devices(request, changes, Knob::fresh_sample, [](DeviceView& v) { v.sample = SampleState::fresh; });
   });
 }
 TEST_F(SuggestLaw, TheFewestDevicesHealed) {
@@ -151,6 +154,21 @@ TEST_F(SuggestLaw, TheFewestDevicesLetGo) {
     check_devices(request, changes, Knob::end_leases, [](DeviceView& v) {
       v.holders = 0;
       v.held_exclusively = false;
+    });
+  });
+}
+
+TEST_F(SuggestLaw, TheFewestDevicesNoLongerKept) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::wait_in_line, [](DeviceView& v) { v.kept_for_waiting = false; });
+  });
+}
+TEST_F(SuggestLaw, TheFewestDevicesWithoutProcesses) {
+  each_refused([&](Request& request, const auto& changes) {
+    check_devices(request, changes, Knob::end_processes, [&](DeviceView& v) {
+      if (!request.hints.whole || reject(request.hints, v) != Rejection::occupied || !v.memory_bytes_free) return;
+      v.other_processes = 0;
+      if (v.info->memory_bytes_total) v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
     });
   });
 }
@@ -208,7 +226,19 @@ TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
 TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
   each_refused([&](Request& request, const auto& changes) {
     const Hints& hints = request.hints;
-    check_request(request, changes, Knob::share, hints.exclusive, [](Hints& h) { h.exclusive = false; });
+    const bool by_bytes = hints.whole && hints.memory_bytes_min == 0 && !hints.memory_share;
+    check_request(request, changes, Knob::share, hints.wants_alone(), [&](Hints& h) {
+      h.exclusive = h.whole = false;
+      if (by_bytes) h.memory_bytes_min = 1;
+    });
+    if (const Change* share = find(changes, Knob::share); share != nullptr && by_bytes) {
+      Hints shared = hints;
+      shared.exclusive = shared.whole = false;
+      shared.memory_bytes_min = share->amount;
+      ASSERT_TRUE(any_group_fits(shared, request.count, request.fleet));
+      ++shared.memory_bytes_min;
+      ASSERT_FALSE(any_group_fits(shared, request.count, request.fleet));
+    }
     check_request(request, changes, Knob::drop_pin, !hints.only.empty(), [](Hints& h) { h.only.clear(); });
     check_request(request, changes, Knob::drop_feature, !hints.features.empty(), [](Hints& h) { h.features.clear(); });
     check_request(request, changes, Knob::drop_label, !hints.labels.empty(), [](Hints& h) { h.labels.clear(); });
@@ -238,6 +268,7 @@ TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
 
 TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
   each_refused([&](Request& request, const auto& changes) {
+    if (request.hints.whole) return;  // that is a matter of processes
     std::vector<std::string_view> domains;
     for (const DeviceView& view : request.fleet.views()) {
       if (std::find(domains.begin(), domains.end(), domain_of(view)) == domains.end())
@@ -274,6 +305,29 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
     ASSERT_EQ(change->devices.size(), least);
     ASSERT_TRUE(fits_after([&](std::string_view domain) { return freed.contains(domain); }, change->amount));
     ASSERT_GT(change->amount, 0U);
+    // What is said of each memory does, and not a byte less on any one of them.
+    ASSERT_EQ(change->amounts.size(), least);
+    const auto fits_with_each = [&](const std::vector<std::uint64_t>& amounts) {
+      Views views(request.fleet.views().begin(), request.fleet.views().end());
+      for (std::size_t i = 0; i < amounts.size(); ++i) {
+        const auto named = std::find_if(views.begin(), views.end(),
+                                        [&](const DeviceView& v) { return v.info->id == change->devices[i]; });
+        for (DeviceView& view : views) {
+          if (domain_of(view) != domain_of(*named) || !view.memory_bytes_free) continue;
+          const std::uint64_t now = *view.memory_bytes_available();
+          const std::uint64_t total = view.info->memory_bytes_total.value_or(1000 * gib);
+          view.memory_bytes_free = std::max(now, std::min(now + amounts[i], total));
+          view.memory_bytes_promised = 0;
+        }
+      }
+      return any_group_fits(request.hints, request.count, views);
+    };
+    ASSERT_TRUE(fits_with_each(change->amounts));
+    for (std::size_t i = 0; i < least; ++i) {
+      std::vector<std::uint64_t> less = change->amounts;
+      --less[i];
+      ASSERT_FALSE(fits_with_each(less));
+    }
     // Not a byte less, on any memories of that number.
     const std::size_t with_less =
         smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), change->amount - 1); });
@@ -319,6 +373,55 @@ TEST(Suggest, SaysWhatToType) {
             "ask for 1 instead of 3 devices [-n 1]\n");
   for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_free = gib + 1;
   EXPECT_EQ(suggest(needing(2 * gib), 1, fleet).front().command, "--mem 1024M") << "rounded down, so that it fits";
+}
+
+TEST(Suggest, EachDeviceIsToldWhatItLacksItself) {
+  TestFleet fleet(3);
+  fleet[1].memory_bytes_free = 11 * gib;
+  fleet[2].memory_bytes_free = 2 * gib;
+  const std::vector<Change> changes = suggest(needing(12 * gib), 3, fleet);
+  const Change* change = find(changes, Knob::free_bytes);
+  ASSERT_NE(change, nullptr);
+  EXPECT_EQ(change->text, "free 1.0 GiB on dev-01 and 10.0 GiB on dev-02");
+  EXPECT_EQ(change->command, "berth devices") << "nothing is promised, so berth ps would show nothing";
+  fleet[1].memory_bytes_free = 2 * gib;
+  EXPECT_EQ(find(suggest(needing(12 * gib), 3, fleet), Knob::free_bytes)->text,
+            "free 10.0 GiB on each of dev-01 and dev-02");
+}
+
+TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsAdvised) {
+  TestFleet fleet(2);
+  fleet[0].holders = fleet[1].holders = 1;
+  fleet[0].memory_bytes_promised = 4 * gib;
+  fleet[1].memory_bytes_promised = 10 * gib;
+  Hints hints;
+  hints.whole = hints.exclusive = true;
+  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+            "share the device: ask for the memory it needs, at most 12.0 GiB [--mem 12G]\n");
+  hints.whole = false;
+  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+            "share the device with others, instead of having it alone [leave out --exclusive]\n"
+            "wait for, or end, what holds dev-00 [berth ps]\n");
+}
+
+TEST(Suggest, ADeviceThatOthersUseIsFreedByTheEndOfTheirProcesses) {
+  TestFleet fleet(1);
+  fleet[0].other_processes = 2;
+  fleet[0].memory_bytes_free = 6 * gib;
+  Hints hints;
+  hints.whole = true;
+  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+            "share the device: ask for the memory it needs, at most 6.0 GiB [--mem 6G]\n"
+            "wait for, or end, the processes on dev-00 [berth devices]\n");
+}
+
+TEST(Suggest, WaitingIsAdvisedOnlyToThoseWhoHaveNotWaited) {
+  TestFleet fleet(1);
+  fleet[0].kept_for_waiting = true;
+  EXPECT_EQ(suggest(needing(gib), 1, fleet).front().text, "wait, dev-00 is kept for a request that has waited longer");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet).front().command, "--wait 10m");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet, Waiting::ran_out).front().command, "give a longer --wait");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet, Waiting::never).front().command, "berth ps");
 }
 
 TEST(Suggest, EveryKnobHasANameOfItsOwn) {

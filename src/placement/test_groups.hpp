@@ -9,7 +9,7 @@
 
 namespace berth {
 
-// Random devices, some of them parts of one GPU, some held.
+// Random devices, some of them parts of one GPU, some held, used by others or kept.
 inline TestFleet random_machine(std::size_t n, std::uint64_t seed) {
   TestFleet fleet = TestFleet::random(n, seed);
   SeededRandom random(splitmix64(seed ^ 0x9e));
@@ -21,6 +21,9 @@ inline TestFleet random_machine(std::size_t n, std::uint64_t seed) {
     if (random.below(2) == 0) fleet[i].memory_bytes_free = 16 * gib;
     if (random.below(2) == 0) fleet[i].memory_bytes_promised = 0;
     if (random.below(2) == 0) fleet.info(i).memory_bytes_total = 16 * gib;
+    fleet[i].used_by_others = random.below(3) == 0;
+    fleet[i].kept_for_waiting = random.below(8) == 0;
+    if (random.below(4) == 0) fleet[i].other_processes = 1;
   }
   return fleet;
 }

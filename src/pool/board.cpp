@@ -1,5 +1,7 @@
 #include "pool/board.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
@@ -10,6 +12,7 @@
 #include <utility>
 
 #include "berth/xid.hpp"
+#include "ledger/process.hpp"
 #include "placement/load.hpp"
 
 namespace berth {
@@ -22,6 +25,9 @@ constexpr std::size_t stack_devices = 64;
 // it too, and that costs as much as many decisions: the lock is for those who
 // would never get through.
 constexpr int tries_without_lock = 16;
+// How often a request makes the claim in the ledger larger before it gives up: once
+// is the rule, more where other programs take the same bytes.
+constexpr int claims_max = 16;
 // Charges and settlements of a thread before it stops taking turns, unless it finds
 // that others still do; and how many there must be in a turn, or it gains nothing.
 constexpr std::uint32_t turn_steps_max = 256;
@@ -38,6 +44,16 @@ const std::string& memory_domain(const DeviceInfo& info) {
 }
 const std::string& fault_domain(const DeviceInfo& info) {
   return info.fault_domain.empty() ? info.id.text() : info.fault_domain;
+}
+
+// What the driver says that this process has. Absent: it does not say; in a
+// container it may know this process by another number.
+std::optional<std::uint64_t> listed_for_this_process(const std::vector<DeviceProcess>& processes) {
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  const auto self = std::find_if(processes.begin(), processes.end(),
+                                 [&](const DeviceProcess& process) { return process.pid == pid; });
+  if (self != processes.end()) return self->memory_bytes;
+  return ledger::is_in_first_namespace() ? std::optional<std::uint64_t>(0) : std::nullopt;
 }
 
 // A microsecond or two, more where a decision takes longer, in which whoever won
@@ -91,6 +107,7 @@ struct Board::Waiter {
   Priority priority;
   Lease lease;
   bool granted = false;
+  bool wants_claim = false;  // its thread has to make the pool's claim larger first
   std::condition_variable ready;
 };
 
@@ -237,7 +254,7 @@ Board::Board(Options options) : options_(options) {
   words_.free_bytes = next(1, Maybe().raw());
   words_.capability = next(1, 0);
   words_.memory_home = next(1, 0);
-  purses_ = next(1, 0);
+  claimed_ = next(1, ~std::uint64_t{0});
   reported_bytes_ = next(1, Maybe().raw());
   words_.unit_ns = next(classes, Maybe().raw());
   learnt_ = next(classes, 0);
@@ -246,11 +263,11 @@ Board::Board(Options options) : options_(options) {
   devices_ = std::make_unique<std::atomic<Device*>[]>(options_.capacity);
   cold_.resize(options_.capacity);
   if (!options_.ledger) return;
-  Result<std::unique_ptr<Ledger::Row>> row = Ledger::open_row(options_.ledger, program_name());
-  if (row)
-    row_ = *std::move(row);
+  Result<std::unique_ptr<MachineClaims>> claims = MachineClaims::open(options_.ledger, program_name());
+  if (claims)
+    claims_ = *std::move(claims);
   else
-    ledger_error_ = std::move(row).error();
+    ledger_error_ = std::move(claims).error();
 }
 
 Board::~Board() {
@@ -306,7 +323,7 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
   };
   const std::size_t memory_home = lowest(memory_domain);
   live(slot).memory_home().store(memory_home, std::memory_order_relaxed);
-  count_promises(slot, cold_[memory_home].claim.value_or(memory_home));
+  live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(promised_ + memory_home), std::memory_order_relaxed);
   live(slot).capability().store(info.capability ? LiveWords::pack(*info.capability) : 0, std::memory_order_relaxed);
   cold_[slot].fault_home = lowest(fault_domain);
   return slot;
@@ -314,6 +331,8 @@ Result<std::size_t> Board::place(const DeviceInfo& info) {
 
 Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  // Before the lock: the ledger may have to be waited for.
+  Result<void> shared = claims_ ? claims_->add_device(device->id(), memory_domain(device->info())) : Result<void>();
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = place(device->info());
   if (!slot) return slot;
@@ -336,7 +355,14 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
     learnt_word(*slot, c).store(0, std::memory_order_relaxed);
     unit_word(*slot, c).store(Maybe().raw(), std::memory_order_relaxed);
   }
-  share_memory_of(*slot, cold.device->info());
+  Cold& home = cold_[words_.memory_home[*slot]];
+  if (!shared) {
+    // Promised within this process alone.
+    if (!ledger_error_) ledger_error_ = std::move(shared).error();
+  } else if (claims_ && !home.in_ledger) {
+    home.in_ledger = true;
+    Word(claimed_[words_.memory_home[*slot]]).store(0);
+  }
   use_up_to(*slot);
   Status status;
   status.present = true;
@@ -388,6 +414,7 @@ Result<void> Board::leave(const DeviceId& id) {
     order_ids();
     changes_.fetch_add(1, std::memory_order_relaxed);
   }
+  if (claims_) claims_->remove_device(id);
   return {};
 }
 
@@ -570,11 +597,11 @@ void Board::serve_waiters() {
   const Exclusive exclusive(*this);
   for (Waiter* waiter : waiters_) {
     if (waiter->granted) continue;
-    if (attempt_exclusive(*waiter->policy, *waiter->hints, waiter->ticket, nullptr, waiter->lease) ==
-        Attempt::charged) {
-      waiter->granted = true;
-      waiter->ready.notify_one();
-    }
+    if (waiter->wants_claim) continue;
+    const Attempt result = attempt_exclusive(*waiter->policy, *waiter->hints, waiter->ticket, nullptr, waiter->lease);
+    waiter->granted = result == Attempt::charged;
+    waiter->wants_claim = result == Attempt::unclaimed;
+    if (waiter->granted || waiter->wants_claim) waiter->ready.notify_one();
   }
 }
 
@@ -638,6 +665,12 @@ void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint no
   Status status = status_of(slot);
   Slot& s = slots_[slot];
   reported_bytes(slot).store(Maybe(sample.memory_bytes_free).raw(), std::memory_order_relaxed);
+  cold.taken = std::min(cold.taken_before, allocated_in_domain(slot));
+  // Where the driver tells late, not all of that is missing in the free bytes.
+  if (sample.processes)
+    cold.taken = std::min(cold.taken, listed_for_this_process(*sample.processes).value_or(cold.taken));
+  cold.memory_bytes_total = sample.memory_bytes_total;
+  cold.processes = sample.processes.value_or(std::vector<DeviceProcess>());
   subtract_others(slot);
   s.streams_and_depth.store(or_unknown(sample.active_streams) | (std::uint64_t{or_unknown(sample.queue_depth)} << 32),
                             std::memory_order_relaxed);
@@ -652,6 +685,7 @@ void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint no
 void Board::poll_started(std::size_t slot, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (!cold_[slot].silent_since) cold_[slot].silent_since = now;
+  cold_[slot].taken_before = allocated_in_domain(slot);
 }
 
 void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
@@ -684,66 +718,130 @@ void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint no
   }
 }
 
-// The lock is held.
-void Board::count_promises(std::size_t slot, std::uint64_t purse_now) noexcept {
-  const std::uint64_t* const at =
-      purse_now & in_ledger ? row_->promised_at(purse_now ^ in_ledger) : promised_ + purse_now;
-  purse(slot).store(purse_now, std::memory_order_relaxed);
-  live(slot).promised_at().store(reinterpret_cast<std::uint64_t>(at), std::memory_order_relaxed);
+// The lock is held. Of all devices that share the memory of this one.
+std::uint64_t Board::allocated_in_domain(std::size_t slot) const noexcept {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < used(); ++i) {
+    if (words_.memory_home[i] == words_.memory_home[slot] && cold_[i].device)
+      bytes += cold_[i].device->memory_bytes_allocated();
+  }
+  return bytes;
 }
 
-// The lock is held. What cannot be shared is promised within this process alone,
-// and stays so.
-void Board::share_memory_of(std::size_t slot, const DeviceInfo& info) {
-  const std::size_t home = words_.memory_home[slot];
-  if (!options_.ledger || cold_[home].promised_here) return;
-  // The first claim of a memory stays, whatever becomes of those of its other devices.
-  std::optional<std::uint64_t>& first = cold_[home].claim;
-  if (!row_) {
-    cold_[home].promised_here = true;
-    return;
-  }
-  const Result<std::size_t> claim = row_->add_claim(info.id, memory_domain(info));
-  if (!claim) {
-    if (!ledger_error_) ledger_error_ = claim.error();
-    cold_[home].promised_here = !first;
-    return;
-  }
-  if (first) return;
-  first = in_ledger | *claim;
-  for (std::size_t i = 0; i < options_.capacity; ++i)
-    if (i == slot || (i < used() && words_.memory_home[i] == home)) count_promises(i, *first);
-}
-
-// The live word of a device: what it reported as free, less what other programs
-// have promised of its memory.
+// The live word of a device: all that this pool may promise of its memory. What was
+// allocated under promises is not free any more, but still promised; what others
+// were promised and have not allocated is free, and theirs.
 void Board::subtract_others(std::size_t slot) noexcept {
-  const std::uint64_t at = purse(slot).load(std::memory_order_relaxed);
-  const std::uint64_t others = at & in_ledger ? row_->promised_by_others(at ^ in_ledger) : 0;
+  const Cold& cold = cold_[slot];
   const Maybe reported(reported_bytes(slot).load(std::memory_order_relaxed));
-  const Maybe free = reported ? Maybe(*reported - std::min(*reported, others)) : Maybe();
-  live(slot).free_bytes().store(free.raw(), std::memory_order_relaxed);
+  Maybe room;
+  if (reported) {
+    const std::uint64_t promised = load_word(promised_[words_.memory_home[slot]]);
+    const std::uint64_t mine = *reported + std::min(cold.taken, promised);
+    room = mine - std::min(mine, cold.promised_by_others);
+  }
+  live(slot).free_bytes().store(room.raw(), std::memory_order_relaxed);
   Word(words_.room_bytes).store(0, std::memory_order_relaxed);
 }
 
 // The lock is held.
-void Board::apply_book(const Book& book) {
+MachineClaims::Report Board::report_of(std::size_t slot) const {
+  const Cold& cold = cold_[slot];
+  MachineClaims::Report report;
+  report.domain = memory_domain(*infos_[slot].load(std::memory_order_relaxed));
+  report.asked_at = TimePoint(Duration(slots_[slot].sampled_at_ns.load(std::memory_order_relaxed)));
+  report.free = Maybe(reported_bytes(slot).load(std::memory_order_relaxed)).value_or(0);
+  report.total = cold.memory_bytes_total;
+  report.taken = std::min(cold.taken, load_word(promised_[words_.memory_home[slot]]));
+  report.processes = cold.processes;
+  return report;
+}
+
+// The lock is held.
+void Board::apply_ledger(const MachineClaims::Others& others) {
+  const LedgerSnapshot& snapshot = others.snapshot;
+  const std::optional<LeaseReference> self = others.within ? others.within : others.self;
   for (std::size_t slot = 0; slot < used(); ++slot) {
-    if (!(purses_[slot] & in_ledger)) continue;
+    if (!cold_[words_.memory_home[slot]].in_ledger) continue;
     Status status = status_of(slot);
     if (!status.present) continue;
     const DeviceInfo& info = *infos_[slot].load(std::memory_order_relaxed);
     Cold& cold = cold_[slot];
-    cold.machine_intent = book.intent(info.id);
-    if (info.parent) cold.machine_intent = std::max(cold.machine_intent, book.intent(*info.parent));
+    const auto intent_of = [&](const DeviceId& id) {
+      const DeviceIntent* const intent = snapshot.intent(id);
+      return intent ? intent->intent : Intent::in_service;
+    };
+    cold.machine_intent = intent_of(info.id);
+    if (info.parent) cold.machine_intent = std::max(cold.machine_intent, intent_of(*info.parent));
     status.intent = std::max(cold.intent, cold.machine_intent);
-    const auto [holders, exclusively] = row_->other_holders(book, info.id);
-    slots_[slot].other_holders.store(holders, std::memory_order_relaxed);
-    cold.held_by_others = exclusively;
+    slots_[slot].other_holders.store(snapshot.holders(info.id, self), std::memory_order_relaxed);
+    cold.held_by_others = snapshot.held_exclusively(info.id, self);
     status.held = cold.held_by_others || cold.held_alone;
     if (status.pack() != status_of(slot).pack()) write_status(slot, status);
+    if (const auto promised = others.promised.find(memory_domain(info)); promised != others.promised.end())
+      cold.promised_by_others = promised->second;
     subtract_others(slot);
   }
+}
+
+// The lock is held. Where more is claimed than promised, unless the claim has just
+// grown and no other program waits.
+void Board::shrink_claims(bool somebody_waits, std::vector<MachineClaims::Shrink>& shrinks,
+                          std::vector<DeviceId>& ended_exclusive) {
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    Cold& cold = cold_[slot];
+    if (std::exchange(cold.exclusive_ended, false) && !cold.held_alone) ended_exclusive.push_back(cold.id);
+    if (!cold.in_ledger) continue;
+    const bool keep = std::exchange(cold.grown, false) && !somebody_waits;
+    if (keep || load_word(claimed_[slot]) <= load_word(promised_[slot])) continue;
+    shrinks.push_back(
+        {memory_domain(*infos_[slot].load(std::memory_order_relaxed)), claimed_ + slot, promised_ + slot});
+  }
+}
+
+void Board::claim_more(std::size_t slot, std::uint64_t bytes) {
+  MachineClaims::Report report;
+  std::size_t home = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    home = words_.memory_home[slot];
+    report = report_of(slot);
+    // Not given back at a tick between the claim and its use.
+    cold_[home].grown = true;
+    bytes += load_word(promised_[home]);
+  }
+  const Result<MachineClaims::Claimed> claimed = claims_->grow(report, bytes, claimed_[home]);
+  const std::lock_guard lock(mutex_);
+  if (!claimed) {
+    if (!ledger_error_) ledger_error_ = claimed.error();
+    // Nothing can be promised there until the next report.
+    for (std::size_t i = 0; i < used(); ++i) {
+      if (words_.memory_home[i] == home)
+        live(i).free_bytes().store(load_word(promised_[home]), std::memory_order_relaxed);
+    }
+    return;
+  }
+  ledger_error_.reset();
+  cold_[home].grown = true;
+  for (std::size_t i = 0; i < used(); ++i) {
+    if (words_.memory_home[i] != home) continue;
+    cold_[i].promised_by_others = claimed->promised_by_others;
+    subtract_others(i);
+  }
+}
+
+bool Board::claim_exclusively(Lease& lease) {
+  if (!claims_ || !cold_[words_.memory_home[lease.slot()]].in_ledger) return true;
+  const Result<bool> held = claims_->hold_exclusively(lease.id());
+  if (held && *held) return true;
+  const std::size_t slot = lease.slot();
+  const Exclusive exclusive(*this);
+  const std::lock_guard lock(mutex_);
+  if (!held && !ledger_error_) ledger_error_ = held.error();
+  give_back(lease, &slots_[slot].cancelled);
+  cold_[slot].held_by_others = true;
+  end_hold(slot);
+  return false;
 }
 
 std::optional<Error> Board::ledger_error() const {
@@ -752,14 +850,32 @@ std::optional<Error> Board::ledger_error() const {
 }
 
 void Board::tick(TimePoint now) {
-  // Copied before the board's lock is taken, and only where it can be had at
-  // once: another program that holds the ledger's lock holds up nobody here.
-  std::optional<Book> book;
-  if (options_.ledger) {
-    if (Result<Ledger::Lock> ledger = options_.ledger->lock(Duration::zero())) book = ledger->book();
+  // The ledger is read and written without the board's lock: another program that
+  // holds the ledger's lock holds up no request here.
+  std::optional<MachineClaims::Others> others;
+  if (claims_) {
+    std::vector<MachineClaims::Report> reports;
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t slot = 0; slot < used(); ++slot) {
+        if (words_.memory_home[slot] == slot && cold_[slot].in_ledger) reports.push_back(report_of(slot));
+      }
+    }
+    if (Result<MachineClaims::Others> looked = claims_->look(reports)) others = *std::move(looked);
+  }
+  if (others) {
+    std::vector<MachineClaims::Shrink> shrinks;
+    std::vector<DeviceId> ended_exclusive;
+    {
+      const std::lock_guard lock(mutex_);
+      ledger_error_.reset();
+      apply_ledger(*others);
+      shrink_claims(others->snapshot.has_waiting(), shrinks, ended_exclusive);
+    }
+    for (const DeviceId& device : ended_exclusive) claims_->end_exclusive(device);
+    if (!shrinks.empty()) claims_->shrink(shrinks);
   }
   const std::lock_guard lock(mutex_);
-  if (book && row_) apply_book(*book);
   for (std::size_t slot = 0; slot < used(); ++slot) {
     Status status = status_of(slot);
     const auto since = cold_[slot].silent_since;
@@ -797,23 +913,8 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   return decision;
 }
 
-// Where no ledger counts.
-bool Board::promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept {
-  std::uint64_t promised = load_word(promised_[home]);
-  do {
-    const Maybe free(live(slot).free_bytes().load(std::memory_order_relaxed));
-    if (!free || *free < promised || *free - promised < bytes) {
-      // Somebody believed that there was room.
-      Word(words_.room_bytes).store(0, std::memory_order_relaxed);
-      return false;
-    }
-  } while (!replace(promised_[home], promised, promised + bytes));
-  return true;
-}
-
-void Board::unpromise(std::uint64_t purse, std::uint64_t bytes) noexcept {
-  if (purse & in_ledger) return row_->give_back(purse ^ in_ledger, bytes);
-  add(Word(promised_[purse]), -bytes, std::memory_order_relaxed);
+void Board::unpromise(std::size_t home, std::uint64_t bytes) noexcept {
+  add(Word(promised_[home]), -bytes, std::memory_order_relaxed);
 }
 
 void Board::look_for_room(const Hints& hints) noexcept {
@@ -876,7 +977,7 @@ Board::Attempt Board::attempt_exclusive(const Policy& policy, const Hints& hints
                                         Explanation* explanation, Lease& lease) {
   for (;;) {
     const Attempt result = attempt(policy, hints, ticket, explanation, lease);
-    if (result == Attempt::charged && hints.exclusive && !hold_alone(lease)) continue;
+    if (result == Attempt::charged && hints.wants_alone() && !hold_alone(lease)) continue;
     if (result != Attempt::lost) return result;
     std::this_thread::yield();
   }
@@ -898,6 +999,7 @@ bool Board::hold_alone(Lease& lease) noexcept {
 // The lock is held.
 void Board::end_hold(std::size_t slot) noexcept {
   cold_[slot].held_alone = false;
+  cold_[slot].exclusive_ended = claims_ != nullptr;
   Status status = status_of(slot);
   status.held = cold_[slot].held_by_others;
   write_status(slot, status);
@@ -905,22 +1007,37 @@ void Board::end_hold(std::size_t slot) noexcept {
 
 Board::Attempt Board::try_acquire(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation,
                                   Lease& lease) {
-  for (int i = 0; i < tries_without_lock && !hints.exclusive; ++i) {
+  for (int i = 0; i < tries_without_lock && !hints.wants_alone(); ++i) {
     // Whoever queued for the lock at once would make the next one queue too, and
     // so on without an end.
     if (!is_exclusive()) {
       const Attempt result = attempt(policy, hints, ticket, explanation, lease);
       if (result == Attempt::charged) [[likely]]
         return result;
+      if (result == Attempt::unclaimed) {
+        claim_more(lease.slot(), lease.size_.bytes);
+        continue;
+      }
       if (result != Attempt::lost) break;
     }
     step_aside(used());
   }
-  const Exclusive exclusive(*this);
-  const std::lock_guard lock(mutex_);
-  // Nobody may only mean that a pause is over and nobody has told us.
-  end_pauses(options_.clock->now());
-  return attempt_exclusive(policy, hints, ticket, explanation, lease);
+  // Each turn claims what the one before lacked; others may take it in between.
+  for (int turn = 0; turn < claims_max; ++turn) {
+    Attempt result = Attempt::nobody;
+    {
+      const Exclusive exclusive(*this);
+      const std::lock_guard lock(mutex_);
+      // Nobody may only mean that a pause is over and nobody has told us.
+      end_pauses(options_.clock->now());
+      result = attempt_exclusive(policy, hints, ticket, explanation, lease);
+    }
+    if (result == Attempt::unclaimed)
+      claim_more(lease.slot(), lease.size_.bytes);
+    else if (result != Attempt::charged || !hints.wants_alone() || claim_exclusively(lease))
+      return result;
+  }
+  return Attempt::nobody;
 }
 
 Error Board::refusal(Attempt attempt, const Policy& policy, const Hints& hints, Ticket ticket) const {
@@ -949,7 +1066,7 @@ Error Board::refusal(const Explanation& explanation) {
     separator = "; ";
   }
   if (separator[0] == ';') message += "]";
-  return {ErrorCode::no_eligible_device, std::move(message), "wait for a release, or ask for less", {}, {}};
+  return {ErrorCode::no_eligible_device, std::move(message), explanation.advice(), {}, {}};
 }
 
 void Board::take_turn() noexcept {
@@ -1003,7 +1120,7 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Explanati
 }
 
 Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline deadline) {
-  Waiter waiter{&policy, &hints, draw(policy), hints.priority.value_or(Priority::normal), {}, false, {}};
+  Waiter waiter{&policy, &hints, draw(policy), hints.priority.value_or(Priority::normal), {}, false, false, {}};
   if (try_acquire(policy, hints, waiter.ticket, nullptr, waiter.lease) == Attempt::charged)
     return std::move(waiter.lease);
 
@@ -1015,7 +1132,22 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline 
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   serve_waiters();
-  while (!waiter.granted && !deadline.passed(options_.clock->now())) {
+  for (;;) {
+    if (waiter.wants_claim) {
+      lock.unlock();
+      claim_more(waiter.lease.slot(), waiter.lease.size_.bytes);
+      lock.lock();
+      waiter.wants_claim = false;
+      serve_waiters();
+      continue;
+    }
+    if (waiter.granted && hints.wants_alone()) {
+      lock.unlock();
+      const bool held = claim_exclusively(waiter.lease);
+      lock.lock();
+      waiter.granted = held;
+    }
+    if (waiter.granted || deadline.passed(options_.clock->now())) break;
     if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, next_event_locked()))) {
       end_pauses(options_.clock->now());
       serve_waiters();
@@ -1035,48 +1167,70 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
   if (count == 0) {
     return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one", {}, {}};
   }
-  const Exclusive exclusive(*this);
-  const std::lock_guard lock(mutex_);
-  end_pauses(options_.clock->now());
-  for (;;) {
-    // First all winners from one view of the board, then the charges: a group
-    // that does not fit charges nobody.
-    std::vector<DeviceView> views(used());
-    std::vector<std::uint16_t> slots(views.size());
-    std::vector<std::uint64_t> charges(views.size());
-    Copy at{views.data(), slots.data(), charges.data(), views.size()};
-    copy(hints.work_class, at);
-    views.resize(at.count);
-    // Of a sequence, a group uses as many numbers as it has members.
-    const Ticket ticket = draw(policy);
-    if (policy.ticket == TicketKind::sequence) Word(*sequence_).fetch_add(count - 1, std::memory_order_relaxed);
-    const GroupDecision decision = choose_group(policy, hints, count, views, options_.topology, ticket);
-    if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
-    const std::vector<std::size_t>& winners = decision.winners;
-    if (winners.empty()) {
-      Explanation explanation;
-      choose_group(policy, hints, count, views, options_.topology, ticket, &explanation);
-      return refusal(explanation);
-    }
+  for (std::size_t turn = 0;; ++turn) {
     std::vector<Lease> leases(count);
-    std::size_t charged = 0;
     Attempt last = Attempt::charged;
-    while (charged < count) {
-      const std::size_t i = winners[charged];
-      last = charge_needed(slots[i], charges[i], hints, leases[charged]);
-      if (last == Attempt::charged && hints.exclusive && !hold_alone(leases[charged])) last = Attempt::lost;
-      if (last != Attempt::charged) break;
-      ++charged;
+    std::size_t charged = 0;
+    std::pair<std::size_t, std::uint64_t> missing;  // slot and bytes of a claim
+    {
+      const Exclusive exclusive(*this);
+      const std::lock_guard lock(mutex_);
+      end_pauses(options_.clock->now());
+      // First all winners from one view of the board, then the charges: a group
+      // that does not fit charges nobody.
+      std::vector<DeviceView> views(used());
+      std::vector<std::uint16_t> slots(views.size());
+      std::vector<std::uint64_t> charges(views.size());
+      Copy at{views.data(), slots.data(), charges.data(), views.size()};
+      copy(hints.work_class, at);
+      views.resize(at.count);
+      // Of a sequence, a group uses as many numbers as it has members.
+      const Ticket ticket = draw(policy);
+      if (policy.ticket == TicketKind::sequence) Word(*sequence_).fetch_add(count - 1, std::memory_order_relaxed);
+      Explanation explanation;
+      const GroupDecision decision = choose_group(policy, hints, count, views, options_.topology, ticket, &explanation);
+      if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
+      if (decision.winners.empty()) return refusal(explanation);
+      // What the pool has to claim first, so that a group is not charged in vain.
+      std::map<std::uint64_t, std::uint64_t> needed;
+      for (const std::size_t i : decision.winners) {
+        const std::uint64_t home = words_.memory_home[slots[i]];
+        needed[home] += hints.memory_bytes_needed(*views[i].info).value_or(0);
+        if (load_word(claimed_[home]) >= load_word(promised_[home]) + needed[home]) continue;
+        last = Attempt::unclaimed;
+        missing = {slots[i], needed[home]};
+      }
+      while (charged < count && last == Attempt::charged) {
+        const std::size_t i = decision.winners[charged];
+        last = charge_needed(slots[i], charges[i], hints, leases[charged]);
+        missing = {leases[charged].slot(), leases[charged].size_.bytes};
+        if (last == Attempt::charged && hints.wants_alone() && !hold_alone(leases[charged])) last = Attempt::lost;
+        if (last != Attempt::charged) break;
+        ++charged;
+      }
     }
-    if (charged == count) return leases;
-    for (Lease& lease : leases) {
-      if (!lease) continue;
-      const std::size_t slot = lease.slot();
-      give_back(lease, &slots_[slot].cancelled);
-      if (cold_[slot].held_alone) end_hold(slot);
+    // In the ledger too, which may have to be waited for.
+    if (charged == count && hints.wants_alone()) {
+      for (std::size_t held = 0; held < count && last == Attempt::charged; ++held) {
+        if (!claim_exclusively(leases[held])) last = Attempt::lost;
+      }
     }
-    if (last == Attempt::full) return refusal(last, policy, hints, 0);
-    std::this_thread::yield();
+    if (last == Attempt::charged) return leases;
+    {
+      const Exclusive exclusive(*this);
+      const std::lock_guard lock(mutex_);
+      for (Lease& lease : leases) {
+        if (!lease) continue;
+        const std::size_t held = lease.slot();
+        give_back(lease, &slots_[held].cancelled);
+        if (cold_[held].held_alone) end_hold(held);
+      }
+    }
+    if (last == Attempt::full || turn > claims_max * count) return refusal(last, policy, hints, 0);
+    if (last == Attempt::unclaimed)
+      claim_more(missing.first, missing.second);
+    else
+      std::this_thread::yield();
   }
 }
 
@@ -1110,7 +1264,7 @@ std::uint64_t Board::give_back(Lease& lease, std::atomic<std::uint64_t>* verdict
   Slot& s = slots_[lease.slot()];
   if (held.places & Lease::sized) {
     if (const std::uint64_t ns = lease.size_.backlog_ns) add(l.backlog_ns(), -ns, std::memory_order_relaxed);
-    if (const std::uint64_t bytes = lease.size_.bytes) unpromise(lease.purse(), bytes);
+    if (const std::uint64_t bytes = lease.size_.bytes) unpromise(lease.memory_home(), bytes);
   }
   held.board = nullptr;
   if (!verdict) return add(l.charge(), -std::uint64_t{1}, std::memory_order_seq_cst);

@@ -34,7 +34,7 @@
 #include "placement/in_turn.hpp"
 #include "placement/live.hpp"
 #include "pool/atomics.hpp"
-#include "pool/ledger_row.hpp"
+#include "pool/machine_claims.hpp"
 
 namespace berth {
 
@@ -195,10 +195,6 @@ class Board {
   };
   Live live(std::size_t slot) const noexcept { return {words_, slot}; }
   Word reported_bytes(std::size_t slot) const noexcept { return Word(reported_bytes_[slot]); }
-  // Where a device's promises are counted: `in_ledger` and the number of a claim in
-  // row_, or the home slot of its memory, in promised_. A lease remembers it.
-  Word purse(std::size_t slot) const noexcept { return Word(purses_[slot]); }
-  static constexpr std::uint64_t in_ledger = std::uint64_t{1} << 15;
   std::size_t used() const noexcept { return __atomic_load_n(&words_.count, __ATOMIC_ACQUIRE); }
 
   // What no decision on live words reads. Work that completed is what was ever
@@ -231,10 +227,15 @@ class Board {
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
     bool held_alone = false;                     // by an exclusive lease of this board
     bool held_by_others = false;                 // exclusively, as the ledger says
-    // Of a memory's home slot: its claim, as a purse has it; its bytes are counted
-    // in no ledger, for good.
-    std::optional<std::uint64_t> claim;
-    bool promised_here = false;
+    // The last report: bytes of the memory's domain that were allocated through
+    // this pool when it was asked for, and when it came.
+    std::uint64_t taken_before = 0, taken = 0;
+    std::optional<std::uint64_t> memory_bytes_total;
+    std::vector<DeviceProcess> processes;
+    std::uint64_t promised_by_others = 0;  // and not allocated, as last seen
+    bool in_ledger = false;                // of a home: the ledger counts its bytes
+    bool grown = false;                    // of a home: its claim has grown since the last tick
+    bool exclusive_ended = false;          // the ledger has still to hear of it
   };
 
   struct Waiter;
@@ -251,17 +252,25 @@ class Board {
                        Explanation* explanation) const;
   Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
                   Explanation* explanation) const;
-  enum class Attempt { charged, lost, nobody, full };
+  // unclaimed: the lease says which device (Lease::slot) and how many bytes; the
+  // pool's claim there must grow, without the lock.
+  enum class Attempt { charged, lost, nobody, full, unclaimed };
   // Work without wishes asks for no bytes and is one unit of class 0.
   enum class Wishes : std::uint8_t { none, some };
   template <Wishes wishes>
   Attempt charge(std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t bytes, Lease::Held& held,
                  Lease::Size& size, bool is_alone) noexcept;
   Attempt charge_needed(std::size_t slot, std::uint64_t seen, const Hints& hints, Lease& lease) noexcept;
-  bool promise(std::size_t slot, std::uint64_t purse, std::uint64_t bytes) noexcept;
-  bool promise_here(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
-  void unpromise(std::uint64_t purse, std::uint64_t bytes) noexcept;
+  enum class Promise : std::uint8_t { made, no_room, unclaimed };
+  Promise promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
+  void unpromise(std::size_t home, std::uint64_t bytes) noexcept;
   void subtract_others(std::size_t slot) noexcept;
+  // The lock is not held. Afterwards there is a claim for the bytes, or the live
+  // words say that there is no room.
+  void claim_more(std::size_t slot, std::uint64_t bytes);
+  // The lock is not held. False: another program holds the device, and the lease is
+  // given back.
+  bool claim_exclusively(Lease& lease);
   void look_for_room(const Hints& hints) noexcept;
   Result<Lease> acquire_again(const Policy& policy, const Hints& hints, Ticket ticket, Explanation* explanation);
   // Random tickets of a thread, for policies of the list: they scramble what they
@@ -344,9 +353,11 @@ class Board {
   void take_sample(std::size_t slot, const LoadSample& sample, TimePoint now);
   bool hold_alone(Lease& lease) noexcept;
   void end_hold(std::size_t slot) noexcept;
-  void count_promises(std::size_t slot, std::uint64_t purse) noexcept;
-  void share_memory_of(std::size_t slot, const DeviceInfo& info);
-  void apply_book(const Book& book);
+  void apply_ledger(const MachineClaims::Others& others);
+  MachineClaims::Report report_of(std::size_t slot) const;
+  std::uint64_t allocated_in_domain(std::size_t slot) const noexcept;
+  void shrink_claims(bool somebody_waits, std::vector<MachineClaims::Shrink>& shrinks,
+                     std::vector<DeviceId>& ended_exclusive);
 
   Options options_;
   const Hints no_wishes_;
@@ -354,11 +365,14 @@ class Board {
   // What a charge reads; changed seldom, but for the room.
   std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   std::uint64_t* learnt_ = nullptr;                  // packed; all devices of class 0, then of class 1, ...
-  std::uint64_t* promised_ = nullptr;                // of memory domains that no ledger counts
-  std::uint64_t* purses_ = nullptr;
-  // As the device said; the live word lacks what other programs were promised.
+  std::uint64_t* promised_ = nullptr;                // of a memory domain, at its home slot
+  // What the ledger lets this pool promise of a memory, at its home slot; all ones
+  // where no ledger counts it.
+  std::uint64_t* claimed_ = nullptr;
+  // As the device said; the live word has more by what was allocated under promises,
+  // and lacks what other programs were promised.
   std::uint64_t* reported_bytes_ = nullptr;
-  std::unique_ptr<Ledger::Row> row_;  // from the start; null: nothing is ever promised in a ledger
+  std::unique_ptr<MachineClaims> claims_;  // from the start; null: no ledger
   std::atomic<std::uint32_t> waiting_{0};
   // Its own members are written under the lock, but for the room, the turn and who
   // wants to be alone.
@@ -386,23 +400,30 @@ class Board {
 // The few steps that nearly every request takes, inlined into the caller: most of
 // the time goes into handing a lease from one function to the next.
 
-// The only place where bytes are promised: within what the device last reported
-// as free, less what is promised in its memory already, here or by others.
-[[gnu::always_inline]] inline bool Board::promise(std::size_t slot, std::uint64_t purse, std::uint64_t bytes) noexcept {
-  if (!(purse & in_ledger)) {
-    if (!promise_here(slot, purse, bytes)) return false;
-  } else {
-    const Maybe reported(load_word(reported_bytes_[slot]));
-    bool others = false;
-    if (!row_->promise(purse ^ in_ledger, bytes, reported.value_or(0), &others)) [[unlikely]] {
-      if (others) subtract_others(slot);
-      return false;
+// The only place where bytes are promised: within what the device has for this
+// pool, and within the pool's claim in the ledger.
+[[gnu::always_inline]] inline Board::Promise Board::promise(std::size_t slot, std::size_t home,
+                                                            std::uint64_t bytes) noexcept {
+  std::uint64_t promised = load_word(promised_[home]);
+  do {
+    const Maybe free(load_word(words_.free_bytes[slot]));
+    if (!free || *free < promised || *free - promised < bytes) {
+      // Somebody believed that there was room.
+      Word(words_.room_bytes).store(0, std::memory_order_relaxed);
+      return Promise::no_room;
     }
+    if (load_word(claimed_[home]) < promised + bytes) return Promise::unclaimed;
+  } while (!exchange(promised_[home], promised, promised + bytes));
+  // A claim that shrinks is lowered first and compared with the promises after, so
+  // one of both sees the other.
+  if (Word(claimed_[home]).load(std::memory_order_seq_cst) < promised + bytes) [[unlikely]] {
+    unpromise(home, bytes);
+    return Promise::unclaimed;
   }
   // Not in one step: what two callers lose here, the next promise finds out.
   if (const std::uint64_t left = load_word(words_.room_bytes); left != 0) [[unlikely]]
     Word(words_.room_bytes).store(left - std::min(left, bytes), std::memory_order_relaxed);
-  return true;
+  return Promise::made;
 }
 
 template <Board::Wishes wishes>
@@ -418,12 +439,17 @@ template <Board::Wishes wishes>
       load_word(words_.capability[slot]) < LiveWords::pack(*hints.capability_min)) [[unlikely]]
     return Attempt::lost;
   const Live l = live(slot);
-  std::uint64_t purse = 0;
+  std::uint64_t home = 0;
   if (bytes) {
     // The lease remembers it: what is given back is what was promised, whatever
     // becomes of the device meanwhile.
-    purse = load_word(purses_[slot]);
-    if (!promise(slot, purse, bytes)) return Attempt::lost;
+    home = load_word(words_.memory_home[slot]);
+    const Promise promised = promise(slot, home, bytes);
+    if (promised != Promise::made) [[unlikely]] {
+      held.places = slot | Lease::sized;
+      size.bytes = bytes;
+      return promised == Promise::unclaimed ? Attempt::unclaimed : Attempt::lost;
+    }
   }
   const std::size_t work_class = wishes == Wishes::none ? 0 : LiveWords::known_class(hints.work_class);
   const double cost = wishes == Wishes::none ? 1 : hints.cost;
@@ -437,7 +463,7 @@ template <Board::Wishes wishes>
     l.charge().store(seen + LiveWords::one_charge, std::memory_order_relaxed);
   } else if (!exchange(words_.charge[slot], seen, seen + LiveWords::one_charge)) [[unlikely]] {
     if (backlog) add(l.backlog_ns(), -backlog, std::memory_order_relaxed, is_alone);
-    if (bytes) unpromise(purse, bytes);
+    if (bytes) unpromise(home, bytes);
     return Attempt::lost;
   }
   held.board = this;
@@ -445,7 +471,7 @@ template <Board::Wishes wishes>
   // the word that opened it.
   held.device = devices_[slot].load(std::memory_order_relaxed);
   held.memory_bytes_free = Maybe(load_word(words_.free_bytes[slot]));
-  held.places = slot | purse << 16 | work_class << 32 | seen << 48;
+  held.places = slot | home << 16 | work_class << 32 | seen << 48;
   if (bytes || backlog || cost != 1) {
     held.places |= Lease::sized;
     size = {bytes, backlog, cost};

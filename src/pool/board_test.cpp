@@ -867,7 +867,9 @@ TEST(Board, X_F4_WaitingEndsAtTheDeadlineOfTheClockGiven) {
 
 TEST(Board, S0_23_WhatAnAskerThatGaveUpWasPromisedIsGivenBack) {
   Fixture f(1, 100);
-  { const Result<Lease> dropped = f.board.acquire(policy("least_loaded"), bytes(100)); }
+  {
+    const Result<Lease> dropped = f.board.acquire(policy("least_loaded"), bytes(100));
+  }
   EXPECT_EQ(f.view(0).memory_bytes_promised, 0U);
   // Waiters that run out of time while others release: nothing is lost.
   std::vector<std::thread> threads;

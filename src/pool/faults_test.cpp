@@ -20,8 +20,9 @@
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
 #include "device/simulated.hpp"
+#include "ledger/test_folder.hpp"
+#include "ledger/usage.hpp"
 #include "pool/board.hpp"
-#include "pool/test_folder.hpp"
 
 namespace berth {
 namespace {
@@ -573,7 +574,9 @@ class World {
         const TimePoint dead(death);
         if (dead <= account.opened_at || dead > clock_.now()) continue;
         tally_.latest_lease = std::max(tally_.latest_lease, clock_.now() - dead);
-        if (clock_.now() - dead > rules_.stale_after + longest_gap_)
+        // A poll that is still under way has judged nobody yet.
+        const Duration gap = std::max(longest_gap_, clock_.now() - last_judged_);
+        if (clock_.now() - dead > rules_.stale_after + gap)
           complain(account.id.text() + " was given away although dead for long");
       }
     }
@@ -666,7 +669,8 @@ class World {
   void look_around() {
     audit();
     const auto granted = [](const Account& account) { return account.promised_ahead > 0; };
-    if (std::none_of(accounts_.begin(), accounts_.end(), granted)) return;
+    // With a ledger a waiter may have to make the pool's claim larger first.
+    if (!ledger_ && std::none_of(accounts_.begin(), accounts_.end(), granted)) return;
     clock_.let_all_look();
     collect();
   }
@@ -821,8 +825,9 @@ class World {
     } else {
       calm();
     }
-    // Who has been served, and has only not had a turn yet, does not wait.
-    look_around();
+    // Who has been served, and has only not had a turn yet, does not wait; nor who
+    // makes the pool's claim larger, which may serve another one.
+    for (std::size_t turns = 2 * waiting_.size() + 1; turns > 0; --turns) look_around();
     for (const Waiting& waiting : waiting_) {
       if (good() && pool_->explain(waiting.hints).winner) complain("somebody waits although a device could serve");
     }
@@ -896,10 +901,13 @@ class World {
     }
     if (!ledger_) return;
     if (pool_->ledger_error()) complain("the ledger: " + pool_->ledger_error()->to_text());
-    const Book book = ledger_->lock().value().book();
+    // What is not used goes back at a poll, when nothing was claimed since the last.
+    for (int i = 0; i < 2; ++i) poll();
+    const LedgerSnapshot snapshot = ledger_->snapshot().value();
     for (const Account& account : accounts_) {
       const std::string domain = account.device ? account.device->info().memory_domain : account.id.text();
-      if (book.promised(domain) != 0) complain("the ledger still promises bytes of " + domain);
+      if (ledger::unallocated_bytes(snapshot, {domain, 0, std::nullopt, {}}) != 0)
+        complain("the ledger still promises bytes of " + domain);
     }
   }
 

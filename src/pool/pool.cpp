@@ -1,6 +1,8 @@
 #include "berth/pool.hpp"
 #include "berth/bytes.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -83,7 +85,8 @@ std::string line(const Board::Entry& entry, TimePoint now) {
 Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
     : options_(std::move(options)),
       clock_(options_.clock ? options_.clock : &real_clock()),
-      policy_(options_.custom_policy ? &*options_.custom_policy : policy) {
+      policy_(options_.custom_policy ? &*options_.custom_policy : policy),
+      process_(getpid()) {
   Board::Options board;
   board.capacity = std::max(options_.capacity, devices);
   board.health = options_.health;
@@ -95,7 +98,13 @@ Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
   board_ = std::make_unique<Board>(board);
 }
 
-Pool::~Pool() = default;
+Pool::~Pool() {
+  if (getpid() == process_) return;
+  // A forked child: the threads and the claims are the other process's, and nothing
+  // here can be waited for.
+  static_cast<void>(poller_.release());
+  static_cast<void>(board_.release());
+}
 
 Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const DeviceInfo> infos) {
   const std::size_t devices = infos.size();

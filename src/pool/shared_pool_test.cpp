@@ -6,13 +6,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
+#include "ledger/test_folder.hpp"
+#include "ledger/usage.hpp"
 #include "pool/board.hpp"
 #include "pool/test_device.hpp"
-#include "pool/test_folder.hpp"
 
 namespace berth {
 namespace {
@@ -46,6 +48,17 @@ class SharedPool : public testing::Test {
     return hints;
   }
 
+  // What is not used any more goes back at a poll, unless it was claimed since the
+  // one before; the others believe it at a poll of their own.
+  static void settle(std::initializer_list<Pool*> pools) {
+    for (int i = 0; i < 3; ++i) {
+      for (Pool* const pool : pools) pool->poll_now();
+    }
+  }
+  std::uint64_t promised(const std::string& domain) {
+    return ledger::unallocated_bytes(ledger()->snapshot().value(), {domain, 0, std::nullopt, {}});
+  }
+
   TestFolder folder_;
 };
 
@@ -55,13 +68,125 @@ TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
   ASSERT_TRUE(held);
   // At once, before any poll: the promise is checked where it is made.
   EXPECT_FALSE(other->acquire(bytes_of(301)));
+  EXPECT_EQ(promised("a"), 700U) << "what is refused is not claimed";
   EXPECT_TRUE(other->acquire(bytes_of(300)));
   Result<Lease> elsewhere = other->acquire(bytes_anywhere(700));
   ASSERT_TRUE(elsewhere);
   EXPECT_EQ(elsewhere->id(), DeviceId("b"));
   held->release();
-  other->poll_now();
+  settle({one.get(), other.get()});
   EXPECT_TRUE(other->acquire(bytes_of(1000)));
+}
+
+TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
+  const auto pool = open();
+  EXPECT_EQ(promised("a"), 0U);
+  EXPECT_EQ(ledger()->snapshot().value().holders(DeviceId("a")), 1U) << "it is not to be had whole";
+}
+
+TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
+  const auto pool = open();
+  ASSERT_TRUE(pool->acquire(bytes_of(700)));
+  EXPECT_EQ(promised("a"), 700U) << "kept for the next request";
+  pool->poll_now();
+  EXPECT_EQ(promised("a"), 700U) << "it was claimed since the last poll";
+  ASSERT_TRUE(pool->acquire(bytes_of(701)));
+  Ledger::Request waiting;
+  waiting.kind = EntryKind::waiting;
+  const auto other = ledger();
+  const LedgerLease place = std::move(other->lock().value().add(waiting).value());
+  pool->poll_now();
+  EXPECT_EQ(promised("a"), 0U);
+}
+
+TEST_F(SharedPool, WhatWasAllocatedUnderAPromiseIsNotSubtractedAgain) {
+  auto device = make_device("a");
+  PoolOptions options;
+  options.poll = false;
+  options.ledger = ledger();
+  const auto pool = Pool::open({device}, options).value();
+  std::vector<Lease> leases;
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 4; ++i) {
+    pool->poll_now();
+    Result<Lease> lease = pool->acquire(bytes_of(250));
+    ASSERT_TRUE(lease) << i << ": " << lease.error().to_text();
+    leases.push_back(*std::move(lease));
+    buffers.push_back(leases.back().device().allocate(250).value());
+    device->answer_free(1000 - 250 * (static_cast<std::uint64_t>(i) + 1));
+  }
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  // Freed before its lease ends, the promise still stands.
+  buffers.pop_back();
+  device->answer_free(250);
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+}
+
+TEST_F(SharedPool, APoolInsideALeaseIsBoundedByItAndCountedWithinIt) {
+  Ledger::Request command;
+  command.claims = {{DeviceId("a"), "a", 400, 0, false}};
+  const auto machine = ledger();
+  const LedgerLease lease = std::move(machine->lock().value().add(command).value());
+  setenv("BERTH_LEASE", to_string(lease.reference()).c_str(), 1);
+  const auto inside = open();
+  const auto beside = open();
+  unsetenv("BERTH_LEASE");
+  const auto outside = open();
+  EXPECT_FALSE(inside->acquire(bytes_of(401))) << "the lease is the bound";
+  const Result<Lease> held = inside->acquire(bytes_of(300));
+  ASSERT_TRUE(held);
+  EXPECT_FALSE(beside->acquire(bytes_of(101))) << "both together";
+  EXPECT_TRUE(beside->acquire(bytes_of(100)));
+  EXPECT_EQ(promised("a"), 400U) << "the lease and what is inside it count once";
+  EXPECT_FALSE(outside->acquire(bytes_of(601)));
+  EXPECT_TRUE(outside->acquire(bytes_of(600)));
+}
+
+TEST_F(SharedPool, AForkedChildChangesNothingOfItsParents) {
+  const auto pool = open();
+  Result<Lease> held = pool->acquire(bytes_of(700));
+  ASSERT_TRUE(held);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = !pool->acquire(bytes_of(100));
+    held->release();
+    const_cast<std::unique_ptr<Pool>&>(pool).reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(promised("a"), 700U);
+}
+
+TEST_F(SharedPool, ARemovedFileIsWrittenAnew) {
+  const auto pool = open();
+  const Result<Lease> held = pool->acquire(bytes_of(700));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path)) std::filesystem::remove(entry.path());
+  EXPECT_EQ(promised("a"), 0U);
+  pool->poll_now();
+  EXPECT_EQ(promised("a"), 700U);
+}
+
+TEST_F(SharedPool, AnExclusiveLeaseKeepsEveryOtherProgramOff) {
+  const auto one = open();
+  Hints alone = bytes_of(0);
+  alone.exclusive = true;
+  {
+    const Result<Lease> held = one->acquire(alone);
+    ASSERT_TRUE(held);
+    EXPECT_TRUE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
+    const auto other = open();
+    EXPECT_FALSE(other->acquire(bytes_of(1)));
+    EXPECT_FALSE(other->acquire(alone));
+  }
+  one->poll_now();
+  EXPECT_FALSE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
+  const auto other = open();
+  EXPECT_FALSE(other->acquire(alone)) << "another program has the device open";
+  EXPECT_TRUE(other->acquire(bytes_of(1)));
 }
 
 TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
@@ -114,6 +239,33 @@ TEST_F(SharedPool, ADeviceThatComesBackInAnotherMemoryLeavesItsOldSiblingsAlone)
   EXPECT_TRUE(one->acquire(bytes_of(1000, "b")));
 }
 
+TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
+  const auto device = make_device("a");
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  const auto answer = [&](std::uint64_t free) {
+    LoadSample sample;
+    sample.memory_bytes_free = free;
+    sample.memory_bytes_total = 1000;
+    sample.processes = {{pid, ProcessKind::own, {}, 1000 - free}};
+    device->answer(sample);
+  };
+  answer(1000);
+  PoolOptions options;
+  options.poll = false;
+  options.ledger = ledger();
+  const auto pool = Pool::open({device}, options).value();
+  pool->poll_now();
+  const Result<Lease> held = pool->acquire(bytes_of(400));
+  ASSERT_TRUE(held);
+  const Buffer buffer = device->allocate(400).value();
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(700))) << "the driver does not know of the buffer yet";
+  answer(600);
+  pool->poll_now();
+  EXPECT_FALSE(pool->acquire(bytes_of(700)));
+  EXPECT_TRUE(pool->acquire(bytes_of(600)));
+}
+
 TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
   const auto one = open(), other = open();
   const Result<Lease> held = one->acquire(bytes_of(700));
@@ -139,7 +291,7 @@ TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
   EXPECT_FALSE(pool->acquire(bytes_of(1)));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  pool->poll_now();
+  settle({pool.get()});
   EXPECT_TRUE(pool->acquire(bytes_of(1000)));
   close(told[0]);
   close(told[1]);
@@ -163,15 +315,13 @@ TEST_F(SharedPool, TheOperatorsIntentReachesEveryProgramAndRecoveryDoesNotUndoIt
 TEST_F(SharedPool, ADeviceThatACommandHoldsAloneGetsNoWork) {
   const auto pool = open();
   Ledger::Request command;
-  command.state = EntryState::taken;
-  command.holder = this_process();
-  command.exclusive = true;
-  command.claims = {{DeviceId("a"), "a", 0}};
-  const std::uint64_t id = ledger()->lock().value().add(command).value();
+  command.claims = {{DeviceId("a"), "a", 0, 0, true}};
+  const auto machine = ledger();
+  const LedgerLease lease = std::move(machine->lock().value().add(command).value());
   pool->poll_now();
   EXPECT_EQ(pool->acquire()->id(), DeviceId("b"));
   EXPECT_EQ(pool->explain(bytes_of(1)).candidates[0].rejection, Rejection::held);
-  ASSERT_TRUE(ledger()->lock().value().release(id));
+  ASSERT_TRUE(machine->lock().value().release(lease.reference()));
   pool->poll_now();
   EXPECT_TRUE(pool->acquire(bytes_of(1)));
 }
@@ -182,13 +332,14 @@ TEST_F(SharedPool, EveryLeaseIsGivenBackToTheLedger) {
     std::vector<Lease> leases;
     for (int i = 0; i < 20; ++i) leases.push_back(pool->acquire(bytes_anywhere(100)).value());
     EXPECT_FALSE(pool->acquire(bytes_anywhere(100)));
-    EXPECT_EQ(ledger()->lock().value().book().promised("a"), 1000U);
+    EXPECT_EQ(promised("a"), 1000U);
     leases[0].settle({ErrorCode::work_failed, {}});
     const auto group = pool->acquire_group(bytes_anywhere(50), 2);
     EXPECT_FALSE(group) << "one of the two is full";
   }
-  EXPECT_EQ(ledger()->lock().value().book().promised("a"), 0U);
-  EXPECT_EQ(ledger()->lock().value().book().promised("b"), 0U);
+  settle({pool.get()});
+  EXPECT_EQ(promised("a"), 0U);
+  EXPECT_EQ(promised("b"), 0U);
 }
 
 TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {

@@ -78,7 +78,13 @@ class TestDevice final : public Device {
     if (error_) return *error_;
     return answer_;
   }
-  Result<Buffer> allocate(std::uint64_t) override { return unsupported(); }
+  Result<Buffer> allocate(std::uint64_t bytes) override {
+    auto memory = std::make_shared<Memory>();
+    memory->bytes = bytes;
+    memory->device = this;
+    count(*memory);
+    return Buffer(std::move(memory));
+  }
   Result<std::unique_ptr<Stream>> open_stream(Priority) override { return unsupported(); }
   Result<std::shared_ptr<Kernel>> load(const KernelSource&) override { return unsupported(); }
   NativeHandles native() const noexcept override { return {}; }

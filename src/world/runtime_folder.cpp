@@ -1,5 +1,6 @@
 #include "world/runtime_folder.hpp"
 
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,18 @@ bool is_for_all(const std::string& path) {
          (status.st_mode & (S_IWOTH | S_ISVTX)) == (S_IWOTH | S_ISVTX);
 }
 
+bool is_own(const std::string& path) {
+  struct stat status{};
+  return path.starts_with('/') && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+std::string home_folder() {
+  if (const char* const home = std::getenv("HOME"); home != nullptr && is_own(home)) return home;
+  const passwd* const entry = ::getpwuid(::geteuid());
+  return entry != nullptr && is_own(entry->pw_dir) ? entry->pw_dir : std::string();
+}
+
 }  // namespace
 
 Result<std::string> private_folder(const std::string& path) {
@@ -40,29 +53,39 @@ Result<std::string> private_folder(const std::string& path) {
   return path;
 }
 
-Result<std::string> runtime_folder() {
-  const char* const own = std::getenv("BERTH_RUNTIME_DIR");
-  const char* const session = std::getenv("XDG_RUNTIME_DIR");
+Result<std::string> state_folder(const std::string& name) {
+  if (const char* const given = std::getenv("BERTH_RUNTIME_DIR"); given != nullptr && *given != '\0') {
+    std::string path = given;
+    if (path.front() != '/') {
+      return Error{ErrorCode::invalid_argument,
+                   "the runtime folder " + path + " is not an absolute path",
+                   "begin BERTH_RUNTIME_DIR with a slash",
+                   {},
+                   {}};
+    }
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    if (!is_for_all(path)) {
+      if (Result<std::string> own = private_folder(path); !own) return own;
+    }
+    return private_folder(path + "/" + name + "-" + std::to_string(::geteuid()));
+  }
   std::string path;
-  if (own != nullptr && *own != '\0') {
-    path = own;
-  } else if (is_for_all("/run/berth")) {
-    return std::string("/run/berth");
-  } else if (session != nullptr && *session != '\0') {
-    path = std::string(session) + "/berth";
+  if (const char* const state = std::getenv("XDG_STATE_HOME"); state != nullptr && is_own(state)) {
+    path = state;
   } else {
-    path = "/dev/shm/berth-" + std::to_string(::geteuid());
+    path = home_folder();
+    if (path.empty()) {
+      return Error{ErrorCode::io,
+                   "this user has no home folder to keep files in",
+                   "set HOME or XDG_STATE_HOME to a folder of this user",
+                   {},
+                   {}};
+    }
+    for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
+    path += "/.local/state";
   }
-  // Relative, two processes of one machine would have two ledgers.
-  if (path.front() != '/') {
-    return Error{ErrorCode::invalid_argument,
-                 "the runtime folder " + path + " is not an absolute path",
-                 "begin BERTH_RUNTIME_DIR or XDG_RUNTIME_DIR with a slash",
-                 {},
-                 {}};
-  }
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return is_for_all(path) ? path : private_folder(path);
+  if (Result<std::string> own = private_folder(path + "/berth"); !own) return own;
+  return private_folder(path + "/berth/" + name);
 }
 
 }  // namespace berth

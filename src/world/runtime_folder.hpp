@@ -1,7 +1,6 @@
-// The folder for what lives as long as the machine runs: the ledger, and the
-// decisions beside it. One per user, and nobody else may write there; or one for
-// all users, where an administrator made it. A folder that anybody could have
-// prepared is refused, never mended.
+// Folders of one user, in which no other user may write: for the ledger, where
+// BERTH_RUNTIME_DIR names one, and for what is kept of each user's own decisions.
+// A folder that another user could have prepared is refused, never repaired.
 #pragma once
 
 #include <string>
@@ -10,12 +9,13 @@
 
 namespace berth {
 
-// $BERTH_RUNTIME_DIR; else /run/berth, where root made it for all users (mode
-// 1777, so that nobody replaces another's file); else berth in $XDG_RUNTIME_DIR;
-// else /dev/shm/berth-<uid>. Made if it is not there (its parent must be).
-// invalid_argument: the variable is no absolute path; io: it cannot be made, or
-// is neither root's for all nor this user's alone.
-Result<std::string> runtime_folder();
+// The folder for this user's files called `name`: `name`-UID in $BERTH_RUNTIME_DIR
+// where that is set; else berth/`name` in $XDG_STATE_HOME, or in .local/state of the
+// home folder. A variable that names another user's folder (after su or sudo) is
+// passed over for the home folder in the user database. Made if it is not there.
+// invalid_argument: BERTH_RUNTIME_DIR is no absolute path; io: it cannot be made, or
+// is neither this user's alone nor, of BERTH_RUNTIME_DIR, root's for all.
+Result<std::string> state_folder(const std::string& name);
 
 // `path` as a folder of this user alone: made with mode 0700, or found so. A
 // link, another user's folder, or one that others may write to: io.

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace berth {
 namespace {
@@ -16,12 +19,17 @@ class RuntimeFolder : public testing::Test {
   RuntimeFolder() {
     std::string pattern = testing::TempDir() + "berth-folder-XXXXXX";
     root_ = ::mkdtemp(pattern.data());
-    ::unsetenv("BERTH_RUNTIME_DIR");
-    ::unsetenv("XDG_RUNTIME_DIR");
+    for (const char* const name : variables) {
+      const char* const value = std::getenv(name);
+      before_.push_back(value ? std::optional<std::string>(value) : std::nullopt);
+      ::unsetenv(name);
+    }
   }
   ~RuntimeFolder() override {
-    ::unsetenv("BERTH_RUNTIME_DIR");
-    ::unsetenv("XDG_RUNTIME_DIR");
+    for (std::size_t i = 0; i < std::size(variables); ++i) {
+      ::unsetenv(variables[i]);
+      if (before_[i]) ::setenv(variables[i], before_[i]->c_str(), 1);
+    }
     std::filesystem::remove_all(root_);
   }
   std::string at(const std::string& name) const { return root_ + "/" + name; }
@@ -30,33 +38,52 @@ class RuntimeFolder : public testing::Test {
     return folder ? "" : folder.error().message;
   }
 
+  static constexpr const char* variables[] = {"BERTH_RUNTIME_DIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME"};
+  std::vector<std::optional<std::string>> before_;
   std::string root_;
 };
 
-TEST_F(RuntimeFolder, IsTheUsersOwnThenTheSessionsThenInSharedMemory) {
-  ::setenv("XDG_RUNTIME_DIR", root_.c_str(), 1);
-  EXPECT_EQ(runtime_folder().value(), at("berth"));
+TEST_F(RuntimeFolder, RecordsAreBelowTheGivenFolderElseInTheUsersState) {
+  ::setenv("HOME", root_.c_str(), 1);
+  ::setenv("XDG_RUNTIME_DIR", at("session").c_str(), 1);
+  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions"));
+  std::filesystem::create_directory(at("state"));
+  ::setenv("XDG_STATE_HOME", at("state").c_str(), 1);
+  EXPECT_EQ(state_folder("decisions").value(), at("state/berth/decisions"));
   ::setenv("BERTH_RUNTIME_DIR", (at("own") + "/").c_str(), 1);
-  EXPECT_EQ(runtime_folder().value(), at("own"));
+  const std::string uid = std::to_string(::geteuid());
+  EXPECT_EQ(state_folder("decisions").value(), at("own/decisions-" + uid));
   ::setenv("BERTH_RUNTIME_DIR", "", 1);
-  EXPECT_EQ(runtime_folder().value(), at("berth")) << "empty is unset";
-  ::setenv("XDG_RUNTIME_DIR", "", 1);
-  const Result<std::string> shared = runtime_folder();
-  if (shared) {
-    EXPECT_EQ(*shared, "/dev/shm/berth-" + std::to_string(::geteuid()));
-    ::rmdir(shared->c_str());  // stays where somebody uses it
-  }
+  EXPECT_EQ(state_folder("decisions").value(), at("state/berth/decisions")) << "empty is unset";
+  ::setenv("XDG_STATE_HOME", "state", 1);
+  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions")) << "a relative path is passed over";
+}
+
+TEST_F(RuntimeFolder, AnotherUsersHomeIsLeftAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root to make another user's folder";
+  std::filesystem::create_directory(at("theirs"));
+  ASSERT_EQ(::chown(at("theirs").c_str(), 12345, 12345), 0);
+  ::setenv("HOME", at("theirs").c_str(), 1);
+  ::setenv("XDG_STATE_HOME", at("own").c_str(), 1);
+  std::filesystem::create_directory(at("own"));
+  EXPECT_EQ(state_folder("decisions").value(), at("own/berth/decisions"));
+  ::setenv("XDG_STATE_HOME", at("theirs").c_str(), 1);
+  ::setenv("HOME", root_.c_str(), 1);
+  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions"));
+  EXPECT_TRUE(std::filesystem::is_empty(at("theirs")));
 }
 
 TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
   ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
   const mode_t before = ::umask(0);
-  EXPECT_EQ(runtime_folder().value(), at("new"));
+  const std::string made = state_folder("decisions").value();
   ::umask(before);
-  struct stat status{};
-  ASSERT_EQ(::stat(at("new").c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0700U);
-  EXPECT_EQ(runtime_folder().value(), at("new"));
+  for (const std::string& folder : {at("new"), made}) {
+    struct stat status{};
+    ASSERT_EQ(::stat(folder.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0700U);
+  }
+  EXPECT_EQ(state_folder("decisions").value(), made);
 }
 
 TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
@@ -78,7 +105,7 @@ TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
 TEST_F(RuntimeFolder, APathThatCannotBeIsOneSentence) {
   EXPECT_NE(refusal_of(at("none/below")).find("cannot make the folder"), std::string::npos);
   ::setenv("BERTH_RUNTIME_DIR", "relative", 1);
-  EXPECT_EQ(runtime_folder().error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(state_folder("decisions").error().code, ErrorCode::invalid_argument);
 }
 
 }  // namespace

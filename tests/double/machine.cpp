@@ -53,6 +53,11 @@ std::uint64_t Unit::bytes_free() const {
   return used < memory_bytes ? memory_bytes - used : 0;
 }
 
+void Unit::put(const Process& process) {
+  std::erase_if(others, [&](const Process& known) { return known.pid == process.pid; });
+  if (process.bytes > 0) others.push_back(process);
+}
+
 std::string Unit::uuid_text() const {
   cuda::UuidBytes bytes{};
   std::copy(uuid.begin(), uuid.end(), bytes.begin());
@@ -239,6 +244,7 @@ int Call::begin(int gpu, bool reaches) {
       case Rule::Action::event:
         machine.post(*rule.gpu, rule.event_type, static_cast<unsigned>(rule.code), rule.slice);
         break;
+      case Rule::Action::process: state().units[rule.unit].put(rule.process); break;
     }
     if (!here) return gone;
   }

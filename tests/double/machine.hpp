@@ -96,6 +96,8 @@ struct Unit {
   std::uint64_t bytes_of_contexts() const;
   std::uint64_t bytes_of_this_process() const { return bytes_used + pool_bytes_idle + bytes_of_contexts(); }
   std::uint64_t bytes_free() const;
+  // In the place of what that process had; without bytes it is gone.
+  void put(const Process& process);
   std::string uuid_text() const;
 };
 
@@ -124,7 +126,8 @@ struct Gpu {
   unsigned utilisation = 0, memory_utilisation = 0;
   unsigned power_mw = 75'000, power_limit_mw = 700'000;
   unsigned temperature = 35, memory_temperature = 40;
-  unsigned clock_mhz = 1980, memory_clock_mhz = 2619;
+  unsigned clock_mhz = 1980, clock_mhz_max = 1980, memory_clock_mhz = 2619;
+  int virtualisation = 0;           // nvmlGpuVirtualizationMode_t
   unsigned long long throttle = 1;  // idle
   unsigned long long ecc_corrected = 0, ecc_uncorrected = 0;
   unsigned rows_corrected = 0, rows_uncorrected = 0, rows_pending = 0, rows_failed = 0;
@@ -202,7 +205,7 @@ struct EventSet {
 };
 
 struct Rule {
-  enum class Action { error, hang, delay, lose, event } action{};
+  enum class Action { error, hang, delay, lose, event, process } action{};
   std::string symbol;  // may end with *
   std::optional<int> gpu;
   std::uint64_t at = 1, times = 1;
@@ -210,6 +213,8 @@ struct Rule {
   Span delay{};
   unsigned long long event_type = 0;
   int slice = -1;
+  Process process;       // of that pid from then on
+  std::size_t unit = 0;  // where it is
   std::uint64_t seen = 0;
 };
 

@@ -364,10 +364,54 @@ Code nvmlDeviceGetPersistenceMode(DeviceHandle handle, int* mode) {
   return tell("nvmlDeviceGetPersistenceMode", handle, mode, [](const Gpu&) { return 1; });
 }
 
-Code nvmlDeviceGetNumaNodeId(DeviceHandle handle, unsigned* node) {
-  return gpu_call("nvmlDeviceGetNumaNodeId", handle, [&](Call&, Gpu& gpu) -> Code {
+Code nvmlDeviceGetCudaComputeCapability(DeviceHandle handle, int* major, int* minor) {
+  return gpu_call("nvmlDeviceGetCudaComputeCapability", handle, [&](Call&, Gpu& gpu) -> Code {
+    *major = gpu.capability_major;
+    *minor = gpu.capability_minor;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetNumGpuCores(DeviceHandle handle, unsigned* cores) {
+  return tell("nvmlDeviceGetNumGpuCores", handle, cores, [](const Gpu& gpu) {
+    const bool has_64 = gpu.capability_major == 7 || (gpu.capability_minor == 0 && gpu.capability_major == 6) ||
+                        (gpu.capability_minor == 0 && gpu.capability_major == 8);
+    return gpu.sms * (has_64 ? 64 : 128);
+  });
+}
+
+Code nvmlDeviceGetMaxClockInfo(DeviceHandle handle, int which, unsigned* mhz) {
+  return gpu_call("nvmlDeviceGetMaxClockInfo", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (which != clock_sm && which != clock_memory) return nvml_invalid_argument;
+    *mhz = which == clock_sm ? gpu.clock_mhz_max : gpu.memory_clock_mhz;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetMemoryAffinity(DeviceHandle handle, unsigned words, unsigned long* nodes, unsigned scope) {
+  return gpu_call("nvmlDeviceGetMemoryAffinity", handle, [&](Call&, Gpu& gpu) -> Code {
+    if (words == 0 || scope > 1) return nvml_invalid_argument;
     if (gpu.numa < 0) return not_supported;
-    *node = static_cast<unsigned>(gpu.numa);
+    std::fill(nodes, nodes + words, 0UL);
+    constexpr unsigned bits = 8 * sizeof(unsigned long);
+    const auto node = static_cast<unsigned>(gpu.numa);
+    if (node / bits < words) nodes[node / bits] = 1UL << node % bits;
+    return success;
+  });
+}
+
+Code nvmlDeviceGetVirtualizationMode(DeviceHandle handle, int* mode) {
+  return tell("nvmlDeviceGetVirtualizationMode", handle, mode, [](const Gpu& gpu) { return gpu.virtualisation; });
+}
+
+Code nvmlDeviceGetP2PStatus(DeviceHandle handle, DeviceHandle other, int what, int* status) {
+  return gpu_call("nvmlDeviceGetP2PStatus", handle, [&](Call& call, Gpu& gpu) -> Code {
+    const Named peer = named_by(call.state(), other);
+    if (peer.gpu < 0 || (what != peer_read && what != peer_write)) return nvml_invalid_argument;
+    const Gpu& there = call.state().gpus[static_cast<std::size_t>(peer.gpu)];
+    const bool can =
+        call.machine.can_access(call.state().units[gpu.units.front()], call.state().units[there.units.front()]);
+    *status = can ? peer_ok : peer_not_supported;
     return success;
   });
 }

@@ -170,8 +170,7 @@ class Reader {
     Gpu gpu;
     const std::size_t place = state_.gpus.size();
     gpu.uuid = made_up_uuid(state_.series, place, 0);
-    // Against the order of CUDA, so that nobody gets away with mixing up the two.
-    gpu.pci = {0, static_cast<unsigned>(0xb0 - 8 * place), 0};
+    gpu.pci = {0, static_cast<unsigned>(0x08 + 8 * place), 0};
     gpu.numa = place < 4 ? 0 : 1;
     gpu.reserved_bytes = 600ULL << 20;
     take_number(line, "memory", gpu.memory_bytes);
@@ -207,6 +206,8 @@ class Reader {
     take_number(line, "memory_temperature", gpu.memory_temperature);
     take_number(line, "clock_mhz", gpu.clock_mhz);
     take_number(line, "memory_clock_mhz", gpu.memory_clock_mhz);
+    take_number(line, "clock_mhz_max", gpu.clock_mhz_max);
+    take_number(line, "virtualisation", gpu.virtualisation);
     take_number(line, "throttle", gpu.throttle);
     take_number(line, "ecc_corrected", gpu.ecc_corrected);
     take_number(line, "ecc_uncorrected", gpu.ecc_uncorrected);
@@ -319,9 +320,16 @@ class Reader {
     }
     const auto& units = state_.gpus[static_cast<std::size_t>(*gpu)].units;
     if (slice >= units.size()) throw Wrong{"there is no such slice"};
-    std::vector<Process>& others = state_.units[units[slice]].others;
-    std::erase_if(others, [&](const Process& known) { return known.pid == made.pid; });
-    if (made.bytes > 0) others.push_back(made);
+    const auto when = take(line, "when");
+    if (!when) return state_.units[units[slice]].put(made);
+    Rule rule;
+    rule.action = Rule::Action::process;
+    rule.symbol = *when;
+    rule.gpu = gpu;
+    take_number(line, "at", rule.at);
+    rule.process = made;
+    rule.unit = units[slice];
+    state_.rules.push_back(std::move(rule));
   }
 
   void rule(Line& line) {

@@ -417,23 +417,11 @@ TEST_F(DriverDouble, AResetLetsEverybodyOut) {
   EXPECT_EQ(left_over(), nothing);
 }
 
-// Sets a variable of the environment while it lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Environment() { unsetenv(name_); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-};
-
 TEST_F(DriverDouble, ShowsWhatTheEnvironmentAllows) {
   const std::string machine =
-      "gpu uuid=GPU-aaaaaaaa-0000-0000-0000-000000000000\n"
-      "gpu uuid=GPU-aabbbbbb-0000-0000-0000-000000000000\n"
-      "gpu uuid=GPU-cccccccc-0000-0000-0000-000000000000\n";
+      "gpu uuid=GPU-aaaaaaaa-0000-0000-0000-000000000000 pci=0:30:0\n"
+      "gpu uuid=GPU-aabbbbbb-0000-0000-0000-000000000000 pci=0:20:0\n"
+      "gpu uuid=GPU-cccccccc-0000-0000-0000-000000000000 pci=0:10:0\n";
   const auto shown = [&](const char* wish) {
     const Environment visible("CUDA_VISIBLE_DEVICES", wish);
     EXPECT_EQ(Double::of_this_process().reset(machine.c_str()), nullptr);

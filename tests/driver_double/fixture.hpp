@@ -123,6 +123,18 @@ again:
 )"};
 }
 
+// A variable that is set while this lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+};
+
 // All GPUs of the machine, opened. Fails the test where one cannot be.
 inline std::vector<std::shared_ptr<Device>> open_all(Backend& backend) {
   std::vector<std::shared_ptr<Device>> devices;

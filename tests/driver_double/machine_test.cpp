@@ -37,20 +37,20 @@ TEST(OnMachine, EightGpusAreListedWithIdentityAndPlace) {
     EXPECT_EQ(infos[i].compute_units, 132U);
     EXPECT_EQ(infos[i].numa_node, i < 4 ? 0 : 1);
   }
-  EXPECT_EQ(infos[0].pci_address, "0000:b0:00.0");
-  EXPECT_EQ(infos[7].pci_address, "0000:78:00.0");
+  EXPECT_EQ(infos[0].pci_address, "0000:08:00.0");
+  EXPECT_EQ(infos[7].pci_address, "0000:40:00.0");
   EXPECT_EQ(count("contexts"), 0) << "looking opens nothing";
 }
 
 // NVML counts these eight the other way round: who asks it by CUDA's number gets
 // another GPU's answer.
 TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
-  std::string script = "gpus 8\n";
+  std::string script;
   for (int i = 0; i < 8; ++i) {
     const std::string n = std::to_string(i);
-    script += "process gpu=" + n + " pid=" + std::to_string(1000 + i) + " bytes=" + std::to_string(10 * i + 1) +
-              "GiB\nset " + n + " utilisation=" + std::to_string(10 * i) + " temperature=" + std::to_string(40 + i) +
-              "\n";
+    script += "gpu pci=0:" + std::to_string(80 - 10 * i) + ":0\nprocess gpu=" + n + " pid=" + std::to_string(1000 + i) +
+              " bytes=" + std::to_string(10 * i + 1) + "GiB\nset " + n + " utilisation=" + std::to_string(10 * i) +
+              " temperature=" + std::to_string(40 + i) + "\n";
   }
   ASSERT_NO_FATAL_FAILURE(start(script));
   const auto backend = make_cuda_backend({});

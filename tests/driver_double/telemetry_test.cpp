@@ -140,6 +140,55 @@ TEST(Telemetry, MemoryIsAttributedToProcessesAndAddsUp) {
   EXPECT_EQ(m.observe(0).memory_use.foreign, 2 * gibibyte) << "gone with its process";
 }
 
+// A process frees 18 of its 20 GiB while the GPU is being read. Counted with 20,
+// it would have bytes that are free as well.
+TEST(Telemetry, MemoryThatIsFreedBetweenTwoCallsIsNotCountedTwice) {
+  const std::string first = std::string(two_gpus) + "process gpu=0 pid=4194305 bytes=20GiB\n";
+  const Machine m(first + "process gpu=0 pid=4194305 bytes=2GiB at=1 when=nvmlDeviceGetMemoryInfo_v2\n");
+  const Telemetry seen = m.observe(0);
+  ASSERT_EQ(seen.processes->size(), 1U);
+  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gibibyte);
+  EXPECT_EQ(seen.memory_use.foreign, 2 * gibibyte);
+  EXPECT_EQ(sum(seen.memory_use), *seen.load.memory_bytes_total - *seen.load.memory_bytes_free);
+}
+
+TEST(Telemetry, MemoryThatIsTakenAfterTheFreeMemoryWasReadIsNotCountedYet) {
+  const Machine m(std::string(two_gpus) +
+                  "process gpu=0 pid=4194305 bytes=2GiB\nprocess gpu=0 pid=4194306 bytes=40GiB\n"
+                  "process gpu=0 pid=4194305 bytes=20GiB when=nvmlDeviceGetUtilizationRates at=2\n");
+  const Telemetry seen = m.observe(0);
+  ASSERT_EQ(seen.processes->size(), 2U);
+  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gibibyte);
+  EXPECT_EQ(seen.load.memory_bytes_free, 38 * gibibyte);
+}
+
+TEST(Telemetry, AProcessThatComesWhileTheGpuIsReadIsListedWithoutMemory) {
+  const Machine m(
+      std::string(two_gpus) +
+      "process gpu=0 pid=4194305 bytes=2GiB\nprocess gpu=0 pid=4194305 bytes=0 "
+      "when=nvmlDeviceGetMemoryInfo_v2\nprocess gpu=0 pid=4194306 bytes=3GiB when=nvmlDeviceGetMemoryInfo_v2\n");
+  const Telemetry seen = m.observe(0);
+  ASSERT_EQ(seen.processes->size(), 1U) << "the one that ended is not listed";
+  EXPECT_EQ(seen.processes->front().pid, 4194306U);
+  EXPECT_EQ(seen.processes->front().memory_bytes, 0U);
+  EXPECT_EQ(seen.memory_use.unattributed, 3 * gibibyte);
+}
+
+TEST(Telemetry, ProcessesHaveTheirUserAndWhetherTheyOnlyDraw) {
+  ChildProcess other({"sleep", "60"});
+  const std::string pid = std::to_string(other.pid());
+  const Machine m(
+      std::string(two_gpus) + "process gpu=0 pid=" + pid +
+      " bytes=1GiB graphics\nprocess gpu=0 pid=4194305 bytes=1GiB both\nprocess gpu=0 pid=4194306 bytes=1GiB\n");
+  const Telemetry seen = m.observe(0);
+  ASSERT_EQ(seen.processes->size(), 3U);
+  for (const DeviceProcess& process : *seen.processes) {
+    const bool is_child = process.pid == static_cast<std::uint32_t>(other.pid());
+    EXPECT_EQ(process.user, is_child ? std::optional<std::uint32_t>(getuid()) : std::nullopt);
+    EXPECT_EQ(process.graphics, is_child) << process.pid;
+  }
+}
+
 TEST(Telemetry, ManyProcessesAreAllListed) {
   std::string script = two_gpus;
   for (int i = 0; i < 100; ++i) script += "process gpu=0 pid=" + std::to_string(4194305 + i) + " bytes=1MiB\n";

@@ -1,0 +1,68 @@
+// One deployment while its plan is made, and what the passes of a plan ask about it.
+// plan.cpp places it; shortage.cpp says why it could not be placed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "berth/deployment.hpp"
+#include "berth/placement.hpp"
+#include "deployment/ledger.hpp"
+
+namespace berth {
+
+struct PlanJob {
+  const DeploymentSpec* spec = nullptr;
+  Transport transport;
+  Hints hints;
+  const Policy* policy = nullptr;  // null unless the transport is LocalGpu
+  std::uint32_t want = 0;          // GPUs per replica
+  bool exclusive = false;
+  std::vector<NodeId> preferred;  // sorted; remote only
+
+  std::optional<Reason> blocked;              // nothing new is placed
+  std::map<std::uint32_t, Assignment> held;   // by replica, charged
+  std::set<std::uint32_t> leaving;            // of those, the ones on a draining place
+  std::map<std::size_t, std::uint32_t> here;  // replicas per node position
+  std::vector<Pending> pending;
+
+  bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
+  bool remote() const { return std::holds_alternative<Remote>(transport); }
+  std::uint32_t count_on(std::size_t node) const {
+    const auto found = here.find(node);
+    return found == here.end() ? 0 : found->second;
+  }
+};
+
+inline std::string gpus_text(std::uint32_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+
+inline Reason reason_of(ReasonKind kind, std::string text) { return {kind, std::move(text), {}, 0, {}, 0}; }
+
+inline bool has_labels(const NodeView& node, const std::map<std::string, std::string>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& label) {
+    const auto found = node.labels.find(label.first);
+    return found != node.labels.end() && found->second == label.second;
+  });
+}
+
+inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerates) {
+  return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
+}
+
+// No replica of this plan stands in the way.
+inline bool is_free_for(const PlanJob& job, const LedgerNode& node, std::size_t gpu) {
+  return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
+}
+
+// Why one more replica cannot be placed: the first limit that leaves no node
+// standing, with the node that came closest.
+Reason shortage(const PlanJob& job, const FleetLedger& ledger);
+
+}  // namespace berth

@@ -1,0 +1,180 @@
+// The reason of a replica that was not placed. Every limit is tried on every node, one
+// after the other, each on what the ones before have left; the reason is the first
+// that leaves no node enough.
+#include <array>
+
+#include "berth/bytes.hpp"
+#include "deployment/job.hpp"
+
+namespace berth {
+namespace {
+
+enum Stage : std::size_t {
+  there,           // a GPU, egress, or anything for a CPU replica
+  labelled,        // on a node with the labels
+  untainted,       // and without a taint that is not tolerated
+  serving,         // in service and healthy
+  fit,             // able to, if nothing else were on it
+  left_free,       // by programs and leases outside of this plan
+  without_others,  // no replica of this plan stands in the way
+  available,       // with the bytes that other replicas left
+  apart,           // on a node without a replica of the same deployment
+  stages,
+};
+using Passes = std::array<bool, stages>;
+
+// As if nothing ran on it, in the plan or outside.
+DeviceView idle(DeviceView view) {
+  view.in_flight = view.holders = view.other_processes = 0;
+  view.held_exclusively = false;
+  view.memory_bytes_promised = 0;
+  view.memory_bytes_free = view.info->memory_bytes_total ? Maybe(*view.info->memory_bytes_total) : Maybe();
+  view.sample = SampleState::fresh;
+  return view;
+}
+
+// As if this plan had put nothing on it.
+DeviceView before_the_plan(DeviceView view, const LedgerNode& node, std::size_t gpu) {
+  view.in_flight = 0;
+  view.memory_bytes_promised = node.promised_before[gpu];
+  return view;
+}
+
+// Each limit that a GPU passes, and all before it.
+Passes passes_of(const PlanJob& job, const LedgerNode& node, std::size_t gpu, bool is_apart) {
+  const DeviceView& view = node.gpus[gpu];
+  const auto ideal = reject(job.hints, idle(view));
+  Passes passes{};
+  passes[there] = true;
+  passes[labelled] = has_labels(*node.node, job.spec->node_selector);
+  passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
+  passes[serving] = passes[untainted] && ideal != Rejection::not_in_service && ideal != Rejection::unhealthy;
+  passes[fit] = passes[serving] && !ideal;
+  passes[left_free] = passes[fit] && !reject(job.hints, before_the_plan(view, node, gpu));
+  passes[without_others] = passes[left_free] && is_free_for(job, node, gpu);
+  passes[available] = passes[without_others] && !reject(job.hints, view);
+  passes[apart] = passes[available] && is_apart;
+  return passes;
+}
+
+// The same for a replica without a GPU, which a node takes or not.
+Passes passes_of(const PlanJob& job, const LedgerNode& node, bool is_apart) {
+  const std::uint64_t needed = job.remote() ? 0 : job.spec->memory_bytes;
+  Passes passes{};
+  passes[there] = !job.remote() || node.node->egress;
+  passes[labelled] = passes[there] && has_labels(*node.node, job.spec->node_selector);
+  passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
+  passes[serving] = passes[untainted] && node.takes_new();
+  passes[fit] = passes[left_free] = passes[without_others] =
+      passes[serving] && needed <= node.node->memory_bytes.value_or(0);
+  passes[available] = passes[fit] && needed <= node.memory_bytes_available().value_or(0);
+  passes[apart] = passes[available] && is_apart;
+  return passes;
+}
+
+// What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
+std::string example(const PlanJob& job, const LedgerNode& node, std::size_t stage) {
+  for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+    const Passes passes = passes_of(job, node, gpu, true);
+    if (stage == there || !passes[stage - 1] || passes[stage]) continue;
+    const std::string name = node.gpus[gpu].info->id.text() + ": ";
+    if (stage == without_others) return name + "used by another replica";
+    DeviceView view = node.gpus[gpu];
+    if (stage == fit) view = idle(view);
+    if (stage == left_free) view = before_the_plan(view, node, gpu);
+    Explanation explanation;
+    choose(*job.policy, job.hints, std::span(&view, 1), 0, &explanation);
+    const std::string& detail = explanation.candidates.front().detail;
+    if (!detail.empty()) return name + detail;
+  }
+  return {};
+}
+
+}  // namespace
+
+Reason shortage(const PlanJob& job, const FleetLedger& ledger) {
+  const DeploymentSpec& spec = *job.spec;
+  // GPUs (or, without GPUs, one) that each node still offers after each limit.
+  std::array<std::uint32_t, stages> best{};
+  std::array<std::size_t, stages> best_node{};
+  for (std::size_t position = 0; position < ledger.nodes.size(); ++position) {
+    const LedgerNode& node = ledger.nodes[position];
+    const bool is_apart = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
+    std::array<std::uint32_t, stages> offers{};
+    const auto count = [&](const Passes& passes) {
+      for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage] ? 1 : 0;
+    };
+    if (!job.on_gpus()) count(passes_of(job, node, is_apart));
+    for (std::size_t gpu = 0; job.on_gpus() && gpu < node.gpus.size(); ++gpu)
+      count(passes_of(job, node, gpu, is_apart));
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      if (offers[stage] > best[stage]) {
+        best[stage] = offers[stage];
+        best_node[stage] = position;
+      }
+    }
+  }
+
+  const std::uint32_t want = job.on_gpus() ? job.want : 1;
+  std::size_t stage = 0;
+  while (stage + 1 < stages && best[stage] >= want) ++stage;
+
+  const std::string thing = job.on_gpus() ? gpus_text(want) : job.remote() ? "egress" : "room";
+  std::string needs;
+  if (spec.capability_min) needs += " of capability " + to_string(*spec.capability_min);
+  for (const auto& [name, value] : spec.device_labels) needs += " labelled " + name + "=" + value;
+  const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
+  const std::string with_bytes = bytes.empty() ? needs : needs + " with " + bytes;
+  const std::string memory = "no node has " + bytes + " of memory";
+  std::string labels;
+  for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
+
+  Reason reason;
+  switch (stage) {
+    case there: reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing); break;
+    case labelled:
+      reason = reason_of(ReasonKind::node_selector, "no node with the labels " + labels + " has " + thing);
+      break;
+    case untainted:
+      reason = reason_of(ReasonKind::taint, "no node without a taint that is not tolerated has " + thing);
+      break;
+    case serving:
+      reason =
+          reason_of(ReasonKind::not_in_service, job.on_gpus() ? "no node has " + thing + " in service and healthy"
+                                                              : "no node with " + thing + " is in service and healthy");
+      break;
+    case fit:
+      reason = job.on_gpus() ? reason_of(ReasonKind::unfit_gpus, "no node has " + thing + with_bytes)
+                             : reason_of(ReasonKind::not_enough_memory, memory);
+      break;
+    case left_free:
+      reason = reason_of(ReasonKind::not_enough_gpus,
+                         "no node has " + thing + with_bytes + (job.exclusive ? " that others leave free" : " free"));
+      break;
+    case without_others:
+      reason = reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + with_bytes +
+                                                          (job.exclusive ? " that no other replica uses"
+                                                                         : " that no other replica holds exclusively"));
+      break;
+    case available:
+      reason = job.on_gpus() ? reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + with_bytes + " free")
+                             : reason_of(ReasonKind::not_enough_memory, memory + " free");
+      break;
+    default: reason = reason_of(ReasonKind::one_per_node, "every node with room has a replica of it already"); break;
+  }
+  if (job.on_gpus() && stage != apart) {
+    reason.gpus_requested = want;
+    // Where no node has any that passes, the one that came nearest before.
+    const std::size_t last = best[stage] > 0 || stage == there ? stage : stage - 1;
+    if (best[last] > 0) {
+      const LedgerNode& nearest = ledger.nodes[best_node[last]];
+      reason.best_node = nearest.node->id;
+      reason.gpus_best = best[stage];
+      reason.text += "; the nearest, " + reason.best_node->text() + ", has " + std::to_string(reason.gpus_best);
+      if (const std::string why = example(job, nearest, stage); !why.empty()) reason.text += " (" + why + ")";
+    }
+  }
+  return reason;
+}
+
+}  // namespace berth

@@ -1,0 +1,290 @@
+#include "format/inventory_json.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <limits>
+#include <set>
+
+#include "berth/bytes.hpp"
+#include "deployment/words.hpp"
+#include "format/device_json.hpp"
+#include "format/json_reading.hpp"
+#include "inventory/device_row.hpp"
+
+namespace berth::format {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t number(const json::value& value, const std::string& where) { return number_of(value, any, where); }
+std::uint32_t small_number(const json::value& value, const std::string& where) {
+  return static_cast<std::uint32_t>(number_of(value, std::numeric_limits<std::uint32_t>::max(), where));
+}
+std::int32_t signed_number(const json::value& value, const std::string& where) {
+  return static_cast<std::int32_t>(number_of(value, std::numeric_limits<std::int32_t>::max(), where));
+}
+
+// Bytes as in a fleet file: a number, or text such as "64GiB".
+std::uint64_t bytes_of(const json::value& value, const std::string& where) {
+  if (!value.is_string()) return number(value, where);
+  const auto bytes = parse_bytes(text_of(value, where));
+  if (!bytes) throw Misread{where + ": " + bytes.error().message};
+  return *bytes;
+}
+
+Capability capability_of(const json::value& value, const std::string& where) {
+  const auto capability = parse_capability(text_of(value, where));
+  if (!capability) throw Misread{where + " is not a version such as \"9.0\""};
+  return *capability;
+}
+
+template <class Word>
+Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
+  const std::string text = text_of(value, where);
+  std::vector<std::string_view> spellings;
+  for (const Word word : words) {
+    if (text == to_string(word)) return word;
+    spellings.push_back(to_string(word));
+  }
+  throw Misread{where + " is \"" + text + "\"; " + suggestion(text, spellings)};
+}
+Intent intent_of(const json::value& value, const std::string& where) {
+  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
+}
+Health health_word_of(const json::value& value, const std::string& where) {
+  return word_of(value, {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
+                 where);
+}
+
+std::string not_empty(std::string text, const std::string& where) {
+  if (text.empty()) throw Misread{where + " is empty"};
+  return text;
+}
+
+}  // namespace
+
+DeviceInfo device_info_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  DeviceInfo info;
+  info.id = DeviceId(not_empty(text_of(member(object, "id", where), where + ".id"), where + ".id"));
+  info.backend = not_empty(text_of(member(object, "backend", where), where + ".backend"), where + ".backend");
+  info.name = maybe(object, "name", where, text_of).value_or("");
+  info.ordinal = maybe(object, "ordinal", where, signed_number).value_or(0);
+  info.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
+  info.capability = maybe(object, "capability", where, capability_of);
+  info.compute_units = maybe(object, "compute_units", where, small_number);
+  info.pci_address = maybe(object, "pci_address", where, text_of);
+  info.numa_node = maybe(object, "numa_node", where, signed_number);
+  if (auto parent = maybe(object, "parent", where, text_of)) info.parent = DeviceId(*std::move(parent));
+  info.memory_domain = maybe(object, "memory_domain", where, text_of).value_or(info.id.text());
+  info.fault_domain = maybe(object, "fault_domain", where, text_of).value_or(info.id.text());
+  info.concurrency = std::max(1u, maybe(object, "concurrency", where, small_number).value_or(1));
+  info.is_fallback = maybe(object, "is_fallback", where, truth_of).value_or(false);
+  for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
+    info.features.insert(std::move(feature));
+  info.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
+  return info;
+}
+
+Link link_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  Link link;
+  link.a = DeviceId(text_of(member(object, "a", where), where + ".a"));
+  link.b = DeviceId(text_of(member(object, "b", where), where + ".b"));
+  const std::string kind = text_of(member(object, "kind", where), where + ".kind");
+  const auto known = link_kind_named(kind);
+  if (!known) throw Misread{where + ".kind is \"" + kind + "\", which is not known"};
+  link.kind = *known;
+  link.lanes = maybe(object, "lanes", where, small_number).value_or(0);
+  link.peer_access = maybe(object, "peer_access", where, truth_of);
+  return link;
+}
+
+namespace {
+
+double part_of(const json::value& value, const std::string& where) {
+  if (!value.is_number()) throw Misread{where + " is not a number"};
+  return value.to_number<double>();
+}
+
+DeviceProcess process_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  DeviceProcess process;
+  process.kind = word_of(member(object, "kind", where), {ProcessKind::own, ProcessKind::berth, ProcessKind::foreign},
+                         where + ".kind");
+  process.memory_bytes = maybe(object, "memory_bytes", where, bytes_of);
+  process.graphics = maybe(object, "graphics", where, truth_of).value_or(false);
+  return process;
+}
+
+// As much of it as tells whether others use the device.
+Telemetry telemetry_of(const json::object& object, const std::string& where) {
+  Telemetry seen;
+  seen.load.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
+  seen.load.utilisation = maybe(object, "utilisation", where, part_of);
+  seen.memory_use.foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
+  seen.memory_use.unattributed = maybe(object, "memory_bytes_unattributed", where, bytes_of);
+  if (const json::value* processes = object.if_contains("processes")) {
+    seen.processes.emplace();
+    for (const json::value& process : array_of(*processes, where + ".processes"))
+      seen.processes->push_back(process_of(process, where + ".processes"));
+  }
+  return seen;
+}
+
+NodeDevice device_of(const json::value& value, const std::string& where) {
+  NodeDevice device;
+  device.info = device_info_of(value, where);
+  const json::object& object = object_of(value, where);
+  device.intent = maybe(object, "intent", where, intent_of).value_or(Intent::in_service);
+  device.health = maybe(object, "health", where, health_word_of).value_or(Health::healthy);
+  device.memory_bytes_promised = maybe(object, "memory_bytes_promised", where, bytes_of).value_or(0);
+  device.holders = maybe(object, "holders", where, small_number).value_or(0);
+  device.held_exclusively = maybe(object, "held_exclusively", where, truth_of).value_or(false);
+  device.answers = !object.contains("error");
+  const OtherUse others = use_by_others(telemetry_of(object, where));
+  device.other_processes = others.processes;
+  device.used_by_others = others.used;
+  device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
+  // Whoever has it, what is not free cannot be given out.
+  const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
+  if (free && device.info.memory_bytes_total)
+    device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);
+  return device;
+}
+
+NodeView node_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  const std::string at = where + ".node";
+  const json::object& source = object_of(member(object, "node", where), at);
+  NodeView node;
+  const std::string name = text_of(member(source, "name", at), at + ".name");
+  if (!is_name(name)) throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
+  node.id = NodeId(name);
+  node.cpus = maybe(source, "cpus", at, small_number);
+  node.memory_bytes = maybe(source, "memory", at, bytes_of);
+  node.egress = maybe(source, "egress", at, truth_of).value_or(false);
+  node.labels = maybe(source, "labels", at, labels_of).value_or(std::map<std::string, std::string>{});
+  for (std::string& taint : maybe(source, "taints", at, texts_of).value_or(std::vector<std::string>{}))
+    node.taints.insert(std::move(taint));
+  node.intent = maybe(source, "intent", at, intent_of).value_or(Intent::in_service);
+  node.health = maybe(source, "health", at, health_word_of).value_or(Health::healthy);
+
+  std::vector<DeviceId> ids;
+  for (const json::value& device : array_of(member(object, "devices", where), where + ".devices")) {
+    node.devices.push_back(device_of(device, where + ".devices[" + std::to_string(node.devices.size()) + "]"));
+    ids.push_back(node.devices.back().info.id);
+  }
+  if (const json::value* links = object.if_contains("links")) {
+    for (const json::value& link : array_of(*links, where + ".links"))
+      node.links.push_back(link_of(link, where + ".links[" + std::to_string(node.links.size()) + "]"));
+  }
+  auto topology = make_topology(std::move(ids), std::move(node.links));
+  if (!topology) throw Misread{where + ".links: " + topology.error().message};
+  node.links = std::move(topology->links);
+  return node;
+}
+
+}  // namespace
+
+json::object device_info_to_json(const DeviceInfo& info) {
+  json::object out{{"id", info.id.text()}, {"backend", info.backend}, {"name", info.name}, {"ordinal", info.ordinal}};
+  if (info.parent) out["parent"] = info.parent->text();
+  if (info.memory_bytes_total) out["memory_bytes_total"] = *info.memory_bytes_total;
+  if (info.capability) out["capability"] = to_string(*info.capability);
+  if (info.compute_units) out["compute_units"] = *info.compute_units;
+  if (info.pci_address) out["pci_address"] = *info.pci_address;
+  if (info.numa_node) out["numa_node"] = *info.numa_node;
+  out["concurrency"] = info.concurrency;
+  out["is_fallback"] = info.is_fallback;
+  out["memory_domain"] = info.memory_domain;
+  out["fault_domain"] = info.fault_domain;
+  out["features"] = json::array(info.features.begin(), info.features.end());
+  json::object labels;
+  for (const auto& [key, value] : info.labels) labels[key] = value;
+  out["labels"] = std::move(labels);
+  return out;
+}
+
+json::array links_to_json(std::span<const Link> links) {
+  json::array out;
+  for (const Link& link : links) {
+    json::object entry{{"a", link.a.text()}, {"b", link.b.text()}, {"kind", to_string(link.kind)}};
+    if (link.lanes > 0) entry["lanes"] = link.lanes;
+    if (link.peer_access) entry["peer_access"] = *link.peer_access;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now) {
+  json::object about{{"name", node.id.text()}};
+  if (node.cpus) about["cpus"] = *node.cpus;
+  if (node.memory_bytes) about["memory"] = *node.memory_bytes;
+  about["egress"] = node.egress;
+  json::array devices;
+  std::vector<DeviceId> ids;
+  for (const DeviceRow& row : rows) {
+    devices.push_back(device_to_json(row, now));
+    ids.push_back(row.info.id);
+  }
+  json::array groups;
+  for (const auto& island : islands(make_topology(std::move(ids), node.links).value())) {
+    json::array members;
+    for (const DeviceId& id : island) members.emplace_back(id.text());
+    groups.push_back(std::move(members));
+  }
+  const json::object out{{"format", inventory_format},
+                         {"node", std::move(about)},
+                         {"devices", std::move(devices)},
+                         {"links", links_to_json(node.links)},
+                         {"islands", std::move(groups)}};
+  return json::serialize(out) + "\n";
+}
+
+bool looks_like_json(std::string_view text) {
+  // An array of objects, not the [[table]] or [table] of TOML.
+  const auto next = [&](std::size_t from) { return text.find_first_not_of(" \t\r\n", from); };
+  const std::size_t first = next(0);
+  if (first == std::string_view::npos) return false;
+  if (text[first] == '{') return true;
+  const std::size_t second = next(first + 1);
+  return text[first] == '[' && second != std::string_view::npos && (text[second] == '{' || text[second] == ']');
+}
+
+Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) {
+  const std::string advice = "give what berth inventory --json has printed, or an array of such objects";
+  const auto parsed = parse_json(text, filename, advice);
+  if (!parsed) return parsed.error();
+  try {
+    Fleet fleet;
+    std::set<NodeId> names;
+    std::set<DeviceId> ids;
+    const auto add = [&](const json::value& value, const std::string& where) {
+      const auto format = maybe(object_of(value, where), "format", where, number);
+      if (format.value_or(inventory_format) > inventory_format)
+        throw Misread{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
+      fleet.nodes.push_back(node_of(value, where));
+      const NodeView& node = fleet.nodes.back();
+      if (!names.insert(node.id).second) throw Misread{"two nodes are named \"" + node.id.text() + "\""};
+      for (const NodeDevice& device : node.devices) {
+        if (!ids.insert(device.info.id).second)
+          throw Misread{"the device id \"" + device.info.id.text() + "\" is used twice"};
+      }
+    };
+    if (parsed->is_array()) {
+      for (const json::value& value : parsed->get_array()) add(value, "[" + std::to_string(fleet.nodes.size()) + "]");
+    } else {
+      add(*parsed, "the inventory");
+    }
+    return fleet;
+  } catch (const Misread& misread) {
+    return Error{
+        ErrorCode::invalid_argument, std::string(filename) + " is not an inventory: " + misread.what, advice, {}, {}};
+  }
+}
+
+}  // namespace berth::format

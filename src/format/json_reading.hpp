@@ -1,0 +1,46 @@
+// Reading JSON files that Berth has written and somebody may have edited: each
+// function takes one value or throws a Misread that names its place, which the
+// reader of the file turns into an Error. No exception leaves the command.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/result.hpp"
+
+namespace berth::format {
+
+// A place in a file that is not what it should be, as a sentence.
+struct Misread {
+  std::string what;
+};
+
+// invalid_argument names file, line and column.
+Result<boost::json::value> parse_json(std::string_view text, std::string_view filename, const std::string& advice);
+
+const boost::json::object& object_of(const boost::json::value& value, const std::string& where);
+const boost::json::array& array_of(const boost::json::value& value, const std::string& where);
+std::string text_of(const boost::json::value& value, const std::string& where);
+bool truth_of(const boost::json::value& value, const std::string& where);
+std::uint64_t number_of(const boost::json::value& value, std::uint64_t largest, const std::string& where);
+std::vector<std::string> texts_of(const boost::json::value& value, const std::string& where);
+std::map<std::string, std::string> labels_of(const boost::json::value& value, const std::string& where);
+
+const boost::json::value& member(const boost::json::object& object, std::string_view key, const std::string& where);
+
+// The member read by one of the functions above, or nothing where it is absent.
+template <class Read>
+auto maybe(const boost::json::object& object, std::string_view key, const std::string& where, Read&& take)
+    -> std::optional<decltype(take(object.begin()->value(), where))> {
+  const boost::json::value* value = object.if_contains(key);
+  if (!value) return std::nullopt;
+  return take(*value, where + "." + std::string(key));
+}
+
+}  // namespace berth::format

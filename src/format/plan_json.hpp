@@ -1,0 +1,23 @@
+// Plans and fleets as JSON: what `-o` writes, `--current` reads and `--json`
+// prints. A plan file carries the version of its format and the name of its
+// cluster, so that a newer or a foreign plan is refused instead of misread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/deployment.hpp"
+
+namespace berth::format {
+
+inline constexpr int plan_format = 1;
+
+std::string plan_to_json(const Plan& plan, std::string_view cluster);
+std::string fleet_to_json(const Fleet& fleet);
+
+// The assignments of a plan file. invalid_argument names the file and the place;
+// not_supported when a newer version wrote it.
+Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_view filename, std::string_view cluster);
+
+}  // namespace berth::format

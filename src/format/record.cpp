@@ -1,0 +1,422 @@
+#include "format/record.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "deployment/words.hpp"
+#include "format/inventory_json.hpp"
+#include "format/json_reading.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::format {
+
+namespace json = boost::json;
+
+namespace {
+
+// As many as a pool holds, and a group can be no larger.
+constexpr std::size_t devices_max = 4096;
+
+// The shortest text that reads back as the same number. As text because the JSON
+// parser at hand rounds: half of a device's memory would become a byte more.
+std::string exact_text(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+double exact_number_of(const json::value& value, const std::string& where) {
+  const std::string text = text_of(value, where);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
+    throw Misread{where + " is not a number written as text"};
+  return number;
+}
+
+std::uint64_t whole_of(const json::value& value, const std::string& where) {
+  return number_of(value, std::numeric_limits<std::uint64_t>::max(), where);
+}
+std::uint32_t small_of(const json::value& value, const std::string& where) {
+  return static_cast<std::uint32_t>(number_of(value, std::numeric_limits<std::uint32_t>::max(), where));
+}
+std::uint16_t class_of(const json::value& value, const std::string& where) {
+  return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
+}
+Capability capability_of(const json::value& value, const std::string& where) {
+  const auto capability = parse_capability(text_of(value, where));
+  if (!capability) throw Misread{where + " is not a version such as \"9.0\""};
+  return *capability;
+}
+DeviceId id_of(const json::value& value, const std::string& where) {
+  std::string text = text_of(value, where);
+  if (text.empty()) throw Misread{where + " is empty"};
+  return DeviceId(std::move(text));
+}
+std::vector<DeviceId> ids_of(const json::value& value, const std::string& where) {
+  std::vector<DeviceId> ids;
+  for (const json::value& entry : array_of(value, where)) ids.push_back(id_of(entry, where));
+  return ids;
+}
+json::array ids_to_json(const std::vector<DeviceId>& ids) {
+  json::array out;
+  for (const DeviceId& id : ids) out.emplace_back(id.text());
+  return out;
+}
+
+// One of a list of words, spelt as to_string does.
+template <class Word>
+Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
+  const std::string text = text_of(value, where);
+  for (const Word word : words) {
+    if (text == to_string(word)) return word;
+  }
+  throw Misread{where + " is \"" + text + "\", which is not known"};
+}
+
+// A key nobody knows may have changed the decision: better no answer than another.
+void check_keys(const json::object& object, std::initializer_list<std::string_view> known, const std::string& where) {
+  for (const auto& entry : object) {
+    if (std::find(known.begin(), known.end(), std::string_view(entry.key())) == known.end())
+      throw Misread{where + " has a key \"" + std::string(entry.key()) + "\", which is not known"};
+  }
+}
+
+json::object to_json(const Hints& hints) {
+  json::object out{{"memory_bytes_min", hints.memory_bytes_min}};
+  if (hints.memory_share) out["memory_share"] = exact_text(*hints.memory_share);
+  if (hints.capability_min) out["capability_min"] = to_string(*hints.capability_min);
+  if (hints.priority) out["priority"] = to_string(*hints.priority);
+  if (hints.backend) out["backend"] = *hints.backend;
+  if (!hints.features.empty()) out["features"] = json::array(hints.features.begin(), hints.features.end());
+  json::object labels;
+  for (const auto& [name, value] : hints.labels) labels[name] = value;
+  if (!labels.empty()) out["labels"] = std::move(labels);
+  if (!hints.only.empty()) out["only"] = ids_to_json(hints.only);
+  if (!hints.avoid.empty()) out["avoid"] = ids_to_json(hints.avoid);
+  if (!hints.prefer.empty()) out["prefer"] = ids_to_json(hints.prefer);
+  if (hints.near) out["near"] = hints.near->text();
+  if (hints.exclusive) out["exclusive"] = true;
+  if (hints.whole) out["whole"] = true;
+  out["cost"] = exact_text(hints.cost);
+  out["work_class"] = hints.work_class;
+  return out;
+}
+
+Hints hints_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  check_keys(object,
+             {"memory_bytes_min", "memory_share", "capability_min", "priority", "backend", "features", "labels", "only",
+              "avoid", "prefer", "near", "exclusive", "whole", "cost", "work_class"},
+             where);
+  Hints hints;
+  hints.memory_bytes_min = maybe(object, "memory_bytes_min", where, whole_of).value_or(0);
+  hints.memory_share = maybe(object, "memory_share", where, exact_number_of);
+  if (hints.memory_share && !(*hints.memory_share > 0 && *hints.memory_share <= 1))
+    throw Misread{where + ".memory_share is not above 0 and at most 1"};
+  hints.capability_min = maybe(object, "capability_min", where, capability_of);
+  hints.priority = maybe(object, "priority", where, [](const json::value& v, const std::string& at) {
+    return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
+  });
+  hints.backend = maybe(object, "backend", where, text_of);
+  for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
+    hints.features.insert(std::move(feature));
+  hints.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
+  hints.only = maybe(object, "only", where, ids_of).value_or(std::vector<DeviceId>{});
+  hints.avoid = maybe(object, "avoid", where, ids_of).value_or(std::vector<DeviceId>{});
+  hints.prefer = maybe(object, "prefer", where, ids_of).value_or(std::vector<DeviceId>{});
+  hints.near = maybe(object, "near", where, id_of);
+  hints.exclusive = maybe(object, "exclusive", where, truth_of).value_or(false);
+  hints.whole = maybe(object, "whole", where, truth_of).value_or(false);
+  hints.cost = maybe(object, "cost", where, exact_number_of).value_or(1.0);
+  hints.work_class = maybe(object, "work_class", where, class_of).value_or(0);
+  return hints;
+}
+
+json::object to_json(const DecisionRecord::Seen& seen) {
+  const DeviceView& view = seen.view;
+  json::object out{{"info", device_info_to_json(seen.info)}, {"id_order", view.id_order}};
+  const auto put = [&](std::string_view key, const Maybe& value) {
+    if (value) out[key] = *value;
+  };
+  out["in_flight"] = view.in_flight;
+  out["backlog_ns"] = view.backlog_ns;
+  out["memory_bytes_promised"] = view.memory_bytes_promised;
+  out["charged_total"] = view.charged_total;
+  out["holders"] = view.holders;
+  out["held_exclusively"] = view.held_exclusively;
+  if (view.used_by_others) out["used_by_others"] = true;
+  if (view.kept_for_waiting) out["kept_for_waiting"] = true;
+  if (view.other_processes > 0) out["other_processes"] = view.other_processes;
+  put("memory_bytes_free", view.memory_bytes_free);
+  put("active_streams", view.active_streams);
+  put("queue_depth", view.queue_depth);
+  out["sample"] = to_string(view.sample);
+  put("unit_cost_ns", view.unit_cost_ns);
+  out["measurements"] = view.measurements;
+  out["weight_milli"] = view.weight_milli;
+  out["intent"] = to_string(view.intent);
+  out["health"] = to_string(view.health);
+  return out;
+}
+
+DecisionRecord::Seen seen_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  check_keys(object,
+             {"info",
+              "id_order",
+              "in_flight",
+              "backlog_ns",
+              "memory_bytes_promised",
+              "charged_total",
+              "holders",
+              "held_exclusively",
+              "used_by_others",
+              "kept_for_waiting",
+              "other_processes",
+              "memory_bytes_free",
+              "active_streams",
+              "queue_depth",
+              "sample",
+              "unit_cost_ns",
+              "measurements",
+              "weight_milli",
+              "intent",
+              "health"},
+             where);
+  DecisionRecord::Seen seen;
+  seen.info = device_info_of(member(object, "info", where), where + ".info");
+  DeviceView& view = seen.view;
+  const auto need = [&](std::string_view key, auto take) {
+    return take(member(object, key, where), where + "." + std::string(key));
+  };
+  const auto unless_unknown = [&](std::string_view key) { return Maybe(maybe(object, key, where, whole_of)); };
+  view.id_order = need("id_order", small_of);
+  view.in_flight = need("in_flight", small_of);
+  view.backlog_ns = need("backlog_ns", whole_of);
+  view.memory_bytes_promised = need("memory_bytes_promised", whole_of);
+  view.charged_total = need("charged_total", whole_of);
+  view.holders = need("holders", small_of);
+  view.held_exclusively = need("held_exclusively", truth_of);
+  // Absent in version 1.
+  view.used_by_others = maybe(object, "used_by_others", where, truth_of).value_or(false);
+  view.kept_for_waiting = maybe(object, "kept_for_waiting", where, truth_of).value_or(false);
+  view.other_processes = maybe(object, "other_processes", where, small_of).value_or(0);
+  view.memory_bytes_free = unless_unknown("memory_bytes_free");
+  view.active_streams = unless_unknown("active_streams");
+  view.queue_depth = unless_unknown("queue_depth");
+  view.unit_cost_ns = unless_unknown("unit_cost_ns");
+  view.measurements = need("measurements", small_of);
+  view.weight_milli = need("weight_milli", small_of);
+  if (view.weight_milli == 0) throw Misread{where + ".weight_milli is zero"};
+  view.sample = word_of(member(object, "sample", where), {SampleState::unknown, SampleState::fresh, SampleState::stale},
+                        where + ".sample");
+  view.intent = word_of(member(object, "intent", where), {Intent::in_service, Intent::cordoned, Intent::draining},
+                        where + ".intent");
+  view.health = word_of(member(object, "health", where),
+                        {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
+                        where + ".health");
+  return seen;
+}
+
+// Nothing that a terminal would obey.
+std::string printable_of(const json::value& value, const std::string& where) {
+  std::string text = text_of(value, where);
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    throw Misread{where + " holds control characters"};
+  return text;
+}
+void check_printable(const json::value& value, const std::string& where) {
+  if (value.is_string()) printable_of(value, where);
+  if (value.is_array()) {
+    for (const json::value& entry : value.get_array()) check_printable(entry, where);
+  }
+  if (!value.is_object()) return;
+  for (const auto& entry : value.get_object()) {
+    printable_of(json::value(json::string_view(entry.key())), where);
+    check_printable(entry.value(), where + "." + std::string(entry.key()));
+  }
+}
+
+struct Newer {};
+struct Edited {};
+
+// Members in the order of their names, so that a tool that prints the record anew
+// does not change the check.
+void put_canonical(std::string& out, const json::value& value) {
+  if (value.is_array()) {
+    out += '[';
+    for (const json::value& entry : value.get_array()) {
+      put_canonical(out, entry);
+      out += ',';
+    }
+    out += ']';
+  } else if (value.is_object()) {
+    std::map<std::string_view, const json::value*> members;
+    for (const auto& entry : value.get_object()) members.emplace(entry.key(), &entry.value());
+    out += '{';
+    for (const auto& [key, member] : members) {
+      out += json::serialize(json::string_view(key)) + ':';
+      put_canonical(out, *member);
+      out += ',';
+    }
+    out += '}';
+  } else {
+    out += json::serialize(value);
+  }
+}
+
+// FNV-1a of the record in canonical form, without what `berth why --json` adds to it.
+std::string check_of(json::object record) {
+  for (const char* added : {"check", "explanation", "changes"}) record.erase(added);
+  std::string text;
+  put_canonical(text, record);
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
+DecisionRecord record_of(const json::value& value) {
+  const std::string where = "the record";
+  const json::object& object = object_of(value, where);
+  const std::uint64_t version = whole_of(member(object, "version", where), where + ".version");
+  if (version > record_version) throw Newer{};
+  if (version == 0) throw Misread{where + " is of version " + std::to_string(version)};
+  check_keys(object,
+             {"version", "id", "wall_time_us", "time", "verb", "program", "waited", "policy", "ticket", "hints",
+              "count", "devices", "links", "outcome", "check", "explanation", "changes"},
+             where);
+  check_printable(value, where);
+  DecisionRecord record;
+  const auto need = [&](std::string_view key, auto take) {
+    return take(member(object, key, where), where + "." + std::string(key));
+  };
+  record.id = need("id", text_of);
+  if (!is_name(record.id)) throw Misread{where + ".id is not a name"};
+  record.wall_time_us = need("wall_time_us", whole_of);
+  record.verb = need("verb", text_of);
+  record.program = need("program", text_of);
+  record.waited = maybe(object, "waited", where, truth_of).value_or(false);
+  record.policy = need("policy", text_of);
+  record.ticket = need("ticket", whole_of);
+  record.hints = need("hints", hints_of);
+  record.count = need("count", [](const json::value& v, const std::string& at) {
+    return static_cast<std::size_t>(number_of(v, devices_max, at));
+  });
+  if (record.count == 0) throw Misread{where + ".count is zero"};
+
+  const json::array& devices = need("devices", array_of);
+  if (devices.size() > devices_max) throw Misread{where + ".devices are too many"};
+  std::vector<DeviceId> ids;
+  for (const json::value& device : devices) {
+    record.devices.push_back(seen_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
+    ids.push_back(record.devices.back().info.id);
+  }
+  const std::set<DeviceId> distinct(ids.begin(), ids.end());
+  if (distinct.size() != ids.size()) throw Misread{where + ".devices names a device twice"};
+  const json::array& links = need("links", array_of);
+  for (const json::value& link : links)
+    record.links.push_back(link_of(link, where + ".links[" + std::to_string(record.links.size()) + "]"));
+  const auto topology = make_topology(std::move(ids), record.links);
+  if (!topology) throw Misread{where + ".links: " + topology.error().message};
+
+  const json::object& outcome = need("outcome", object_of);
+  const std::string at = where + ".outcome";
+  check_keys(outcome, {"winners", "policy_misbehaved", "reason", "funnel"}, at);
+  record.winners = ids_of(member(outcome, "winners", at), at + ".winners");
+  for (const DeviceId& id : record.winners) {
+    if (!distinct.contains(id)) throw Misread{at + ".winners names " + id.text() + ", which is not among the devices"};
+  }
+  record.policy_misbehaved = truth_of(member(outcome, "policy_misbehaved", at), at + ".policy_misbehaved");
+  record.reason = text_of(member(outcome, "reason", at), at + ".reason");
+  record.funnel = text_of(member(outcome, "funnel", at), at + ".funnel");
+  // Last, so that what is wrong with the file itself is said first.
+  const auto check = maybe(object, "check", where, text_of);
+  if (version > 1 && check != check_of(object)) throw Edited{};
+  return record;
+}
+
+}  // namespace
+
+std::vector<DeviceView> DecisionRecord::views() const {
+  std::vector<DeviceView> out;
+  for (const Seen& seen : devices) {
+    out.push_back(seen.view);
+    out.back().info = &seen.info;
+  }
+  return out;
+}
+
+Topology DecisionRecord::topology() const {
+  std::vector<DeviceId> ids;
+  for (const Seen& seen : devices) ids.push_back(seen.info.id);
+  return make_topology(std::move(ids), links).value_or(Topology{});
+}
+
+json::object record_to_json(const DecisionRecord& record) {
+  json::array devices;
+  for (const DecisionRecord::Seen& seen : record.devices) devices.push_back(to_json(seen));
+  json::object out{{"version", record_version},
+                   {"id", record.id},
+                   {"wall_time_us", record.wall_time_us},
+                   {"time", utc_text(record.wall_time_us)},
+                   {"verb", record.verb},
+                   {"program", record.program},
+                   {"policy", record.policy},
+                   {"ticket", record.ticket},
+                   {"hints", to_json(record.hints)},
+                   {"count", record.count},
+                   {"devices", std::move(devices)},
+                   {"links", links_to_json(record.links)},
+                   {"outcome",
+                    {{"winners", ids_to_json(record.winners)},
+                     {"policy_misbehaved", record.policy_misbehaved},
+                     {"reason", record.reason},
+                     {"funnel", record.funnel}}}};
+  if (record.waited) out["waited"] = true;
+  out["check"] = check_of(out);
+  return out;
+}
+
+Result<DecisionRecord> read_record(std::string_view text, std::string_view filename) {
+  const std::string advice = "give a file that berth pick or berth run has recorded, or berth why --json has printed";
+  const auto parsed = parse_json(text, filename, advice);
+  if (!parsed) return parsed.error();
+  try {
+    return record_of(*parsed);
+  } catch (const Misread& misread) {
+    return Error{ErrorCode::invalid_argument,
+                 std::string(filename) + " is not the record of a decision: " + misread.what,
+                 advice,
+                 {},
+                 {}};
+  } catch (const Edited&) {
+    return Error{ErrorCode::invalid_argument,
+                 std::string(filename) + " was edited after the decision was recorded",
+                 "give the record as it was; to try other values, see berth pick",
+                 {},
+                 {}};
+  } catch (const Newer&) {
+    return Error{ErrorCode::not_supported,
+                 std::string(filename) + " was recorded by a newer version of berth",
+                 "read it with that version",
+                 {},
+                 {}};
+  }
+}
+
+Result<Explanation> decide_again(const DecisionRecord& record) {
+  const auto policy = policy_named(record.policy);
+  if (!policy) return policy.error();
+  const std::vector<DeviceView> views = record.views();
+  Explanation explanation;
+  choose_group(**policy, record.hints, record.count, views, record.topology(), record.ticket, &explanation);
+  return explanation;
+}
+
+}  // namespace berth::format

@@ -1,0 +1,180 @@
+#include "ledger/folders.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "world/runtime_folder.hpp"
+
+namespace berth::ledger {
+namespace {
+
+constexpr const char* candidates[] = {"/run/berth", "/run/lock", "/dev/shm", "/tmp"};
+
+// Inside a user namespace that does not know root of the machine, its folders
+// belong to this number.
+std::uint32_t unmapped_user() {
+  std::ifstream map("/proc/self/uid_map");
+  std::uint64_t inside = 0, outside = 0, count = 0;
+  map >> inside >> outside >> count;
+  if (!map || (outside == 0 && count > 1)) return 0;
+  std::ifstream file("/proc/sys/kernel/overflowuid");
+  std::uint32_t user = 65534;
+  file >> user;
+  return user;
+}
+
+std::string problem_of(const std::string& path) {
+  struct stat about{};
+  if (::lstat(path.c_str(), &about) != 0) return errno == ENOENT ? "is not there" : std::strerror(errno);
+  if (!S_ISDIR(about.st_mode)) return "is not a folder";
+  if (about.st_uid != 0 && about.st_uid != unmapped_user()) return "does not belong to root";
+  if ((about.st_mode & S_IWOTH) == 0) return "is not for all users: its mode is not 1777";
+  if ((about.st_mode & S_ISVTX) == 0) return "lets users remove each other's files: its mode is not 1777";
+  return {};
+}
+
+bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK | X_OK) == 0; }
+
+}  // namespace
+
+Result<std::vector<Folder>> ledger_folders(const std::string& given) {
+  std::string path = given;
+  if (path.empty() || path.front() != '/') {
+    return Error{ErrorCode::invalid_argument,
+                 "the runtime folder \"" + path + "\" is not an absolute path",
+                 "begin BERTH_RUNTIME_DIR with a slash",
+                 {},
+                 {}};
+  }
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (!problem_of(path).empty()) {
+    if (const Result<std::string> own = private_folder(path); !own) return own.error();
+  }
+  return std::vector<Folder>{{path, {}, is_writable(path)}};
+}
+
+Result<std::vector<Folder>> ledger_folders() {
+  if (const char* const own = std::getenv("BERTH_RUNTIME_DIR"); own != nullptr && *own != '\0')
+    return ledger_folders(std::string(own));
+  std::vector<Folder> folders;
+  for (const char* const path : candidates) {
+    Folder folder{path, problem_of(path), false};
+    const FileIdentity identity = identity_of(path);
+    for (const Folder& earlier : folders) {
+      if (folder.problem.empty() && earlier.problem.empty() && identity_of(earlier.path) == identity)
+        folder.problem = "is the same folder as " + earlier.path;
+    }
+    folder.writable = folder.problem.empty() && is_writable(path);
+    folders.push_back(std::move(folder));
+  }
+  return folders;
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ < 0) return;
+  // A forked child may have a copy of the descriptor, so closing is not enough.
+  flock(descriptor_, LOCK_UN);
+  close(descriptor_);
+}
+
+namespace {
+
+// Waits in the kernel's line, which is in order of arrival, on a thread of its own:
+// there is no such call with a deadline. A thread that is late lets go again.
+class QueuedLock {
+ public:
+  explicit QueuedLock(int descriptor) : state_(std::make_shared<State>()) {
+    std::thread([state = state_, descriptor] {
+      int result = 0;
+      do {
+        result = flock(descriptor, LOCK_EX);
+      } while (result != 0 && errno == EINTR);
+      const std::lock_guard guard(state->mutex);
+      state->is_done = true;
+      if (state->is_given_up) {
+        if (result == 0) flock(descriptor, LOCK_UN);
+        close(descriptor);
+      }
+      state->changed.notify_all();
+    }).detach();
+  }
+  // False: not in time; the descriptor is the thread's from then on.
+  bool wait(TimePoint deadline) {
+    std::unique_lock lock(state_->mutex);
+    while (!state_->is_done) {
+      if (real_clock().now() >= deadline) {
+        state_->is_given_up = true;
+        return false;
+      }
+      real_clock().wait_until(state_->changed, lock, deadline);
+    }
+    return true;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;  // guards both
+    std::condition_variable changed;
+    bool is_done = false, is_given_up = false;
+  };
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace
+
+Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadline) {
+  FolderLock lock;
+  lock.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (lock.descriptor_ < 0)
+    return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno), {}, {}, {}};
+  if (flock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
+  const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder, {}, {}, {}};
+  if (real_clock().now() >= deadline) {
+    close(std::exchange(lock.descriptor_, -1));
+    return held;
+  }
+  try {
+    QueuedLock queued(lock.descriptor_);
+    if (queued.wait(deadline)) return lock;
+    lock.descriptor_ = -1;
+    return held;
+  } catch (const std::system_error&) {
+    // This process may start no more threads: try again and again.
+    while (flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      if (real_clock().now() >= deadline) {
+        close(std::exchange(lock.descriptor_, -1));
+        return held;
+      }
+      real_clock().sleep_for(std::chrono::milliseconds(1));
+    }
+    return lock;
+  }
+}
+
+FileIdentity identity_of(const std::string& folder) {
+  struct stat about{};
+  if (::stat(folder.c_str(), &about) != 0) return {};
+  return {about.st_dev, about.st_ino};
+}
+
+}  // namespace berth::ledger

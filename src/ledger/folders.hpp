@@ -1,0 +1,47 @@
+// Where the ledger is. All programs of a machine must find the same folders,
+// whatever session, service or shell they were started from, so the place depends
+// on nothing but the machine: the folders that root made for everybody.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/result.hpp"
+#include "ledger/process.hpp"
+
+namespace berth::ledger {
+
+struct Folder {
+  std::string path;
+  std::string problem;  // why it is not used; empty: it is
+  bool writable = false;
+};
+
+// $BERTH_RUNTIME_DIR alone, where it is set: made if it is not there (mode 0700),
+// and either this user's own or one for everybody. Else every candidate in order:
+// /run/berth, /run/lock, /dev/shm, /tmp, used where root owns it, everybody may
+// write and only owners may remove (mode 1777).
+// invalid_argument: the variable is not an absolute path; io: the folder it names
+// cannot be made or used.
+Result<std::vector<Folder>> ledger_folders();
+// One folder given by a caller, by the same rules as BERTH_RUNTIME_DIR.
+Result<std::vector<Folder>> ledger_folders(const std::string& path);
+
+// A flock on the folder itself, which no user can replace.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  ~FolderLock();
+  // In the order in which processes ask for it. unavailable: it could not be had
+  // until `deadline`. io: the folder cannot be opened.
+  static Result<FolderLock> take(const std::string& folder, TimePoint deadline);
+
+ private:
+  int descriptor_ = -1;
+};
+FileIdentity identity_of(const std::string& folder);
+
+}  // namespace berth::ledger

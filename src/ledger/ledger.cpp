@@ -1,0 +1,315 @@
+#include "berth/ledger.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "berth/random.hpp"
+#include "ledger/ledger_state.hpp"
+
+namespace berth {
+
+using namespace ledger;
+
+namespace {
+
+// Lines of leases that nothing keeps, as far as this process can see, stay so long
+// where it cannot see much.
+constexpr Duration forget_unseen_after = std::chrono::hours(24);
+// How often a sleeper looks whether something was written.
+constexpr Duration look_period = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Ledger::Ledger(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Ledger::~Ledger() = default;
+
+Clock& Ledger::clock() const noexcept { return *state_->clock; }
+
+Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
+  Result<std::vector<Folder>> folders =
+      options.folder.empty() ? ledger_folders() : ledger_folders(options.folder.native());
+  if (!folders) return std::move(folders).error();
+  if (std::none_of(folders->begin(), folders->end(), [](const Folder& folder) { return folder.problem.empty(); })) {
+    return Error{ErrorCode::io,
+                 "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp is root's with "
+                 "mode 1777",
+                 "set BERTH_RUNTIME_DIR to a folder of your own",
+                 {},
+                 {}};
+  }
+  auto state = std::make_unique<State>();
+  state->folders = *std::move(folders);
+  state->clock = options.clock ? options.clock : &real_clock();
+  return std::shared_ptr<Ledger>(new Ledger(std::move(state)));
+}
+
+std::string Ledger::folder() const {
+  for (const Folder& folder : state_->folders) {
+    if (folder.problem.empty() && folder.writable) return folder.path;
+  }
+  return {};
+}
+
+std::vector<LedgerFolder> Ledger::folders() {
+  std::vector<LedgerFolder> out;
+  for (const Folder& folder : state_->folders)
+    out.push_back({folder.path, folder.problem, folder.path == this->folder(), {}});
+  const Result<Lock> lock = this->lock();
+  if (!lock) return out;
+  for (const std::unique_ptr<State::Known>& known : state_->files)
+    out[known->folder].files.push_back(
+        {known->file.path(), known->file.user(),
+         static_cast<std::size_t>(std::count_if(known->lines.begin(), known->lines.end(),
+                                                [](const State::Line& line) { return line.entry.has_value(); })),
+         known->problem});
+  return out;
+}
+
+Result<Ledger::Lock> Ledger::lock(Duration patience) {
+  State& state = *state_;
+  const TimePoint give_up = real_clock().now() + patience;
+  if (!state.enter(give_up)) {
+    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again", {}, {}};
+  }
+  for (const Folder& folder : state.folders) {
+    if (!folder.problem.empty()) continue;
+    Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
+    if (taken) {
+      state.locks.push_back(*std::move(taken));
+      continue;
+    }
+    Error error = std::move(taken).error();
+    state.locks.clear();
+    state.leave();
+    if (error.code != ErrorCode::unavailable) return error;
+    const std::string holder = lock_holder(identity_of(folder.path));
+    return Error{
+        ErrorCode::timeout,
+        (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path + " and does not let go",
+        "end or continue that process",
+        {},
+        {}};
+  }
+  Lock lock(*this);
+  if (Result<void> read = state.read_folders(); !read) return std::move(read).error();
+  return lock;
+}
+
+Ledger::Lock::~Lock() {
+  if (!ledger_) return;
+  ledger_->state_->locks.clear();
+  ledger_->state_->leave();
+}
+
+Result<LedgerSnapshot> Ledger::snapshot(Duration patience) {
+  Result<Lock> lock = this->lock(patience);
+  if (!lock) return std::move(lock).error();
+  return lock->snapshot();
+}
+
+LedgerSnapshot Ledger::Lock::snapshot() {
+  State& state = *ledger_->state_;
+  LedgerSnapshot snapshot;
+  std::vector<LedgerEntry> without_holder;
+  const TimePoint now = state.clock->now();
+  for (const std::unique_ptr<State::Known>& known : state.files) {
+    TimePoint& last_grant = snapshot.last_grants[known->file.user()];
+    last_grant = std::max(last_grant, std::min(now, known->memory.last_grant));
+    for (const State::Line& line : known->lines) {
+      if (line.entry) state.judge(*known, *line.entry, snapshot, without_holder);
+      if (line.intent) snapshot.intents.push_back(*line.intent);
+    }
+  }
+  state.find_carriers(std::move(without_holder), snapshot);
+  for (LedgerEntry& entry : snapshot.entries) {
+    // Of another boot, or made up.
+    entry.since = std::min(entry.since, now);
+    if (entry.heard_at > now) entry.heard_at = entry.since;
+  }
+  std::stable_sort(snapshot.entries.begin(), snapshot.entries.end(), [](const LedgerEntry& a, const LedgerEntry& b) {
+    return std::pair(a.since, a.id()) < std::pair(b.since, b.id());
+  });
+  snapshot.changes = state.fingerprint();
+  return snapshot;
+}
+
+Result<LedgerLease> Ledger::Lock::add(const Request& request) {
+  State& state = *ledger_->state_;
+  if (request.claims.size() > claims_max) {
+    return Error{ErrorCode::invalid_argument,
+                 "a lease holds at most " + std::to_string(claims_max) + " devices",
+                 "ask for fewer",
+                 {},
+                 {}};
+  }
+  return state.write_anywhere([&](State::Known& own) -> Result<LedgerLease> {
+    EntryLine line;
+    LedgerEntry& entry = line.entry;
+    entry.reference.id = state.next_id();
+    entry.kind = request.kind;
+    entry.holder = this_process();
+    entry.name = request.name.substr(0, 64);
+    entry.priority = request.priority;
+    entry.since = state.clock->now();
+    entry.loads_until = request.loads_until;
+    entry.within = request.within;
+    entry.claims = request.claims;
+    entry.count = request.count;
+    const Result<std::pair<State::Known*, int>> locked = state.lock_byte(own, entry.id());
+    if (!locked) return locked.error();
+    State::Known& known = *locked->first;
+    LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second, 0);
+    if (request.kind == EntryKind::waiting) {
+      std::set<std::size_t> used;
+      for (const State::Line& other : known.lines) {
+        if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->beat);
+      }
+      while (used.contains(line.beat)) ++line.beat;
+      if (line.beat >= beats_max) {
+        return Error{ErrorCode::queue_full,
+                     "you have " + std::to_string(beats_max) + " requests waiting already",
+                     "end some of what berth ps shows",
+                     {},
+                     {}};
+      }
+      lease.beat_ = line.beat;
+      write_beat(lease.descriptor(), line.beat, entry.since);
+    }
+    std::vector<State::Line> lines = known.lines;
+    lines.push_back(known.line(line_of(line)));
+    if (Result<void> written = state.rewrite(known, std::move(lines)); !written) return std::move(written).error();
+    return lease;
+  });
+}
+
+Result<void> Ledger::Lock::set_claims(const LedgerLease& lease, const std::vector<Claim>& claims) {
+  return ledger_->state_->change_entry(lease.reference(), [&](LedgerEntry& entry) {
+    entry.claims = claims;
+    return true;
+  });
+}
+
+Result<void> Ledger::Lock::set_cgroup(const LedgerLease& lease, const std::string& cgroup) {
+  return ledger_->state_->change_entry(lease.reference(), [&](LedgerEntry& entry) {
+    entry.cgroup = cgroup;
+    return true;
+  });
+}
+
+void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
+  State& state = *ledger_->state_;
+  const TimePoint now = state.clock->now();
+  for (const std::unique_ptr<State::Known>& known : state.files) {
+    if (!state.is_own(*known)) continue;
+    const auto is_over = [&](const State::Line& line) {
+      if (!line.entry) return false;
+      const LedgerEntry& entry = line.entry->entry;
+      if (entry.kind == EntryKind::waiting) return !known->file.is_locked(entry.id());
+      // In a container a child that keeps a lease taken outside of it cannot be seen.
+      if (!shows_children_of(entry.holder) && now - entry.since < forget_unseen_after) return false;
+      return std::any_of(ended.begin(), ended.end(),
+                         [&](const LedgerEntry& other) { return other.reference == entry.reference; });
+    };
+    std::vector<State::Line> kept = known->lines;
+    std::erase_if(kept, is_over);
+    // Where it cannot be written, the lines stay and count for nothing.
+    if (kept.size() != known->lines.size()) static_cast<void>(state.rewrite(*known, std::move(kept)));
+  }
+}
+
+void Ledger::Lock::give_back(LedgerLease lease) {
+  const LeaseReference reference = lease.reference();
+  {
+    const LedgerLease done = std::move(lease);
+  }
+  const State::Known* const known = ledger_->state_->find(reference);
+  if (!known || known->file.is_locked(reference.id)) return;
+  const auto self = static_cast<std::uint32_t>(getpid());
+  for (const Carrier& carrier : processes_with_leases()) {
+    if (carrier.lease.file == reference.file && carrier.lease.id == reference.id && carrier.pid != self) return;
+  }
+  // Where it cannot be written, the line counts until this process ends.
+  static_cast<void>(release(reference));
+}
+
+Result<void> Ledger::Lock::release(const LeaseReference& lease) {
+  return ledger_->state_->change_entry(lease, [](LedgerEntry&) { return false; });
+}
+
+Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
+  State& state = *ledger_->state_;
+  const bool lift = intent == Intent::in_service;
+  const auto is_it = [&](const State::Line& line) { return line.intent && line.intent->device == device; };
+  for (const std::unique_ptr<State::Known>& known : state.files) {
+    if (!(state.is_own(*known) || (lift && geteuid() == 0))) continue;
+    std::vector<State::Line> lines = known->lines;
+    if (std::erase_if(lines, is_it) == 0) continue;
+    if (Result<void> written = state.rewrite(*known, std::move(lines)); !written) return written;
+  }
+  if (!lift) {
+    return state.write_anywhere([&](State::Known& own) {
+      std::vector<State::Line> lines = own.lines;
+      lines.push_back(own.line(line_of(DeviceIntent{device, intent, 0, state.clock->now()})));
+      return state.rewrite(own, std::move(lines));
+    });
+  }
+  for (const std::unique_ptr<State::Known>& known : state.files) {
+    const auto other = std::find_if(known->lines.begin(), known->lines.end(), is_it);
+    if (other == known->lines.end()) continue;
+    return Error{ErrorCode::unavailable,
+                 device.text() + " was taken out of service by user " + std::to_string(other->intent->user),
+                 "only that user or root can put it back in service",
+                 device.text(),
+                 {}};
+  }
+  return {};
+}
+
+std::uint64_t Ledger::changes() {
+  State& state = *state_;
+  // Of the files known; a new one is noticed when the lock is next taken.
+  static_cast<void>(state.enter(TimePoint::max()));
+  const std::uint64_t changes = state.fingerprint();
+  state.leave();
+  return changes;
+}
+
+void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
+  while (changes() == seen) {
+    const TimePoint now = clock().now();
+    if (now >= until) return;
+    real_clock().sleep_for(std::min(look_period, until - now));
+  }
+}
+
+void Ledger::beat(const LedgerLease& lease) {
+  if (lease) write_beat(lease.descriptor_, lease.beat_, clock().now());
+}
+
+std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapshot) {
+  const char* const text = std::getenv("BERTH_LEASE");
+  const std::optional<LeaseReference> lease = text ? parse_lease(text) : std::nullopt;
+  if (!lease) return std::nullopt;
+  for (const LedgerEntry& entry : snapshot.entries) {
+    const bool is_named = entry.reference.file == lease->file && entry.id() == lease->id;
+    if (is_named && entry.kind == EntryKind::command && (entry.user == geteuid() || geteuid() == 0))
+      return entry.reference;
+  }
+  return std::nullopt;
+}
+
+LedgerLease& LedgerLease::operator=(LedgerLease&& other) noexcept {
+  std::swap(reference_, other.reference_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(beat_, other.beat_);
+  return *this;
+}
+
+LedgerLease::~LedgerLease() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace berth

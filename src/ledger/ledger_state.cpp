@@ -1,0 +1,267 @@
+#include "ledger/ledger_state.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "berth/random.hpp"
+
+namespace berth {
+
+using namespace ledger;
+
+namespace {
+
+// One file is what a user has; more come only where another user's lock on the
+// first stands in the way. Further ones count for nothing.
+constexpr std::size_t files_per_user_max = 64;
+// Ids of others up to here are counted on from, so that people see each number
+// once; a number beyond it was made up.
+constexpr std::uint64_t shared_id_max = std::uint64_t{1} << 32;
+constexpr std::uint32_t overflow_user = 65534;
+
+}  // namespace
+
+bool Ledger::State::enter(TimePoint deadline) {
+  std::unique_lock lock(mutex);
+  while (is_taken) {
+    if (real_clock().now() >= deadline) return false;
+    real_clock().wait_until(left, lock, deadline);
+  }
+  is_taken = true;
+  return true;
+}
+
+void Ledger::State::leave() {
+  const std::lock_guard lock(mutex);
+  is_taken = false;
+  left.notify_one();
+}
+
+Ledger::State::Line Ledger::State::Known::line(std::string text) const {
+  Line line{std::move(text), std::nullopt, std::nullopt};
+  auto parsed = parse_line(line.text);
+  if (!parsed) return line;
+  if (auto* const entry = std::get_if<EntryLine>(&*parsed)) {
+    line.entry = std::move(*entry);
+    LedgerEntry& read = line.entry->entry;
+    read.user = file.user();
+    read.reference = {header.file, read.id(), read.user};
+    if (read.within) read.within->user = read.user;
+  } else {
+    line.intent = std::get<DeviceIntent>(*std::move(parsed));
+    line.intent->user = file.user();
+  }
+  return line;
+}
+
+bool Ledger::State::Known::is_empty() const {
+  return std::none_of(lines.begin(), lines.end(), [](const Line& line) { return line.entry || line.intent; });
+}
+
+void Ledger::State::read_text(Known& known) {
+  known.lines.clear();
+  known.memory = {};
+  known.problem.clear();
+  const std::optional<UserFile::Header> header = known.file.read_header();
+  const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
+  known.header = header.value_or(UserFile::Header{});
+  if (!text) {
+    known.problem = header ? "it was cut short" : "it is not a ledger";
+    return;
+  }
+  for (std::size_t begin = 0; begin < text->size();) {
+    const std::size_t end = std::min(text->find('\n', begin), text->size() - 1) + 1;
+    known.lines.push_back(known.line(text->substr(begin, end - begin)));
+    begin = end;
+    const Line& line = known.lines.back();
+    if (line.entry) known.memory.next_id = std::max(known.memory.next_id, line.entry->entry.id() + 1);
+    if (const std::optional<Memory> memory = memory_of(line.text)) {
+      known.memory = {std::max(known.memory.next_id, memory->next_id), memory->last_grant};
+      known.lines.pop_back();  // written anew with every text
+    }
+  }
+}
+
+// Every file of every folder, by name; unchanged ones keep what was read before.
+Result<void> Ledger::State::read_folders() {
+  std::vector<std::unique_ptr<Known>> found;
+  std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    if (!folders[i].problem.empty()) continue;
+    std::vector<std::string> paths;
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at(folders[i].path, failed), end; !failed && at != end;
+         at.increment(failed)) {
+      if (at->path().filename().native().starts_with(file_prefix)) paths.push_back(at->path().native());
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const std::string& path : paths) {
+      Result<UserFile> file = UserFile::open(path, false);
+      if (!file && file.error().code == ErrorCode::not_found) continue;
+      if (!file) return std::move(file).error();
+      const auto is_same = [&](const std::unique_ptr<Known>& known) {
+        return known && known->file.identity() == file->identity();
+      };
+      // A second name of one file.
+      if (std::any_of(found.begin(), found.end(), is_same)) continue;
+      // In a user namespace all users it does not know have one number.
+      if (++per_user[{i, file->user()}] > files_per_user_max && file->user() != overflow_user) continue;
+      const auto before = std::find_if(files.begin(), files.end(), is_same);
+      if (before != files.end()) {
+        found.push_back(std::move(*before));
+        if (found.back()->file.read_header() != found.back()->header || !found.back()->problem.empty())
+          read_text(*found.back());
+        continue;
+      }
+      found.push_back(std::unique_ptr<Known>(new Known{*std::move(file), i}));
+      read_text(*found.back());
+    }
+  }
+  files = std::move(found);
+  return {};
+}
+
+std::uint64_t Ledger::State::fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const std::unique_ptr<Known>& known : files) {
+    sum = splitmix64(sum ^ known->file.identity().inode);
+    sum = splitmix64(sum ^ known->file.read_header().value_or(UserFile::Header{}).generation);
+  }
+  return sum;
+}
+
+void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
+                          std::vector<LedgerEntry>& without_holder) {
+  LedgerEntry& entry = line.entry;
+  if (known.file.is_locked(entry.id())) entry.alive_by = LifeSign::descriptor;
+  if (entry.kind == EntryKind::waiting) {
+    if (entry.alive_by == LifeSign::none) return;
+    entry.heard_at = std::max(entry.since, known.file.read_beat(line.beat));
+    into.entries.push_back(std::move(entry));
+    return;
+  }
+  const Life holder = life_of(entry.holder, entry.user);
+  const bool may_look = is_own(known) || geteuid() == 0;
+  if (entry.alive_by == LifeSign::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
+    entry.alive_by = LifeSign::cgroup;
+  if (entry.alive_by == LifeSign::none && entry.kind == EntryKind::command && holder == Life::alive)
+    entry.alive_by = LifeSign::holder;
+  // Looked for also where the lock tells enough: people want to know what keeps a
+  // lease whose command has ended.
+  const std::pair key(entry.reference.file, entry.reference.id);
+  if (may_look && holder != Life::alive && !without_carrier.contains(key))
+    without_holder.push_back(std::move(entry));
+  else
+    (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+}
+
+// Entries whose holder has ended. Only now /proc is searched: what a holder started
+// before it ended is there, whereas an earlier search may have missed it.
+void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
+  if (entries.empty()) return;
+  const std::vector<Carrier> carriers = processes_with_leases();
+  for (LedgerEntry& entry : entries) {
+    for (const Carrier& carrier : carriers) {
+      const bool may_belong = carrier.has_descriptor ? carrier.lease.user == entry.user
+                                                     : carrier.user == entry.user || carrier.user == 0;
+      if (may_belong && carrier.lease.file == entry.reference.file && carrier.lease.id == entry.reference.id)
+        entry.kept_by.push_back(carrier.pid);
+    }
+    const bool is_kept = entry.kind == EntryKind::command && !entry.kept_by.empty();
+    if (entry.alive_by == LifeSign::none && is_kept) entry.alive_by = LifeSign::environment;
+    if (entry.alive_by == LifeSign::none) without_carrier.insert({entry.reference.file, entry.reference.id});
+    (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+  }
+}
+
+Ledger::State::Known* Ledger::State::find(const LeaseReference& lease) {
+  for (const std::unique_ptr<Known>& known : files) {
+    if (known->header.file != lease.file || known->file.user() != lease.user) continue;
+    for (const Line& line : known->lines) {
+      if (line.entry && line.entry->entry.id() == lease.id) return known.get();
+    }
+  }
+  return nullptr;
+}
+
+Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
+  // Ids are not used again: a process may still carry one in its environment.
+  Memory memory = known.memory;
+  for (const Line& line : lines) {
+    if (!line.entry) continue;
+    memory.next_id = std::max(memory.next_id, line.entry->entry.id() + 1);
+    if (line.entry->entry.kind == EntryKind::command)
+      memory.last_grant = std::max(memory.last_grant, line.entry->entry.since);
+  }
+  std::string text = line_of(memory);
+  for (const Line& line : lines) text += line.text;
+  if (text.size() > text_bytes_max) {
+    return Error{ErrorCode::queue_full,
+                 "your part of the ledger is full: " + known.file.path(),
+                 "end some of what berth ps shows",
+                 {},
+                 {}};
+  }
+  Result<UserFile> writable = UserFile::open(known.file.path(), true);
+  if (!writable) return std::move(writable).error();
+  if (writable->identity() != known.file.identity())
+    return Error{ErrorCode::unavailable, known.file.path() + " was replaced meanwhile", "try again", {}, {}};
+  if (Result<void> written = writable->write_text(known.header, text); !written) return written;
+  known.memory = memory;
+  known.header.generation += 1;
+  known.header.length = text.size();
+  known.lines = std::move(lines);
+  return {};
+}
+
+std::uint64_t Ledger::State::next_id() const {
+  std::uint64_t next = 1;
+  for (const std::unique_ptr<Known>& known : files) {
+    if (is_own(*known) || known->memory.next_id < shared_id_max) next = std::max(next, known->memory.next_id);
+  }
+  return next;
+}
+
+Result<Ledger::State::Known*> Ledger::State::own_file(std::size_t folder) {
+  for (const std::unique_ptr<Known>& known : files) {
+    if (known->folder == folder && is_own(*known) && known->problem.empty()) return known.get();
+  }
+  Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
+  if (!created) return std::move(created).error();
+  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), folder}));
+  read_text(*files.back());
+  return files.back().get();
+}
+
+Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& known, std::uint64_t id) {
+  const Result<int> taken = known.file.take_lock(id);
+  if (taken) return std::pair(&known, *taken);
+  if (taken.error().code != ErrorCode::unavailable) return taken.error();
+  // Another user has locked all of the file for reading: a new one it is. Those that
+  // were needed before and are empty now go.
+  std::size_t count = 0;
+  std::erase_if(files, [&](const std::unique_ptr<Known>& other) {
+    if (!is_own(*other) || other->folder != known.folder) return false;
+    ++count;
+    if (other.get() == &known || !other->is_empty()) return false;
+    return unlink(other->file.path().c_str()) == 0 && --count > 0;
+  });
+  if (count >= files_per_user_max) {
+    return Error{ErrorCode::queue_full,
+                 "another process has locks on your files in " + folders[known.folder].path,
+                 "find it with lslocks, and ask its user to end it",
+                 {},
+                 {}};
+  }
+  int descriptor = -1;
+  Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
+  if (!created) return std::move(created).error();
+  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), known.folder}));
+  read_text(*files.back());
+  return std::pair(files.back().get(), descriptor);
+}
+
+}  // namespace berth

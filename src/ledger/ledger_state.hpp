@@ -1,0 +1,130 @@
+// What a Ledger knows of the files of all users, and how it changes this user's
+// own. What is known of the files is true while the folders' locks are held.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "berth/ledger.hpp"
+#include "ledger/folders.hpp"
+#include "ledger/lines.hpp"
+#include "ledger/process.hpp"
+#include "ledger/user_file.hpp"
+
+namespace berth {
+
+struct Ledger::State {
+  // A line as it stands, and what it says; neither: what this build does not know.
+  struct Line {
+    std::string text;
+    std::optional<ledger::EntryLine> entry;
+    std::optional<DeviceIntent> intent;
+  };
+  // A file with its text as last read.
+  struct Known {
+    ledger::UserFile file;
+    std::size_t folder = 0;
+    ledger::UserFile::Header header = {};
+    std::vector<Line> lines = {};
+    std::string problem = {};
+
+    ledger::Memory memory = {};
+
+    Line line(std::string text) const;
+    bool is_empty() const;  // no entry and no intent
+  };
+
+  std::vector<ledger::Folder> folders;  // candidates, in order
+  Clock* clock = nullptr;
+
+  // One thread at a time has the ledger; taken before the folders' locks.
+  bool enter(TimePoint deadline);
+  void leave();
+  std::mutex mutex;  // guards is_taken
+  std::condition_variable left;
+  bool is_taken = false;
+
+  // What follows is of the thread that has entered.
+  std::vector<ledger::FolderLock> locks;
+  std::vector<std::unique_ptr<Known>> files;
+  // Leases, by file and id, that no process carries in its environment. None ever
+  // will again, so /proc is not searched for them twice.
+  std::set<std::pair<std::uint64_t, std::uint64_t>> without_carrier;
+
+  // An error where a file could not be opened for want of something: what stands in
+  // it would not be counted.
+  Result<void> read_folders();
+  static void read_text(Known& known);
+  // Of all files known, as they are now; needs no lock of a folder.
+  std::uint64_t fingerprint() const;
+  void judge(Known& known, ledger::EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
+  void find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
+  bool is_own(const Known& known) const { return known.file.user() == geteuid(); }
+  Known* find(const LeaseReference& lease);
+  // The file this user writes to in a folder, made where there is none.
+  Result<Known*> own_file(std::size_t folder);
+  // Where the first of these that can be written to is enough: `write` is tried on
+  // the file of each folder until one is not full.
+  template <class Write>
+  auto write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>()));
+  // With a lock on the byte of that lease, whatever others have locked.
+  Result<std::pair<Known*, int>> lock_byte(Known& known, std::uint64_t id);
+  static Result<void> rewrite(Known& known, std::vector<Line> lines);
+  template <class Change>
+  Result<void> change_entry(const LeaseReference& lease, Change&& change);
+  std::uint64_t next_id() const;
+};
+
+// Changes the line of one entry and leaves every other as it is.
+template <class Change>
+Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& change) {
+  Known* const known = find(lease);
+  if (!known) {
+    return Error{ErrorCode::not_found,
+                 "there is no lease " + std::to_string(lease.id),
+                 "it has ended or was released: see berth ps",
+                 {},
+                 {}};
+  }
+  std::vector<Line> lines;
+  for (const Line& line : known->lines) {
+    if (!line.entry || line.entry->entry.id() != lease.id) {
+      lines.push_back(line);
+      continue;
+    }
+    ledger::EntryLine changed = *line.entry;
+    if (change(changed.entry)) lines.push_back(known->line(ledger::line_of(changed)));
+  }
+  return rewrite(*known, std::move(lines));
+}
+
+template <class Write>
+auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>())) {
+  std::optional<Error> last;
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    if (!folders[i].problem.empty() || !folders[i].writable) continue;
+    Result<Known*> own = own_file(i);
+    if (!own) {
+      last = std::move(own).error();
+      continue;
+    }
+    auto written = write(**own);
+    // Every program reads the next folder too.
+    if (written || written.error().code != ErrorCode::io) return written;
+    last = written.error();
+  }
+  if (last) return *std::move(last);
+  return Error{ErrorCode::io,
+               "no folder for the ledger can be written to",
+               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor",
+               {},
+               {}};
+}
+
+}  // namespace berth

@@ -1,0 +1,649 @@
+#include "berth/ledger.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "berth/random.hpp"
+#include "ledger/process.hpp"
+#include "ledger/test_folder.hpp"
+#include "ledger/user_file.hpp"
+
+namespace berth {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+// Runs `work` in a process of its own, as another user where one is given; its
+// status is what `work` returns.
+int in_child(const std::function<int()>& work, uid_t user = 0) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (user != 0 && (setgid(user) != 0 || setuid(user) != 0)) _exit(99);
+    _exit(work());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// A process that stays until this object goes.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& first, uid_t user = 0) {
+    int ready[2], stay[2];
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(stay), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(stay[1]);
+      if (user != 0 && (setgid(user) != 0 || setuid(user) != 0)) _exit(99);
+      first();
+      char byte = 'x';
+      static_cast<void>(!write(ready[1], &byte, 1));
+      static_cast<void>(!read(stay[0], &byte, 1));
+      _exit(0);
+    }
+    close(stay[0]);
+    close(ready[1]);
+    stay_ = stay[1];
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the child failed";
+    close(ready[0]);
+  }
+  ~Child() { end(SIGKILL); }
+  void end(int signal) {
+    if (pid_ <= 0) return;
+    kill(pid_, signal);
+    waitpid(pid_, nullptr, 0);
+    close(stay_);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  int stay_ = -1;
+};
+
+class LedgerTest : public testing::Test {
+ protected:
+  LedgerTest() {
+    if (geteuid() == 0) chmod(folder_.path.c_str(), 01777);
+    unsetenv("BERTH_LEASE");
+  }
+  std::shared_ptr<Ledger> open() const { return Ledger::open({folder_.path, nullptr}).value(); }
+  static Ledger::Request request(const std::string& device, std::uint64_t bytes) {
+    Ledger::Request wanted;
+    wanted.name = "engine";
+    wanted.claims = {{DeviceId(device), device, bytes, 0, false}};
+    return wanted;
+  }
+  static LedgerLease take(Ledger& ledger, const std::string& device, std::uint64_t bytes) {
+    return std::move(ledger.lock().value().add(request(device, bytes)).value());
+  }
+  std::size_t alive() const { return open()->snapshot().value().entries.size(); }
+  std::filesystem::path only_file() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path)) return entry.path();
+    return {};
+  }
+
+  TestFolder folder_;
+};
+
+// Others write, so the folder must be root's.
+#define NEEDS_ROOT() \
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as several users"
+
+TEST_F(LedgerTest, WhatOneProgramIsPromisedAnotherSees) {
+  const auto ledger = open();
+  Ledger::Request wanted = request("GPU-a", 20 * gib);
+  wanted.name = "a name, with = and % and \x1b[31m";
+  wanted.priority = Priority::high;
+  wanted.claims.push_back({DeviceId("GPU-b/sm64.0"), "GPU-b", 7, 3, true});
+  const LedgerLease lease = std::move(ledger->lock().value().add(wanted).value());
+  EXPECT_EQ(in_child([&] {
+              const LedgerSnapshot seen = open()->snapshot().value();
+              if (seen.entries.size() != 1) return 1;
+              const LedgerEntry& entry = seen.entries.front();
+              if (entry.name != wanted.name || entry.priority != Priority::high) return 2;
+              if (entry.claims != wanted.claims || entry.user != geteuid()) return 3;
+              if (entry.alive_by != LifeSign::descriptor || entry.reference != lease.reference()) return 4;
+              return seen.held_exclusively(DeviceId("GPU-b/sm64.0")) ? 0 : 5;
+            }),
+            0);
+}
+
+TEST_F(LedgerTest, ALeaseEndsWithTheLastDescriptor) {
+  const auto ledger = open();
+  {
+    LedgerLease lease = take(*ledger, "GPU-a", 1);
+    EXPECT_EQ(alive(), 1U);
+    Child inherited([] {});
+    {
+      const LedgerLease gone = std::move(lease);
+    }
+    EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "a child has it too";
+    inherited.end(SIGKILL);
+  }
+  // This process, which took it, lives; its descriptor is what counts for a pool.
+  Ledger::Request pool = request("GPU-a", 1);
+  pool.kind = EntryKind::pool;
+  {
+    const LedgerLease lease = std::move(ledger->lock().value().add(pool).value());
+  }
+  const LedgerSnapshot seen = ledger->snapshot().value();
+  for (const LedgerEntry& entry : seen.entries) EXPECT_NE(entry.kind, EntryKind::pool);
+}
+
+TEST_F(LedgerTest, ACommandThatClosesTheDescriptorIsKnownByItsNumberAndStartTime) {
+  Child holder([&] {
+    const auto ledger = open();
+    const LedgerLease lease = take(*ledger, "GPU-a", 1);
+  });
+  const LedgerSnapshot seen = open()->snapshot().value();
+  ASSERT_EQ(seen.entries.size(), 1U);
+  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::holder);
+  holder.end(SIGKILL);
+  EXPECT_EQ(open()->snapshot().value().entries.size(), 0U);
+}
+
+TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const auto ledger = open();
+    const LedgerLease lease = take(*ledger, "GPU-a", 1);
+    const std::string variable = "BERTH_LEASE=" + to_string(lease.reference());
+    const pid_t child = fork();
+    if (child == 0) {
+      // As a Python child is started: no descriptor, a session of its own, and the
+      // variable in the environment it was executed with.
+      setsid();
+      closefrom(3);
+      char name[] = "sleep", time[] = "60";
+      char* arguments[] = {name, time, nullptr};
+      char* variables[] = {const_cast<char*>(variable.c_str()), nullptr};
+      execve("/bin/sleep", arguments, variables);
+      _exit(1);
+    }
+    static_cast<void>(!write(pipe_ends[1], &child, sizeof child));
+    _exit(0);
+  }
+  waitpid(parent, nullptr, 0);
+  pid_t child = 0;
+  ASSERT_EQ(read(pipe_ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  LedgerSnapshot seen;
+  for (int i = 0; i < 1000 && (seen.entries.empty() || seen.entries[0].alive_by != LifeSign::environment); ++i)
+    seen = open()->snapshot().value();  // until it has been executed
+  ASSERT_EQ(seen.entries.size(), 1U);
+  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::environment);
+  EXPECT_EQ(seen.entries[0].kept_by, std::vector<std::uint32_t>{static_cast<std::uint32_t>(child)});
+  kill(child, SIGKILL);
+  for (int i = 0; i < 1000 && !seen.entries.empty(); ++i) seen = open()->snapshot().value();
+  EXPECT_TRUE(seen.entries.empty());
+  EXPECT_EQ(seen.ended.size(), 1U) << "until somebody looks at the devices";
+}
+
+TEST_F(LedgerTest, AVariableOfAnotherLedgerNamesNothing) {
+  const auto ledger = open();
+  const LedgerLease lease = take(*ledger, "GPU-a", 1);
+  const LedgerSnapshot seen = ledger->snapshot().value();
+  setenv("BERTH_LEASE", to_string(lease.reference()).c_str(), 1);
+  EXPECT_EQ(Ledger::current_lease(seen), lease.reference());
+  setenv("BERTH_LEASE", to_string(LeaseReference{lease.reference().file ^ 1, lease.reference().id}).c_str(), 1);
+  EXPECT_EQ(Ledger::current_lease(seen), std::nullopt);
+  for (const char* const text : {"", "1", ":", "zz:1", "00:0", "0000000000000000:1x"}) {
+    setenv("BERTH_LEASE", text, 1);
+    EXPECT_EQ(Ledger::current_lease(seen), std::nullopt) << text;
+  }
+  unsetenv("BERTH_LEASE");
+}
+
+TEST_F(LedgerTest, WhatIsReleasedCountsNoMore) {
+  const auto ledger = open();
+  const LedgerLease lease = take(*ledger, "GPU-a", 1), other = take(*ledger, "GPU-b", 1);
+  auto lock = ledger->lock().value();
+  ASSERT_TRUE(lock.release(lease.reference()));
+  EXPECT_EQ(lock.snapshot().entries.size(), 1U);
+  EXPECT_EQ(lock.release(lease.reference()).error().code, ErrorCode::not_found);
+  EXPECT_EQ(lock.set_claims(lease, {}).error().code, ErrorCode::not_found);
+}
+
+TEST_F(LedgerTest, EndedEntriesAreForgottenAndIdsAreNotReusedWhileOneIsKnown) {
+  const auto ledger = open();
+  std::uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(in_child([&] { return take(*open(), "GPU-a", 1) ? 0 : 1; }), 0);
+    auto lock = ledger->lock().value();
+    const LedgerSnapshot seen = lock.snapshot();
+    EXPECT_TRUE(seen.entries.empty());
+    ASSERT_EQ(seen.ended.size(), 1U);
+    EXPECT_GE(seen.ended[0].id(), last);
+    last = seen.ended[0].id();
+    lock.forget(seen.ended);
+    EXPECT_TRUE(lock.snapshot().ended.empty());
+  }
+}
+
+TEST_F(LedgerTest, IntentsStandInTheirAuthorsFileAndTheStrictestCounts) {
+  const auto ledger = open();
+  ASSERT_TRUE(ledger->lock().value().set_intent(DeviceId("GPU-a"), Intent::cordoned));
+  ASSERT_TRUE(ledger->lock().value().set_intent(DeviceId("GPU-a"), Intent::draining));
+  const LedgerSnapshot seen = open()->snapshot().value();
+  ASSERT_EQ(seen.intents.size(), 1U) << "one word per author";
+  EXPECT_EQ(seen.intent(DeviceId("GPU-a"))->intent, Intent::draining);
+  EXPECT_EQ(seen.intent(DeviceId("GPU-b")), nullptr);
+  ASSERT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service));
+  EXPECT_TRUE(open()->snapshot().value().intents.empty());
+  EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service)) << "it is already";
+}
+
+TEST_F(LedgerTest, AWaiterWakesWhenSomethingIsWritten) {
+  const auto ledger = open();
+  const LedgerLease first = take(*ledger, "GPU-a", 1);
+  const std::uint64_t seen = ledger->snapshot().value().changes;
+  ledger->wait_for_change(seen, real_clock().now() + milliseconds(1));
+  EXPECT_EQ(ledger->changes(), seen);
+  EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }), 0);
+  ledger->wait_for_change(seen, TimePoint::max());
+  EXPECT_NE(ledger->changes(), seen);
+}
+
+TEST_F(LedgerTest, AWaitingRequestIsHeardOfAndVanishesWithItsProcess) {
+  Child waiter([&] {
+    Ledger::Request wanted = request("GPU-a", 1);
+    wanted.kind = EntryKind::waiting;
+    wanted.count = 7;
+    const auto ledger = open();
+    static LedgerLease place;
+    place = std::move(ledger->lock().value().add(wanted).value());
+    ledger->beat(place);
+  });
+  const auto ledger = open();
+  const LedgerSnapshot seen = ledger->snapshot().value();
+  ASSERT_EQ(seen.entries.size(), 1U);
+  EXPECT_EQ(seen.entries[0].count, 7U);
+  EXPECT_GE(seen.entries[0].heard_at, seen.entries[0].since);
+  EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 0U) << "it holds nothing";
+  waiter.end(SIGKILL);
+  EXPECT_TRUE(ledger->snapshot().value().entries.empty());
+}
+
+TEST_F(LedgerTest, AHolderOfTheLockIsNamedAndADeadOneLetsGo) {
+  Child holder([&] { flock(::open(folder_.path.c_str(), O_RDONLY | O_DIRECTORY), LOCK_EX); });
+  const auto ledger = open();
+  const auto refused = ledger->lock(milliseconds(30));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::timeout);
+  EXPECT_NE(refused.error().message.find("(pid " + std::to_string(holder.pid())), std::string::npos)
+      << refused.error().message;
+  holder.end(SIGKILL);
+  EXPECT_TRUE(ledger->lock(milliseconds(500)));
+}
+
+TEST_F(LedgerTest, AForkedChildDoesNotKeepTheLock) {
+  const auto ledger = open();
+  auto lock = std::make_unique<Ledger::Lock>(std::move(ledger->lock().value()));
+  Child forked([] {});
+  lock.reset();
+  EXPECT_TRUE(open()->lock(milliseconds(100)));
+}
+
+TEST_F(LedgerTest, AFileOfANewerBuildIsReadAndKeptAsItIs) {
+  const auto ledger = open();
+  const LedgerLease lease = take(*ledger, "GPU-a", 5 * gib);
+  // What a later version may add: keys, parts of a claim, kinds, lines.
+  auto file = ledger::UserFile::open(only_file().native(), true).value();
+  std::string text = file.read_text(*file.read_header()).value();
+  text.insert(text.find("\n", text.find("lease ")), " future=1 claim=GPU-c,GPU-c,7,0,0,later");
+  const std::string strange = "weather sunny\nlease 77 hibernating claim=GPU-d,GPU-d,9\n";
+  ASSERT_TRUE(file.write_text(*file.read_header(), text + strange));
+  const int held = file.take_lock(77).value();
+  const LedgerSnapshot seen = open()->snapshot().value();
+  ASSERT_EQ(seen.entries.size(), 2U);
+  EXPECT_EQ(seen.holders(DeviceId("GPU-c")), 1U);
+  EXPECT_EQ(seen.holders(DeviceId("GPU-d")), 1U) << "a kind nobody knows holds what it claims";
+  const LedgerLease another = take(*ledger, "GPU-b", 1);
+  text = file.read_text(*file.read_header()).value();
+  EXPECT_NE(text.find(strange), std::string::npos) << text;
+  EXPECT_NE(text.find("future=1"), std::string::npos) << text;
+  close(held);
+}
+
+TEST_F(LedgerTest, ADamagedFileIsReportedAndHoldsNothing) {
+  const auto ledger = open();
+  {
+    const LedgerLease lease = take(*ledger, "GPU-a", 1);
+  }
+  const std::filesystem::path file = only_file();
+  const auto problem = [&] { return ledger->folders().front().files.front().problem; };
+  std::filesystem::resize_file(file, 20);
+  EXPECT_NE(problem(), "");
+  EXPECT_TRUE(ledger->snapshot().value().entries.empty());
+  std::filesystem::resize_file(file, 0);
+  EXPECT_NE(problem(), "");
+  const LedgerLease again = take(*ledger, "GPU-a", 1);
+  EXPECT_EQ(open()->snapshot().value().entries.size(), 1U) << "a damaged file stands in nobody's way";
+}
+
+TEST_F(LedgerTest, HostileBytesNeverCrashAReader) {
+  SeededRandom random(7);
+  const auto ledger = open();
+  const LedgerLease lease = take(*ledger, "GPU-a", gib);
+  const std::filesystem::path path = only_file();
+  std::ifstream in(path, std::ios::binary);
+  const std::string sound((std::istreambuf_iterator<char>(in)), {});
+  for (int round = 0; round < 400; ++round) {
+    std::string bytes = sound;
+    for (std::uint64_t i = 1 + random.below(20); i > 0; --i) {
+      const std::size_t at = random.below(4) == 0 ? random.below(64) : 16384 + random.below(bytes.size() - 16384);
+      bytes[at] = static_cast<char>(random.next());
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+    const LedgerSnapshot seen = open()->snapshot().value();
+    EXPECT_LE(seen.entries.size(), 2U);
+  }
+}
+
+TEST_F(LedgerTest, ABoundedNumberOfRequestsWaitsAndAFullFileIsASentence) {
+  const auto ledger = open();
+  Ledger::Request wanted = request("GPU-a", 1);
+  wanted.kind = EntryKind::waiting;
+  std::vector<LedgerLease> places;
+  auto lock = std::make_unique<Ledger::Lock>(std::move(ledger->lock().value()));
+  for (;;) {
+    Result<LedgerLease> place = lock->add(wanted);
+    if (!place) {
+      EXPECT_EQ(place.error().code, ErrorCode::queue_full) << place.error().to_text();
+      break;
+    }
+    places.push_back(*std::move(place));
+    ASSERT_LE(places.size(), 2000U);
+  }
+  lock.reset();
+  EXPECT_GE(places.size(), 512U);
+  EXPECT_EQ(alive(), places.size());
+}
+
+TEST_F(LedgerTest, AnyNumberOfDeviceIdsComesAndGoes) {
+  // MIG makes new ids each time a GPU is cut.
+  const auto ledger = open();
+  for (int layout = 0; layout < 40; ++layout) {
+    auto lock = ledger->lock().value();
+    std::vector<LedgerLease> leases;
+    for (int slice = 0; slice < 20; ++slice) {
+      const std::string id = "MIG-" + std::to_string(layout) + "-" + std::to_string(slice);
+      Result<LedgerLease> lease = lock.add(request(id, gib));
+      ASSERT_TRUE(lease) << lease.error().to_text();
+      ASSERT_TRUE(lock.set_intent(DeviceId(id), Intent::cordoned));
+      ASSERT_TRUE(lock.set_intent(DeviceId(id), Intent::in_service));
+      leases.push_back(*std::move(lease));
+    }
+    for (const LedgerLease& lease : leases) ASSERT_TRUE(lock.release(lease.reference()));
+  }
+}
+
+TEST_F(LedgerTest, OwnFoldersArePrivateAndOddOnesAreRefused) {
+  TestFolder other;
+  const std::string path = (other.path / "runtime").native();
+  EXPECT_TRUE(Ledger::open({path, nullptr}));
+  struct stat about{};
+  ASSERT_EQ(stat(path.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700U);
+  chmod(path.c_str(), 0777);
+  EXPECT_FALSE(Ledger::open({path, nullptr})) << "everybody could remove files there";
+  std::filesystem::create_directory_symlink(folder_.path, other.path / "link");
+  EXPECT_FALSE(Ledger::open({other.path / "link", nullptr}));
+  EXPECT_EQ(Ledger::open({"relative", nullptr}).error().code, ErrorCode::invalid_argument);
+}
+
+TEST_F(LedgerTest, TheDefaultFoldersAreTheMachinesAndNotTheSessions) {
+  setenv("XDG_RUNTIME_DIR", folder_.path.c_str(), 1);
+  const char* const own = std::getenv("BERTH_RUNTIME_DIR");
+  const std::string before = own ? own : "";
+  unsetenv("BERTH_RUNTIME_DIR");
+  const auto ledger = Ledger::open();
+  if (ledger) {
+    std::vector<std::string> paths;
+    for (const LedgerFolder& folder : (*ledger)->folders()) paths.push_back(folder.path);
+    EXPECT_EQ(paths, (std::vector<std::string>{"/run/berth", "/run/lock", "/dev/shm", "/tmp"}));
+  }
+  if (own) setenv("BERTH_RUNTIME_DIR", before.c_str(), 1);
+  unsetenv("XDG_RUNTIME_DIR");
+}
+
+// What one user can do to another. 5001 holds, 5002 tries.
+class HostileUser : public LedgerTest {
+ protected:
+  void SetUp() override {
+    NEEDS_ROOT();
+    // As Debian has it: files of others in such a folder are not opened to create.
+    std::ofstream("/proc/sys/fs/protected_regular") << "2";
+    victim_ = std::make_unique<Child>(
+        [&] {
+          static LedgerLease lease;
+          lease = take(*open(), "GPU-a", 60 * gib);
+        },
+        5001);
+    file_ = only_file();
+  }
+  void expect_victim_holds() const {
+    EXPECT_EQ(in_child(
+                  [&] {
+                    const LedgerSnapshot seen = open()->snapshot().value();
+                    for (const LedgerEntry& entry : seen.entries) {
+                      if (entry.user == 5001 && entry.claims[0].memory_bytes == 60 * gib) return 0;
+                    }
+                    return 1;
+                  },
+                  5003),
+              0);
+  }
+  int as_other(const std::function<int()>& work) const { return in_child(work, 5002); }
+
+  std::unique_ptr<Child> victim_;
+  std::filesystem::path file_;
+};
+
+TEST_F(HostileUser, CannotWriteTruncateOrRemoveAnothersFile) {
+  EXPECT_EQ(as_other([&] {
+              if (::open(file_.c_str(), O_RDWR) >= 0 || truncate(file_.c_str(), 0) == 0) return 1;
+              if (unlink(file_.c_str()) == 0 || rename(file_.c_str(), "/tmp/elsewhere") == 0) return 2;
+              return chmod(file_.c_str(), 0666) == 0 ? 3 : 0;
+            }),
+            0);
+  expect_victim_holds();
+}
+
+TEST_F(HostileUser, CannotReleaseAnothersLeaseNorLiftAnothersCordon) {
+  ASSERT_EQ(
+      in_child([&] { return open()->lock().value().set_intent(DeviceId("GPU-b"), Intent::cordoned) ? 0 : 1; }, 5001),
+      0);
+  EXPECT_EQ(as_other([&] {
+              const auto ledger = open();
+              auto lock = ledger->lock().value();
+              const LedgerSnapshot seen = lock.snapshot();
+              if (lock.release(seen.entries.at(0).reference)) return 1;
+              const Result<void> lifted = lock.set_intent(DeviceId("GPU-b"), Intent::in_service);
+              if (lifted || lifted.error().message.find("5001") == std::string::npos) return 2;
+              return 0;
+            }),
+            0);
+  expect_victim_holds();
+  EXPECT_NE(open()->snapshot().value().intent(DeviceId("GPU-b")), nullptr);
+  // Root can.
+  EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-b"), Intent::in_service));
+  const LeaseReference victims = open()->snapshot().value().entries.at(0).reference;
+  EXPECT_TRUE(open()->lock().value().release(victims));
+  EXPECT_TRUE(open()->snapshot().value().entries.empty());
+}
+
+TEST_F(HostileUser, ReadLocksLookLikeNoLifeAndStandInNobodysWay) {
+  Child reader(
+      [&] {
+        const int descriptor = ::open(file_.c_str(), O_RDONLY);
+        struct flock all{};
+        all.l_type = F_RDLCK;
+        // All but the byte the victim has.
+        all.l_start = static_cast<off_t>(ledger::locks_begin) + 2;
+        if (fcntl(descriptor, F_OFD_SETLK, &all) != 0) _exit(1);
+      },
+      5002);
+  Child second(
+      [&] {
+        static LedgerLease lease;
+        lease = take(*open(), "GPU-b", gib);
+      },
+      5001);
+  EXPECT_EQ(in_child([&] { return open()->snapshot().value().holders(DeviceId("GPU-b")) == 1 ? 0 : 1; }, 5003), 0);
+  second.end(SIGKILL);
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-b")), 0U);
+  victim_->end(SIGKILL);
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 0U);
+  Child late(
+      [&] {
+        struct flock all{};
+        all.l_type = F_RDLCK;
+        if (fcntl(::open(file_.c_str(), O_RDONLY), F_OFD_SETLK, &all) != 0) _exit(1);
+      },
+      5002);
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 0U) << "a reader does not keep the dead alive";
+}
+
+TEST_F(HostileUser, NamesLinksAndPipesOfOthersMeanNothing) {
+  const std::string name = (folder_.path / "berth-ledger-5004").native();
+  for (const int kind : {0, 1, 2}) {
+    ASSERT_EQ(as_other([&] {
+                if (kind == 0) return close(::open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600));
+                if (kind == 1) return symlink("/etc/passwd", name.c_str());
+                return mkfifo(name.c_str(), 0666);
+              }),
+              0);
+    EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }, 5004), 0) << kind;
+    EXPECT_EQ(as_other([&] { return unlink(name.c_str()); }), 0);
+    expect_victim_holds();
+  }
+}
+
+TEST_F(HostileUser, ThousandsOfFilesOfOneUserCountAsFew) {
+  EXPECT_EQ(as_other([&] {
+              for (int i = 0; i < 3000; ++i)
+                close(::open((folder_.path / ("berth-ledger-" + std::to_string(i))).c_str(), O_CREAT | O_WRONLY, 0644));
+              return 0;
+            }),
+            0);
+  const TimePoint began = real_clock().now();
+  expect_victim_holds();
+  EXPECT_LT(real_clock().now() - began, std::chrono::seconds(3));
+  EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }, 5004), 0);
+}
+
+TEST_F(HostileUser, ACopyOfAnothersFileAddsNothingToTheOthersPromises) {
+  // The promises in it are the copier's own, and no lock keeps them alive.
+  EXPECT_EQ(as_other([&] {
+              std::filesystem::copy_file(file_, folder_.path / "berth-ledger-copy");
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(in_child([&] { return static_cast<int>(open()->snapshot().value().holders(DeviceId("GPU-a"))); }, 5003), 1);
+}
+
+TEST_F(HostileUser, ALeaseOfAnotherUserCannotBeDrawnOn) {
+  EXPECT_EQ(as_other([&] {
+              const auto ledger = open();
+              const LedgerSnapshot seen = ledger->snapshot().value();
+              setenv("BERTH_LEASE", to_string(seen.entries.at(0).reference).c_str(), 1);
+              if (Ledger::current_lease(seen)) return 1;
+              Ledger::Request wanted = request("GPU-a", gib);
+              wanted.within = seen.entries.at(0).reference;
+              const LedgerLease lease = std::move(ledger->lock().value().add(wanted).value());
+              return static_cast<int>(ledger->snapshot().value().holders(DeviceId("GPU-a")));
+            }),
+            2);
+}
+
+TEST_F(HostileUser, AFullFolderIsASentenceAndLosesNothing) {
+  if (system(("mount -t tmpfs -o size=64k,mode=1777 none " + folder_.path.native() + " 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "mounting is not permitted here";
+  const auto fill = [&] {
+    std::ofstream(folder_.path / "rubbish") << std::string(60 << 10, 'x');
+    return 0;
+  };
+  EXPECT_EQ(as_other(fill), 0);
+  EXPECT_EQ(in_child(
+                [&] {
+                  const auto lease = open()->lock().value().add(request("GPU-a", 1));
+                  if (lease || lease.error().code != ErrorCode::io) return 1;
+                  return lease.error().message.find("No space left") == std::string::npos ? 2 : 0;
+                },
+                5001),
+            0);
+  system(("umount " + folder_.path.native()).c_str());
+}
+
+TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
+  NEEDS_ROOT();
+  // The holder is process 1 of a namespace of its own: its number says nothing here.
+  std::optional<Child> outer;
+  outer.emplace([&] {
+    if (unshare(CLONE_NEWPID) != 0) return;
+    int ready[2];
+    if (pipe(ready) != 0) _exit(1);
+    if (fork() == 0) {
+      const auto ledger = open();
+      const LedgerLease lease = take(*ledger, "GPU-a", 1);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      static_cast<void>(!write(ready[1], "x", 1));
+      for (;;) pause();
+    }
+    char byte = 0;
+    static_cast<void>(!read(ready[0], &byte, 1));
+  });
+  const LedgerSnapshot seen = open()->snapshot().value();
+  if (seen.entries.empty()) GTEST_SKIP() << "a pid namespace is not permitted here";
+  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::descriptor);
+  EXPECT_NE(seen.entries[0].holder.pid_namespace, this_process().pid_namespace);
+  outer.reset();
+  std::size_t left = 1;
+  for (int i = 0; i < 1000 && left != 0; ++i) left = open()->snapshot().value().entries.size();
+  EXPECT_EQ(left, 0U);
+}
+
+// A child that keeps it is not to be seen from there.
+TEST_F(LedgerTest, InAContainerALeaseThatWasTakenOutsideIsNotForgotten) {
+  NEEDS_ROOT();
+  ASSERT_EQ(in_child([&] {
+              const auto ledger = open();
+              const LedgerLease lease = take(*ledger, "GPU-a", 1);
+              return 0;
+            }),
+            0);
+  const auto forget = [&] {
+    const auto ledger = open();
+    Ledger::Lock lock = ledger->lock().value();
+    lock.forget(lock.snapshot().ended);
+    const LedgerSnapshot seen = lock.snapshot();
+    return static_cast<int>(seen.entries.size() + seen.ended.size());
+  };
+  const int left = in_child([&] { return unshare(CLONE_NEWPID) == 0 ? in_child(forget) : 77; });
+  if (left == 77) GTEST_SKIP() << "a pid namespace is not permitted here";
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(forget(), 0) << "outside";
+}
+
+}  // namespace
+}  // namespace berth

@@ -1,0 +1,241 @@
+#include "ledger/process.hpp"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ledger/user_file.hpp"
+
+namespace berth {
+namespace {
+
+std::uint64_t pid_namespace() {
+  struct stat found{};
+  return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+struct Status {
+  bool ended = false;  // a zombie
+  std::uint32_t parent = 0;
+  std::uint64_t start_time = 0;
+};
+
+std::string folder_of(std::uint32_t pid) { return "/proc/" + std::to_string(pid); }
+
+std::optional<Status> read_status(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  // The name, in parentheses, may hold anything.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  Status status;
+  std::string state, skipped;
+  fields >> state >> status.parent;
+  constexpr int threads_field = 20, start_field = 22;
+  std::uint64_t threads = 0;
+  for (int field = 5; field <= start_field && fields; ++field) {
+    if (field == threads_field)
+      fields >> threads;
+    else if (field == start_field)
+      fields >> status.start_time;
+    else
+      fields >> skipped;
+  }
+  if (!fields) return std::nullopt;
+  // The first thread may have ended before the others.
+  status.ended = (state == "Z" || state == "X") && threads < 2;
+  return status;
+}
+
+std::optional<std::uint32_t> user_of(std::uint32_t pid) {
+  struct stat found{};
+  if (stat(folder_of(pid).c_str(), &found) != 0) return std::nullopt;
+  return found.st_uid;
+}
+
+std::optional<LeaseReference> lease_in_environment(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
+  constexpr std::string_view name = "BERTH_LEASE=";
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry.starts_with(name)) return parse_lease(std::string_view(entry).substr(name.size()));
+  }
+  return std::nullopt;
+}
+
+// Of the unified hierarchy, or of systemd's own where there are several.
+std::string cgroup_of(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/cgroup");
+  std::string found;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::")) found = line.substr(3);
+    const std::size_t systemd = line.find(":name=systemd:");
+    if (systemd != std::string::npos) return line.substr(systemd + 14);
+  }
+  return found;
+}
+
+// Leases whose locked descriptor the process has. Links to files and the locks on
+// them are shown for this user's processes only.
+std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
+  std::vector<LeaseReference> found;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(folder_of(pid) + "/fd", failed), end; !failed && at != end;
+       at.increment(failed)) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(at->path(), gone).native();
+    if (gone || target.find(std::string("/") + std::string(ledger::file_prefix)) == std::string::npos) continue;
+    const Result<ledger::UserFile> file = ledger::UserFile::open_link(at->path().native());
+    const auto header = file ? file->read_header() : std::nullopt;
+    if (!header) continue;
+    std::ifstream info(folder_of(pid) + "/fdinfo/" + at->path().filename().native());
+    for (std::string line; std::getline(info, line);) {
+      if (!line.starts_with("lock:")) continue;
+      // "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:19:9 1099511627777 1099511627777"
+      std::istringstream words(line.substr(5));
+      std::string number, kind, mode, access, pid_text, where;
+      std::uint64_t first = 0;
+      words >> number >> kind >> mode >> access >> pid_text >> where >> first;
+      if (words && access == "WRITE" && first > ledger::locks_begin)
+        found.push_back({header->file, first - ledger::locks_begin, file->user()});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<Holder> find_process(std::uint32_t pid) {
+  const std::optional<Status> status = read_status(pid);
+  if (!status || status->ended) return std::nullopt;
+  return Holder{pid, status->start_time, pid_namespace()};
+}
+
+Holder this_process() {
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  return find_process(pid).value_or(Holder{pid, 0, pid_namespace()});
+}
+
+}  // namespace berth
+
+namespace berth::ledger {
+namespace {
+
+constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
+
+}  // namespace
+
+Life life_of(const Holder& holder, std::uint32_t user) {
+  // Elsewhere the number means another process.
+  if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace()) return Life::unknown;
+  // A command of root may go on as another user.
+  const std::optional<std::uint32_t> owner = user_of(holder.pid);
+  if (user != 0 && owner && *owner != user && *owner != 0) return Life::gone;
+  if (const std::optional<Status> status = read_status(holder.pid))
+    return !status->ended && status->start_time == holder.start_time ? Life::alive : Life::gone;
+  if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return Life::gone;
+  // Hidden from this user. It may be another one with the same number, but to
+  // take the bytes of one that lives would be worse.
+  return Life::alive;
+}
+
+bool is_in_first_namespace() { return pid_namespace() == first_namespace; }
+
+bool shows_children_of(const Holder& holder) {
+  return is_in_first_namespace() || (holder.pid_namespace != 0 && holder.pid_namespace == pid_namespace());
+}
+
+ProcessTrace trace_process(std::uint32_t pid) {
+  ProcessTrace trace;
+  trace.user = user_of(pid);
+  trace.lease = lease_in_environment(pid);
+  trace.cgroup = cgroup_of(pid);
+  trace.descriptors = descriptor_leases(pid);
+  const std::uint64_t space = pid_namespace();
+  // Deeper than any tree of processes people make.
+  for (int depth = 0; pid > 1 && depth < 64; ++depth) {
+    const std::optional<Status> status = read_status(pid);
+    if (!status || status->ended) break;
+    trace.lineage.push_back({pid, status->start_time, space});
+    if (depth == 0) trace.orphan = status->parent <= 1;
+    pid = status->parent;
+  }
+  return trace;
+}
+
+BootTime boot_time(TimePoint now) {
+  timespec boot{};
+  if (clock_gettime(CLOCK_BOOTTIME, &boot) != 0) return {now, 0, 100};
+  const auto ticks = static_cast<std::uint64_t>(std::max(1L, sysconf(_SC_CLK_TCK)));
+  return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
+}
+
+std::vector<Carrier> processes_with_leases() {
+  std::vector<Carrier> found;
+  std::error_code failed;
+  const std::uint32_t user = geteuid();
+  for (std::filesystem::directory_iterator at("/proc", failed), end; !failed && at != end; at.increment(failed)) {
+    const std::string name = at->path().filename().native();
+    std::uint32_t pid = 0;
+    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc() || rest != name.data() + name.size()) continue;
+    const std::optional<std::uint32_t> owner = user_of(pid);
+    if (!owner || (user != 0 && *owner != user)) continue;
+    // A zombie shows neither, so whatever is found lives.
+    if (const std::optional<LeaseReference> lease = lease_in_environment(pid))
+      found.push_back({*lease, pid, *owner, false});
+    for (const LeaseReference& lease : descriptor_leases(pid)) found.push_back({lease, pid, *owner, true});
+  }
+  return found;
+}
+
+bool cgroup_is_populated(const std::string& cgroup) {
+  if (cgroup.size() < 2 || cgroup.front() != '/' || cgroup.find("..") != std::string::npos) return false;
+  for (const char* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}) {
+    std::ifstream events(root + cgroup + "/cgroup.events");
+    std::string key;
+    for (int value = 0; events >> key >> value;) {
+      if (key == "populated") return value == 1;
+    }
+    std::ifstream processes(root + cgroup + "/cgroup.procs");
+    if (std::string line; std::getline(processes, line)) return true;
+  }
+  return false;
+}
+
+std::string lock_holder(const FileIdentity& file) {
+  char wanted[64];
+  std::snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", gnu_dev_major(file.device), gnu_dev_minor(file.device),
+                static_cast<unsigned long long>(file.inode));
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; who waits has an arrow before.
+    std::istringstream words(line);
+    std::string number, kind, mode, access, where;
+    std::uint32_t pid = 0;
+    words >> number >> kind >> mode >> access >> pid >> where;
+    if (!words || kind != "FLOCK" || where != wanted || pid == 0) continue;
+    std::ifstream comm(folder_of(pid) + "/comm");
+    std::string name;
+    std::getline(comm, name);
+    std::string text = name.empty() ? "process" : name;
+    text += " (pid " + std::to_string(pid);
+    if (const auto user = user_of(pid)) text += ", user " + std::to_string(*user);
+    return text + ")";
+  }
+  return {};
+}
+
+}  // namespace berth::ledger

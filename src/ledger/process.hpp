@@ -1,0 +1,70 @@
+// What /proc says about a process: whether it lives, and which leases it belongs
+// to. Every answer may be "unknown": another user's environment is hidden, and in
+// some containers /proc shows little or nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "berth/ledger.hpp"
+
+namespace berth::ledger {
+
+enum class Life : std::uint8_t { alive, gone, unknown };
+// Of a process of `user`, or of root.
+Life life_of(const Holder& holder, std::uint32_t user);
+
+// Whether /proc shows what the process started: it is of the same pid namespace, or
+// this one is the machine's first, which sees all others.
+bool shows_children_of(const Holder& holder);
+// This process is in the machine's first pid namespace: the numbers of processes
+// that drivers tell are those of its own.
+bool is_in_first_namespace();
+
+// A file's device and inode, which name it in /proc/PID/fdinfo.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+struct ProcessTrace {
+  std::vector<Holder> lineage;              // itself, then its ancestors
+  bool orphan = false;                      // its parent has ended before it
+  std::optional<std::uint32_t> user;        // absent: hidden
+  std::optional<LeaseReference> lease;      // BERTH_LEASE in its environment
+  std::vector<LeaseReference> descriptors;  // leases whose locked descriptor it has
+  std::string cgroup;
+};
+ProcessTrace trace_process(std::uint32_t pid);
+
+// A moment, in ledger time and in ticks since the machine started, as the start of
+// a process is told.
+struct BootTime {
+  TimePoint now{};
+  std::uint64_t ticks_now = 0;  // 0: unknown
+  std::uint64_t ticks_per_second = 100;
+};
+BootTime boot_time(TimePoint now);
+
+// A process that carries a lease in BERTH_LEASE, or has its locked descriptor.
+struct Carrier {
+  LeaseReference lease;
+  std::uint32_t pid = 0;
+  std::uint32_t user = 0;
+  bool has_descriptor = false;
+};
+// As far as this user may look: its own processes, for root all.
+std::vector<Carrier> processes_with_leases();
+
+// Whether a cgroup has processes; a path that is not below the root is none.
+bool cgroup_is_populated(const std::string& cgroup);
+
+// "python3 (pid 4711, user 1000)" of the process with a flock on the file; empty:
+// unknown.
+std::string lock_holder(const FileIdentity& file);
+
+}  // namespace berth::ledger

@@ -1,0 +1,140 @@
+// What can be read off a copy of the ledger. Pure.
+#include <algorithm>
+#include <charconv>
+
+#include "berth/ledger.hpp"
+
+namespace berth {
+namespace {
+
+// Deeper than commands are ever nested; a circle of damaged files ends here.
+constexpr int depth_max = 16;
+
+bool holds(const LedgerEntry& entry) { return entry.kind != EntryKind::waiting; }
+
+}  // namespace
+
+std::string_view to_string(EntryKind kind) noexcept {
+  switch (kind) {
+    case EntryKind::command: return "running";
+    case EntryKind::pool: return "pool";
+    case EntryKind::waiting: return "waiting";
+  }
+  return "running";
+}
+
+std::string_view to_string(LifeSign sign) noexcept {
+  switch (sign) {
+    case LifeSign::none: return "none";
+    case LifeSign::descriptor: return "descriptor";
+    case LifeSign::cgroup: return "cgroup";
+    case LifeSign::holder: return "holder";
+    case LifeSign::environment: return "environment";
+    case LifeSign::device: return "device";
+  }
+  return "none";
+}
+
+std::string to_string(const LeaseReference& lease) {
+  char text[17];
+  std::string file(text, std::to_chars(text, text + sizeof text, lease.file, 16).ptr);
+  return file.insert(0, 16 - file.size(), '0') + ":" + std::to_string(lease.id);
+}
+
+std::optional<LeaseReference> parse_lease(std::string_view text) {
+  LeaseReference lease;
+  const char* const end = text.data() + text.size();
+  const auto [colon, wrong_file] = std::from_chars(text.data(), end, lease.file, 16);
+  if (wrong_file != std::errc() || colon == end || *colon != ':') return std::nullopt;
+  const auto [rest, wrong_id] = std::from_chars(colon + 1, end, lease.id);
+  if (wrong_id != std::errc() || rest != end || lease.id == 0) return std::nullopt;
+  return lease;
+}
+
+const Claim* LedgerEntry::claim_on(const DeviceId& device) const noexcept {
+  const auto at =
+      std::find_if(claims.begin(), claims.end(), [&](const Claim& claim) { return claim.device == device; });
+  return at == claims.end() ? nullptr : &*at;
+}
+
+bool LedgerEntry::is_exclusive() const noexcept {
+  return std::any_of(claims.begin(), claims.end(), [](const Claim& claim) { return claim.exclusive; });
+}
+
+const LedgerEntry* LedgerSnapshot::find(const LeaseReference& lease) const noexcept {
+  const auto at =
+      std::find_if(entries.begin(), entries.end(), [&](const LedgerEntry& entry) { return entry.reference == lease; });
+  return at == entries.end() ? nullptr : &*at;
+}
+
+const LedgerEntry* LedgerSnapshot::outer_of(const LedgerEntry& entry) const noexcept {
+  if (!entry.within) return nullptr;
+  // Only its own user may draw on a lease, and root: a container of the command.
+  for (const LedgerEntry& outer : entries) {
+    const bool is_named = outer.reference.file == entry.within->file && outer.id() == entry.within->id;
+    if (is_named && &outer != &entry && (outer.user == entry.user || entry.user == 0)) return &outer;
+  }
+  return nullptr;
+}
+
+const LedgerEntry& LedgerSnapshot::outermost(const LedgerEntry& entry) const noexcept {
+  const LedgerEntry* at = &entry;
+  for (int depth = 0; depth < depth_max; ++depth) {
+    const LedgerEntry* const outer = outer_of(*at);
+    if (!outer) break;
+    at = outer;
+  }
+  return *at;
+}
+
+namespace {
+
+template <class Use>
+void each_holder(const LedgerSnapshot& snapshot, const DeviceId& device, std::optional<LeaseReference> except,
+                 Use&& use) {
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (!holds(entry)) continue;
+    const Claim* const claim = entry.claim_on(device);
+    if (!claim) continue;
+    const LedgerEntry& outer = snapshot.outermost(entry);
+    if (except && (entry.reference == *except || outer.reference == *except)) continue;
+    // What draws on a lease of the same device is a part of it.
+    if (&outer != &entry && outer.claim_on(device)) continue;
+    use(*claim);
+  }
+}
+
+}  // namespace
+
+std::uint32_t LedgerSnapshot::holders(const DeviceId& device, std::optional<LeaseReference> except) const noexcept {
+  std::uint32_t count = 0;
+  each_holder(*this, device, except, [&](const Claim&) { ++count; });
+  return count;
+}
+
+bool LedgerSnapshot::held_exclusively(const DeviceId& device, std::optional<LeaseReference> except) const noexcept {
+  bool held = false;
+  each_holder(*this, device, except, [&](const Claim& claim) { held = held || claim.exclusive; });
+  return held;
+}
+
+bool LedgerSnapshot::is_loading(const DeviceId& device, TimePoint now) const noexcept {
+  return std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& entry) {
+    return holds(entry) && entry.loads_until && *entry.loads_until > now && entry.claim_on(device);
+  });
+}
+
+const DeviceIntent* LedgerSnapshot::intent(const DeviceId& device) const noexcept {
+  const DeviceIntent* strictest = nullptr;
+  for (const DeviceIntent& intent : intents) {
+    if (intent.device == device && (!strictest || intent.intent > strictest->intent)) strictest = &intent;
+  }
+  return strictest;
+}
+
+bool LedgerSnapshot::has_waiting() const noexcept {
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const LedgerEntry& entry) { return entry.kind == EntryKind::waiting; });
+}
+
+}  // namespace berth

@@ -1,0 +1,191 @@
+#include "ledger/usage.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace berth::ledger {
+namespace {
+
+std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
+  return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
+}
+std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+// Root may run parts of another user's command: a container, for one.
+bool is_of_its_user(const ProcessTrace& trace, const LedgerEntry& entry) {
+  return !trace.user || *trace.user == entry.user || *trace.user == 0;
+}
+bool names(const LeaseReference& lease, const LedgerEntry& entry) {
+  return lease.file == entry.reference.file && lease.id == entry.reference.id;
+}
+
+bool is_below(const std::string& cgroup, const std::string& of) {
+  return cgroup == of || (cgroup.starts_with(of) && cgroup[of.size()] == '/');
+}
+
+bool belongs(const ProcessTrace& trace, const LedgerEntry& entry) {
+  if (entry.kind == EntryKind::waiting) return false;
+  // A command of root may go on as another user, which then says nothing by its
+  // environment: any user can write that.
+  const bool is_of_user = is_of_its_user(trace, entry);
+  if (!is_of_user && entry.user != 0) return false;
+  // What a program starts beside its pool is not the pool's.
+  if (entry.kind == EntryKind::pool) return !trace.lineage.empty() && trace.lineage.front() == entry.holder;
+  if (!entry.cgroup.empty() && is_below(trace.cgroup, entry.cgroup)) return true;
+  if (is_of_user && trace.lease && names(*trace.lease, entry)) return true;
+  if (std::find(trace.descriptors.begin(), trace.descriptors.end(), entry.reference) != trace.descriptors.end())
+    return true;
+  return std::find(trace.lineage.begin(), trace.lineage.end(), entry.holder) != trace.lineage.end();
+}
+
+const LedgerEntry* innermost(const ProcessTrace& trace, std::span<const LedgerEntry> entries) {
+  const LedgerEntry* found = nullptr;
+  for (const LedgerEntry& entry : entries) {
+    if (!belongs(trace, entry)) continue;
+    if (!found || std::pair(found->since, found->id()) < std::pair(entry.since, entry.id())) found = &entry;
+  }
+  return found;
+}
+
+bool draws_on(const LedgerSnapshot& snapshot, const LedgerEntry& entry, const LeaseReference& lease) {
+  const LedgerEntry* at = &entry;
+  for (int depth = 0; at && depth < 16; ++depth) {
+    if (at->reference == lease) return true;
+    at = snapshot.outer_of(*at);
+  }
+  return false;
+}
+
+struct Promise {
+  std::uint64_t bytes = 0;
+  std::uint64_t outside = 0;
+};
+Promise promise_of(const LedgerEntry& entry, std::string_view domain) {
+  Promise promise;
+  for (const Claim& claim : entry.claims) {
+    if (claim.memory_domain != domain) continue;
+    promise.bytes = sum_of(promise.bytes, claim.memory_bytes);
+    promise.outside = sum_of(promise.outside, claim.memory_bytes_outside);
+  }
+  return promise;
+}
+
+std::uint64_t taken_up(const LedgerSnapshot& snapshot, const LedgerEntry& entry, const Promise& promise,
+                       const MemoryState& memory) {
+  const std::uint64_t used = bytes_in_use(snapshot, entry, memory.processes);
+  return std::min(promise.bytes, less(used, entry.kind == EntryKind::pool ? promise.outside : 0));
+}
+
+}  // namespace
+
+const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& snapshot) {
+  return innermost(trace, snapshot.entries);
+}
+
+std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
+                           std::span<const SeenProcess> processes) {
+  std::uint64_t used = 0;
+  for (const SeenProcess& process : processes) {
+    const LedgerEntry* const owner = owner_of(process.trace, snapshot);
+    if (owner && draws_on(snapshot, *owner, entry.reference)) used = sum_of(used, process.memory_bytes);
+  }
+  return used;
+}
+
+std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryState& memory,
+                                std::optional<LeaseReference> except) {
+  const LedgerEntry* const self = except ? snapshot.find(*except) : nullptr;
+  const LedgerEntry* const mine = self ? &snapshot.outermost(*self) : nullptr;
+  std::uint64_t promised = 0, taken = 0;
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (entry.kind == EntryKind::waiting || &snapshot.outermost(entry) != &entry || &entry == mine) continue;
+    const Promise promise = promise_of(entry, memory.domain);
+    promised = sum_of(promised, promise.bytes);
+    taken = sum_of(taken, taken_up(snapshot, entry, promise, memory));
+  }
+  // Processes and free memory are not read in the same instant: more than is in
+  // use cannot have been taken up.
+  return less(promised, memory.used ? std::min(taken, *memory.used) : taken);
+}
+
+std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseReference& lease, const MemoryState& memory,
+                                std::optional<LeaseReference> except) {
+  const LedgerEntry* const outer = snapshot.find(lease);
+  if (!outer) return 0;
+  std::uint64_t left = promise_of(*outer, memory.domain).bytes;
+  for (const SeenProcess& process : memory.processes) {
+    const LedgerEntry* const owner = owner_of(process.trace, snapshot);
+    if (!owner || !draws_on(snapshot, *owner, lease) || (except && draws_on(snapshot, *owner, *except))) continue;
+    left = less(left, process.memory_bytes);
+  }
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (snapshot.outer_of(entry) != outer) continue;
+    if (entry.kind == EntryKind::waiting || entry.reference == except) continue;
+    const Promise promise = promise_of(entry, memory.domain);
+    left = less(left, less(promise.bytes, taken_up(snapshot, entry, promise, memory)));
+  }
+  return left;
+}
+
+LedgerSnapshot merged(const LedgerSnapshot& before, LedgerSnapshot after) {
+  for (const LedgerEntry& earlier : before.entries) {
+    if (earlier.kind == EntryKind::waiting) continue;
+    const auto same = std::find_if(after.entries.begin(), after.entries.end(),
+                                   [&](const LedgerEntry& entry) { return entry.reference == earlier.reference; });
+    if (same == after.entries.end()) {
+      after.entries.push_back(earlier);
+      continue;
+    }
+    for (const Claim& claim : earlier.claims) {
+      const auto now = std::find_if(same->claims.begin(), same->claims.end(),
+                                    [&](const Claim& other) { return other.device == claim.device; });
+      if (now == same->claims.end())
+        same->claims.push_back(claim);
+      else
+        now->memory_bytes = std::max(now->memory_bytes, claim.memory_bytes);
+    }
+  }
+  return after;
+}
+
+void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time) {
+  const auto started_since = [&](const ProcessTrace& trace, TimePoint since) {
+    if (trace.lineage.empty() || time.ticks_now == 0) return true;
+    const std::uint64_t ticks = less(time.ticks_now, trace.lineage.front().start_time);
+    const Duration age = std::chrono::duration_cast<Duration>(
+        std::chrono::duration<double>(static_cast<double>(ticks) / static_cast<double>(time.ticks_per_second)));
+    return time.now - age + std::chrono::seconds(1) >= since;
+  };
+  const auto keeps = [&](const SeenProcess& process, const LedgerEntry& entry) {
+    if (process.memory_bytes == 0 || owner_of(process.trace, snapshot)) return false;
+    if (belongs(process.trace, entry)) return true;
+    return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
+  };
+  std::vector<LedgerEntry> over, kept;
+  for (LedgerEntry& entry : snapshot.ended) {
+    bool is_unknown = false;
+    for (const SeenOnDevice& seen : devices) {
+      if (!entry.claim_on(seen.device)) continue;
+      is_unknown = is_unknown || seen.unknown;
+      for (const SeenProcess& process : seen.processes) {
+        if (keeps(process, entry)) entry.kept_by.push_back(process.pid);
+      }
+    }
+    const bool is_kept = !entry.kept_by.empty() || is_unknown;
+    if (is_kept) entry.alive_by = LifeSign::device;
+    (is_kept ? kept : over).push_back(std::move(entry));
+  }
+  snapshot.ended = std::move(over);
+  for (LedgerEntry& entry : kept) snapshot.entries.push_back(std::move(entry));
+}
+
+void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint looked_at, std::uint32_t user) {
+  if (user == 0) return;
+  for (const LedgerEntry& entry : snapshot.ended) {
+    if (entry.user != user && entry.since >= looked_at) snapshot.entries.push_back(entry);
+  }
+  std::erase_if(snapshot.ended,
+                [&](const LedgerEntry& entry) { return entry.user != user && entry.since >= looked_at; });
+}
+
+}  // namespace berth::ledger

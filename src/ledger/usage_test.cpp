@@ -1,0 +1,208 @@
+#include "ledger/usage.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth::ledger {
+namespace {
+
+const Holder shell{100, 1, 3}, server{200, 2, 3}, stranger{300, 3, 3};
+
+LedgerEntry entry(std::uint64_t id, const Holder& holder, std::uint64_t bytes, EntryKind kind = EntryKind::command) {
+  LedgerEntry made;
+  made.reference = {1, id};
+  made.user = 1000;
+  made.kind = kind;
+  made.holder = holder;
+  made.since = TimePoint(std::chrono::seconds(id));
+  made.claims = {{DeviceId("a"), "a", bytes, 0, false}};
+  return made;
+}
+
+SeenProcess process(const Holder& who, std::uint64_t bytes, std::vector<Holder> ancestors = {}) {
+  SeenProcess made;
+  made.pid = who.pid;
+  made.memory_bytes = bytes;
+  made.trace.user = 1000;
+  made.trace.lineage = {who};
+  made.trace.lineage.insert(made.trace.lineage.end(), ancestors.begin(), ancestors.end());
+  return made;
+}
+
+std::uint64_t unallocated(const LedgerSnapshot& snapshot, const std::vector<SeenProcess>& processes,
+                          std::optional<std::uint64_t> used = std::nullopt,
+                          std::optional<LeaseReference> except = std::nullopt) {
+  return unallocated_bytes(snapshot, {"a", 0, used, processes}, except);
+}
+
+TEST(Usage, OfAPromiseOnlyWhatIsNotAllocatedIsSubtracted) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 30)};
+  EXPECT_EQ(unallocated(snapshot, {}), 30U);
+  EXPECT_EQ(unallocated(snapshot, {process(shell, 10)}), 20U);
+  EXPECT_EQ(unallocated(snapshot, {process(server, 10, {shell})}), 20U) << "a child";
+  EXPECT_EQ(unallocated(snapshot, {process(stranger, 10)}), 30U);
+  EXPECT_EQ(unallocated(snapshot, {process(shell, 50)}), 0U) << "never below zero";
+}
+
+TEST(Usage, EachKindOfEvidenceTiesAProcessToItsLease) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 30)};
+  snapshot.entries[0].cgroup = "/user.slice/berth-1.scope";
+  SeenProcess orphan = process(stranger, 10);
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), nullptr);
+  orphan.trace.lease = LeaseReference{1, 1};
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), &snapshot.entries[0]);
+  orphan.trace.lease = LeaseReference{2, 1};
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), nullptr) << "of another ledger";
+  orphan.trace.descriptors = {{1, 1}};
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), &snapshot.entries[0]);
+  orphan.trace.descriptors.clear();
+  orphan.trace.cgroup = "/user.slice/berth-1.scope/inner";
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), &snapshot.entries[0]);
+  orphan.trace.cgroup = "/user.slice/berth-1.scope2";
+  EXPECT_EQ(owner_of(orphan.trace, snapshot), nullptr);
+}
+
+TEST(Usage, AnotherUsersProcessCannotTakeUpALease) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 30)};
+  SeenProcess other = process(stranger, 30);
+  other.trace.lease = LeaseReference{1, 1};
+  other.trace.user = 1001;
+  EXPECT_EQ(unallocated(snapshot, {other}), 30U);
+  other.trace.user = 0;
+  EXPECT_EQ(unallocated(snapshot, {other}), 0U) << "root may: a container of the command";
+}
+
+TEST(Usage, AProcessCountsForTheInnermostLeaseAloneAndThatForItsOuterOne) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 20), entry(2, server, 20)};
+  // A launcher under a lease that starts a lease beside its own: 20 used are taken
+  // off one promise only.
+  EXPECT_EQ(unallocated(snapshot, {process(server, 20, {shell})}), 20U);
+  // Drawn on the outer one, both are one promise of 20.
+  snapshot.entries[1].within = snapshot.entries[0].reference;
+  EXPECT_EQ(unallocated(snapshot, {}), 20U);
+  EXPECT_EQ(unallocated(snapshot, {process(server, 20, {shell})}), 0U);
+  EXPECT_EQ(snapshot.holders(DeviceId("a")), 1U);
+}
+
+TEST(Usage, AnEntryOfAnotherUserDrawsOnNoLeaseAndTakesUpNothingOfIt) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 60), entry(2, stranger, 20)};
+  snapshot.entries[1].user = 1001;
+  snapshot.entries[1].within = snapshot.entries[0].reference;
+  SeenProcess other = process(stranger, 20);
+  other.trace.user = 1001;
+  EXPECT_EQ(unallocated(snapshot, {}), 80U);
+  EXPECT_EQ(unallocated(snapshot, {other}), 60U) << "20 of its own, and none of the 60";
+  EXPECT_EQ(bytes_left_within(snapshot, {1, 1}, {"a", 0, std::nullopt, {}}), 60U);
+}
+
+TEST(Usage, WhatAPoolUsesOutsideOfItsPromisesTakesUpNone) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, server, 20, EntryKind::pool)};
+  snapshot.entries[0].claims[0].memory_bytes_outside = 5;
+  EXPECT_EQ(unallocated(snapshot, {process(server, 5)}), 20U);
+  EXPECT_EQ(unallocated(snapshot, {process(server, 17)}), 8U);
+  EXPECT_EQ(unallocated(snapshot, {process(stranger, 17, {server})}), 20U) << "nor what it starts beside";
+}
+
+TEST(Usage, MoreThanIsInUseCannotHaveBeenTakenUp) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 20)};
+  // 18 were freed between the list of processes and the free memory.
+  EXPECT_EQ(unallocated(snapshot, {process(shell, 20)}, 2), 18U);
+}
+
+TEST(Usage, SumsDoNotWrap) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, ~std::uint64_t{0}), entry(2, server, ~std::uint64_t{0})};
+  EXPECT_EQ(unallocated(snapshot, {}), ~std::uint64_t{0});
+  EXPECT_EQ(unallocated(snapshot, {process(shell, ~std::uint64_t{0}), process(server, 7)}), 0U);
+}
+
+TEST(Usage, InsideALeaseThereIsWhatIsLeftOfIt) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 20), entry(2, server, 8)};
+  snapshot.entries[1].within = snapshot.entries[0].reference;
+  const auto left = [&](const std::vector<SeenProcess>& processes, std::optional<LeaseReference> except = {}) {
+    return bytes_left_within(snapshot, {1, 1}, {"a", 0, std::nullopt, processes}, except);
+  };
+  EXPECT_EQ(left({}), 12U);
+  EXPECT_EQ(left({process(server, 5, {shell})}), 12U) << "of the 8 promised inside";
+  EXPECT_EQ(left({process(shell, 5)}), 7U) << "used by the command itself";
+  EXPECT_EQ(left({process(server, 9, {shell})}), 11U) << "more than was promised";
+  EXPECT_EQ(left({process(server, 5, {shell})}, LeaseReference{1, 2}), 20U) << "but for that one";
+}
+
+TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
+  LedgerSnapshot snapshot;
+  snapshot.ended = {entry(5, shell, 30)};
+  SeenProcess child = process(stranger, 10);
+  child.trace.lease = LeaseReference{1, 5};
+  const std::vector<SeenProcess> processes{child};
+  const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
+  keep_those_on_devices(snapshot, devices, {});
+  ASSERT_EQ(snapshot.entries.size(), 1U);
+  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+  EXPECT_EQ(snapshot.entries[0].kept_by, std::vector<std::uint32_t>{300});
+  EXPECT_TRUE(snapshot.ended.empty());
+}
+
+TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
+  // Another user's environment is hidden: all that is seen is whose orphan it is,
+  // and when it was started.
+  const BootTime time{TimePoint(std::chrono::seconds(100)), 10'000, 100};
+  SeenProcess orphan = process({300, 5'000, 3}, 10);  // started 50 s ago, at 50
+  orphan.trace.orphan = true;
+  const auto kept = [&](const SeenProcess& seen, std::uint64_t since, const char* device = "a") {
+    LedgerSnapshot snapshot;
+    snapshot.ended = {entry(since, shell, 30)};
+    const std::vector<SeenProcess> processes{seen};
+    const std::vector<SeenOnDevice> devices{{DeviceId(device), processes}};
+    keep_those_on_devices(snapshot, devices, time);
+    return !snapshot.entries.empty();
+  };
+  EXPECT_TRUE(kept(orphan, 40));
+  EXPECT_FALSE(kept(orphan, 60)) << "started before the lease";
+  EXPECT_FALSE(kept(orphan, 40, "b")) << "on another device";
+  SeenProcess other = orphan;
+  other.trace.user = 1001;
+  EXPECT_FALSE(kept(other, 40));
+  other = orphan;
+  other.trace.orphan = false;
+  EXPECT_FALSE(kept(other, 40)) << "started from a shell";
+  other = orphan;
+  other.memory_bytes = 0;
+  EXPECT_FALSE(kept(other, 40));
+}
+
+TEST(Usage, WhatStoodInEitherCopyCounts) {
+  LedgerSnapshot before, after;
+  before.entries = {entry(1, shell, 30), entry(2, server, 20)};
+  after.entries = {entry(2, server, 5), entry(3, stranger, 1)};
+  const LedgerSnapshot both = merged(before, after);
+  EXPECT_EQ(unallocated(both, {}), 51U);
+  before.entries[0].kind = EntryKind::waiting;
+  EXPECT_EQ(merged(before, after).entries.size(), 2U) << "who waited and left holds up nobody";
+}
+
+TEST(Usage, ALeaseOfAnotherUserThatBeganAfterTheLookCountsAlthoughItSeemsToHaveEnded) {
+  LedgerSnapshot snapshot;
+  snapshot.ended = {entry(1, shell, 30), entry(2, server, 20)};
+  const TimePoint looked_at(std::chrono::seconds(2));
+  LedgerSnapshot own = snapshot, of_root = snapshot;
+  keep_those_taken_since(own, looked_at, 1000);
+  EXPECT_EQ(own.ended.size(), 2U) << "its own environments it can read";
+  keep_those_taken_since(of_root, looked_at, 0);
+  EXPECT_EQ(of_root.ended.size(), 2U);
+  keep_those_taken_since(snapshot, looked_at, 1001);
+  ASSERT_EQ(snapshot.entries.size(), 1U);
+  EXPECT_EQ(snapshot.entries[0].id(), 2U);
+  EXPECT_EQ(snapshot.ended.size(), 1U);
+  EXPECT_EQ(unallocated(snapshot, {}), 20U);
+}
+
+}  // namespace
+}  // namespace berth::ledger

@@ -1,0 +1,225 @@
+#include "ledger/user_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace berth::ledger {
+namespace {
+
+constexpr std::string_view magic = "berth-ledger 1 ";
+constexpr std::size_t header_bytes = 64;
+constexpr off_t beats_at = 4096;
+constexpr int lowest_descriptor = 10;
+constexpr off_t halves_at = 16384;
+
+std::string words_of(int error) { return std::generic_category().message(error); }
+
+Error failed(const std::string& path, const std::string& what, int error) {
+  std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own, or use another user's right to it";
+  if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path;
+  if (error == EACCES || error == EPERM || error == EROFS)
+    advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
+  return {ErrorCode::io, "cannot " + what + " " + path + ": " + words_of(error), advice, {}, {}};
+}
+
+template <std::size_t N>
+bool read_at(int descriptor, std::array<char, N>& to, off_t at) {
+  return pread(descriptor, to.data(), N, at) == static_cast<ssize_t>(N);
+}
+
+struct flock byte_of(std::uint64_t id, short type) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(locks_begin + id);
+  lock.l_len = 1;
+  return lock;
+}
+
+std::optional<std::uint64_t> hexadecimal(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<UserFile> UserFile::open(const std::string& path, bool writable) {
+  return open_as(path, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW);
+}
+
+Result<UserFile> UserFile::open_link(const std::string& link) { return open_as(link, O_RDONLY); }
+
+Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
+  UserFile file;
+  file.path_ = path;
+  file.descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file.descriptor_ < 0) {
+    Error error = failed(path, "open", errno);
+    // Gone, a link, or kept from others by its owner: not a part of the ledger.
+    if (errno == ENOENT || errno == ELOOP || errno == EACCES || errno == ENXIO) error.code = ErrorCode::not_found;
+    return error;
+  }
+  struct stat about{};
+  if (fstat(file.descriptor_, &about) != 0) return failed(path, "read", errno);
+  if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file", {}, {}, {}};
+  file.user_ = about.st_uid;
+  file.identity_ = {about.st_dev, about.st_ino};
+  return file;
+}
+
+Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t number, std::uint64_t lease, int* locked) {
+  const std::string path = folder + "/" + std::string(file_prefix) + std::to_string(geteuid());
+  for (int attempt = 0;; ++attempt) {
+    char ending[24] = "";
+    // Somebody may have taken the name, which means nothing: the owner counts.
+    if (attempt > 0)
+      std::snprintf(ending, sizeof ending, "-%016llx", static_cast<unsigned long long>(number) + attempt);
+    UserFile file;
+    file.path_ = path + ending;
+    // Not to be opened by others before it is complete.
+    file.descriptor_ = ::open(file.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file.descriptor_ < 0) {
+      if (errno == EEXIST && attempt < 8) continue;
+      return failed(file.path_, "create", errno);
+    }
+    const auto complete = [&]() -> Result<void> {
+      struct stat about{};
+      if (fstat(file.descriptor_, &about) != 0) return failed(file.path_, "create", errno);
+      file.user_ = about.st_uid;
+      file.identity_ = {about.st_dev, about.st_ino};
+      if (Result<void> written = file.write_text({number, 0, 0}, {}); !written) return written;
+      if (locked) {
+        const Result<int> taken = file.take_lock(lease);
+        if (!taken) return taken.error();
+        *locked = *taken;
+      }
+      if (fchmod(file.descriptor_, 0644) != 0) return failed(file.path_, "create", errno);
+      return {};
+    };
+    const Result<void> done = complete();
+    if (done) return file;
+    unlink(file.path_.c_str());
+    return done.error();
+  }
+}
+
+UserFile::UserFile(UserFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      user_(other.user_),
+      identity_(other.identity_) {}
+
+UserFile& UserFile::operator=(UserFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(user_, other.user_);
+  std::swap(identity_, other.identity_);
+  return *this;
+}
+
+UserFile::~UserFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+std::optional<UserFile::Header> UserFile::read_header() const {
+  std::array<char, header_bytes> raw{};
+  if (!read_at(descriptor_, raw, 0)) return std::nullopt;
+  const std::string_view text(raw.data(), raw.size());
+  if (!text.starts_with(magic)) return std::nullopt;
+  // Number, generation and length, of fixed width.
+  const auto file = hexadecimal(text.substr(magic.size(), 16));
+  const auto generation = hexadecimal(text.substr(magic.size() + 17, 16));
+  const auto length = hexadecimal(text.substr(magic.size() + 34, 8));
+  if (!file || !generation || !length || *length > text_bytes_max) return std::nullopt;
+  return Header{*file, *generation, static_cast<std::size_t>(*length)};
+}
+
+std::optional<std::string> UserFile::read_text(const Header& header) const {
+  std::string text(header.length, '\0');
+  const off_t at = halves_at + static_cast<off_t>((header.generation & 1) * text_bytes_max);
+  for (std::size_t got = 0; got < text.size();) {
+    const ssize_t more = pread(descriptor_, text.data() + got, text.size() - got, at + static_cast<off_t>(got));
+    if (more <= 0) return std::nullopt;
+    got += static_cast<std::size_t>(more);
+  }
+  return text;
+}
+
+Result<void> UserFile::write_text(const Header& before, std::string_view text) const {
+  const std::uint64_t generation = before.generation + 1;
+  const off_t at = halves_at + static_cast<off_t>((generation & 1) * text_bytes_max);
+  for (std::size_t put = 0; put < text.size();) {
+    const ssize_t more = pwrite(descriptor_, text.data() + put, text.size() - put, at + static_cast<off_t>(put));
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) return failed(path_, "write", more < 0 ? errno : ENOSPC);
+    put += static_cast<std::size_t>(more);
+  }
+  std::array<char, header_bytes + 1> header{};
+  std::snprintf(header.data(), header.size(), "%s%016llx %016llx %08zx%*s\n", magic.data(),
+                static_cast<unsigned long long>(before.file), static_cast<unsigned long long>(generation), text.size(),
+                static_cast<int>(header_bytes - magic.size() - 43), "");
+  // From here on the new text counts, all of it.
+  if (pwrite(descriptor_, header.data(), header_bytes, 0) != static_cast<ssize_t>(header_bytes))
+    return failed(path_, "write", errno);
+  return {};
+}
+
+bool UserFile::is_removed() const {
+  struct stat about{};
+  return fstat(descriptor_, &about) != 0 || about.st_nlink == 0;
+}
+
+TimePoint UserFile::read_beat(std::size_t slot) const {
+  std::array<char, 8> raw{};
+  if (slot >= beats_max || !read_at(descriptor_, raw, beats_at + static_cast<off_t>(8 * slot))) return {};
+  std::int64_t ns = 0;
+  std::memcpy(&ns, raw.data(), sizeof ns);
+  return TimePoint(Duration(ns));
+}
+
+void write_beat(int descriptor, std::size_t slot, TimePoint now) {
+  const std::int64_t ns = now.time_since_epoch().count();
+  std::array<char, 8> raw{};
+  std::memcpy(raw.data(), &ns, sizeof ns);
+  // One that gets lost is followed by the next.
+  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), beats_at + static_cast<off_t>(8 * slot)));
+}
+
+bool UserFile::is_locked(std::uint64_t id) const {
+  // Asked as a reader: another reader's lock is no sign of life, and every user
+  // can take one.
+  struct flock lock = byte_of(id, F_RDLCK);
+  return fcntl(descriptor_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
+}
+
+Result<int> UserFile::take_lock(std::uint64_t id) const {
+  const int opened = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (opened < 0) return failed(path_, "open", errno);
+  // Far from the numbers that programs take for their input and output.
+  const int descriptor = fcntl(opened, F_DUPFD_CLOEXEC, lowest_descriptor);
+  const int dup_error = errno;
+  close(opened);
+  if (descriptor < 0) return failed(path_, "open", dup_error);
+  struct flock lock = byte_of(id, F_WRLCK);
+  if (fcntl(descriptor, F_OFD_SETLK, &lock) != 0) {
+    const int error = errno;
+    close(descriptor);
+    if (error == EAGAIN || error == EACCES)
+      return Error{ErrorCode::unavailable, "another process has a lock on " + path_, {}, {}, {}};
+    return failed(path_, "lock", error);
+  }
+  return descriptor;
+}
+
+}  // namespace berth::ledger

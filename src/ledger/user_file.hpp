@@ -1,0 +1,86 @@
+// One user's file of the ledger in one folder. Two halves hold the text in turns:
+// a new text is written into the one that does not count, then one write of the
+// header makes it count. Reading needs no more than read permission, and never
+// maps: a file that is cut short while it is read is an error, not a signal.
+//
+//   0       header, 64 bytes of text
+//   4096    beats: 8 bytes per waiting request, written without the lock
+//   16384   first half, 1 MiB
+//   1064960 second half, 1 MiB
+//
+// The lock of lease N is on the byte 2^40 + N, which need not exist.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/result.hpp"
+#include "ledger/lines.hpp"
+#include "ledger/process.hpp"
+
+namespace berth::ledger {
+
+inline constexpr std::size_t text_bytes_max = std::size_t{1} << 20;
+inline constexpr std::size_t beats_max = 1024;
+inline constexpr std::uint64_t locks_begin = std::uint64_t{1} << 40;
+// Every file of the ledger begins so.
+inline constexpr std::string_view file_prefix = "berth-ledger-";
+
+class UserFile {
+ public:
+  struct Header {
+    std::uint64_t file = 0;  // random
+    std::uint64_t generation = 0;
+    std::size_t length = 0;
+    friend bool operator==(const Header&, const Header&) = default;
+  };
+
+  // Opened for reading, or for writing too. not_found: it is gone, a link, a pipe or
+  // a folder, or its owner lets nobody read it.
+  static Result<UserFile> open(const std::string& path, bool writable);
+  // A file that another process has open, by its link in /proc/PID/fd.
+  static Result<UserFile> open_link(const std::string& link);
+  // A new, empty file of this user; the name gets an ending where it is taken. With
+  // `locked`, the lock of that lease is taken before others can open the file, and
+  // its descriptor is put there.
+  static Result<UserFile> create(const std::string& folder, std::uint64_t file, std::uint64_t lease = 0,
+                                 int* locked = nullptr);
+  UserFile(UserFile&& other) noexcept;
+  UserFile& operator=(UserFile&& other) noexcept;
+  ~UserFile();
+
+  const std::string& path() const noexcept { return path_; }
+  std::uint32_t user() const noexcept { return user_; }
+  const FileIdentity& identity() const noexcept { return identity_; }
+  // Absent: there is no ledger in it.
+  std::optional<Header> read_header() const;
+  std::optional<std::string> read_text(const Header& header) const;
+  // The next generation. io: no space, or no right to write.
+  Result<void> write_text(const Header& before, std::string_view text) const;
+  bool is_removed() const;
+
+  TimePoint read_beat(std::size_t slot) const;
+
+  // Another process holds the lease's byte.
+  bool is_locked(std::uint64_t id) const;
+  // A descriptor of its own with the lock on it, to be inherited. unavailable:
+  // another process has a lock there, as any user who may read the file can.
+  Result<int> take_lock(std::uint64_t id) const;
+
+ private:
+  UserFile() = default;
+  static Result<UserFile> open_as(const std::string& path, int flags);
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint32_t user_ = 0;
+  FileIdentity identity_;
+};
+
+// Through the descriptor of a lease.
+void write_beat(int descriptor, std::size_t slot, TimePoint now);
+
+}  // namespace berth::ledger

@@ -1,0 +1,115 @@
+#include "machine/files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace berth::machine {
+namespace {
+
+// No project, fleet or plan comes near; /dev/zero would never end.
+constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
+
+class OpenFile {
+ public:
+  explicit OpenFile(int fd) : fd_(fd) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return fd_; }
+  int close() { return ::close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+Error failed(const std::string& what, const std::string& path, int code) {
+  std::string advice = "check the path and its permissions";
+  if (code == ENOSPC || code == EDQUOT) advice = "free some space; what was there before is unchanged";
+  if (code == ENOENT) advice = "check the name of the file and of its folder";
+  return {code == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+          "cannot " + what + " " + path + ": " + std::strerror(code),
+          std::move(advice),
+          {},
+          {}};
+}
+
+// 0, or the errno of the write or sync that failed.
+int write_all(OpenFile& file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  // Pipes and devices cannot be synchronised, and need not be.
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) return errno;
+  return file.close() == 0 ? 0 : errno;
+}
+
+// Written beside it, then renamed.
+Result<void> replace(const std::string& path, std::string temporary, mode_t mode, std::string_view text) {
+  OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return failed("write", path, errno);
+  ::fchmod(file.get(), mode);
+  int code = write_all(file, text);
+  if (code == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
+  if (code == 0) return {};
+  ::unlink(temporary.c_str());
+  return failed("write", path, code);
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::string& path) {
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return failed("read", path, errno);
+  std::string text;
+  char block[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(file.get(), block, sizeof block);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed("read", path, errno);
+    if (count == 0) return text;
+    text.append(block, static_cast<std::size_t>(count));
+    if (text.size() > text_bytes_max) return failed("read", path, EFBIG);
+  }
+}
+
+Result<void> write_text(const std::string& path, std::string_view text) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    OpenFile file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (file.get() < 0) return failed("write", path, errno);
+    if (const int code = write_all(file, text); code != 0) return failed("write", path, code);
+    return {};
+  }
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return replace(path, path + ".XXXXXX", 0666 & ~mask, text);
+}
+
+Result<void> write_private_text(const std::string& path, std::string_view text) {
+  const std::size_t name = path.rfind('/') + 1;
+  return replace(path, path.substr(0, name) + "." + path.substr(name) + ".XXXXXX", 0600, text);
+}
+
+Result<void> create_text(const std::string& path, std::string_view text) {
+  OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.get() < 0 && errno == EEXIST)
+    return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first", {}, {}};
+  if (file.get() < 0) return failed("write", path, errno);
+  const int code = write_all(file, text);
+  if (code == 0) return {};
+  ::unlink(path.c_str());
+  return failed("write", path, code);
+}
+
+}  // namespace berth::machine

@@ -1,0 +1,137 @@
+#include "machine/find_machine.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "device/pocl_devices.hpp"
+#include "machine/accelerator.hpp"
+
+namespace berth::machine {
+namespace {
+
+// Named on the command line, so that its absence is worth a word.
+bool is_named(const std::string& backend, const BackendOptions& options) {
+  return std::any_of(options.partitions.begin(), options.partitions.end(),
+                     [&](const PartitionRequest& request) { return request.device.starts_with(backend + ":"); });
+}
+
+bool has_accelerator(std::span<const DeviceInfo> devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
+}
+
+// Where the OpenCL loader finds its vendors. Absent: it is told single files.
+std::optional<std::string> vendor_folder() {
+  for (const char* name : {"OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"}) {
+    if (std::getenv(name) != nullptr) return std::nullopt;
+  }
+  const char* const folder = std::getenv("OCL_ICD_VENDORS");
+  return folder != nullptr ? folder : "/etc/OpenCL/vendors";
+}
+
+// Asks OpenCL last, or not at all, where it has nothing to add.
+std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& request) {
+  const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
+  const bool named =
+      is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
+  const std::optional<std::string> vendors = vendor_folder();
+  const bool may_wait =
+      !request.backend && !named && (!request.all_devices || (vendors && only_nvidia_has_opencl(*vendors)));
+  if (!may_wait) return ask_lists(backends);
+  Backends first, later;
+  std::partition_copy(backends.begin(), backends.end(), std::back_inserter(later), std::back_inserter(first),
+                      is_opencl);
+  std::vector<BackendAnswer> answers = ask_lists(first);
+  const bool enough = std::any_of(answers.begin(), answers.end(), [&](const BackendAnswer& answer) {
+    const bool counts = !request.all_devices || answer.backend == "cuda";
+    return counts && answer.devices && has_accelerator(*answer.devices);
+  });
+  if (enough) return answers;
+  std::vector<BackendAnswer> more = ask_lists(later);
+  const auto after_cuda = std::find_if(answers.begin(), answers.end(),
+                                       [](const BackendAnswer& answer) { return answer.backend != "cuda"; });
+  answers.insert(after_cuda, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  return answers;
+}
+
+const BackendAnswer* answer_of(std::string_view backend, std::span<const BackendAnswer> answers) {
+  const auto found = std::find_if(answers.begin(), answers.end(),
+                                  [&](const BackendAnswer& answer) { return answer.backend == backend; });
+  return found == answers.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool only_nvidia_has_opencl(const std::string& folder) {
+  bool any = false;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (entry->path().extension() != ".icd") continue;
+    std::ifstream file(entry->path());
+    std::string library;
+    std::getline(file, library);
+    if (library.find("libnvidia-opencl") == std::string::npos) return false;
+    any = true;
+  }
+  return any && !failed;
+}
+
+bool may_be_opencl(std::string_view name) {
+  constexpr std::string_view prefixes[] = {"cuda:", "GPU-", "MIG-", "host", "simulated:"};
+  if (!name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos) return false;
+  return std::none_of(std::begin(prefixes), std::end(prefixes),
+                      [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+Result<Machine> find_machine(const MachineRequest& given) {
+  Result<BackendOptions> completed = with_environment(given.options);
+  if (!completed) return std::move(completed).error();
+  MachineRequest request = given;
+  request.options = *std::move(completed);
+  request.options.listing_starts_driver = false;
+  const std::optional<std::string>& backend = request.backend;
+  const BackendOptions& options = request.options;
+  Machine machine;
+  if (backend) {
+    auto made = make_backend(*backend, options);
+    if (!made) return std::move(made).error();
+    machine.backends.push_back(*std::move(made));
+  } else {
+    for (const BackendEntry& entry : backend_list()) machine.backends.push_back(entry.make(options));
+  }
+  std::vector<BackendAnswer> answers = ask(machine.backends, request);
+  const BackendAnswer* const cuda = answer_of("cuda", answers);
+  const std::optional<Error> cuda_failure =
+      cuda != nullptr && !cuda->devices ? std::optional(cuda->devices.error()) : std::nullopt;
+  const BackendAnswer* const opencl = answer_of("opencl", answers);
+  const bool opencl_answered = opencl != nullptr && opencl->devices;
+  Listing listing = merge_lists(std::move(answers));
+  machine.devices = std::move(listing.devices);
+  // Inside of `berth run`, what it chose is all there is.
+  const bool chosen_before = std::getenv("BERTH_VISIBLE_DEVICES") != nullptr;
+  const bool wrong_input = cuda_failure && cuda_failure->code == ErrorCode::invalid_argument;
+  if (!backend && !chosen_before && (wrong_input || !has_accelerator(machine.devices)))
+    machine.accelerator_error = missing_accelerator(look_for_nvidia(cuda_failure));
+  for (Listing::Silent& silent : listing.silent) {
+    if (backend || (silent.backend == "simulated" && !options.simulated_file.empty())) return std::move(silent.error);
+    const bool named = is_named(silent.backend, options);
+    const bool expected = silent.backend == "cuda" && machine.accelerator_error;
+    if (silent.error.code == ErrorCode::not_initialized && !named && !expected) continue;
+    machine.problems.push_back({std::move(silent.error), named});
+  }
+  // Said also where another OpenCL platform goes on without PoCL's devices.
+  const char* const pocl = std::getenv(pocl_devices_variable);
+  if (std::optional<Error> problem = pocl && opencl_answered ? pocl_devices_problem(pocl) : std::nullopt) {
+    if (backend) return *std::move(problem);
+    machine.problems.push_back({*std::move(problem), false});
+  }
+  return machine;
+}
+
+Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options) {
+  return find_machine(MachineRequest{backend, options});
+}
+
+}  // namespace berth::machine

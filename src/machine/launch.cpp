@@ -1,0 +1,376 @@
+#include "machine/launch.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include "device/host_cores.hpp"
+#include "machine/inherited.hpp"
+
+extern char** environ;
+
+namespace berth::machine {
+namespace {
+
+// What is passed on to a command below this process.
+constexpr std::array forwarded{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+
+int told = -1;  // where the handler writes; one launch at a time
+// The command's group is the terminal's foreground group.
+std::atomic<bool> terminal_handed_over = false;
+
+void on_signal(int signal, siginfo_t* info, void*) {
+  const int before = errno;
+  // The kernel sends a hang-up to the foreground group by itself.
+  const bool sent_to_both = info->si_code > 0 && terminal_handed_over;
+  const bool pass_on = signal != SIGCHLD && (signal == SIGCONT || !sent_to_both);
+  const unsigned char byte = static_cast<unsigned char>(pass_on ? signal : 0);
+  static_cast<void>(!write(told, &byte, 1));
+  errno = before;
+}
+
+// While it lives, signals become bytes in a pipe.
+class SignalPipe {
+ public:
+  SignalPipe() {
+    if (pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
+    told = ends_[1];
+    struct sigaction action{};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    for (std::size_t i = 0; i < forwarded.size(); ++i) {
+      sigaction(forwarded[i], nullptr, &before_[i]);
+      // A signal that is ignored (nohup) stays ignored, here and in the command.
+      if (before_[i].sa_handler != SIG_IGN) sigaction(forwarded[i], &action, nullptr);
+    }
+    sigaction(SIGCHLD, &action, &before_.back());
+  }
+  ~SignalPipe() {
+    for (std::size_t i = 0; i < forwarded.size(); ++i) sigaction(forwarded[i], &before_[i], nullptr);
+    sigaction(SIGCHLD, &before_.back(), nullptr);
+    for (const int end : ends_) {
+      if (end >= 0) close(end);
+    }
+  }
+  SignalPipe(const SignalPipe&) = delete;
+  SignalPipe& operator=(const SignalPipe&) = delete;
+  bool works() const { return ends_[0] >= 0; }
+  // The next signal to pass on; 0: the command changed its state; absent: neither
+  // within the time.
+  std::optional<int> wait(int milliseconds) const {
+    pollfd what{ends_[0], POLLIN, 0};
+    poll(&what, 1, milliseconds);
+    unsigned char byte = 0;
+    return read(ends_[0], &byte, 1) == 1 ? std::optional<int>(byte) : std::nullopt;
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+  std::array<struct sigaction, forwarded.size() + 1> before_{};
+};
+
+// The terminal that controls this process, where there is one.
+class Terminal {
+ public:
+  Terminal() : file_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
+  ~Terminal() {
+    take_back();
+    if (file_ >= 0) close(file_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  bool is_there() const { return file_ >= 0; }
+  // Where this process is in the foreground: a background job stays one.
+  bool hand_over(pid_t group) {
+    if (file_ < 0 || tcgetpgrp(file_) != getpgrp() || !make_foreground(group)) return false;
+    terminal_handed_over = true;
+    return true;
+  }
+  void take_back() {
+    if (terminal_handed_over.exchange(false)) static_cast<void>(make_foreground(getpgrp()));
+  }
+
+ private:
+  bool make_foreground(pid_t group) {
+    // A background process that changes the foreground group is stopped otherwise.
+    sigset_t stop, before;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTTOU);
+    pthread_sigmask(SIG_BLOCK, &stop, &before);
+    const bool made = tcsetpgrp(file_, group) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return made;
+  }
+  const int file_;
+};
+
+Error failed(const std::string& what, int error) {
+  return {ErrorCode::io, what + ": " + std::generic_category().message(error), {}, {}, {}};
+}
+
+Error cannot_be_run(const std::string& program, int error) {
+  return {error == ENOENT ? ErrorCode::not_found : ErrorCode::invalid_argument,
+          program + " cannot be run: " + std::generic_category().message(error),
+          "check that the file, and the interpreter its first line names, are there",
+          {},
+          {}};
+}
+
+std::vector<std::string> environment_of(const Launch& command) {
+  std::vector<std::string> all;
+  for (char** at = environ; *at; ++at) {
+    const std::string entry = *at;
+    const std::string name = entry.substr(0, entry.find('='));
+    if (!command.environment.contains(name) && !command.removed.contains(name)) all.push_back(entry);
+  }
+  for (const auto& [name, value] : command.environment) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The test of shells: a zero byte in the first line means that no shell wrote it.
+bool is_binary(const char* path) noexcept {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return true;
+  std::array<char, 256> start{};
+  const ssize_t got = read(file, start.data(), start.size());
+  close(file);
+  for (ssize_t i = 0; i < got; ++i) {
+    if (start[static_cast<std::size_t>(i)] == '\n') return false;
+    if (start[static_cast<std::size_t>(i)] == 0) return true;
+  }
+  return got < 0;
+}
+
+// Everything that exec needs, made before a fork: after it only calls that are
+// safe in the child of a program with threads are allowed.
+class Prepared {
+ public:
+  explicit Prepared(const Launch& command)
+      : program_(command.program),
+        arguments_(command.arguments),
+        shell_arguments_{"/bin/sh", command.program},
+        variables_(environment_of(command)),
+        inherited_(command.inherited),
+        pin_(!command.cores.empty()),
+        cores_(command.cores) {
+    if (!arguments_.empty()) shell_arguments_.insert(shell_arguments_.end(), arguments_.begin() + 1, arguments_.end());
+    argument_pointers_ = pointers_to(arguments_);
+    shell_pointers_ = pointers_to(shell_arguments_);
+    variable_pointers_ = pointers_to(variables_);
+    keep_own_descriptors();
+  }
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+
+  // Returns only where it failed, with the error number.
+  int execute() const noexcept {
+    for (const int descriptor : inherited_) fcntl(descriptor, F_SETFD, 0);
+    if (pin_) sched_setaffinity(0, sizeof(cores_.bits), cores_.bits.data());
+    restore_inherited_signals();
+    execve(program_.c_str(), argument_pointers_.data(), variable_pointers_.data());
+    if (errno == ENOEXEC) {
+      if (is_binary(program_.c_str())) return ENOEXEC;
+      execve("/bin/sh", shell_pointers_.data(), variable_pointers_.data());
+    }
+    return errno;
+  }
+
+ private:
+  const std::string program_;
+  std::vector<std::string> arguments_, shell_arguments_, variables_;
+  std::vector<char*> argument_pointers_, shell_pointers_, variable_pointers_;
+  const std::vector<int> inherited_;
+  const bool pin_;
+  const CoreSet cores_;
+};
+
+// The child's side of launch(): waits until the lease is its own.
+[[noreturn]] void execute_when_told(const Prepared& command, int go, int failure) {
+  char byte = 0;
+  ssize_t got = 0;
+  do {
+    got = read(go, &byte, 1);
+  } while (got < 0 && errno == EINTR);
+  // Berth is gone, and with it the reservation.
+  if (got != 1) _exit(1);
+  const int error = command.execute();
+  static_cast<void>(!write(failure, &error, sizeof(error)));
+  _exit(127);
+}
+
+// In a pipeline the terminal belongs to another of its programs (a pager) until the
+// command asks for it.
+bool is_in_pipeline() { return isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1; }
+
+// Stops this process, or all of its group, until a shell continues it. Returns at once
+// where there is no shell that could.
+void stop_by_terminal(pid_t whom) {
+  struct sigaction usual{}, before{};
+  usual.sa_handler = SIG_DFL;
+  sigaction(SIGTSTP, &usual, &before);
+  kill(whom, SIGTSTP);
+  sigaction(SIGTSTP, &before, nullptr);
+}
+
+// Stays with the command until it ends and returns its wait status.
+int stay_with(pid_t child, const SignalPipe& signals, Terminal& terminal, Ended& ended) {
+  constexpr int until_continued_ms = 200, until_next_look_ms = 1000;
+  bool shares_terminal = is_in_pipeline();
+  bool stopping = false;  // this process stopped itself, and no shell has continued it yet
+  const auto hand_over = [&] {
+    const bool handed = terminal.hand_over(child);
+    ended.had_terminal = terminal_handed_over;
+    return handed;
+  };
+  for (int status = 0;;) {
+    const pid_t changed = waitpid(child, &status, WNOHANG | WUNTRACED);
+    if (changed < 0 && errno != EINTR) return status;
+    if (changed == child && !WIFSTOPPED(status)) return status;
+    if (changed == child && terminal.is_there() && WSTOPSIG(status) != SIGSTOP) {
+      const bool asks_for_terminal = WSTOPSIG(status) == SIGTTIN || WSTOPSIG(status) == SIGTTOU;
+      if (asks_for_terminal && hand_over()) {
+        shares_terminal = false;
+        kill(-child, SIGCONT);
+      } else {
+        // Ctrl-Z. Stop as well, so that the shell has its prompt back; its fg or bg
+        // continues this process, and that the command.
+        const bool had_terminal = terminal_handed_over;
+        stopping = had_terminal || !asks_for_terminal;
+        terminal.take_back();
+        stop_by_terminal(had_terminal ? 0 : getpid());
+      }
+    }
+    const std::optional<int> signal = signals.wait(stopping ? until_continued_ms : until_next_look_ms);
+    if (signal == SIGCONT || (!signal && stopping)) {
+      stopping = false;
+      if (!shares_terminal) hand_over();
+      kill(-child, SIGCONT);
+    } else if (signal.value_or(0) != 0) {
+      if (signal != SIGTSTP) ended.was_asked = true;
+      kill(-child, *signal);
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::string> find_command(const std::string& name) {
+  const auto missing = [&] {
+    return Error{
+        ErrorCode::not_found, "there is no command '" + name + "'", "check its name, or give its path", {}, {}};
+  };
+  const auto barred = [&](const std::string& path) {
+    return Error{ErrorCode::invalid_argument, path + " cannot be run", "make it executable: chmod +x " + path, {}, {}};
+  };
+  const auto is_file = [](const std::string& path) {
+    struct stat about{};
+    return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode);
+  };
+  if (name.empty()) return missing();
+  if (name.find('/') != std::string::npos) {
+    if (!is_file(name)) return missing();
+    if (access(name.c_str(), X_OK) != 0) return barred(name);
+    return name;
+  }
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
+  std::string found;
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (!is_file(candidate)) continue;
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (found.empty()) found = candidate;
+  }
+  if (!found.empty()) return barred(found);
+  return missing();
+}
+
+Error become(const Launch& command) {
+  const Prepared prepared(command);
+  std::fflush(nullptr);
+  return cannot_be_run(command.program, prepared.execute());
+}
+
+Result<Ended> launch(const Launch& command) {
+  const Prepared prepared(command);
+  std::array<int, 2> go{}, failure{};
+  const SignalPipe signals;
+  if (!signals.works() || pipe2(go.data(), O_CLOEXEC) != 0) return failed("cannot start a command", errno);
+  if (pipe2(failure.data(), O_CLOEXEC) != 0) {
+    const int error = errno;
+    for (const int end : go) close(end);
+    return failed("cannot start a command", error);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    // With our end open it would wait for itself for ever.
+    close(go[1]);
+    setpgid(0, 0);
+    execute_when_told(prepared, go[0], failure[1]);
+  }
+  const int fork_error = errno;
+  close(go[0]);
+  close(failure[1]);
+  Terminal terminal;
+  // On both sides, because either may be the first that needs it.
+  if (child > 0) setpgid(child, child);
+  Result<void> ready;
+  if (child < 0) ready = failed("cannot start another process", fork_error);
+  if (ready && !is_in_pipeline()) static_cast<void>(terminal.hand_over(child));
+  if (ready && write(go[1], "x", 1) != 1) ready = failed("cannot start the command", errno);
+  close(go[1]);
+  int exec_error = 0;
+  const bool not_run = read(failure[0], &exec_error, sizeof(exec_error)) == static_cast<ssize_t>(sizeof(exec_error));
+  close(failure[0]);
+  if (child < 0) return std::move(ready).error();
+
+  Ended ended;
+  ended.had_terminal = terminal_handed_over;
+  const int status = stay_with(child, signals, terminal, ended);
+  if (!ready) return std::move(ready).error();
+  if (not_run) return cannot_be_run(command.program, exec_error);
+  ended.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  ended.status = ended.signal ? 128 + ended.signal : WEXITSTATUS(status);
+  return ended;
+}
+
+void end_like(const Ended& ended) {
+  std::fflush(nullptr);
+  if (ended.signal == 0) std::_Exit(ended.status);
+  // The crash was the command's; another core file of Berth would hide it.
+  prctl(PR_SET_DUMPABLE, 0);
+  signal(ended.signal, SIG_DFL);
+  sigset_t open;
+  sigemptyset(&open);
+  sigaddset(&open, ended.signal);
+  pthread_sigmask(SIG_UNBLOCK, &open, nullptr);
+  // What the terminal sent went to the command alone. The shell script that this
+  // process belongs to has to see it too, or its loop goes on.
+  const bool from_keyboard = ended.had_terminal && (ended.signal == SIGINT || ended.signal == SIGQUIT);
+  kill(from_keyboard ? 0 : getpid(), ended.signal);
+  std::_Exit(ended.status);
+}
+
+}  // namespace berth::machine

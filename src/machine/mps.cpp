@@ -1,0 +1,51 @@
+#include "machine/mps.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace berth::machine {
+namespace {
+
+// The daemon's socket keeps message boundaries. Connecting with another kind of
+// socket is refused by the kernel, in one way where a process has it open and in
+// another where none has; the daemon sees neither.
+bool is_listened_on(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  path.copy(address.sun_path, path.size());
+  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  const bool listened =
+      connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EPROTOTYPE;
+  close(probe);
+  return listened;
+}
+
+// Drivers before the socket used a pipe; writing to one that has no reader fails.
+bool is_read_from(const std::string& path) {
+  const int probe = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (probe >= 0) close(probe);
+  return probe >= 0;
+}
+
+}  // namespace
+
+std::optional<std::string> mps_control_socket() {
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  const std::string path = std::string(folder && *folder ? folder : "/tmp/nvidia-mps") + "/control";
+  struct stat found{};
+  if (lstat(path.c_str(), &found) != 0) return std::nullopt;
+  if (found.st_uid != 0 && found.st_uid != geteuid()) return std::nullopt;
+  if (S_ISSOCK(found.st_mode) && is_listened_on(path)) return path;
+  if (S_ISFIFO(found.st_mode) && is_read_from(path)) return path;
+  return std::nullopt;
+}
+
+}  // namespace berth::machine

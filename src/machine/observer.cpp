@@ -1,0 +1,119 @@
+#include "machine/observer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+
+namespace berth::machine {
+namespace {
+
+Error late_error(const std::string& who, Duration waited, std::string where) {
+  const double seconds = std::chrono::duration<double>(waited).count();
+  return {ErrorCode::timeout,
+          who + " has not answered for " + std::to_string(std::lround(std::max(1.0, seconds))) + " s",
+          "see what the kernel says of it: sudo dmesg | tail",
+          std::move(where),
+          {}};
+}
+
+void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
+  std::vector<DeviceEvent> all;
+  for (const DeviceEvent& event : earlier) {
+    if (seen.sampled_at - event.at < events_kept_for) all.push_back(event);
+  }
+  all.insert(all.end(), seen.load.events.begin(), seen.load.events.end());
+  seen.load.events = std::move(all);
+}
+
+}  // namespace
+
+std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline) {
+  std::vector<Answer<std::vector<DeviceInfo>>> questions;
+  const Deadline until = Deadline::after(real_clock(), deadline);
+  for (const auto& backend : backends) {
+    questions.emplace_back([backend] { return backend->list(); },
+                           late_error("the " + std::string(backend->name()) + " back end", deadline, {}));
+  }
+  std::vector<BackendAnswer> answers;
+  for (std::size_t i = 0; i < backends.size(); ++i)
+    answers.push_back({std::string(backends[i]->name()), questions[i].wait(until)});
+  return answers;
+}
+
+std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
+  std::vector<Answer<std::vector<Link>>> questions;
+  const Deadline until = Deadline::after(real_clock(), deadline);
+  for (const auto& backend : backends) questions.emplace_back([backend] { return backend->links(); }, Error{});
+  std::vector<Link> links;
+  for (auto& question : questions) {
+    const Result<std::vector<Link>> answer = question.wait(until);
+    if (answer) links.insert(links.end(), answer->begin(), answer->end());
+  }
+  return links;
+}
+
+// Shared with the threads that ask, so that a stuck one may outlive the observer.
+struct Observer::State {
+  struct Target {
+    DeviceRow row;
+    bool outstanding = false;
+    TimePoint asked_at{};
+  };
+  std::mutex mutex;  // guards targets
+  std::condition_variable answered;
+  std::vector<Target> targets;
+};
+
+Observer::Observer(Backends backends, std::vector<DeviceInfo> devices, Clock& clock)
+    : backends_(std::move(backends)), clock_(clock), state_(std::make_shared<State>()) {
+  for (DeviceInfo& info : devices) state_->targets.push_back({{std::move(info), {}, {}}, false, {}});
+}
+
+std::vector<DeviceRow> Observer::look(Duration deadline) {
+  std::unique_lock lock(state_->mutex);
+  const Deadline until = Deadline::after(clock_, deadline);
+  std::vector<std::size_t> asked;
+  for (std::size_t i = 0; i < state_->targets.size(); ++i) {
+    State::Target& target = state_->targets[i];
+    const auto backend = std::find_if(backends_.begin(), backends_.end(),
+                                      [&](const auto& known) { return known->name() == target.row.info.backend; });
+    if (target.outstanding || backend == backends_.end()) continue;
+    target.outstanding = true;
+    target.asked_at = clock_.now();
+    const bool started = run_apart([state = state_, backend = *backend, i, id = target.row.info.id] {
+      Result<Telemetry> seen = backend->observe(id);
+      const std::lock_guard guard(state->mutex);
+      State::Target& mine = state->targets[i];
+      mine.outstanding = false;
+      if (seen) {
+        if (mine.row.seen) keep_events(mine.row.seen->load.events, *seen);
+        mine.row.seen = *std::move(seen);
+        mine.row.error.reset();
+      } else {
+        mine.row.error = std::move(seen).error();
+      }
+      state->answered.notify_all();
+    });
+    if (started) {
+      asked.push_back(i);
+    } else {
+      target.outstanding = false;
+      target.row.error = Error{ErrorCode::unavailable, "there is no thread left to ask with", {}, {}, {}};
+    }
+  }
+  const auto waiting = [&] {
+    return std::any_of(asked.begin(), asked.end(), [&](std::size_t i) { return state_->targets[i].outstanding; });
+  };
+  while (waiting() && !until.passed(clock_.now())) clock_.wait_until(state_->answered, lock, until.at);
+
+  std::vector<DeviceRow> rows;
+  for (State::Target& target : state_->targets) {
+    if (target.outstanding)
+      target.row.error = late_error("the device", clock_.now() - target.asked_at, target.row.info.id.text());
+    rows.push_back(target.row);
+  }
+  return rows;
+}
+
+}  // namespace berth::machine

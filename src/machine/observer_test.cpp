@@ -1,0 +1,122 @@
+#include "machine/observer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+
+namespace berth::machine {
+namespace {
+
+// Two devices; "stuck" does not answer before it is let go.
+class Stubborn final : public Backend {
+ public:
+  std::string_view name() const noexcept override { return "stubborn"; }
+  Result<std::vector<DeviceInfo>> list() override {
+    if (list_stuck) released.wait();
+    std::vector<DeviceInfo> devices(2);
+    devices[0].id = DeviceId("quick");
+    devices[1].id = DeviceId("stuck");
+    for (DeviceInfo& info : devices) info.backend = "stubborn";
+    return devices;
+  }
+  Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
+    return Error{ErrorCode::not_found, "nothing to open", {}, id.text(), {}};
+  }
+  Result<Telemetry> observe(const DeviceId& id) override {
+    if (id.text() == "stuck" && ++asked > 1) released.wait();
+    if (fails) return Error{ErrorCode::device_lost, "gone", {}, id.text(), {}};
+    Telemetry seen;
+    seen.sampled_at = real_clock().now();
+    seen.load.memory_bytes_free = 7;
+    // Told once each, the second one long ago.
+    if (++answered == 1)
+      seen.load.events = {{DeviceEvent::Kind::xid, 31, seen.sampled_at},
+                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * events_kept_for}};
+    return seen;
+  }
+
+  bool list_stuck = false;
+  std::atomic<bool> fails = false;
+  std::atomic<int> asked = 0;
+  std::atomic<int> answered = 0;
+  std::latch released{1};
+};
+
+// Long enough never to pass while a thread starts, also on a busy machine.
+constexpr Duration patient = std::chrono::seconds(60);
+constexpr Duration impatient = std::chrono::milliseconds(20);
+
+TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
+  const auto backend = std::make_shared<Stubborn>();
+  Observer observer({backend}, backend->list().value());
+  auto rows = observer.look(patient);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_TRUE(rows[0].seen && rows[1].seen && !rows[0].error && !rows[1].error);
+  const TimePoint first = rows[1].seen->sampled_at;
+
+  rows = observer.look(impatient);  // the second question to "stuck" has no answer
+  EXPECT_EQ(rows[1].seen->sampled_at, first);
+  ASSERT_TRUE(rows[1].error);
+  EXPECT_EQ(rows[1].error->code, ErrorCode::timeout);
+  EXPECT_EQ(rows[1].error->where, "stuck");
+
+  // It is not asked again and not waited for: this returns although it is stuck.
+  rows = observer.look(patient);
+  EXPECT_FALSE(rows[0].error);
+  EXPECT_TRUE(rows[1].error);
+  EXPECT_EQ(backend->asked, 2);
+  EXPECT_GE(threads_under_way(), 1u);
+  backend->released.count_down();
+}
+
+TEST(Observer, AnErrorGoesWhenTheDeviceAnswersAgain) {
+  const auto backend = std::make_shared<Stubborn>();
+  backend->released.count_down();
+  Observer observer({backend}, backend->list().value());
+  backend->fails = true;
+  auto rows = observer.look(patient);
+  ASSERT_TRUE(rows[0].error);
+  EXPECT_EQ(rows[0].error->code, ErrorCode::device_lost);
+  EXPECT_FALSE(rows[0].seen);
+  backend->fails = false;
+  rows = observer.look(patient);
+  EXPECT_FALSE(rows[0].error);
+  EXPECT_EQ(rows[0].seen->load.memory_bytes_free, 7u);
+}
+
+TEST(Observer, AnEventStaysForAWhile) {
+  const auto backend = std::make_shared<Stubborn>();
+  std::vector<DeviceInfo> quick = backend->list().value();
+  quick.pop_back();
+  Observer observer({backend}, quick);
+  EXPECT_EQ(observer.look(patient)[0].seen->load.events.size(), 2u);
+  const auto later = observer.look(patient)[0].seen->load.events;
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later[0].code, 31u);
+}
+
+TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
+  const auto stuck = std::make_shared<Stubborn>(), quick = std::make_shared<Stubborn>();
+  stuck->list_stuck = true;
+  // The quick one is listed before the deadline is looked at.
+  const auto answers = ask_lists({quick, stuck}, std::chrono::milliseconds(500));
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_TRUE(answers[0].devices);
+  ASSERT_FALSE(answers[1].devices);
+  EXPECT_EQ(answers[1].devices.error().code, ErrorCode::timeout);
+  EXPECT_NE(answers[1].devices.error().message.find("stubborn"), std::string::npos);
+  stuck->released.count_down();
+}
+
+TEST(Observer, AnObserverMayGoBeforeItsAnswers) {
+  const auto backend = std::make_shared<Stubborn>();
+  backend->asked = 1;
+  {
+    Observer({backend}, backend->list().value()).look(impatient);
+  }
+  backend->released.count_down();
+  EXPECT_TRUE(backend->released.try_wait());
+}
+
+}  // namespace
+}  // namespace berth::machine

@@ -1,0 +1,304 @@
+#include "machine/reservation.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "berth/random.hpp"
+#include "inventory/device_row.hpp"
+#include "machine/line.hpp"
+#include "placement/explain.hpp"
+#include "placement/id_order.hpp"
+
+namespace berth::machine {
+namespace {
+
+// Foreign memory and the end of a command announce nothing: look again after this
+// time.
+constexpr Duration look_again = std::chrono::milliseconds(500);
+// How soon a lease that has ended is noticed by those who may be served next.
+constexpr Duration notice_within = std::chrono::milliseconds(100);
+// Further back in line nothing can happen so fast.
+constexpr Duration notice_within_most = std::chrono::seconds(5);
+// What every request waits, see reserve(). Drivers report freed memory late, and a
+// pool gives back at its next poll, every quarter of a second.
+constexpr Duration grace = std::chrono::milliseconds(600);
+
+std::string domain_of(const DeviceInfo& info) { return std::string(memory_domain_of(info)); }
+
+// Nobody on it, nothing wrong with it.
+DeviceView idle(DeviceView view) {
+  view.in_flight = 0;
+  view.holders = 0;
+  view.held_exclusively = view.used_by_others = view.kept_for_waiting = false;
+  view.other_processes = 0;
+  view.memory_bytes_promised = 0;
+  if (view.info->memory_bytes_total) view.memory_bytes_free = view.info->memory_bytes_total;
+  view.health = Health::healthy;
+  view.intent = Intent::in_service;
+  view.sample = SampleState::fresh;
+  return view;
+}
+
+// Inside a lease: whether it fits that lease, if nothing else were in it.
+bool fits_when_idle(const Wanted& wanted, const LedgerSnapshot& snapshot, const Reserved& decided) {
+  const LedgerEntry* const outer = decided.within ? snapshot.find(*decided.within) : nullptr;
+  std::vector<DeviceView> views;
+  for (const DeviceView& view : decided.views) {
+    const Claim* const claim = outer ? outer->claim_on(view.info->id) : nullptr;
+    if (outer && !claim) continue;
+    views.push_back(idle(view));
+    if (claim && claim->memory_bytes) views.back().memory_bytes_free = claim->memory_bytes;
+  }
+  return !choose_group(*wanted.policy, wanted.hints, wanted.count, views, {}, 0).winners.empty();
+}
+
+// What stands between the request and a device but passes by itself.
+bool could_use(const Hints& hints, const DeviceView& view) {
+  DeviceView empty = idle(view);
+  empty.health = view.health;
+  empty.intent = view.intent;
+  return !reject(hints, empty);
+}
+
+Claim claim_of(const Hints& hints, const DeviceInfo& info) {
+  std::uint64_t bytes = hints.memory_bytes_needed(info).value_or(0);
+  // All of it, as far as is known how much that is.
+  if (hints.whole) bytes = info.memory_bytes_total.value_or(0);
+  return {info.id, domain_of(info), bytes, 0, hints.wants_alone()};
+}
+
+WaitingRequest request_of(const Wanted& wanted, const std::vector<DeviceView>& views, TimePoint now) {
+  WaitingRequest request;
+  request.user = geteuid();
+  request.priority = wanted.hints.priority.value_or(Priority::normal);
+  request.since = now;
+  request.count = wanted.count;
+  for (const DeviceView& view : views) {
+    if (request.claims.size() < 64 && could_use(wanted.hints, view))
+      request.claims.push_back(claim_of(wanted.hints, *view.info));
+  }
+  return request;
+}
+
+Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
+  return policy.ticket == TicketKind::random ? real_random().next() : snapshot.changes;
+}
+
+// One attempt on the state of this moment, behind those ahead in line.
+void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
+            std::span<const WaitingRequest> ahead, TimePoint now, Reserved& out) {
+  out.views = views_of(out.sight, snapshot, within);
+  for (DeviceView& view : out.views) {
+    if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
+  }
+  set_aside(ahead, out.views);
+  Hints hints = wanted.hints;
+  if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
+    std::erase_if(hints.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
+    if (wanted.hints.only.empty()) {
+      for (const Claim& claim : outer->claims) hints.only.push_back(claim.device);
+    } else if (hints.only.empty()) {
+      hints.only.push_back(DeviceId("none of the lease"));
+    }
+  }
+  out.winners = choose_group(*wanted.policy, hints, wanted.count, out.views, out.sight.topology,
+                             draw(*wanted.policy, snapshot), &out.explanation)
+                    .winners;
+}
+
+}  // namespace
+
+ledger::MemoryState memory_of(const SeenDevice& device) {
+  ledger::MemoryState memory;
+  memory.domain = memory_domain_of(device.info);
+  memory.processes = device.processes;
+  if (!device.telemetry) return memory;
+  const LoadSample& load = device.telemetry->load;
+  memory.free = load.memory_bytes_free.value_or(0);
+  if (load.memory_bytes_total && load.memory_bytes_free)
+    memory.used = *load.memory_bytes_total - std::min(*load.memory_bytes_total, *load.memory_bytes_free);
+  return memory;
+}
+
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now) {
+  std::vector<ledger::SeenOnDevice> seen;
+  for (const SeenDevice& device : sight.devices) {
+    // Of the drivers, CUDA's lists processes.
+    const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
+    seen.push_back({device.info.id, device.processes, is_unknown});
+  }
+  ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(now));
+  return std::move(snapshot.ended);
+}
+
+std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+                                 std::optional<LeaseReference> within) {
+  std::vector<DeviceView> views;
+  for (const SeenDevice& device : sight.devices) {
+    DeviceView view;
+    view.info = &device.info;
+    view.holders = snapshot.holders(device.info.id, within);
+    view.held_exclusively = snapshot.held_exclusively(device.info.id, within);
+    view.in_flight = view.holders;
+    if (const DeviceIntent* const intent = snapshot.intent(device.info.id)) view.intent = intent->intent;
+    if (device.info.parent) {
+      if (const DeviceIntent* const intent = snapshot.intent(*device.info.parent))
+        view.intent = std::max(view.intent, intent->intent);
+    }
+    view.health = device.health;
+    const ledger::MemoryState memory = memory_of(device);
+    view.memory_bytes_promised = ledger::unallocated_bytes(snapshot, memory, within);
+    if (device.telemetry) {
+      const LoadSample& load = device.telemetry->load;
+      view.memory_bytes_free = load.memory_bytes_free;
+      view.sampled_at = device.telemetry->sampled_at;
+      view.sample = SampleState::fresh;
+      // Inside a lease there is what is left of it, and the rest is not to be had.
+      if (within && view.memory_bytes_free) {
+        const std::uint64_t left = ledger::bytes_left_within(snapshot, *within, memory);
+        view.memory_bytes_promised =
+            std::max(view.memory_bytes_promised, *view.memory_bytes_free - std::min(*view.memory_bytes_free, left));
+      }
+      // What belongs to a lease is counted as its holder.
+      Telemetry seen = *device.telemetry;
+      if (seen.processes) {
+        for (std::size_t i = 0; i < seen.processes->size() && i < device.processes.size(); ++i) {
+          if (ledger::owner_of(device.processes[i].trace, snapshot)) (*seen.processes)[i].kind = ProcessKind::berth;
+        }
+        if (memory.used) seen.memory_use = attribute_memory(memory.used, *seen.processes);
+      }
+      const OtherUse others = use_by_others(seen);
+      view.other_processes = others.processes;
+      view.used_by_others = others.used && !device.info.is_fallback;
+    }
+    views.push_back(view);
+  }
+  // Two users whose ledgers do not meet should not both begin with the first.
+  order_by_id(views, geteuid());
+  return views;
+}
+
+Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look) {
+  Reserved out;
+  out.sight = look();
+  Result<LedgerSnapshot> snapshot = ledger.snapshot();
+  if (!snapshot) return std::move(snapshot).error();
+  const TimePoint now = ledger.clock().now();
+  keep_alive(*snapshot, out.sight, now);
+  const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
+  out.within = within;
+  const std::vector<WaitingRequest> line = within ? std::vector<WaitingRequest>() : line_of(*snapshot, now);
+  decide(wanted, *snapshot, within, line, now, out);
+  out.never = out.winners.empty() && !fits_when_idle(wanted, *snapshot, out);
+  return out;
+}
+
+Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
+                         const std::function<void(const Progress&)>& waiting) {
+  LedgerLease place;  // in line
+  WaitingRequest request;
+  std::string told;
+  std::size_t told_place = 0;
+  const TimePoint began = ledger.clock().now();
+  deadline.at = std::max(deadline.at, began + grace);
+
+  for (;;) {
+    Result<LedgerSnapshot> before = ledger.snapshot();
+    if (!before) {
+      // Who waits for room also waits for the lock.
+      if (before.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
+      return std::move(before).error();
+    }
+    if (place) {
+      ledger.beat(place);
+      const TimePoint now = ledger.clock().now();
+      const std::vector<WaitingRequest> line = line_of(*before, now);
+      const auto me = std::find_if(line.begin(), line.end(),
+                                   [&](const WaitingRequest& other) { return other.reference == place.reference(); });
+      const std::span<const WaitingRequest> ahead(line.begin(), me);
+      // Who asks for no more and is ahead has to be served first.
+      if (me != line.end() && !deadline.passed(now) && is_behind_a_smaller_one(request, ahead)) {
+        const Duration pause = std::min<Duration>(notice_within_most, notice_within * static_cast<long>(ahead.size()));
+        real_clock().sleep_for(std::min(pause, deadline.at - now));
+        continue;
+      }
+    }
+    Reserved out;
+    const TimePoint looked_at = ledger.clock().now();
+    out.sight = look();
+    Result<Ledger::Lock> lock = ledger.lock();
+    if (!lock) {
+      if (lock.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
+      return std::move(lock).error();
+    }
+    const TimePoint now = ledger.clock().now();
+    LedgerSnapshot after = lock->snapshot();
+    ledger::keep_those_taken_since(after, looked_at, geteuid());
+    const std::vector<LedgerEntry> over = keep_alive(after, out.sight, now);
+    lock->forget(over);
+    const std::uint64_t seen = lock->snapshot().changes;
+    const std::optional<LeaseReference> within = Ledger::current_lease(after);
+    out.within = within;
+    const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
+    out.views = views_of(out.sight, snapshot, within);
+    if (request.claims.empty()) request = request_of(wanted, out.views, began);
+    if (place) request.reference = place.reference();
+
+    // Inside a lease only its own requests compete, and they are few.
+    const std::vector<WaitingRequest> line =
+        within ? std::vector<WaitingRequest>() : line_of(snapshot, now, place ? std::nullopt : std::optional(request));
+    const auto me = std::find_if(line.begin(), line.end(),
+                                 [&](const WaitingRequest& other) { return other.reference == request.reference; });
+    decide(wanted, snapshot, within, std::span<const WaitingRequest>(line.begin(), me), now, out);
+    if (!out.winners.empty()) {
+      Ledger::Request entry;
+      entry.name = wanted.name;
+      entry.priority = request.priority;
+      entry.within = within;
+      if (wanted.load_lock) entry.loads_until = now + *wanted.load_lock;
+      for (const std::size_t winner : out.winners)
+        entry.claims.push_back(claim_of(wanted.hints, out.sight.devices[winner].info));
+      if (place) static_cast<void>(lock->release(place.reference()));
+      Result<LedgerLease> lease = lock->add(entry);
+      if (!lease) return std::move(lease).error();
+      out.lease = *std::move(lease);
+      return out;
+    }
+    out.never = !fits_when_idle(wanted, snapshot, out);
+    if (out.never || deadline.passed(now)) {
+      if (place) static_cast<void>(lock->release(place.reference()));
+      return out;
+    }
+    if (!place && !within) {
+      Ledger::Request entry;
+      entry.kind = EntryKind::waiting;
+      entry.name = wanted.name;
+      entry.priority = request.priority;
+      entry.count = wanted.count;
+      entry.claims = request.claims;
+      Result<LedgerLease> added = lock->add(entry);
+      if (!added) return std::move(added).error();
+      place = *std::move(added);
+    }
+    {
+      const Ledger::Lock done = *std::move(lock);
+    }
+    const std::size_t position = static_cast<std::size_t>(me - line.begin()) + 1;
+    if (waiting && now - began >= grace && (out.explanation.reason() != told || position != told_place)) {
+      told = out.explanation.reason();
+      told_place = position;
+      waiting({out.explanation, position});
+    }
+    // A lease may end without a word: look at the ledger more often than at the drivers.
+    const TimePoint next_look = std::min(now + look_again, deadline.at);
+    for (TimePoint at = now; at < next_look; at = ledger.clock().now()) {
+      ledger.wait_for_change(seen, std::min(at + notice_within, next_look));
+      const Result<LedgerSnapshot> again = ledger.snapshot();
+      if (!again || again->entries.size() != snapshot.entries.size() || again->changes != seen) break;
+      if (place) ledger.beat(place);
+    }
+  }
+}
+
+}  // namespace berth::machine

@@ -1,0 +1,84 @@
+// Reservation: devices of the machine for a command, promised in the ledger before
+// it starts. Filter, choose and charge happen under the machine's lock, on telemetry
+// taken just before, so commands that start in the same instant never get the same
+// bytes; a driver is never asked under the lock.
+//
+// The ledger is read before and after the drivers are asked, and whatever stood in
+// either copy counts: bytes that were allocated in between and then given back are
+// in neither the free memory nor the later copy.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/ledger.hpp"
+#include "berth/placement.hpp"
+#include "berth/telemetry.hpp"
+#include "ledger/usage.hpp"
+
+namespace berth::machine {
+
+// A device as it was just now.
+struct SeenDevice {
+  DeviceInfo info;
+  std::optional<Telemetry> telemetry;  // absent: it did not answer
+  Health health = Health::healthy;
+  std::vector<ledger::SeenProcess> processes;  // of telemetry->processes, in their order
+};
+
+struct Sight {
+  std::vector<SeenDevice> devices;
+  Topology topology;
+};
+
+// The memory of a device, as the ledger's arithmetic takes it.
+ledger::MemoryState memory_of(const SeenDevice& device);
+
+// Entries without a sign of life that a process on a device keeps stay; the others
+// are over and are given back.
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now);
+
+// What a decision about the devices at hand reads; pure. Views point into `sight`.
+// `within`: the decision is made inside this lease, and draws on it.
+std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+                                 std::optional<LeaseReference> within = std::nullopt);
+
+struct Wanted {
+  Hints hints;
+  std::size_t count = 1;
+  const Policy* policy = nullptr;
+  std::string name;                   // of the program
+  std::optional<Duration> load_lock;  // its load is alone on its devices for so long
+};
+
+struct Reserved {
+  LedgerLease lease;  // none: it does not fit, or did not in time
+  // And would not on an idle machine either; inside a lease: not if it were idle.
+  bool never = false;
+  std::optional<LeaseReference> within;  // the lease it was asked for in, and draws on
+  Sight sight;
+  std::vector<DeviceView> views;  // what was decided on; they point into `sight`
+  std::vector<std::size_t> winners;
+  Explanation explanation;
+};
+
+// While it waits: why, and its place in line (1: first).
+struct Progress {
+  const Explanation& explanation;
+  std::size_t place = 0;
+};
+
+// A lease of this process, or the reasons why there is none. Waits until the
+// deadline, and in any case for a moment: memory of a command that has just ended
+// may not be reported as free yet, and pools give back what they do not use when
+// somebody waits. More than the idle machine has is refused at once. `look` is
+// asked before every attempt; `waiting` is told when the reason or the place
+// changes.
+Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
+                         const std::function<void(const Progress&)>& waiting = {});
+// The same decision, holding nothing.
+Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look);
+
+}  // namespace berth::machine

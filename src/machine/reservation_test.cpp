@@ -1,0 +1,256 @@
+#include "machine/reservation.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "ledger/test_folder.hpp"
+
+namespace berth::machine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+const Holder somebody{4711, 12, 3};
+
+SeenDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
+  SeenDevice device;
+  device.info.id = DeviceId(id);
+  device.info.backend = "cuda";
+  device.info.memory_bytes_total = total;
+  device.telemetry = Telemetry{};
+  device.telemetry->load.memory_bytes_free = free;
+  return device;
+}
+
+void add_process(SeenDevice& device, const Holder& holder, std::uint64_t bytes,
+                 std::optional<LeaseReference> lease = {}) {
+  if (!device.telemetry->processes) device.telemetry->processes.emplace();
+  device.telemetry->processes->push_back({holder.pid, ProcessKind::foreign, {}, bytes});
+  ledger::SeenProcess process;
+  process.pid = holder.pid;
+  process.memory_bytes = bytes;
+  process.trace.lineage = {Holder{holder.pid + 1, 0, 3}, holder};
+  process.trace.lease = lease;
+  device.processes.push_back(process);
+}
+
+LedgerEntry taken(std::uint64_t id, const std::string& device, std::uint64_t bytes) {
+  LedgerEntry entry;
+  entry.reference = {1, id};
+  entry.holder = somebody;
+  entry.claims = {{DeviceId(device), device, bytes, 0, false}};
+  return entry;
+}
+
+TEST(Views, CarryWhatTheLedgerAndTheOperatorSay) {
+  Sight sight;
+  sight.devices = {gpu("b", 80, 50), gpu("a", 80, 50), gpu("b/part", 80, 50)};
+  sight.devices[0].health = Health::quarantined;
+  sight.devices[1].telemetry.reset();
+  sight.devices[2].info.parent = DeviceId("b");
+  LedgerSnapshot snapshot;
+  snapshot.entries = {taken(1, "a", 1)};
+  snapshot.entries[0].claims[0].exclusive = true;
+  snapshot.intents = {{DeviceId("b"), Intent::cordoned, 7, {}}};
+  const std::vector<DeviceView> views = views_of(sight, snapshot);
+  EXPECT_EQ(views[0].health, Health::quarantined);
+  EXPECT_EQ(views[0].intent, Intent::cordoned);
+  EXPECT_EQ(views[2].intent, Intent::cordoned) << "a part of a cordoned device";
+  EXPECT_EQ(views[1].holders, 1U);
+  EXPECT_TRUE(views[1].held_exclusively);
+  EXPECT_FALSE(views[1].memory_bytes_free) << "silent, so unknown";
+  EXPECT_EQ(views[1].sample, SampleState::unknown);
+}
+
+TEST(Views, SayWhoElseUsesADevice) {
+  Sight sight;
+  sight.devices = {gpu("a", 80 * gib, 80 * gib)};
+  SeenDevice& device = sight.devices[0];
+  device.telemetry->load.memory_bytes_total = 80 * gib;
+  LedgerSnapshot snapshot;
+  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others);
+  device.telemetry->load.utilisation = 0.97;
+  EXPECT_TRUE(views_of(sight, snapshot)[0].used_by_others);
+  device.telemetry->load.utilisation = 0;
+  add_process(device, Holder{4712, 1, 3}, gib / 2);
+  device.telemetry->processes->back().graphics = true;
+  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 0U) << "a display";
+  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others);
+  add_process(device, Holder{4713, 1, 3}, gib);
+  device.telemetry->processes->back().graphics = true;
+  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 2U) << "more than a display needs";
+  device.processes.clear();
+  device.telemetry->processes->clear();
+  add_process(device, somebody, gib);
+  EXPECT_TRUE(views_of(sight, snapshot)[0].used_by_others);
+  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 1U);
+  snapshot.entries = {taken(1, "a", gib)};
+  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others) << "a lease: counted as its holder";
+  EXPECT_EQ(views_of(sight, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "our own lease";
+}
+
+class Reserving : public testing::Test {
+ protected:
+  Reserving() { unsetenv("BERTH_LEASE"); }
+  static Wanted wanting(std::uint64_t bytes, std::size_t count = 1) {
+    Wanted wanted;
+    wanted.hints.memory_bytes_min = bytes;
+    wanted.count = count;
+    wanted.policy = find_policy("least_loaded");
+    wanted.name = "engine";
+    return wanted;
+  }
+  Result<Reserved> ask(const Wanted& wanted, Deadline deadline = {TimePoint{}}) {
+    return reserve(*ledger_, wanted, [this] { return sight_; }, deadline);
+  }
+  std::size_t entries() { return ledger_->snapshot().value().entries.size(); }
+
+  TestFolder folder_;
+  std::shared_ptr<Ledger> ledger_ = Ledger::open({folder_.path, nullptr}).value();
+  Sight sight_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
+};
+
+TEST_F(Reserving, PromisesWhatItGivesAndRefusesTheRest) {
+  const auto one = ask(wanting(50)), two = ask(wanting(50)), three = ask(wanting(50));
+  ASSERT_TRUE(one->lease);
+  ASSERT_TRUE(two->lease);
+  EXPECT_NE(one->winners, two->winners);
+  ASSERT_TRUE(three);
+  EXPECT_FALSE(three->lease);
+  EXPECT_FALSE(three->never) << "when the others end it fits";
+  EXPECT_EQ(three->explanation.cause, Cause::memory_fragmented);
+  const auto huge = ask(wanting(81), Deadline::never());
+  EXPECT_FALSE(huge->lease);
+  EXPECT_TRUE(huge->never) << "said at once, also to who would wait";
+}
+
+TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
+  const auto one = ask(wanting(50));
+  ASSERT_TRUE(one->lease);
+  SeenDevice& device = sight_.devices[one->winners[0]];
+  device.telemetry->load.memory_bytes_free = 35;
+  add_process(device, this_process(), 45);
+  Wanted wanted = wanting(30);
+  wanted.hints.only = {device.info.id};
+  const auto two = ask(wanted), three = ask(wanted);
+  EXPECT_TRUE(two->lease) << "35 are free, 5 of them promised";
+  EXPECT_FALSE(three->lease);
+}
+
+TEST_F(Reserving, WhatEndedSinceTheLookStillCounts) {
+  // A lease loads 20 more bytes and is released, between our look and our lock: its
+  // promise is gone, and the look does not show what it still occupies.
+  const auto one = ask(wanting(30));
+  ASSERT_TRUE(one->lease);
+  const DeviceId device = sight_.devices[one->winners[0]].info.id;
+  Wanted wanted = wanting(60);
+  wanted.hints.only = {device};
+  int looks = 0;
+  const auto asked = reserve(*ledger_, wanted,
+                             [&] {
+                               Sight sight;
+                               sight.devices = {gpu(device.text(), 80, looks == 0 ? 70 : 50)};
+                               if (looks++ == 0) {
+                                 EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
+                               }
+                               return sight;
+                             },
+                             {TimePoint{}});
+  EXPECT_GE(looks, 2);
+  EXPECT_FALSE(asked->lease) << "50 are free";
+}
+
+TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
+  // A lease ends during every look, as short jobs of another user would.
+  const auto churn = [&] {
+    LedgerLease lease;
+    {
+      Ledger::Request request;
+      request.claims = {{DeviceId("b"), "b", 1, 0, false}};
+      lease = std::move(ledger_->lock().value().add(request).value());
+    }
+    EXPECT_TRUE(ledger_->lock().value().release(lease.reference()));
+    return sight_;
+  };
+  const TimePoint began = real_clock().now();
+  EXPECT_TRUE(reserve(*ledger_, wanting(50), churn, {TimePoint{}})->lease);
+  EXPECT_FALSE(reserve(*ledger_, wanting(50, 2), churn, {TimePoint{}})->lease);
+  EXPECT_LT(real_clock().now() - began, seconds(5));
+}
+
+TEST_F(Reserving, DecidingOnceHoldsNothing) {
+  const auto picked = decide_once(*ledger_, wanting(50, 2), [this] { return sight_; });
+  EXPECT_EQ(picked->winners.size(), 2U);
+  EXPECT_FALSE(picked->lease);
+  EXPECT_EQ(entries(), 0U);
+}
+
+TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
+  const auto one = ask(wanting(50, 2));
+  ASSERT_TRUE(one->lease);
+  std::atomic<bool> told = false;
+  std::jthread other([&] {
+    while (!told) std::this_thread::yield();
+    EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
+  });
+  const auto two = reserve(
+      *ledger_, wanting(50, 2), [this] { return sight_; }, Deadline::after(real_clock(), seconds(60)),
+      [&](const Progress& progress) {
+        EXPECT_FALSE(progress.explanation.reason().empty());
+        EXPECT_EQ(progress.place, 1U);
+        told = true;
+      });
+  ASSERT_TRUE(two);
+  EXPECT_TRUE(two->lease);
+  EXPECT_EQ(entries(), 1U) << "its place in line is given up";
+}
+
+TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {
+  const auto one = ask(wanting(50, 2));
+  ASSERT_TRUE(one->lease);
+  const auto late = ask(wanting(50), Deadline::after(real_clock(), milliseconds(30)));
+  ASSERT_TRUE(late);
+  EXPECT_FALSE(late->lease);
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(Reserving, SmallRequestsPassWhereTheyDoNotTouchWhatIsKept) {
+  const auto one = ask(wanting(50, 2));
+  ASSERT_TRUE(one->lease);
+  Ledger::Request first;
+  first.kind = EntryKind::waiting;
+  first.claims = {{DeviceId("a"), "a", 60, 0, false}};
+  const LedgerLease place = std::move(ledger_->lock().value().add(first).value());
+  Wanted small = wanting(10);
+  small.hints.only = {DeviceId("a")};
+  const auto refused = ask(small);
+  EXPECT_FALSE(refused->lease) << "30 are free there, kept for the one that waits";
+  small.hints.only = {DeviceId("b")};
+  EXPECT_TRUE(ask(small)->lease);
+}
+
+TEST_F(Reserving, ANestedRequestDrawsOnTheLeaseItRunsIn) {
+  const auto outer = ask(wanting(50));
+  ASSERT_TRUE(outer->lease);
+  setenv("BERTH_LEASE", to_string(outer->lease.reference()).c_str(), 1);
+  const auto inner = ask(wanting(40)), second = ask(wanting(20)), third = ask(wanting(10));
+  EXPECT_TRUE(inner->lease);
+  EXPECT_EQ(inner->winners, outer->winners) << "the lease's device and no other";
+  EXPECT_FALSE(second->lease) << "10 are left of it";
+  EXPECT_TRUE(third->lease);
+  unsetenv("BERTH_LEASE");
+  Wanted beside = wanting(30);
+  beside.hints.only = {sight_.devices[outer->winners[0]].info.id};
+  EXPECT_TRUE(ask(beside)->lease) << "all three count once";
+}
+
+}  // namespace
+}  // namespace berth::machine

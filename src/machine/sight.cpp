@@ -1,0 +1,131 @@
+#include "machine/sight.hpp"
+
+#include <algorithm>
+
+#include "world/user_name.hpp"
+
+namespace berth::machine {
+
+namespace {
+
+SeenDevice seen_device(DeviceRow row) {
+  SeenDevice device;
+  device.health = health_of(row);
+  device.info = std::move(row.info);
+  if (!row.error) device.telemetry = std::move(row.seen);
+  if (device.telemetry && device.telemetry->processes) {
+    for (const DeviceProcess& process : *device.telemetry->processes)
+      device.processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
+  }
+  return device;
+}
+
+// The entries that hold the device, and their processes on it.
+std::vector<Holding> holdings_of(const SeenDevice& device, const LedgerSnapshot& snapshot, TimePoint now) {
+  std::vector<Holding> holdings;
+  for (const LedgerEntry& entry : snapshot.entries) {
+    const Claim* const claim = entry.claim_on(device.info.id);
+    if (!claim || entry.kind == EntryKind::waiting) continue;
+    const bool whole = claim->exclusive && claim->memory_bytes == device.info.memory_bytes_total.value_or(0);
+    Holding holding{entry.id(),       user_name(entry.user),           entry.name, entry.holder.pid, now - entry.since,
+                    claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
+    for (const ledger::SeenProcess& process : device.processes) {
+      if (ledger::owner_of(process.trace, snapshot) == &entry) holding.processes.push_back(process.pid);
+    }
+    holdings.push_back(std::move(holding));
+  }
+  return holdings;
+}
+
+void attribute_processes(DeviceRow& row, const SeenDevice& device, const LedgerSnapshot& snapshot) {
+  if (!row.seen || !row.seen->processes) return;
+  std::vector<DeviceProcess>& processes = *row.seen->processes;
+  for (std::size_t p = 0; p < processes.size() && p < device.processes.size(); ++p) {
+    if (processes[p].kind == ProcessKind::foreign && ledger::owner_of(device.processes[p].trace, snapshot))
+      processes[p].kind = ProcessKind::berth;
+  }
+  const LoadSample& load = row.seen->load;
+  if (load.memory_bytes_total && load.memory_bytes_free && row.seen->memory_use.foreign)
+    row.seen->memory_use = attribute_memory(*load.memory_bytes_total - *load.memory_bytes_free, processes);
+}
+
+}  // namespace
+
+void add_ledger(std::vector<DeviceRow>& rows) {
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return;
+  Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+  if (!snapshot) return;
+  const TimePoint now = (*ledger)->clock().now();
+  Sight sight;
+  for (const DeviceRow& row : rows) sight.devices.push_back(seen_device(row));
+  keep_alive(*snapshot, sight, now);
+  const std::vector<DeviceView> views = views_of(sight, *snapshot);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].memory_bytes_promised = views[i].memory_bytes_promised;
+    rows[i].holders = views[i].holders;
+    rows[i].held_exclusively = views[i].held_exclusively;
+    rows[i].held_by = holdings_of(sight.devices[i], *snapshot, now);
+    rows[i].intent = views[i].intent;
+    const DeviceIntent* intent = snapshot->intent(rows[i].info.id);
+    if (!intent && rows[i].info.parent) intent = snapshot->intent(*rows[i].info.parent);
+    if (intent) {
+      rows[i].intent_by = user_name(intent->user);
+      rows[i].intent_age = std::max(Duration::zero(), now - intent->since);
+    }
+    attribute_processes(rows[i], sight.devices[i], *snapshot);
+  }
+}
+
+Lookout::Lookout(Machine machine, bool links_wanted) : machine_(std::move(machine)) {
+  observer_ = std::make_unique<Observer>(machine_.backends, machine_.devices);
+  std::vector<DeviceId> ids;
+  for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
+  // Links of devices that another back end lists are of no use here.
+  std::vector<Link> links = links_wanted ? ask_links(machine_.backends) : std::vector<Link>();
+  std::erase_if(links, [&](const Link& link) {
+    return std::find(ids.begin(), ids.end(), link.a) == ids.end() ||
+           std::find(ids.begin(), ids.end(), link.b) == ids.end();
+  });
+  topology_ = make_topology(std::move(ids), std::move(links)).value_or(Topology{});
+}
+
+Result<Lookout> Lookout::open(const std::optional<std::string>& backend, const BackendOptions& options) {
+  return open(MachineRequest{backend, options});
+}
+
+Result<Lookout> Lookout::open(const MachineRequest& request) {
+  Result<Machine> machine = find_machine(request);
+  if (!machine) return std::move(machine).error();
+  if (machine->devices.empty())
+    return Error{ErrorCode::no_device, "this machine has no device", "berth doctor says what is missing", {}, {}};
+  return Lookout(*std::move(machine), request.links);
+}
+
+Sight Lookout::look() {
+  Sight sight;
+  sight.topology = topology_;
+  for (DeviceRow& row : observer_->look()) {
+    if (!is_left_out(row.info)) sight.devices.push_back(seen_device(std::move(row)));
+  }
+  return sight;
+}
+
+Sight Lookout::listed() const {
+  Sight sight;
+  sight.topology = topology_;
+  for (const DeviceInfo& info : machine_.devices) {
+    if (is_left_out(info)) continue;
+    sight.devices.emplace_back();
+    sight.devices.back().info = info;
+  }
+  return sight;
+}
+
+bool Lookout::is_left_out(const DeviceInfo& info) const {
+  const bool accelerated = std::any_of(machine_.devices.begin(), machine_.devices.end(),
+                                       [](const DeviceInfo& other) { return !other.is_fallback; });
+  return accelerated && info.is_fallback && !fallback_;
+}
+
+}  // namespace berth::machine

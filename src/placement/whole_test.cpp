@@ -1,0 +1,155 @@
+// A whole device, a device that others use, and one that is kept for a request
+// ahead in the line.
+#include <gtest/gtest.h>
+
+#include "placement/test_fleet.hpp"
+
+namespace berth {
+namespace {
+
+Hints whole() {
+  Hints hints;
+  hints.whole = true;
+  return hints;
+}
+Explanation explain_with(std::span<const DeviceView> views, const Hints& hints) {
+  Explanation explanation;
+  choose(*find_policy("least_loaded"), hints, views, 0, &explanation);
+  return explanation;
+}
+
+TEST(Whole, PracticallyAllOfTheMemoryMustBeFree) {
+  TestFleet fleet(1);
+  const auto rejection_with = [&](std::uint64_t total, std::uint64_t used) {
+    fleet.info(0).memory_bytes_total = total;
+    fleet[0].memory_bytes_free = total - used;
+    return reject(whole(), fleet[0]);
+  };
+  EXPECT_EQ(rejection_with(16 * gib, 0), std::nullopt);
+  EXPECT_EQ(rejection_with(16 * gib, gib), std::nullopt) << "what a driver keeps for itself";
+  EXPECT_EQ(rejection_with(16 * gib, gib + 1), Rejection::occupied);
+  EXPECT_EQ(rejection_with(100 * gib, 3 * gib - 64), std::nullopt) << "more on a larger device";
+  EXPECT_EQ(rejection_with(100 * gib, 3 * gib + 64), Rejection::occupied);
+  EXPECT_EQ(rejection_with(gib / 2, gib / 4), std::nullopt) << "less than a driver may keep is not looked at";
+  rejection_with(16 * gib, 0);
+  fleet[0].memory_bytes_promised = 2 * gib;
+  EXPECT_EQ(reject(whole(), fleet[0]), Rejection::occupied) << "promised bytes are not free";
+  EXPECT_EQ(reject({}, fleet[0]), std::nullopt) << "only whole devices are looked at";
+}
+
+TEST(Whole, ADeviceThatDoesNotAnswerOrHasProcessesOfOthersIsNotWhole) {
+  const auto detail_with = [](auto change) {
+    TestFleet fleet(1);
+    change(fleet[0], fleet.info(0));
+    const Explanation explanation = explain_with(fleet, whole());
+    return explanation.candidates[0].rejection ? explanation.candidates[0].detail : "whole";
+  };
+  EXPECT_EQ(detail_with([](auto&, auto&) {}), "whole");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.sample = SampleState::unknown; }), "does not answer");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 1; }), "in use by 1 other process");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 3; }), "in use by 3 other processes");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = Maybe(); }), "does not say how much is free");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = gib; }),
+            "15.0 GiB of its 16.0 GiB are in use");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_promised = 5 * gib; }),
+            "5.0 GiB of its 16.0 GiB are promised");
+}
+
+TEST(Whole, OfTheProcessorOnlyAnAnswerIsAskedFor) {
+  TestFleet fleet(3);
+  fleet.info(0).is_fallback = true;
+  fleet.info(1).backend = "host";
+  fleet.info(2).memory_bytes_total.reset();
+  for (std::size_t i = 0; i < 3; ++i) {
+    fleet[i].memory_bytes_free = gib;
+    fleet[i].other_processes = 9;
+    EXPECT_EQ(reject(whole(), fleet[i]), std::nullopt) << i;
+    fleet[i].sample = SampleState::unknown;
+    EXPECT_EQ(reject(whole(), fleet[i]), Rejection::occupied) << i;
+  }
+}
+
+TEST(Whole, ImpliesExclusive) {
+  TestFleet fleet(2);
+  fleet[0].holders = 1;
+  EXPECT_EQ(reject(whole(), fleet[0]), Rejection::held);
+  EXPECT_EQ(winner_of("least_loaded", fleet, whole()), 1U);
+  EXPECT_EQ(explain_with(fleet, whole()).funnel_text(), "2 devices -> 1 nobody holds -> 1 unused -> dev-01");
+}
+
+TEST(Whole, SaysWhatKeepsItOut) {
+  TestFleet fleet(3);
+  for (std::size_t i = 0; i < 3; ++i) fleet[i].other_processes = 1;
+  Explanation explanation = explain_with(fleet, whole());
+  EXPECT_EQ(explanation.cause, Cause::occupied);
+  EXPECT_EQ(explanation.reason(), "no device is unused (dev-00: in use by 1 other process; 2 more)");
+  EXPECT_EQ(explanation.funnel_text(), "3 devices -> 3 nobody holds -> 0 unused -> none");
+  // What is known comes before what a silent device may be.
+  fleet[1].sample = SampleState::unknown;
+  EXPECT_EQ(explain_with(fleet, whole()).cause, Cause::occupied);
+  fleet[0].sample = fleet[2].sample = SampleState::unknown;
+  explanation = explain_with(fleet, whole());
+  EXPECT_EQ(explanation.cause, Cause::silent);
+  EXPECT_EQ(explanation.reason(), "no device says that it is unused (dev-00: does not answer; 2 more)");
+}
+
+TEST(Whole, ADeviceThatHasNotReportedLatelyIsStaleAndNothingElse) {
+  TestFleet fleet(1);
+  fleet[0].sample = SampleState::stale;
+  const Explanation explanation = explain_with(fleet, whole());
+  EXPECT_EQ(explanation.cause, Cause::stale);
+  EXPECT_EQ(explanation.candidates[0].causes, std::vector{Cause::stale});
+}
+
+TEST(Kept, ADeviceThatIsKeptIsNotGivenToOthersAndSaysSo) {
+  TestFleet fleet(2);
+  fleet[0].kept_for_waiting = true;
+  EXPECT_EQ(reject({}, fleet[0]), Rejection::kept);
+  EXPECT_EQ(winner_of("least_loaded", fleet), 1U) << "also where nothing is asked for";
+  fleet[1].kept_for_waiting = true;
+  const Explanation explanation = explain_with(fleet, {});
+  EXPECT_EQ(explanation.cause, Cause::kept);
+  EXPECT_EQ(explanation.reason(),
+            "no device is free of earlier requests (dev-00: kept for a request that has waited longer; 1 more)");
+  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not kept for earlier requests -> none");
+}
+
+class UsedByOthers : public testing::TestWithParam<Policy> {};
+
+TEST_P(UsedByOthers, ComesAfterAllOthersWhateverThePolicySays) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    TestFleet fleet = TestFleet::random(2 + seed % 9, seed);
+    for (std::size_t i = 0; i < fleet.size(); ++i) fleet[i].used_by_others = splitmix64(seed * 31 + i) % 2 == 0;
+    const std::vector<std::size_t> order = rank(GetParam(), {}, fleet, seed);
+    for (std::size_t i = 1; i < order.size(); ++i)
+      ASSERT_LE(fleet[order[i - 1]].used_by_others, fleet[order[i]].used_by_others) << "seed " << seed;
+    const Decision decision = choose(GetParam(), {}, fleet, seed);
+    ASSERT_EQ(decision.winner.has_value(), !order.empty());
+    if (!decision.winner) continue;
+    ASSERT_EQ(*decision.winner, order.front()) << "seed " << seed;
+  }
+}
+
+TEST_P(UsedByOthers, ComesBeforeALessPreferredOne) {
+  TestFleet fleet(3);
+  fleet[2].used_by_others = true;
+  Hints hints;
+  hints.prefer = {fleet.info(2).id};
+  EXPECT_EQ(rank(GetParam(), hints, fleet, 0).front(), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, UsedByOthers, testing::ValuesIn(policies().begin(), policies().end()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Whole, AnUnusedPairComesBeforeAJoinedPairThatIsUsed) {
+  TestFleet fleet(4);
+  fleet[0].used_by_others = true;
+  const Topology joined = make_topology({fleet.info(0).id, fleet.info(1).id, fleet.info(2).id, fleet.info(3).id},
+                                        {{fleet.info(0).id, fleet.info(1).id, LinkKind::nvlink, 4, true}})
+                              .value();
+  EXPECT_EQ(choose_group(*find_policy("least_loaded"), {}, 2, fleet, joined, 0).winners,
+            (std::vector<std::size_t>{1, 2}));
+}
+
+}  // namespace
+}  // namespace berth

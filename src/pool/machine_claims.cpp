@@ -1,0 +1,257 @@
+#include "pool/machine_claims.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace berth {
+namespace {
+
+// Longer than any honest holder of the lock needs.
+constexpr Duration patience = std::chrono::seconds(1);
+// A report is at most as old as this many polls.
+constexpr std::size_t recent_max = 8;
+// Grown in steps, so that a program that takes a little again and again does not
+// write the ledger each time; small beside what a device has.
+constexpr std::uint64_t step_bytes_most = std::uint64_t{64} << 20;
+std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
+  return std::clamp<std::uint64_t>(total.value_or(0) / 1024, 1, step_bytes_most);
+}
+
+std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
+
+Error forked() {
+  return {ErrorCode::invalid_argument,
+          "this Pool was opened before a fork and belongs to the other process",
+          "open a Pool of its own in each process",
+          {},
+          {}};
+}
+
+}  // namespace
+
+MachineClaims::MachineClaims(std::shared_ptr<Ledger> ledger, std::string name)
+    : ledger_(std::move(ledger)), name_(std::move(name)), process_(static_cast<std::uint32_t>(getpid())) {}
+
+Result<std::unique_ptr<MachineClaims>> MachineClaims::open(std::shared_ptr<Ledger> ledger, std::string name) {
+  std::unique_ptr<MachineClaims> claims(new MachineClaims(std::move(ledger), std::move(name)));
+  const std::lock_guard guard(claims->mutex_);
+  Result<Ledger::Lock> lock = claims->ledger_->lock();
+  if (!lock) return std::move(lock).error();
+  claims->within_ = Ledger::current_lease(lock->snapshot());
+  if (Result<void> written = claims->write(*lock); !written) return std::move(written).error();
+  return claims;
+}
+
+MachineClaims::~MachineClaims() {
+  if (is_foreign_process() || !lease_) return;
+  // Where the lock cannot be had, the entry ends with its descriptor.
+  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(lock->release(lease_.reference()));
+}
+
+bool MachineClaims::is_foreign_process() const { return static_cast<std::uint32_t>(getpid()) != process_; }
+
+Result<void> MachineClaims::write(Ledger::Lock& lock) {
+  Result<void> written = write_claims(lock);
+  unwritten_ = !written;
+  return written;
+}
+
+Result<void> MachineClaims::write_claims(Ledger::Lock& lock) {
+  if (lease_) {
+    Result<void> written = lock.set_claims(lease_, claims_);
+    // The file was removed (a logout clears /dev/shm), or the entry released.
+    if (written || written.error().code != ErrorCode::not_found) return written;
+  }
+  Ledger::Request request;
+  request.kind = EntryKind::pool;
+  request.name = name_;
+  request.within = within_;
+  request.claims = claims_;
+  Result<LedgerLease> lease = lock.add(request);
+  if (!lease) return std::move(lease).error();
+  lease_ = *std::move(lease);
+  return {};
+}
+
+Result<void> MachineClaims::add_device(const DeviceId& device, const std::string& domain) {
+  if (is_foreign_process()) return forked();
+  const std::lock_guard guard(mutex_);
+  if (std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) { return claim.device == device; }))
+    return {};
+  Result<Ledger::Lock> lock = ledger_->lock(patience);
+  if (!lock) return std::move(lock).error();
+  claims_.push_back({device, domain, 0, 0, false});
+  Result<void> written = write(*lock);
+  if (!written) claims_.pop_back();
+  return written;
+}
+
+void MachineClaims::remove_device(const DeviceId& device) {
+  const std::lock_guard guard(mutex_);
+  if (is_foreign_process()) return;
+  // One that still has bytes stays until they are given back.
+  const auto gone = std::find_if(claims_.begin(), claims_.end(),
+                                 [&](const Claim& claim) { return claim.device == device && claim.memory_bytes == 0; });
+  if (gone == claims_.end()) return;
+  claims_.erase(gone);
+  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+}
+
+LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) const {
+  // From the last one before the question on.
+  auto first =
+      std::find_if(recent_.begin(), recent_.end(), [&](const auto& earlier) { return earlier.first > asked_at; });
+  if (first != recent_.begin()) --first;
+  for (; first != recent_.end(); ++first) now = ledger::merged(first->second, std::move(now));
+  return now;
+}
+
+std::vector<ledger::SeenProcess> MachineClaims::trace(const Report& report) {
+  std::vector<ledger::SeenProcess> processes;
+  for (const DeviceProcess& process : report.processes)
+    processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
+  return processes;
+}
+
+std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const Report& report) {
+  const bool alone = snapshot.ended.empty() &&
+                     std::none_of(snapshot.entries.begin(), snapshot.entries.end(), [&](const LedgerEntry& entry) {
+                       return entry.kind != EntryKind::waiting && entry.reference != lease_.reference();
+                     });
+  if (alone) return 0;
+  const std::vector<ledger::SeenProcess> processes = trace(report);
+  // What a process on one of its devices keeps counts too.
+  std::vector<ledger::SeenOnDevice> seen;
+  for (const Claim& claim : claims_) {
+    if (claim.memory_domain == report.domain) seen.push_back({claim.device, processes});
+  }
+  ledger::keep_those_taken_since(snapshot, report.asked_at, geteuid());
+  ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(ledger_->clock().now()));
+  ledger::MemoryState memory;
+  memory.domain = report.domain;
+  memory.free = report.free;
+  if (report.total) memory.used = less(*report.total, report.free);
+  memory.processes = processes;
+  std::uint64_t others = ledger::unallocated_bytes(snapshot, memory, lease_.reference());
+  if (within_) {
+    // Not more than the lease it runs in has left.
+    const std::uint64_t left = ledger::bytes_left_within(snapshot, *within_, memory, lease_.reference());
+    others = std::max(others, less(report.free + report.taken, left));
+  }
+  return others;
+}
+
+Result<MachineClaims::Claimed> MachineClaims::grow(const Report& report, std::uint64_t bytes,
+                                                   std::uint64_t& claimed_word) {
+  if (is_foreign_process()) return forked();
+  const std::lock_guard guard(mutex_);
+  const auto claim = std::find_if(claims_.begin(), claims_.end(),
+                                  [&](const Claim& other) { return other.memory_domain == report.domain; });
+  if (claim == claims_.end())
+    return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain, {}};
+  Result<Ledger::Lock> lock = ledger_->lock(patience);
+  if (!lock) return std::move(lock).error();
+  const LedgerSnapshot snapshot = careful(lock->snapshot(), report.asked_at);
+  Claimed claimed;
+  claimed.promised_by_others = promised_by_others(snapshot, report);
+  claimed.claim = claim->memory_bytes;
+  const std::uint64_t limit = less(report.free + report.taken, claimed.promised_by_others);
+  const std::atomic_ref<std::uint64_t> word(claimed_word);
+  word.store(claim->memory_bytes);
+  if (bytes > limit || bytes <= claim->memory_bytes) return claimed;
+  const std::uint64_t step = step_of(report.total);
+  const std::uint64_t before =
+      std::exchange(claim->memory_bytes, std::min(limit, std::max(bytes, (bytes + step - 1) / step * step)));
+  if (Result<void> written = write(*lock); !written) {
+    claim->memory_bytes = before;
+    return std::move(written).error();
+  }
+  claimed.claim = claim->memory_bytes;
+  word.store(claimed.claim);
+  return claimed;
+}
+
+Result<bool> MachineClaims::hold_exclusively(const DeviceId& device) {
+  if (is_foreign_process()) return forked();
+  const std::lock_guard guard(mutex_);
+  const auto claim =
+      std::find_if(claims_.begin(), claims_.end(), [&](const Claim& other) { return other.device == device; });
+  if (claim == claims_.end() || claim->exclusive) return true;
+  Result<Ledger::Lock> lock = ledger_->lock(patience);
+  if (!lock) return std::move(lock).error();
+  if (lock->snapshot().holders(device, within_ ? within_ : lease_.reference()) > 0) return false;
+  claim->exclusive = true;
+  if (Result<void> written = write(*lock); !written) {
+    claim->exclusive = false;
+    return std::move(written).error();
+  }
+  return true;
+}
+
+void MachineClaims::end_exclusive(const DeviceId& device) {
+  const std::lock_guard guard(mutex_);
+  if (is_foreign_process()) return;
+  for (Claim& claim : claims_) {
+    if (claim.device != device || !claim.exclusive) continue;
+    claim.exclusive = false;
+    if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+  }
+}
+
+Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& reports) {
+  if (is_foreign_process()) return forked();
+  const std::lock_guard guard(mutex_);
+  Others others;
+  for (const Report& report : reports) {
+    const auto self = std::find_if(report.processes.begin(), report.processes.end(),
+                                   [&](const DeviceProcess& process) { return process.pid == process_; });
+    if (self == report.processes.end()) continue;
+    const auto claim = std::find_if(claims_.begin(), claims_.end(),
+                                    [&](const Claim& other) { return other.memory_domain == report.domain; });
+    if (claim == claims_.end()) continue;
+    const std::uint64_t outside = less(self->memory_bytes.value_or(0), report.taken);
+    const std::uint64_t before = claim->memory_bytes_outside;
+    if (std::max(outside, before) - std::min(outside, before) < step_of(report.total)) continue;
+    claim->memory_bytes_outside = outside;
+    unwritten_ = true;
+  }
+  {
+    Result<Ledger::Lock> lock = ledger_->lock(Duration::zero());
+    if (!lock) return std::move(lock).error();
+    others.snapshot = lock->snapshot();
+    // Its file was removed: what it holds must be seen again.
+    if (unwritten_ || !others.snapshot.find(lease_.reference())) static_cast<void>(write(*lock));
+  }
+  recent_.emplace_back(ledger_->clock().now(), others.snapshot);
+  if (recent_.size() > recent_max) recent_.erase(recent_.begin());
+  for (const Report& report : reports)
+    others.promised[report.domain] = promised_by_others(careful(others.snapshot, report.asked_at), report);
+  others.self = lease_.reference();
+  others.within = within_;
+  return others;
+}
+
+void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
+  if (is_foreign_process()) return;
+  const std::lock_guard guard(mutex_);
+  for (const Shrink& shrink : shrinks) {
+    const auto claim = std::find_if(claims_.begin(), claims_.end(),
+                                    [&](const Claim& other) { return other.memory_domain == shrink.domain; });
+    if (claim == claims_.end()) continue;
+    // Lowered first and compared after, so that a promise made meanwhile is seen here
+    // or sees this.
+    const std::atomic_ref<std::uint64_t> claimed(*shrink.claimed), promised(*shrink.promised);
+    claimed.store(std::min(claim->memory_bytes, promised.load()));
+    const std::uint64_t stays = std::min(claim->memory_bytes, promised.load());
+    claimed.store(stays);
+    unwritten_ = unwritten_ || claim->memory_bytes != stays;
+    claim->memory_bytes = stays;
+  }
+  if (!unwritten_) return;
+  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+}
+
+}  // namespace berth

@@ -1,0 +1,100 @@
+// What a pool has claimed in the machine's ledger: per memory, the bytes it may
+// promise to its own work. The pool counts its leases inside its process against
+// that claim, so a request touches the ledger only when the claim must grow. What
+// the pool does not use is given back at a poll.
+//
+// Thread-safe. Its functions may wait for the ledger's lock, so the board never
+// calls them with its own lock held.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "berth/ledger.hpp"
+#include "berth/telemetry.hpp"
+#include "ledger/usage.hpp"
+
+namespace berth {
+
+class MachineClaims {
+ public:
+  static Result<std::unique_ptr<MachineClaims>> open(std::shared_ptr<Ledger> ledger, std::string name);
+  // Gives everything back, unless this is a child that was forked since.
+  ~MachineClaims();
+  MachineClaims(const MachineClaims&) = delete;
+  MachineClaims& operator=(const MachineClaims&) = delete;
+
+  // From now on every program sees that this pool uses the device.
+  Result<void> add_device(const DeviceId& device, const std::string& domain);
+  void remove_device(const DeviceId& device);
+
+  // A memory as it was last reported.
+  struct Report {
+    std::string domain;
+    TimePoint asked_at{};  // by the ledger's clock: it is as of then, or later
+    std::uint64_t free = 0;
+    std::optional<std::uint64_t> total;
+    std::uint64_t taken = 0;               // allocated through this pool's devices, as far as promises cover it
+    std::vector<DeviceProcess> processes;  // empty: not known
+  };
+
+  // The bytes this process may promise of the memory, all leases together, when it
+  // asks for `bytes`; less than that: others have the rest.
+  struct Claimed {
+    std::uint64_t claim = 0;
+    std::uint64_t promised_by_others = 0;
+  };
+  // `claimed` is the board's word for it; it is written before another thread can
+  // shrink the claim.
+  Result<Claimed> grow(const Report& report, std::uint64_t bytes, std::uint64_t& claimed);
+  // Keeps every other program off the device. False: one holds it.
+  Result<bool> hold_exclusively(const DeviceId& device);
+  void end_exclusive(const DeviceId& device);
+
+  // A memory, with the board's words for its claim and its promises.
+  struct Shrink {
+    std::string domain;
+    std::uint64_t* claimed = nullptr;
+    std::uint64_t* promised = nullptr;
+  };
+  struct Others {
+    LedgerSnapshot snapshot;
+    std::map<std::string, std::uint64_t> promised;  // by memory domain: by others, and not allocated
+    std::optional<LeaseReference> self, within;
+  };
+  // Looks at the ledger, if its lock is free at once. unavailable: it is not.
+  Result<Others> look(const std::vector<Report>& reports);
+  // Gives back what is claimed and not promised. A failure leaves the larger claim
+  // in the ledger.
+  void shrink(const std::vector<Shrink>& shrinks);
+
+ private:
+  MachineClaims(std::shared_ptr<Ledger> ledger, std::string name);
+  bool is_foreign_process() const;
+  // All of these: mutex_ and the ledger's lock are held.
+  Result<void> write(Ledger::Lock& lock);
+  Result<void> write_claims(Ledger::Lock& lock);
+  // With all that stood there since the report was asked for: bytes that were
+  // promised then may have been allocated and given back since, and are in neither.
+  LedgerSnapshot careful(LedgerSnapshot now, TimePoint asked_at) const;
+  std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
+  std::vector<ledger::SeenProcess> trace(const Report& report);
+
+  const std::shared_ptr<Ledger> ledger_;
+  const std::string name_;
+  const std::uint32_t process_;
+  std::mutex mutex_;  // guards everything below; taken before the ledger's lock
+  std::vector<Claim> claims_;
+  bool unwritten_ = false;  // claims_ differ from what the ledger says
+  LedgerLease lease_;
+  std::optional<LeaseReference> within_;
+  std::vector<std::pair<TimePoint, LedgerSnapshot>> recent_;  // of the last polls, oldest first
+};
+
+}  // namespace berth

@@ -1,0 +1,67 @@
+#include "world/printable.hpp"
+
+#include <cstdint>
+#include <cstdio>
+
+namespace berth {
+namespace {
+
+struct Character {
+  std::uint32_t code = 0;
+  std::size_t bytes = 0;  // 0: what stands here is no UTF-8
+};
+
+// As RFC 3629 has it: no longer than needed, no surrogates, at most U+10FFFF.
+Character first_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
+  std::uint32_t code = lead & (0x7fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3fu);
+  }
+  const bool overlong = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
+  if (overlong || (code >= 0xd800 && code < 0xe000) || code > 0x10ffff) return {};
+  return {code, bytes};
+}
+
+bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
+
+// Marks, embeddings, overrides and isolates of bidirectional text, separators of
+// lines, and the byte order mark, which is not seen at all.
+bool is_layout(std::uint32_t code) {
+  return code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+}
+
+std::string escaped(std::string_view text, bool keep_lines) {
+  std::string out;
+  while (!text.empty()) {
+    const Character next = first_character(text);
+    const std::size_t bytes = next.bytes == 0 ? 1 : next.bytes;
+    char shown[16] = "";
+    if (next.bytes == 0 || (next.bytes == 1 && is_control(next.code))) {
+      if (!keep_lines || (text[0] != '\n' && text[0] != '\t'))
+        std::snprintf(shown, sizeof shown, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
+    } else if (is_control(next.code) || is_layout(next.code)) {
+      std::snprintf(shown, sizeof shown, "\\u{%x}", static_cast<unsigned>(next.code));
+    }
+    if (*shown != '\0') {
+      out += shown;
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return escaped(text, false); }
+std::string printable_lines(std::string_view text) { return escaped(text, true); }
+
+}  // namespace berth

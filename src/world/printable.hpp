@@ -1,0 +1,19 @@
+// Text from outside (names of processes, users, devices, files) made safe for a
+// terminal. A name may hold any byte, and an escape sequence in it could move the
+// cursor, change colours or make one line look like another.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace berth {
+
+// Control characters (C0, DEL, C1), line and paragraph separators and characters
+// that change the direction of writing become \x1b or \u{202e}; bytes that are no
+// UTF-8 become \xff. Everything else is left as it is.
+std::string printable(std::string_view text);
+
+// The same for text that may have several lines: newlines and tabs stay.
+std::string printable_lines(std::string_view text);
+
+}  // namespace berth

@@ -1,0 +1,42 @@
+#include "world/printable.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth {
+namespace {
+
+TEST(Printable, OrdinaryNamesStayAsTheyAre) {
+  for (const char* name : {"", "python3.11", "train (v2)", "C:\\x", "Jürgen", "模型", "🚀"})
+    EXPECT_EQ(printable(name), name);
+}
+
+TEST(Printable, EscapeSequencesDoNotReachTheTerminal) {
+  EXPECT_EQ(printable("\033[2J\033[31mroot"), "\\x1b[2J\\x1b[31mroot");
+  EXPECT_EQ(printable("a\nberth: all is well\r\t\b\x7f"), "a\\x0aberth: all is well\\x0d\\x09\\x08\\x7f");
+  EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\u{9b}31m")
+      << "one character that begins a sequence";
+}
+
+TEST(Printable, TextDoesNotChangeItsDirection) {
+  EXPECT_EQ(printable("\u202egpj.exe"), "\\u{202e}gpj.exe");
+  EXPECT_EQ(printable("\u2066a\u2069\u200f\u2028"), "\\u{2066}a\\u{2069}\\u{200f}\\u{2028}");
+}
+
+TEST(Printable, BytesThatAreNoUtf8AreShownAsBytes) {
+  EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
+  EXPECT_EQ(printable("\x9b"), "\\x9b") << "C1 in a terminal of eight bits";
+  EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf") << "overlong";
+  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82") << "cut short";
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
+}
+
+TEST(Printable, LinesAndTabsStayWhereTextHasThem) {
+  EXPECT_EQ(printable_lines("a\n\tb\033[0m\r\n"), "a\n\tb\\x1b[0m\\x0d\n");
+}
+
+}  // namespace
+}  // namespace berth

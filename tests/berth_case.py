@@ -1,0 +1,102 @@
+"""What tests of the command share: a machine of scripted GPUs, a ledger of its own, and processes that are ended."""
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+# Whole paths: in another mount namespace there is no working folder.
+BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+ROOT = pathlib.Path(ROOT)
+GIB = 1 << 30
+
+
+class Machine(unittest.TestCase):
+    """Every test has a ledger of its own, and a machine of two GPUs unless it writes another."""
+
+    script = "gpus 2 memory=80GiB capability=9.0\n"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.machine = self.folder / "machine.txt"
+        self.machine.write_text(self.script)
+        self.runtime = self.folder / "runtime"
+        self.started = []
+        self.addCleanup(self.end_all)
+        # Of OpenCL's drivers PoCL alone: a real GPU would be one device too many.
+        self.vendors = self.folder / "vendors"
+        self.vendors.mkdir()
+        for vendor in pathlib.Path("/etc/OpenCL/vendors").glob("*pocl*.icd"):
+            (self.vendors / vendor.name).write_text(vendor.read_text())
+
+    def end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def environment(self, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "POCL_"))}
+        return {**env, "LD_LIBRARY_PATH": DOUBLE, "BERTH_DOUBLE": str(self.machine), "BERTH_RUNTIME_DIR": str(self.runtime),
+                "POCL_DEVICES": "basic basic", "OCL_ICD_VENDORS": str(self.vendors), **more}
+
+    def berth(self, *arguments, prefix=(), **environment):
+        """Runs the command to its end; `prefix`: another program that starts it, as another user or in a namespace."""
+        return subprocess.run([*prefix, BERTH, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+                              env=self.environment(**environment))
+
+    def start(self, *arguments, prefix=(), **environment):
+        process = subprocess.Popen([*prefix, BERTH, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=self.environment(**environment))
+        self.started.append(process)
+        return process
+
+    def hold(self, *arguments, **environment):
+        """A command that holds its devices until its standard input ends."""
+        process = self.start("run", *arguments, "--", "sh", "-c", "echo $$ $CUDA_VISIBLE_DEVICES; read line", **environment)
+        line = process.stdout.readline().split()
+        self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
+        process.command_pid, process.devices = int(line[0]), line[1].split(",") if len(line) > 1 else []
+        return process
+
+    def mps_daemon(self, listening=True):
+        """A folder as CUDA's MPS control daemon leaves it: a socket, on which a process listens or no longer does."""
+        folder = self.folder / f"mps{int(listening)}"
+        folder.mkdir()
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.bind(str(folder / "control"))
+        control.listen()
+        if listening:
+            self.addCleanup(control.close)
+        else:
+            control.close()
+        return str(folder)
+
+    def ps(self):
+        answer = self.berth("ps", "--json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)
+
+    def until(self, condition, what):
+        """A generous bound on a loaded machine; what is waited for takes milliseconds."""
+        for _ in range(1200):
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        self.fail(what)
+
+    def assertRefused(self, answer, status, *words):
+        self.assertEqual(answer.returncode, status, answer.stderr)
+        for word in words:
+            self.assertIn(word, answer.stderr)
+        self.assertNotIn("\nberth: ", answer.stderr.rstrip(), "one sentence")
+
+    def gpus(self):
+        return [device["id"] for device in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]

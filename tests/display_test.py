@@ -1,0 +1,141 @@
+"""What people look at: devices, ps, drain and messages, on terminals of 80 and 60 columns and on scripted GPUs."""
+import fcntl
+import json
+import os
+import pty
+import pwd
+import re
+import select
+import shutil
+import signal
+import struct
+import termios
+import unittest
+
+import run_test  # takes the paths off the command line
+from run_test import BERTH, GIB, ROOT, Machine
+
+
+class Display(Machine):
+    script = (ROOT / "tests/double/machines/eight.txt").read_text()
+
+    def on_terminal(self, columns, *arguments, until=None, rows=50, **environment):
+        """What the command shows on a terminal, and its status. `until`: words after which it is interrupted."""
+        pid, master = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(BERTH, [BERTH, *arguments], self.environment(TERM="xterm", LC_ALL="C.UTF-8", **environment))
+        text = b""
+        while select.select([master], [], [], 60)[0]:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            text += data
+            if until and until in text:
+                os.kill(pid, signal.SIGINT)
+                until = None
+        os.close(master)
+        return text.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def lines(self, text):
+        """Without colours and other sequences of the terminal."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "").splitlines()
+
+    def assertFits(self, columns, *arguments):
+        text, _ = self.on_terminal(columns, *arguments)
+        # Of a demo the closing table: progress is drawn over itself.
+        for line in self.lines(text[text.rfind("\r\x1b[K") + 1:]):
+            # What is to be copied is not broken.
+            if not line.lstrip().startswith(">"):
+                self.assertLessEqual(len(line), columns, f"berth {' '.join(arguments)}: {line}")
+        return text
+
+    def test_no_table_is_wider_than_the_terminal(self):
+        self.hold("--mem", "10G", "-n", "3")
+        self.hold("--device", "cuda:4")
+        self.start("run", "-q", "--wait", "5m", "-n", "8", "--mem", "20G", "--", "true")
+        self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
+        self.berth("cordon", "cuda:5")
+        self.assertEqual(self.berth("pick", "-n", "8", "--mem", "120G").returncode, 3)
+        clip = self.folder / "clip.y4m"
+        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 8 * (b"FRAME\n" + bytes(32 * 18)))
+        for columns in (80, 60):
+            for verb in (["devices"], ["ps"], ["inventory"], ["doctor"], ["demo", "--input", str(clip)], ["drain", "cuda:1", "--plan"],
+                         ["why"], ["why", "--list"], ["fleet", "show", str(ROOT / "examples/fleet.toml")]):
+                with self.subTest(columns=columns, verb=verb):
+                    self.assertFits(columns, *verb)
+        self.assertIn("LOAD", self.assertFits(80, "devices"), "the load survives 80 columns")
+
+    def test_held_devices_are_shown_as_held(self):
+        held = self.hold("-n", "6")  # the other two are in use
+        table = self.berth("devices", "--backend", "cuda").stdout
+        self.assertEqual(table.count("held alone"), 6, table)
+        self.assertEqual(len(re.findall(rf" {held.command_pid} .* all .* sh$", table, re.MULTILINE)), 6, table)
+        first = json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)[0]["held_by"][0]
+        self.assertEqual((first["pid"], first["exclusive"], first["command"]), (held.command_pid, True, "sh"))
+
+    def test_foreign_processes_are_listed_with_user_and_command(self):
+        self.machine.write_text(f"gpus 2\nprocess gpu=1 pid={os.getpid()} bytes=30GiB\n")
+        table = self.berth("devices", "--backend", "cuda").stdout
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        self.assertRegex(table, rf"(?m)^cuda:1 +{user} +{os.getpid()} +30.0 GiB +python")
+
+    def test_draining_sees_foreign_processes(self):
+        answer = self.berth("drain", "cuda:6", "--wait", "200ms")
+        self.assertRefused(answer, 3, "4712", "still on cuda:6 GPU-acc45ded", "berth devices")
+        self.assertIn("120.0 GiB", answer.stdout)
+        self.assertNotIn("empty", answer.stdout)
+        waiting = self.start("drain", "cuda:6", "--wait", "5m")
+        self.assertIn("is draining", waiting.stdout.readline())
+        self.machine.write_text("gpus 8\n")
+        # The double reads its script once per process: another one sees the device empty.
+        self.assertEqual(self.berth("drain", "cuda:6", "--wait", "200ms").stdout, "cuda:6 GPU-acc45ded is draining: nothing runs on it\n")
+        waiting.kill()
+
+    def test_people_read_short_ids_and_programs_whole_ones(self):
+        held = self.hold("--mem", "10G", "--device", "cuda:0")
+        brief, whole = held.devices[0][:12], held.devices[0]
+        for answer in (self.berth("ps"), self.berth("devices"), self.berth("cordon", "cuda:0"), self.berth("drain", "cuda:0"),
+                       self.berth("uncordon", "cuda:0")):
+            self.assertIn(brief, answer.stdout)
+            self.assertNotIn(whole, answer.stdout)
+        self.assertEqual(self.ps()[0]["devices"][0]["id"], whole)
+
+    def test_names_of_programs_cannot_steer_the_terminal(self):
+        evil = self.folder / "x\x1b[2J\x1b]0;owned\x07"
+        shutil.copy("/bin/cat", evil)
+        self.start("run", "-q", "--mem", "1G", "--", str(evil))
+        self.until(self.ps, "it runs")
+        for answer in (self.berth("ps"), self.berth("devices"), self.berth("devices", "--json"), self.berth("ps", "--json"),
+                       self.berth("cordon", "\x1b[31mGPU")):
+            self.assertNotRegex(answer.stdout + answer.stderr, "[\x00-\x09\x0b-\x1f\x7f]")
+        self.assertIn(r"x\x1b[2J", self.berth("ps").stdout)
+
+    def test_ps_is_watched_like_devices(self):
+        self.hold("--mem", "10G", "--device", "cuda:0")
+        text, status = self.on_terminal(80, "ps", "--watch", until=b"GPU-afcd1d7b")
+        self.assertEqual(status, 0)
+        self.assertIn("\x1b[?1049h", text)
+        self.assertIn("GPU-afcd1d7b", text[text.rindex("\x1b[?1049l"):], "the last picture stays")
+
+    def test_a_watched_page_that_is_too_long_says_so(self):
+        self.hold("--mem", "1G", "-n", "8")
+        text, status = self.on_terminal(80, "devices", "--watch", until=b"more lines)", rows=10)
+        self.assertEqual(status, 0)
+        self.assertRegex(text, r"\(\d+ more lines\)")
+
+    def test_ps_says_the_place_in_line_and_what_is_waited_for(self):
+        self.hold("--mem", "100G", "--device", "cuda:0")
+        for place in (1, 2):
+            self.start("run", "-q", "--wait", "5m", "--mem", "100G", "--device", "cuda:0", "--", "true")
+            self.until(lambda: sum(lease["state"] == "waiting" for lease in self.ps()) == place, "it stands in line")
+        waiting = [lease for lease in self.ps() if lease["state"] == "waiting"]
+        self.assertEqual([lease["place"] for lease in waiting], [1, 2])
+        self.assertRegex(self.berth("ps").stdout, r"(?m)^ +2 .* 1 device with 100.0 GiB ")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
