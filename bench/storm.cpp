@@ -363,7 +363,6 @@ void reset(Arena& arena, Random& random, const Round& round) {
   }
   for (std::size_t i = 0; i < std::min(arena.event_count.load(), Arena::events_max); ++i) arena.events[i].at.store(0);
   arena.event_count.store(0);
-  arena.go.store(false);
   arena.began_at.store(~std::uint64_t{0});
   arena.late.store(round.everything && random.below(2) == 0);
   arena.foreign_pid.store(random.below(2) == 0 ? static_cast<std::uint32_t>(getpid()) : 0);
@@ -387,7 +386,7 @@ void watch(Arena& arena, const std::vector<pid_t>& started, const Round& round, 
   std::vector<bool> ended(started.size(), false);
   std::uint64_t kills = random.below(3);
   for (std::size_t left = started.size(); left > 0;) {
-    usleep(static_cast<useconds_t>(300 + random.below(1000)));
+    usleep(static_cast<useconds_t>(500 + random.below(2000)));
     // Some are killed from outside, at whatever they are doing.
     if (kills > 0 && random.below(4) == 0) {
       --kills;
@@ -436,6 +435,8 @@ void run_round(const Machine& machine, const Round& round, Way way) {
   reset(arena, random, round);
   const std::size_t count = 2 + random.below(slots_max - 1);
   std::vector<pid_t> started;
+  int start[2];
+  if (pipe(start) != 0) _exit(1);
   for (std::size_t place = 0; place < count; ++place) {
     const std::uint64_t seed = random.next();
     const bool ours = way == Way::ours && round.everything;
@@ -449,7 +450,10 @@ void run_round(const Machine& machine, const Round& round, Way way) {
       SeededRandom own(seed);
       Self self{arena, machine.path, machine.folder, static_cast<std::uint32_t>(place), round, own, apart};
       if (ours && round.users) become(user);
-      while (!arena.go.load()) sched_yield();
+      close(start[1]);
+      char none;
+      static_cast<void>(!read(start[0], &none, 1));  // until the last one closes the other end
+      close(start[0]);
       if (way == Way::peers)
         check_then_load(self);
       else if (pool)
@@ -464,7 +468,8 @@ void run_round(const Machine& machine, const Round& round, Way way) {
     started.push_back(child);
   }
   arena.began_at.store(now_ns());
-  arena.go.store(true);
+  close(start[1]);
+  close(start[0]);
   watch(arena, started, round, random);
   for (Slot& slot : arena.slots) {
     if (slot.answer.load() == Answer::kept_for_others) arena.kept_for_others.fetch_add(1);

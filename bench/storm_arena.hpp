@@ -79,7 +79,6 @@ struct Arena {
   SharedBytes foreign_bytes{}, foreign_floor{};  // the least it had in this round
   std::atomic<std::uint32_t> foreign_pid{0};     // 0: not listed
   std::atomic<bool> late{false};                 // telemetry is 100 ms old
-  std::atomic<bool> go{false};
   std::array<Event, events_max> events;
   std::atomic<std::size_t> event_count{0};
 

@@ -78,6 +78,8 @@ function(berth_test name)
   list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115")
   # A ledger of its own: what a test promises concerns nobody else.
   list(APPEND ARG_ENVIRONMENT "BERTH_RUNTIME_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.runtime")
+  # Tests fork; by default ThreadSanitizer ends a forked process that starts a thread.
+  list(APPEND ARG_ENVIRONMENT "TSAN_OPTIONS=die_after_fork=0")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}"
     SKIP_RETURN_CODE 77 TIMEOUT ${BERTH_TEST_SECONDS})
 endfunction()

@@ -99,7 +99,7 @@ struct LedgerEntry {
   TimePoint heard_at{};
 
   LifeSign alive_by = LifeSign::none;
-  // Processes that keep it although the one that took it has ended, as far as seen.
+  // Alive by its environment or a device: the processes that keep it.
   std::vector<std::uint32_t> kept_by;
 
   std::uint64_t id() const noexcept { return reference.id; }

@@ -143,37 +143,35 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
     into.entries.push_back(std::move(entry));
     return;
   }
-  const Life holder = life_of(entry.holder, entry.user);
-  const bool may_look = is_own(known) || geteuid() == 0;
   if (entry.alive_by == LifeSign::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
     entry.alive_by = LifeSign::cgroup;
-  if (entry.alive_by == LifeSign::none && entry.kind == EntryKind::command && holder == Life::alive)
+  const bool is_open = entry.alive_by == LifeSign::none && entry.kind == EntryKind::command;
+  if (is_open && life_of(entry.holder, entry.user) == Life::alive) {
     entry.alive_by = LifeSign::holder;
-  // Looked for also where the lock tells enough: people want to know what keeps a
-  // lease whose command has ended.
-  const std::pair key(entry.reference.file, entry.reference.id);
-  if (may_look && holder != Life::alive && !without_carrier.contains(key))
+  } else if (is_open && (is_own(known) || geteuid() == 0) &&
+             !without_carrier.contains({entry.reference.file, entry.reference.id})) {
     without_holder.push_back(std::move(entry));
-  else
-    (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+    return;
+  }
+  (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
 }
 
-// Entries whose holder has ended. Only now /proc is searched: what a holder started
+// Commands whose holder has ended. Only now /proc is searched: what a holder started
 // before it ended is there, whereas an earlier search may have missed it.
 void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
   const std::vector<Carrier> carriers = processes_with_leases();
   for (LedgerEntry& entry : entries) {
     for (const Carrier& carrier : carriers) {
-      const bool may_belong = carrier.has_descriptor ? carrier.lease.user == entry.user
-                                                     : carrier.user == entry.user || carrier.user == 0;
-      if (may_belong && carrier.lease.file == entry.reference.file && carrier.lease.id == entry.reference.id)
-        entry.kept_by.push_back(carrier.pid);
+      if (carries(carrier, entry)) entry.kept_by.push_back(carrier.pid);
     }
-    const bool is_kept = entry.kind == EntryKind::command && !entry.kept_by.empty();
-    if (entry.alive_by == LifeSign::none && is_kept) entry.alive_by = LifeSign::environment;
-    if (entry.alive_by == LifeSign::none) without_carrier.insert({entry.reference.file, entry.reference.id});
-    (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+    if (entry.kept_by.empty()) {
+      without_carrier.insert({entry.reference.file, entry.reference.id});
+      into.ended.push_back(std::move(entry));
+    } else {
+      entry.alive_by = LifeSign::environment;
+      into.entries.push_back(std::move(entry));
+    }
   }
 }
 

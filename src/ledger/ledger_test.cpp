@@ -187,13 +187,19 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
   pid_t child = 0;
   ASSERT_EQ(read(pipe_ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   LedgerSnapshot seen;
-  for (int i = 0; i < 1000 && (seen.entries.empty() || seen.entries[0].alive_by != LifeSign::environment); ++i)
-    seen = open()->snapshot().value();  // until it has been executed
+  // Until it has been executed.
+  for (int i = 0; i < 1000 && (seen.entries.empty() || seen.entries[0].alive_by != LifeSign::environment); ++i) {
+    usleep(5000);
+    seen = open()->snapshot().value();
+  }
   ASSERT_EQ(seen.entries.size(), 1U);
   EXPECT_EQ(seen.entries[0].alive_by, LifeSign::environment);
   EXPECT_EQ(seen.entries[0].kept_by, std::vector<std::uint32_t>{static_cast<std::uint32_t>(child)});
   kill(child, SIGKILL);
-  for (int i = 0; i < 1000 && !seen.entries.empty(); ++i) seen = open()->snapshot().value();
+  for (int i = 0; i < 1000 && !seen.entries.empty(); ++i) {
+    usleep(5000);
+    seen = open()->snapshot().value();
+  }
   EXPECT_TRUE(seen.entries.empty());
   EXPECT_EQ(seen.ended.size(), 1U) << "until somebody looks at the devices";
 }
@@ -619,7 +625,10 @@ TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
   EXPECT_NE(seen.entries[0].holder.pid_namespace, this_process().pid_namespace);
   outer.reset();
   std::size_t left = 1;
-  for (int i = 0; i < 1000 && left != 0; ++i) left = open()->snapshot().value().entries.size();
+  for (int i = 0; i < 1000 && left != 0; ++i) {
+    usleep(5000);
+    left = open()->snapshot().value().entries.size();
+  }
   EXPECT_EQ(left, 0U);
 }
 

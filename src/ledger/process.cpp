@@ -135,6 +135,22 @@ namespace {
 
 constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
 
+// Those whose environment and descriptors this user may read, with their users.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes() {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
+  std::error_code failed;
+  const std::uint32_t user = geteuid();
+  for (std::filesystem::directory_iterator at("/proc", failed), end; !failed && at != end; at.increment(failed)) {
+    const std::string name = at->path().filename().native();
+    std::uint32_t pid = 0;
+    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc() || rest != name.data() + name.size()) continue;
+    const std::optional<std::uint32_t> owner = user_of(pid);
+    if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
+  }
+  return found;
+}
+
 }  // namespace
 
 Life life_of(const Holder& holder, std::uint32_t user) {
@@ -182,21 +198,28 @@ BootTime boot_time(TimePoint now) {
   return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
 }
 
+bool carries(const Carrier& carrier, const LedgerEntry& entry) {
+  return (carrier.user == entry.user || carrier.user == 0) && carrier.lease.file == entry.reference.file &&
+         carrier.lease.id == entry.reference.id;
+}
+
 std::vector<Carrier> processes_with_leases() {
   std::vector<Carrier> found;
-  std::error_code failed;
-  const std::uint32_t user = geteuid();
-  for (std::filesystem::directory_iterator at("/proc", failed), end; !failed && at != end; at.increment(failed)) {
-    const std::string name = at->path().filename().native();
-    std::uint32_t pid = 0;
-    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || rest != name.data() + name.size()) continue;
-    const std::optional<std::uint32_t> owner = user_of(pid);
-    if (!owner || (user != 0 && *owner != user)) continue;
-    // A zombie shows neither, so whatever is found lives.
-    if (const std::optional<LeaseReference> lease = lease_in_environment(pid))
-      found.push_back({*lease, pid, *owner, false});
-    for (const LeaseReference& lease : descriptor_leases(pid)) found.push_back({lease, pid, *owner, true});
+  // A zombie has no environment, so whatever is found lives.
+  for (const auto& [pid, user] : readable_processes()) {
+    if (const std::optional<LeaseReference> lease = lease_in_environment(pid)) found.push_back({*lease, pid, user});
+  }
+  return found;
+}
+
+std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
+  std::vector<std::uint32_t> found;
+  for (const auto& [pid, user] : readable_processes()) {
+    const std::optional<LeaseReference> lease = lease_in_environment(pid);
+    const std::vector<LeaseReference> locked = descriptor_leases(pid);
+    if ((lease && carries({*lease, pid, user}, entry)) ||
+        std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
+      found.push_back(pid);
   }
   return found;
 }

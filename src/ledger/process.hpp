@@ -50,15 +50,18 @@ struct BootTime {
 };
 BootTime boot_time(TimePoint now);
 
-// A process that carries a lease in BERTH_LEASE, or has its locked descriptor.
+// A process that carries a lease in BERTH_LEASE.
 struct Carrier {
-  LeaseReference lease;
+  LeaseReference lease;  // whose it is, the text does not say
   std::uint32_t pid = 0;
   std::uint32_t user = 0;
-  bool has_descriptor = false;
 };
+bool carries(const Carrier& carrier, const LedgerEntry& entry);
 // As far as this user may look: its own processes, for root all.
 std::vector<Carrier> processes_with_leases();
+// Processes that carry the lease or have its locked descriptor, likewise. Reads
+// every descriptor of every process: for people who want to know, not for decisions.
+std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry);
 
 // Whether a cgroup has processes; a path that is not below the root is none.
 bool cgroup_is_populated(const std::string& cgroup);

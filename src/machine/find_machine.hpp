@@ -1,6 +1,6 @@
 // Which back ends and devices this machine has, asked with deadlines. Lists GPUs
-// without starting CUDA where that is possible, and asks OpenCL only where its
-// answer can matter: starting it takes half a second on some machines.
+// without starting CUDA where that is possible, and asks OpenCL, which takes half a
+// second to start on some machines, only where its answer can matter.
 #pragma once
 
 #include <optional>
@@ -40,10 +40,6 @@ struct MachineRequest {
 // asked for and cannot be had.
 Result<Machine> find_machine(const MachineRequest& request);
 Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options);
-
-// Whether NVIDIA's is the only OpenCL of this folder of vendors. It shows the GPUs
-// that CUDA shows, and starts CUDA to do so.
-bool only_nvidia_has_opencl(const std::string& folder);
 
 // Whether the name of a device may mean one of OpenCL: any that is not plainly
 // another back end's. Pure.

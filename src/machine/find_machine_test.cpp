@@ -2,24 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 namespace berth::machine {
 namespace {
-
-TEST(FindMachine, OpenclOfNvidiaAloneHasNothingToAdd) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "berth_vendors";
-  std::filesystem::create_directories(folder);
-  EXPECT_FALSE(only_nvidia_has_opencl(folder)) << "there is none at all";
-  std::ofstream(folder / "nvidia.icd") << "libnvidia-opencl.so.1\n";
-  std::ofstream(folder / "readme.txt") << "no vendor\n";
-  EXPECT_TRUE(only_nvidia_has_opencl(folder));
-  std::ofstream(folder / "pocl.icd") << "/usr/lib/libpocl.so.2\n";
-  EXPECT_FALSE(only_nvidia_has_opencl(folder));
-  std::filesystem::remove_all(folder);
-  EXPECT_FALSE(only_nvidia_has_opencl(folder));
-}
 
 TEST(FindMachine, NamesOfOtherBackEndsDoNotStartOpencl) {
   for (const char* name : {"cuda:0", "GPU-454afa53", "MIG-1", "host", "host:0", "simulated:1", "6"})

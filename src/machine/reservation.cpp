@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "berth/random.hpp"
 #include "inventory/device_row.hpp"
@@ -200,6 +201,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
   WaitingRequest request;
   std::string told;
   std::size_t told_place = 0;
+  bool looked_again = false;  // after the deadline
   const TimePoint began = ledger.clock().now();
   deadline.at = std::max(deadline.at, began + grace);
 
@@ -240,7 +242,9 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     const std::uint64_t seen = lock->snapshot().changes;
     const std::optional<LeaseReference> within = Ledger::current_lease(after);
     out.within = within;
+    const std::size_t living = after.entries.size();
     const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
+    const bool some_ended_meanwhile = snapshot.entries.size() > living;
     out.views = views_of(out.sight, snapshot, within);
     if (request.claims.empty()) request = request_of(wanted, out.views, began);
     if (place) request.reference = place.reference();
@@ -266,6 +270,8 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       return out;
     }
     out.never = !fits_when_idle(wanted, snapshot, out);
+    // What ended while it looked still counts here: before it refuses, it looks again.
+    if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(looked_again, true)) continue;
     if (out.never || deadline.passed(now)) {
       if (place) static_cast<void>(lock->release(place.reference()));
       return out;

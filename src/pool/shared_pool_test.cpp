@@ -371,14 +371,10 @@ TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
           shared.held.fetch_sub(400);
         }
       };
-#ifdef __SANITIZE_THREAD__
-      work();  // it knows no threads in a process forked from one that had some
-#else
       {
         std::jthread second(work);
         work();
       }
-#endif
       _exit(0);
     }
     children.push_back(child);
