@@ -11,6 +11,7 @@
 #include "deployment/words.hpp"
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
+#include "inventory/short_id.hpp"
 #include "machine/files.hpp"
 
 namespace berth::cli {
@@ -130,6 +131,32 @@ std::string labels_text(const NodeView& node) {
   return text.empty() ? "-" : text;
 }
 
+// With ids as people read them, and reasons within the width of the terminal.
+std::string readable(const Plan& plan, const Fleet& fleet) {
+  std::vector<DeviceId> ids;
+  for (const NodeView& node : fleet.nodes) {
+    for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);
+  }
+  const std::string whole = with_short_ids(plan_to_text(plan), ids);
+  const std::size_t columns = stdout_style().columns;
+  std::string text;
+  for (std::size_t begin = 0; begin < whole.size();) {
+    const std::size_t end = whole.find('\n', begin);
+    const std::string line = whole.substr(begin, end - begin);
+    begin = end + 1;
+    if (!line.starts_with("! ") || line.size() <= columns) {
+      text += line + "\n";
+      continue;
+    }
+    std::string indent;
+    for (const std::string& part : wrapped(line, columns - 4)) {
+      text += indent + part + "\n";
+      indent = "    ";
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 int run_plan(const PlanArguments& arguments) {
@@ -153,7 +180,7 @@ int run_plan(const PlanArguments& arguments) {
   if (arguments.output) {
     if (const auto written = write_text(*arguments.output, json); !written) return complain(written.error());
   }
-  if (const int status = print(arguments.json ? json : plan_to_text(plan)); status != done) return status;
+  if (const int status = print(arguments.json ? json : readable(plan, *fleet)); status != done) return status;
   if (plan.pending.empty()) return done;
   std::fprintf(stderr, "berth: %s not placed as wanted; the pending entries say why\n",
                plan.pending.size() == 1 ? "one deployment is" : "some deployments are");

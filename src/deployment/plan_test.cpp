@@ -550,5 +550,21 @@ TEST(Deployment, APlanReadsAsATable) {
   EXPECT_EQ(plan_to_text(again), "Nothing to do: 1 replica is in place.\n");
 }
 
+TEST(Deployment, APlanNamesGpusByTheBeginningsOfTheirIds) {
+  Plan plan;
+  const Assignment chat{
+      DeploymentId("chat"),
+      0,
+      NodeId("a"),
+      {DeviceId("GPU-454afa53-0000-0000-0000-000000000000"), DeviceId("GPU-454afa53-1000-0000-0000-000000000000")},
+      0,
+      true};
+  plan.assignments = {chat};
+  plan.actions = {{std::nullopt, chat}};
+  EXPECT_EQ(plan_to_text(plan),
+            "+  chat/0  a  GPU-454afa53-0 GPU-454afa53-1  exclusive\n"
+            "1 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending.\n");
+}
+
 }  // namespace
 }  // namespace berth

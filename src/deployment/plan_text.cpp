@@ -1,17 +1,34 @@
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
+#include "inventory/short_id.hpp"
 
 namespace berth {
 namespace {
 
-std::string devices_text(const Assignment& assignment) {
+std::string devices_text(const Assignment& assignment, std::span<const DeviceId> all) {
   std::string text;
-  for (const DeviceId& id : assignment.devices) text += (text.empty() ? "" : " ") + id.text();
+  for (const DeviceId& id : assignment.devices) text += (text.empty() ? "" : " ") + short_id(id, all);
   return text.empty() ? "-" : text;
+}
+
+// Of the whole plan, so that one device has one name in it.
+std::vector<DeviceId> devices_of(const Plan& plan) {
+  std::vector<DeviceId> ids;
+  const auto add = [&](const Assignment& assignment) {
+    ids.insert(ids.end(), assignment.devices.begin(), assignment.devices.end());
+  };
+  for (const Assignment& assignment : plan.assignments) add(assignment);
+  for (const Action& action : plan.actions) {
+    if (action.before) add(*action.before);
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 std::string promise_text(const Assignment& assignment) {
@@ -20,9 +37,9 @@ std::string promise_text(const Assignment& assignment) {
   return bytes_text(assignment.memory_bytes) + " each";
 }
 
-std::string change_text(const Assignment& before, const Assignment& after) {
+std::string change_text(const Assignment& before, const Assignment& after, std::span<const DeviceId> all) {
   if (before.node != after.node) return "moves from " + before.node.text();
-  if (before.devices != after.devices) return "moves from " + devices_text(before);
+  if (before.devices != after.devices) return "moves from " + devices_text(before, all);
   if (before.exclusive && after.exclusive && before.memory_bytes > 0 && after.memory_bytes > 0)
     return bytes_text(after.memory_bytes) + " each (was " + bytes_text(before.memory_bytes) + ")";
   return "was " + promise_text(before) + (before.exclusive && after.exclusive ? ", memory changes" : "");
@@ -45,15 +62,16 @@ std::string replicas_text(const std::vector<std::uint32_t>& replicas) {
 
 std::string plan_to_text(const Plan& plan) {
   constexpr std::size_t columns = 5;
+  const std::vector<DeviceId> all = devices_of(plan);
   std::vector<std::array<std::string, columns>> rows;
   std::size_t starts = 0, changes = 0, stops = 0;
   for (const Action& action : plan.actions) {
     const Assignment& subject = action.subject();
     std::string note = promise_text(subject);
-    if (action.sign() == '~') note += (note.empty() ? "" : ", ") + change_text(*action.before, *action.after);
+    if (action.sign() == '~') note += (note.empty() ? "" : ", ") + change_text(*action.before, *action.after, all);
     ++(action.sign() == '+' ? starts : action.sign() == '~' ? changes : stops);
     rows.push_back({std::string(1, action.sign()), subject.deployment.text() + "/" + std::to_string(subject.replica),
-                    subject.node.text(), devices_text(subject), note});
+                    subject.node.text(), devices_text(subject, all), note});
   }
   std::array<std::size_t, columns> widths{};
   for (const auto& row : rows) {
