@@ -50,6 +50,7 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
     if (read.within) read.within->user = read.user;
+    if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
   } else {
     line.intent = std::get<DeviceIntent>(*std::move(parsed));
     line.intent->user = file.user();
@@ -149,6 +150,7 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
     entry.alive_by = LifeSign::cgroup;
   if (entry.alive_by == LifeSign::none && entry.kind == EntryKind::command && holder == Life::alive)
     entry.alive_by = LifeSign::holder;
+  if (holder != Life::alive && !entry.cgroup.empty()) entry.kept_by = processes_in(entry.cgroup);
   // Looked for also where the lock tells enough: people want to know what keeps a
   // lease whose command has ended.
   const std::pair key(entry.reference.file, entry.reference.id);
@@ -165,8 +167,8 @@ void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapsh
   const std::vector<Carrier> carriers = processes_with_leases();
   for (LedgerEntry& entry : entries) {
     for (const Carrier& carrier : carriers) {
-      const bool may_belong = carrier.has_descriptor ? carrier.lease.user == entry.user
-                                                     : carrier.user == entry.user || carrier.user == 0;
+      const bool may_belong =
+          carrier.has_descriptor ? carrier.lease.user == entry.user : carrier.user == entry.user || carrier.user == 0;
       if (may_belong && carrier.lease.file == entry.reference.file && carrier.lease.id == entry.reference.id)
         entry.kept_by.push_back(carrier.pid);
     }
