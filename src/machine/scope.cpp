@@ -91,9 +91,8 @@ bool start_scope(const Library& library, Bus* bus, const std::string& name, cons
                  pid_t process, TimePoint deadline) {
   const char* const signature = "ssa(sv)a(sa(sv))";
   const auto pid = static_cast<std::uint32_t>(process);
-  // Since version 253 a scope ends as a whole when the kernel ends one of its
-  // processes for want of memory, unless told otherwise; before, the property is
-  // unknown and refused.
+  // By default a scope ends as a whole when the kernel ends one of its processes for
+  // want of memory. Versions where it does not refuse the property that says so.
   for (const bool knows_policy : {true, false}) {
     Message* made = nullptr;
     if (library.sd_bus_message_new_method_call(bus, &made, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
