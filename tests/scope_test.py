@@ -19,7 +19,7 @@ SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/syst
 # A child of a command that its parent, its descriptors and its environment say nothing of.
 DAEMON = """setsid env -i bash -c 'for fd in /proc/$$/fd/*; do eval "exec ${fd##*/}>&-"; done; exec sleep 300' &
 echo $!; until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done"""
-SCOPE = r"/berth-[0-9a-f]{16}-\d+\.scope$"
+SCOPE = rf"/berth-{ALICE}-[0-9a-f]{{16}}-\d+\.scope$"
 
 
 class Scope(SharedFolder):

@@ -204,7 +204,8 @@ std::string cgroup_of(std::uint32_t pid) {
 }
 
 std::string scope_name(const LeaseReference& lease) {
-  std::string name = "berth-" + to_string(lease) + ".scope";
+  // With the user: another one can write the same number into a file.
+  std::string name = "berth-" + std::to_string(lease.user) + "-" + to_string(lease) + ".scope";
   std::replace(name.begin(), name.end(), ':', '-');
   return name;
 }

@@ -9,15 +9,16 @@ namespace {
 
 constexpr LeaseReference lease{0xABC, 7, 1000};
 
-TEST(ScopeOfALease, IsNamedByItsFileAndId) { EXPECT_EQ(scope_name(lease), "berth-0000000000000abc-7.scope"); }
+TEST(ScopeOfALease, IsNamedByItsUserFileAndId) { EXPECT_EQ(scope_name(lease), "berth-1000-0000000000000abc-7.scope"); }
 
 TEST(ScopeOfALease, NoOtherCgroupCounts) {
   EXPECT_TRUE(is_scope_of(lease, "/user.slice/user-1000.slice/" + scope_name(lease)));
   for (const std::string& other :
        {std::string(), std::string("/"), std::string("/init.scope"), std::string("/user.slice/user-1001.slice"),
         "/user.slice/" + scope_name({0xABC, 8, 1000}), "/user.slice/" + scope_name({0xABD, 7, 1000}),
-        "/user.slice/x" + scope_name(lease), "/" + scope_name(lease) + "/inner", "/" + scope_name(lease) + "/../a",
-        "/../" + scope_name(lease), scope_name(lease)})
+        "/user.slice/" + scope_name({0xABC, 7, 0}), "/user.slice/x" + scope_name(lease),
+        "/" + scope_name(lease) + "/inner", "/" + scope_name(lease) + "/../a", "/../" + scope_name(lease),
+        scope_name(lease)})
     EXPECT_FALSE(is_scope_of(lease, other)) << other;
 }
 
