@@ -15,6 +15,7 @@
 #include "berth/device.hpp"
 #include "cli/terminal.hpp"
 #include "machine/observer.hpp"
+#include "machine/scope.hpp"
 
 namespace berth::cli {
 
@@ -101,6 +102,7 @@ struct Facts {
   bool in_container = false;
   std::optional<Error> ledger_error;              // absent: the ledger of the machine can be used
   std::vector<LedgerFolderFacts> ledger_folders;  // those that are there, the most preferred first
+  ScopeUse scope = ScopeUse::no_systemd;
 
   const std::string* variable(std::string_view name) const;
   const BackendAnswer* answer(std::string_view backend) const;

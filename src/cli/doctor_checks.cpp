@@ -425,6 +425,7 @@ constexpr std::array all_checks{
     Check{"ledger", ledger},
     Check{"ledger_seen", ledger_seen},
     Check{"ledger_files", ledger_files},
+    Check{"ledger_scope", ledger_scope},
     Check{"foreign_processes", foreign_processes},
     Check{"hidden_processes", hidden_processes},
     Check{"persistence", persistence},

@@ -230,6 +230,7 @@ Facts gather_facts(const BackendOptions& options) {
     facts.locked_bytes_most = locked.rlim_cur;
   facts.own_pid_namespace = in_own_pid_namespace();
   facts.in_container = in_container();
+  facts.scope = scope_use();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
   } else {

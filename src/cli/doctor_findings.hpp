@@ -26,5 +26,6 @@ inline Finding error(std::string message, std::string why, std::string fix) {
 Findings ledger(const Facts& facts);
 Findings ledger_seen(const Facts& facts);
 Findings ledger_files(const Facts& facts);
+Findings ledger_scope(const Facts& facts);
 
 }  // namespace berth::cli

@@ -77,4 +77,19 @@ Findings ledger_files(const Facts& facts) {
   return found;
 }
 
+Findings ledger_scope(const Facts& facts) {
+  const char* const why =
+      "other users do not see a process of a command that drops its descriptors and outlives its parent";
+  switch (facts.scope) {
+    case ScopeUse::no_systemd: return {};
+    case ScopeUse::opened: return {ok("berth run opens a systemd scope, by which all users see what keeps a lease")};
+    case ScopeUse::outside_session:
+      return {note("berth run opens no systemd scope here: this is not directly a login session of yours", why)};
+    case ScopeUse::not_lingering:
+      return {note("berth run opens no systemd scope: it would end with your last session, as lingering is off", why,
+                   "loginctl enable-linger")};
+  }
+  return {};
+}
+
 }  // namespace berth::cli

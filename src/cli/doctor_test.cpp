@@ -116,6 +116,8 @@ const std::vector<Case>& cases() {
        }},
       {"ledger_files", Severity::warning, "sudo rm /run/berth/user-1000",
        [](Facts& f) { f.ledger_folders[0].files.push_back({"/run/berth/user-1000", 1000, 0, "it was cut short"}); }},
+      {"ledger_scope", Severity::note, "loginctl enable-linger", [](Facts& f) { f.scope = ScopeUse::not_lingering; }},
+      {"ledger_scope", Severity::note, "login session", [](Facts& f) { f.scope = ScopeUse::outside_session; }},
       {"hidden_hardware", Severity::warning, "has 3 NVIDIA GPUs, CUDA shows 2",
        [](Facts& f) { f.nvidia_pci.push_back("0000:02:00.0"); }},
       {"hidden_hardware", Severity::error, "has 2 NVIDIA GPUs, CUDA shows 0",

@@ -15,6 +15,7 @@
 #include "machine/mps.hpp"
 #include "machine/record_store.hpp"
 #include "machine/restart_limit.hpp"
+#include "machine/scope.hpp"
 
 extern char** environ;
 
@@ -154,14 +155,27 @@ void give_back(Ledger& ledger, LedgerLease lease) {
 }
 
 Launch make_launch(const RunArguments& arguments, const std::string& program, std::span<const Granted> granted,
-                   std::span<const DeviceInfo> all, Limit limit, bool mps, const LedgerLease& lease) {
+                   std::span<const DeviceInfo> all, Limit limit, bool mps, Ledger& ledger, const LedgerLease& lease) {
   CommandEnvironment environment = memory_variables(granted, limit, mps, present_environment());
   environment.variables.merge(visible_to(granted, all));
   if (!arguments.request.backends.simulated_file.empty())
     environment.variables["BERTH_SIMULATED"] = arguments.request.backends.simulated_file;
   environment.variables["BERTH_LEASE"] = to_string(lease.reference());
-  return {program,           arguments.command,   std::move(environment.variables), std::move(environment.removed),
-          cores_of(granted), {lease.descriptor()}};
+  const auto open_its_scope = [&ledger, &lease](pid_t process) {
+    const std::optional<std::string> cgroup = open_scope(
+        ledger::scope_name(lease.reference()), "Berth lease " + std::to_string(lease.reference().id), process);
+    if (!cgroup) return;
+    // Where the lock is not to be had the other signs of life have to do.
+    if (Result<Ledger::Lock> lock = ledger.lock(std::chrono::seconds(1)))
+      static_cast<void>(lock->set_cgroup(lease, *cgroup));
+  };
+  return {program,
+          arguments.command,
+          std::move(environment.variables),
+          std::move(environment.removed),
+          cores_of(granted),
+          {lease.descriptor()},
+          open_its_scope};
 }
 
 // The devices to avoid next time, where the command died of something that another
@@ -301,7 +315,7 @@ int run_run(const RunArguments& arguments) {
     const std::vector<Granted> granted = granted_by(inputs->wanted, *reserved);
     if (!arguments.quiet) announce(inputs->wanted, granted, checked->limit, checked->mps);
     const Launch command = make_launch(arguments, *program, granted, inputs->lookout.devices(), checked->limit,
-                                       checked->mps, reserved->lease);
+                                       checked->mps, *inputs->ledger, reserved->lease);
     // The command inherits the lease's descriptor, in this process or below it.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
       const Error error = become(command);

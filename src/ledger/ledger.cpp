@@ -227,6 +227,9 @@ void Ledger::Lock::give_back(LedgerLease lease) {
   }
   const State::Known* const known = ledger_->state_->find(reference);
   if (!known || known->file.is_locked(reference.id)) return;
+  for (const State::Line& line : known->lines) {
+    if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
+  }
   const auto self = static_cast<std::uint32_t>(getpid());
   for (const Carrier& carrier : processes_with_leases()) {
     if (carrier.lease.file == reference.file && carrier.lease.id == reference.id && carrier.pid != self) return;

@@ -50,6 +50,7 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
     if (read.within) read.within->user = read.user;
+    if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
   } else {
     line.intent = std::get<DeviceIntent>(*std::move(parsed));
     line.intent->user = file.user();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -75,18 +76,6 @@ std::optional<LeaseReference> lease_in_environment(std::uint32_t pid) {
   return std::nullopt;
 }
 
-// Of the unified hierarchy, or of systemd's own where there are several.
-std::string cgroup_of(std::uint32_t pid) {
-  std::ifstream file(folder_of(pid) + "/cgroup");
-  std::string found;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::")) found = line.substr(3);
-    const std::size_t systemd = line.find(":name=systemd:");
-    if (systemd != std::string::npos) return line.substr(systemd + 14);
-  }
-  return found;
-}
-
 // Leases whose locked descriptor the process has. Links to files and the locks on
 // them are shown for this user's processes only.
 std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
@@ -134,6 +123,8 @@ namespace berth::ledger {
 namespace {
 
 constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
+// The unified hierarchy, and where it or systemd's own is beside others.
+const std::array<std::string, 3> cgroup_roots{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"};
 
 // Those whose environment and descriptors this user may read, with their users.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes() {
@@ -214,6 +205,7 @@ std::vector<Carrier> processes_with_leases() {
 
 std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
   std::vector<std::uint32_t> found;
+  if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
   for (const auto& [pid, user] : readable_processes()) {
     const std::optional<LeaseReference> lease = lease_in_environment(pid);
     const std::vector<LeaseReference> locked = descriptor_leases(pid);
@@ -224,9 +216,32 @@ std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
   return found;
 }
 
+std::string cgroup_of(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/cgroup");
+  std::string unified, systemd;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::")) unified = line.substr(3);
+    constexpr std::string_view name = ":name=systemd:";
+    if (const std::size_t at = line.find(name); at != std::string::npos) systemd = line.substr(at + name.size());
+  }
+  return unified.size() > 1 || systemd.empty() ? unified : systemd;
+}
+
+std::string scope_name(const LeaseReference& lease) {
+  // With the user: another one can write the same number into a file.
+  std::string name = "berth-" + std::to_string(lease.user) + "-" + to_string(lease) + ".scope";
+  std::replace(name.begin(), name.end(), ':', '-');
+  return name;
+}
+
+bool is_scope_of(const LeaseReference& lease, std::string_view cgroup) {
+  return cgroup.starts_with('/') && cgroup.find("..") == std::string_view::npos &&
+         cgroup.ends_with("/" + scope_name(lease));
+}
+
 bool cgroup_is_populated(const std::string& cgroup) {
-  if (cgroup.size() < 2 || cgroup.front() != '/' || cgroup.find("..") != std::string::npos) return false;
-  for (const char* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}) {
+  if (cgroup.empty()) return false;
+  for (const std::string& root : cgroup_roots) {
     std::ifstream events(root + cgroup + "/cgroup.events");
     std::string key;
     for (int value = 0; events >> key >> value;) {
@@ -236,6 +251,19 @@ bool cgroup_is_populated(const std::string& cgroup) {
     if (std::string line; std::getline(processes, line)) return true;
   }
   return false;
+}
+
+std::vector<std::uint32_t> processes_in(const std::string& cgroup) {
+  std::vector<std::uint32_t> found;
+  for (const std::string& root : cgroup_roots) {
+    std::ifstream processes(root + cgroup + "/cgroup.procs");
+    for (std::uint32_t pid = 0; processes >> pid;) {
+      // Of another namespace.
+      if (pid != 0) found.push_back(pid);
+    }
+    if (!found.empty()) break;
+  }
+  return found;
 }
 
 std::string lock_holder(const FileIdentity& file) {

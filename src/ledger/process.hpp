@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,12 +60,23 @@ struct Carrier {
 bool carries(const Carrier& carrier, const LedgerEntry& entry);
 // As far as this user may look: its own processes, for root all.
 std::vector<Carrier> processes_with_leases();
-// Processes that carry the lease or have its locked descriptor, likewise. Reads
-// every descriptor of every process: for people who want to know, not for decisions.
+// Processes in the lease's scope, and likewise those that carry it or have its
+// locked descriptor. Reads every descriptor of every process: for people who want to
+// know, not for decisions.
 std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry);
 
-// Whether a cgroup has processes; a path that is not below the root is none.
+// Where the process is in the unified hierarchy; outside of it, in systemd's own.
+// Empty: unknown.
+std::string cgroup_of(std::uint32_t pid);
+// The systemd scope of a lease, and whether the cgroup is that of this scope. No
+// other one says anything about a lease: its user writes the line, and could name
+// one that never ends or that processes of others are in.
+std::string scope_name(const LeaseReference& lease);
+bool is_scope_of(const LeaseReference& lease, std::string_view cgroup);
+// Whether a cgroup, or one below it, has processes.
 bool cgroup_is_populated(const std::string& cgroup);
+// Those of the cgroup itself, as far as this pid namespace shows them.
+std::vector<std::uint32_t> processes_in(const std::string& cgroup);
 
 // "python3 (pid 4711, user 1000)" of the process with a flock on the file; empty:
 // unknown.

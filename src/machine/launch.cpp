@@ -308,6 +308,7 @@ Result<std::string> find_command(const std::string& name) {
 }
 
 Error become(const Launch& command) {
+  if (command.before_start) command.before_start(getpid());
   const Prepared prepared(command);
   std::fflush(nullptr);
   return cannot_be_run(command.program, prepared.execute());
@@ -339,6 +340,7 @@ Result<Ended> launch(const Launch& command) {
   Result<void> ready;
   if (child < 0) ready = failed("cannot start another process", fork_error);
   if (ready && !is_in_pipeline()) static_cast<void>(terminal.hand_over(child));
+  if (ready && command.before_start) command.before_start(child);
   if (ready && write(go[1], "x", 1) != 1) ready = failed("cannot start the command", errno);
   close(go[1]);
   int exec_error = 0;

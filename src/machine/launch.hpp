@@ -5,6 +5,9 @@
 // If this process is killed, the command runs on.
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -25,6 +28,8 @@ struct Launch {
   std::set<std::string> removed;                   // variables of this process that the command does not get
   std::vector<unsigned> cores;                     // empty: any
   std::vector<int> inherited;                      // descriptors the command gets besides those of our parent
+  // Called in this process with the one that becomes the command, before it does.
+  std::function<void(pid_t)> before_start = {};
 };
 
 // Executes the command in the place of this process. Returns only where that

@@ -94,6 +94,20 @@ TEST(Launch, SignalsThatWereIgnoredMeanwhileAreNotPassedOn) {
             "");
 }
 
+TEST(Launch, TheProcessThatBecomesTheCommandIsToldBeforeItDoes) {
+  for (const bool in_place : {true, false}) {
+    const std::string text = output_of([&] {
+      Launch command = shell("echo $$");
+      command.before_start = [](pid_t process) { dprintf(STDOUT_FILENO, "%d\n", static_cast<int>(process)); };
+      if (in_place) static_cast<void>(become(command));
+      static_cast<void>(launch(command));
+    });
+    const std::size_t half = text.size() / 2;
+    EXPECT_EQ(text.substr(0, half), text.substr(half)) << text;
+    EXPECT_GT(half, 1U);
+  }
+}
+
 TEST(Launch, WhatCannotBeExecutedIsAnError) {
   Launch command = shell("true");
   command.program = "/no/such/program";

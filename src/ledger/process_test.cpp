@@ -1,0 +1,50 @@
+#include "ledger/process.hpp"
+
+#include <gtest/gtest.h>
+
+#include "ledger/test_folder.hpp"
+
+namespace berth::ledger {
+namespace {
+
+constexpr LeaseReference lease{0xABC, 7, 1000};
+
+TEST(ScopeOfALease, IsNamedByItsUserFileAndId) { EXPECT_EQ(scope_name(lease), "berth-1000-0000000000000abc-7.scope"); }
+
+TEST(ScopeOfALease, NoOtherCgroupCounts) {
+  EXPECT_TRUE(is_scope_of(lease, "/user.slice/user-1000.slice/" + scope_name(lease)));
+  for (const std::string& other :
+       {std::string(), std::string("/"), std::string("/init.scope"), std::string("/user.slice/user-1001.slice"),
+        "/user.slice/" + scope_name({0xABC, 8, 1000}), "/user.slice/" + scope_name({0xABD, 7, 1000}),
+        "/user.slice/" + scope_name({0xABC, 7, 0}), "/user.slice/x" + scope_name(lease),
+        "/" + scope_name(lease) + "/inner", "/" + scope_name(lease) + "/../a", "/../" + scope_name(lease),
+        scope_name(lease)})
+    EXPECT_FALSE(is_scope_of(lease, other)) << other;
+}
+
+TEST(ScopeOfALease, ALineThatNamesAnotherCgroupNamesNone) {
+  const TestFolder folder;
+  const auto open = [&] { return Ledger::open({folder.path, nullptr}).value(); };
+  const std::shared_ptr<Ledger> writer = open();
+  Result<Ledger::Lock> lock = writer->lock();
+  ASSERT_TRUE(lock);
+  const LedgerLease taken = lock->add({}).value();
+  const auto written = [&](const std::string& cgroup) {
+    EXPECT_TRUE(lock->set_cgroup(taken, cgroup));
+    return lock->snapshot().entries.at(0).cgroup;
+  };
+  const std::string scope = "/user.slice/" + scope_name(taken.reference());
+  EXPECT_EQ(written("/init.scope"), "");
+  EXPECT_EQ(written("/"), "");
+  EXPECT_EQ(written("/user.slice/berth-1.scope"), "");
+  EXPECT_EQ(written(scope), scope);
+}
+
+TEST(Cgroup, WithoutAPathThereIsNone) {
+  EXPECT_FALSE(cgroup_is_populated(""));
+  EXPECT_FALSE(cgroup_is_populated("/no/such/cgroup"));
+  EXPECT_TRUE(processes_in("/no/such/cgroup").empty());
+}
+
+}  // namespace
+}  // namespace berth::ledger

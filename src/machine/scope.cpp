@@ -1,0 +1,157 @@
+#include "machine/scope.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+
+#include "berth/clock.hpp"
+#include "ledger/process.hpp"
+#include "world/user_name.hpp"
+
+namespace berth::machine {
+namespace {
+
+// An idle systemd answers within 10 ms; no command waits longer for one that does not.
+constexpr Duration patience = std::chrono::milliseconds(100);
+constexpr Duration look_period = std::chrono::microseconds(500);
+
+// Not XDG_RUNTIME_DIR, which su and sudo may leave at another user's.
+std::string socket_path() { return "/run/user/" + std::to_string(geteuid()) + "/systemd/private"; }
+
+// The part of libsystemd that is needed, from sd-bus.h.
+struct Bus;
+struct Message;
+struct Library {
+  int (*sd_bus_new)(Bus**);
+  int (*sd_bus_set_address)(Bus*, const char*);
+  int (*sd_bus_start)(Bus*);
+  int (*sd_bus_is_ready)(Bus*);
+  int (*sd_bus_process)(Bus*, Message**);
+  int (*sd_bus_wait)(Bus*, std::uint64_t);
+  int (*sd_bus_call)(Bus*, Message*, std::uint64_t, void*, Message**);
+  void (*sd_bus_close)(Bus*);
+  Bus* (*sd_bus_unref)(Bus*);
+  int (*sd_bus_message_new_method_call)(Bus*, Message**, const char*, const char*, const char*, const char*);
+  int (*sd_bus_message_append)(Message*, const char*, ...);
+  Message* (*sd_bus_message_unref)(Message*);
+};
+
+std::optional<Library> load_library() {
+  // Never closed: what it loads in turn has state of its own.
+  void* const opened = dlopen("libsystemd.so.0", RTLD_LAZY | RTLD_LOCAL);
+  if (opened == nullptr) return std::nullopt;
+  Library library{};
+  bool complete = true;
+  const auto find = [&](auto& function, const char* symbol) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(opened, symbol));
+    complete = complete && function != nullptr;
+  };
+#define BERTH_SYSTEMD_FIND(symbol) find(library.symbol, #symbol)
+  BERTH_SYSTEMD_FIND(sd_bus_new);
+  BERTH_SYSTEMD_FIND(sd_bus_set_address);
+  BERTH_SYSTEMD_FIND(sd_bus_start);
+  BERTH_SYSTEMD_FIND(sd_bus_is_ready);
+  BERTH_SYSTEMD_FIND(sd_bus_process);
+  BERTH_SYSTEMD_FIND(sd_bus_wait);
+  BERTH_SYSTEMD_FIND(sd_bus_call);
+  BERTH_SYSTEMD_FIND(sd_bus_close);
+  BERTH_SYSTEMD_FIND(sd_bus_unref);
+  BERTH_SYSTEMD_FIND(sd_bus_message_new_method_call);
+  BERTH_SYSTEMD_FIND(sd_bus_message_append);
+  BERTH_SYSTEMD_FIND(sd_bus_message_unref);
+#undef BERTH_SYSTEMD_FIND
+  return complete ? std::optional(library) : std::nullopt;
+}
+
+std::uint64_t microseconds_until(TimePoint deadline) {
+  const Duration left = std::max(Duration::zero(), deadline - real_clock().now());
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(left).count());
+}
+
+// The private socket, as systemctl uses it: no bus daemon need run.
+bool connect(const Library& library, Bus* bus, TimePoint deadline) {
+  if (library.sd_bus_set_address(bus, ("unix:path=" + socket_path()).c_str()) < 0) return false;
+  if (library.sd_bus_start(bus) < 0) return false;
+  while (library.sd_bus_is_ready(bus) == 0) {
+    // The library's own calls would wait here for its long deadline.
+    const int processed = library.sd_bus_process(bus, nullptr);
+    const std::uint64_t left = microseconds_until(deadline);
+    if (processed < 0 || left == 0) return false;
+    const int waited = processed == 0 ? library.sd_bus_wait(bus, left) : 0;
+    if (waited < 0 && waited != -EINTR) return false;
+  }
+  return library.sd_bus_is_ready(bus) > 0;
+}
+
+bool start_scope(const Library& library, Bus* bus, const std::string& name, const std::string& description,
+                 pid_t process, TimePoint deadline) {
+  const char* const signature = "ssa(sv)a(sa(sv))";
+  const auto pid = static_cast<std::uint32_t>(process);
+  // By default a scope ends as a whole when the kernel ends one of its processes for
+  // want of memory. Versions where it does not refuse the property that says so.
+  for (const bool knows_policy : {true, false}) {
+    Message* made = nullptr;
+    if (library.sd_bus_message_new_method_call(bus, &made, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+                                               "org.freedesktop.systemd1.Manager", "StartTransientUnit") < 0)
+      return false;
+    const std::unique_ptr<Message, Message* (*)(Message*)> message(made, library.sd_bus_message_unref);
+    const auto append = library.sd_bus_message_append;
+    const int appended =
+        knows_policy
+            ? append(made, signature, name.c_str(), "fail", 4, "PIDs", "au", 1, pid, "Description", "s",
+                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "OOMPolicy", "s", "continue", 0)
+            : append(made, signature, name.c_str(), "fail", 3, "PIDs", "au", 1, pid, "Description", "s",
+                     description.c_str(), "CollectMode", "s", "inactive-or-failed", 0);
+    const std::uint64_t left = microseconds_until(deadline);
+    // The library takes 0 for its own long deadline.
+    if (appended < 0 || left == 0) return false;
+    if (library.sd_bus_call(bus, made, left, nullptr, nullptr) >= 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_session_of(std::uint32_t user, std::string_view cgroup) {
+  const std::size_t last = cgroup.rfind('/');
+  if (last == std::string_view::npos) return false;
+  const std::string_view session = cgroup.substr(last + 1);
+  return session.starts_with("session-") && session.ends_with(".scope") &&
+         cgroup.substr(0, last).ends_with("/user-" + std::to_string(user) + ".slice");
+}
+
+ScopeUse scope_use() {
+  std::error_code failed;
+  if (!std::filesystem::exists(socket_path(), failed)) return ScopeUse::no_systemd;
+  if (!is_session_of(geteuid(), ledger::cgroup_of(static_cast<std::uint32_t>(getpid()))))
+    return ScopeUse::outside_session;
+  // Asked last: the name may come from a directory service.
+  const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + user_name(geteuid()), failed);
+  return lingers ? ScopeUse::opened : ScopeUse::not_lingering;
+}
+
+std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process) {
+  if (scope_use() != ScopeUse::opened) return std::nullopt;
+  const std::optional<Library> library = load_library();
+  if (!library) return std::nullopt;
+  const TimePoint deadline = real_clock().now() + patience;
+  Bus* bus = nullptr;
+  if (library->sd_bus_new(&bus) < 0) return std::nullopt;
+  const bool started =
+      connect(*library, bus, deadline) && start_scope(*library, bus, name, description, process, deadline);
+  library->sd_bus_close(bus);
+  library->sd_bus_unref(bus);
+  // The answer comes before the process is moved.
+  while (started && real_clock().now() < deadline) {
+    std::string cgroup = ledger::cgroup_of(static_cast<std::uint32_t>(process));
+    if (cgroup.ends_with("/" + name)) return cgroup;
+    real_clock().sleep_for(look_period);
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth::machine
