@@ -51,7 +51,7 @@ soak: build ## every test again and again with new random cases (MINUTES=30)
 	@scripts/soak $(or $(MINUTES),30) $(release)
 
 .PHONY: mutants
-mutants: build ## break the code on purpose; every patch must turn its test red
+mutants: build ## break one safety law after the other on purpose; each must turn its test red
 	@scripts/mutants
 
 .PHONY: nightly

@@ -150,6 +150,17 @@ TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
   EXPECT_TRUE(snapshot.ended.empty());
 }
 
+TEST(Usage, ADeviceThatDoesNotNameItsProcessesKeepsALease) {
+  LedgerSnapshot snapshot;
+  snapshot.ended = {entry(5, shell, 30)};
+  const std::vector<SeenOnDevice> others{{DeviceId("b"), {}, true}}, silent{{DeviceId("a"), {}, true}};
+  keep_those_on_devices(snapshot, others, {});
+  EXPECT_TRUE(snapshot.entries.empty()) << "it holds nothing of that device";
+  keep_those_on_devices(snapshot, silent, {});
+  ASSERT_EQ(snapshot.entries.size(), 1U);
+  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+}
+
 TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
   // Another user's environment is hidden: all that is seen is whose orphan it is,
   // and when it was started.

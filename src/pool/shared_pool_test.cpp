@@ -97,6 +97,10 @@ TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   const LedgerLease place = std::move(other->lock().value().add(waiting).value());
   pool->poll_now();
   EXPECT_EQ(promised("a"), 0U);
+  const Result<Lease> held = pool->acquire(bytes_of(300));
+  ASSERT_TRUE(pool->acquire(bytes_of(200)));
+  pool->poll_now();
+  EXPECT_EQ(promised("a"), 300U) << "but not what is held";
 }
 
 TEST_F(SharedPool, WhatWasAllocatedUnderAPromiseIsNotSubtractedAgain) {
