@@ -98,6 +98,7 @@ TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   pool->poll_now();
   EXPECT_EQ(promised("a"), 0U);
   const Result<Lease> held = pool->acquire(bytes_of(300));
+  ASSERT_TRUE(pool->acquire(bytes_of(200)));
   pool->poll_now();
   EXPECT_EQ(promised("a"), 300U) << "but not what is held";
 }
