@@ -49,7 +49,8 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
     LedgerEntry& read = line.entry->entry;
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
-    if (read.within) read.within->user = read.user;
+    // What is written there is believed of root alone.
+    if (read.within && read.user != 0) read.within->user = read.user;
   } else {
     line.intent = std::get<DeviceIntent>(*std::move(parsed));
     line.intent->user = file.user();
@@ -97,6 +98,7 @@ Result<void> Ledger::State::read_folders() {
          at.increment(failed)) {
       if (at->path().filename().native().starts_with(file_prefix)) paths.push_back(at->path().native());
     }
+    if (failed) return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), {}, {}, {}};
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
       Result<UserFile> file = UserFile::open(path, false);
@@ -151,7 +153,7 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
     entry.alive_by = LifeSign::holder;
   // Looked for also where the lock tells enough: people want to know what keeps a
   // lease whose command has ended.
-  const std::pair key(entry.reference.file, entry.reference.id);
+  const std::tuple key(entry.user, entry.reference.file, entry.reference.id);
   if (may_look && holder != Life::alive && !without_carrier.contains(key))
     without_holder.push_back(std::move(entry));
   else
@@ -162,17 +164,15 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
 // before it ended is there, whereas an earlier search may have missed it.
 void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
-  const std::vector<Carrier> carriers = processes_with_leases();
+  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
   for (LedgerEntry& entry : entries) {
-    for (const Carrier& carrier : carriers) {
-      const bool may_belong = carrier.has_descriptor ? carrier.lease.user == entry.user
-                                                     : carrier.user == entry.user || carrier.user == 0;
-      if (may_belong && carrier.lease.file == entry.reference.file && carrier.lease.id == entry.reference.id)
-        entry.kept_by.push_back(carrier.pid);
+    for (const Carrier& carrier : carriers.value_or(std::vector<Carrier>{})) {
+      if (carrier.carries(entry.reference)) entry.kept_by.push_back(carrier.pid);
     }
-    const bool is_kept = entry.kind == EntryKind::command && !entry.kept_by.empty();
+    const bool is_kept = entry.kind == EntryKind::command && (!carriers || !entry.kept_by.empty());
     if (entry.alive_by == LifeSign::none && is_kept) entry.alive_by = LifeSign::environment;
-    if (entry.alive_by == LifeSign::none) without_carrier.insert({entry.reference.file, entry.reference.id});
+    if (entry.alive_by == LifeSign::none)
+      without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
     (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
   }
 }

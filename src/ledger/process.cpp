@@ -66,8 +66,13 @@ std::optional<std::uint32_t> user_of(std::uint32_t pid) {
   return found.st_uid;
 }
 
-std::optional<LeaseReference> lease_in_environment(std::uint32_t pid) {
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE; }
+
+// `blind` is set where a descriptor was missing to look with.
+std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, bool& blind) {
+  errno = 0;
   std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
+  blind = blind || (!file && is_shortage(errno));
   constexpr std::string_view name = "BERTH_LEASE=";
   for (std::string entry; std::getline(file, entry, '\0');) {
     if (entry.starts_with(name)) return parse_lease(std::string_view(entry).substr(name.size()));
@@ -89,7 +94,7 @@ std::string cgroup_of(std::uint32_t pid) {
 
 // Leases whose locked descriptor the process has. Links to files and the locks on
 // them are shown for this user's processes only.
-std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
+std::vector<LeaseReference> descriptor_leases(std::uint32_t pid, bool& blind) {
   std::vector<LeaseReference> found;
   std::error_code failed;
   for (std::filesystem::directory_iterator at(folder_of(pid) + "/fd", failed), end; !failed && at != end;
@@ -98,9 +103,12 @@ std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
     const std::string target = std::filesystem::read_symlink(at->path(), gone).native();
     if (gone || target.find(std::string("/") + std::string(ledger::file_prefix)) == std::string::npos) continue;
     const Result<ledger::UserFile> file = ledger::UserFile::open_link(at->path().native());
+    blind = blind || (!file && file.error().code == ErrorCode::io);
     const auto header = file ? file->read_header() : std::nullopt;
     if (!header) continue;
+    errno = 0;
     std::ifstream info(folder_of(pid) + "/fdinfo/" + at->path().filename().native());
+    blind = blind || (!info && is_shortage(errno));
     for (std::string line; std::getline(info, line);) {
       if (!line.starts_with("lock:")) continue;
       // "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:19:9 1099511627777 1099511627777"
@@ -112,6 +120,7 @@ std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
         found.push_back({header->file, first - ledger::locks_begin, file->user()});
     }
   }
+  blind = blind || is_shortage(failed.value());
   return found;
 }
 
@@ -160,9 +169,10 @@ bool shows_children_of(const Holder& holder) {
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of(pid);
-  trace.lease = lease_in_environment(pid);
+  bool blind = false;  // then it belongs to none, and takes up nothing
+  trace.lease = lease_in_environment(pid, blind);
   trace.cgroup = cgroup_of(pid);
-  trace.descriptors = descriptor_leases(pid);
+  trace.descriptors = descriptor_leases(pid, blind);
   const std::uint64_t space = pid_namespace();
   // Deeper than any tree of processes people make.
   for (int depth = 0; pid > 1 && depth < 64; ++depth) {
@@ -182,8 +192,9 @@ BootTime boot_time(TimePoint now) {
   return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
 }
 
-std::vector<Carrier> processes_with_leases() {
+std::optional<std::vector<Carrier>> processes_with_leases() {
   std::vector<Carrier> found;
+  bool blind = false;
   std::error_code failed;
   const std::uint32_t user = geteuid();
   for (std::filesystem::directory_iterator at("/proc", failed), end; !failed && at != end; at.increment(failed)) {
@@ -194,10 +205,11 @@ std::vector<Carrier> processes_with_leases() {
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (!owner || (user != 0 && *owner != user)) continue;
     // A zombie shows neither, so whatever is found lives.
-    if (const std::optional<LeaseReference> lease = lease_in_environment(pid))
+    if (const std::optional<LeaseReference> lease = lease_in_environment(pid, blind))
       found.push_back({*lease, pid, *owner, false});
-    for (const LeaseReference& lease : descriptor_leases(pid)) found.push_back({lease, pid, *owner, true});
+    for (const LeaseReference& lease : descriptor_leases(pid, blind)) found.push_back({lease, pid, *owner, true});
   }
+  if (blind || is_shortage(failed.value())) return std::nullopt;
   return found;
 }
 

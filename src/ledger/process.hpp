@@ -56,9 +56,17 @@ struct Carrier {
   std::uint32_t pid = 0;
   std::uint32_t user = 0;
   bool has_descriptor = false;
+
+  // A descriptor is of one file; what an environment says is believed of the lease's
+  // user and of root.
+  bool carries(const LeaseReference& other) const {
+    return lease.file == other.file && lease.id == other.id &&
+           (has_descriptor ? lease.user == other.user : user == other.user || user == 0);
+  }
 };
-// As far as this user may look: its own processes, for root all.
-std::vector<Carrier> processes_with_leases();
+// As far as this user may look: its own processes, for root all. Absent: this process
+// has no descriptor left to look with.
+std::optional<std::vector<Carrier>> processes_with_leases();
 
 // Whether a cgroup has processes; a path that is not below the root is none.
 bool cgroup_is_populated(const std::string& cgroup);
