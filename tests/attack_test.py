@@ -54,7 +54,7 @@ class Limits(box.OneUser):
     def test_without_descriptors_nothing_is_promised_twice_and_one_sentence_says_why(self):
         held = self.hold("--mem", "60G")
         outcomes = set()
-        for most in range(4, 40):
+        for most in range(4, 24):
             limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
             for amount in ("60G", "10G"):
                 answer = self.limited(limit, "run", "-q", "--mem", amount, "--", "echo", "started")
@@ -215,7 +215,7 @@ class Crowd(box.OneUser):
         before, began = self.cpu_seconds(waiting), time.monotonic()
         time.sleep(5)
         share = (self.cpu_seconds(waiting) - before) / (time.monotonic() - began)
-        self.assertLess(share, 0.5, "of one core, for all of them")
+        self.assertLess(share, 0.15, "of one core, for all of them")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 
@@ -98,7 +99,10 @@ Result<void> Ledger::State::read_folders() {
          at.increment(failed)) {
       if (at->path().filename().native().starts_with(file_prefix)) paths.push_back(at->path().native());
     }
-    if (failed) return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), {}, {}, {}};
+    if (failed) {
+      const std::string advice = failed.value() == EMFILE ? "raise the limit on open files: ulimit -n" : "";
+      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice, {}, {}};
+    }
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
       Result<UserFile> file = UserFile::open(path, false);
