@@ -216,10 +216,13 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
   waiting.kind = EntryKind::waiting;
   const LedgerLease place = std::move(machine->lock().value().add(waiting).value());
   std::atomic<bool> done = false;
-  std::atomic<std::uint64_t> granted = 0;
+  std::atomic<std::uint64_t> granted = 0, polled = 0;
   {
     const std::jthread polls([&] {
-      while (!done) pool->poll_now();
+      while (!done) {
+        pool->poll_now();
+        ++polled;
+      }
     });
     std::vector<std::jthread> takers;
     for (const std::uint64_t bytes : {300, 450}) {
@@ -229,6 +232,8 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
           const Result<Lease> lease = pool->acquire(bytes_of(bytes + static_cast<std::uint64_t>(i % 7)));
           if (!lease) continue;
           ++granted;
+          // What was on its way to the ledger has arrived.
+          for (const std::uint64_t before = polled; polled < before + 2;) std::this_thread::yield();
           const LedgerSnapshot seen = other->snapshot().value();
           EXPECT_GE(ledger::unallocated_bytes(seen, {"a", 0, std::nullopt, {}}), bytes + i % 7) << i;
         }
