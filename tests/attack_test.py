@@ -5,7 +5,6 @@ src/pool/shared_pool_test.cpp.
 """
 import os
 import pathlib
-import re
 import resource
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import unittest
 
 import shared_box_test as box
 from berth_case import BERTH, GIB
-from shared_box_test import ALICE, MALLORY, NEEDS_ROOT, user
+from shared_box_test import ALICE, MALLORY, user
 
 
 class Limits(box.OneUser):
@@ -70,6 +69,7 @@ class Limits(box.OneUser):
                     self.assertEqual((answer.stdout, answer.stderr), ("started\n", ""), most)
                 outcomes.add((amount, answer.returncode))
             self.assertEqual(len(self.ps()), 1, most)
+            self.assertEqual(self.limited(limit, "pick", "--mem", "60G").stdout, "", f"the ledger looks empty with {most} descriptors")
         self.assertLessEqual({("10G", 0), ("10G", 1), ("60G", 3)}, outcomes)
         held.communicate("")
 
