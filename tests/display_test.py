@@ -104,6 +104,33 @@ class Display(Machine):
             self.assertNotIn(whole, answer.stdout)
         self.assertEqual(self.ps()[0]["devices"][0]["id"], whole)
 
+    def test_run_announces_short_ids(self):
+        whole = self.gpus()[0]
+        granted = self.berth("run", "--mem", "1G", "--device", whole, "--", "true").stderr
+        self.assertRegex(granted, rf"^berth: {whole[:12]} \(")
+        self.hold("--mem", "60%", "--device", whole)
+        refused = self.berth("run", "--mem", "60%", "--device", whole, "--", "true").stderr
+        self.assertIn(whole[:12], refused)
+        waiting = self.start("run", "--mem", "60%", "--device", whole, "--wait", "5m", "--", "true")
+        said = waiting.stderr.readline()
+        self.assertIn("place 1 in line", said)
+        self.assertNotIn(whole, granted + refused + said)
+
+    def test_names_of_devices_cannot_steer_the_terminal(self):
+        self.machine.write_text('gpu name="x\x1b[2J\x07y" memory=80GiB\n')
+        answer = self.berth("run", "--mem", "1G", "--", "true")
+        self.assertIn(r"(x\x1b[2J\x07y)", answer.stderr)
+        self.assertNotRegex(answer.stderr, "[\x00-\x09\x0b-\x1f\x7f]")
+
+    def test_a_desktop_is_not_in_the_way_of_draining_as_it_is_not_of_whole_devices(self):
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=300MiB graphics\n")
+        self.assertEqual(self.berth("run", "-q", "--", "true").returncode, 0)
+        answer = self.berth("drain", "cuda:0", "--wait", "200ms")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("nothing runs on it but a desktop", " ".join(answer.stdout.split()))
+        self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=1GiB graphics\n")
+        self.assertRefused(self.berth("drain", "cuda:0", "--wait", "200ms"), 3, "4711")
+
     def test_names_of_programs_cannot_steer_the_terminal(self):
         evil = self.folder / "x\x1b[2J\x1b]0;owned\x07"
         shutil.copy("/bin/cat", evil)

@@ -121,7 +121,7 @@ struct LedgerSnapshot {
   std::vector<LedgerEntry> ended;    // no sign of life; a process on one of its devices may keep it
   std::vector<DeviceIntent> intents;
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
-  std::uint64_t changes = 0;  // differs after every write of any file
+  std::uint64_t changes = 0;                       // differs after every write of any file
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
   // The lease that `entry` draws on; null: none, or one it may not draw on.
@@ -163,6 +163,8 @@ class LedgerLease {
 struct LedgerOptions {
   std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, else all folders for everybody
   Clock* clock = nullptr;        // null: the real clock, which all processes share
+  // Instead of the machine's folders for everybody, where no folder is given.
+  std::vector<std::string> candidates = {};
 };
 
 // What doctor tells about one folder.
@@ -247,8 +249,8 @@ class Ledger {
   // A waiting request is still there; without the lock.
   void beat(const LedgerLease& lease);
 
-  // The lease this process was started in, by BERTH_LEASE, if it is this user's
-  // (or this is root) and alive.
+  // The lease this process was started in, by BERTH_LEASE, if it is alive and this
+  // user's, or for root another's, where only one user has a lease of that name.
   static std::optional<LeaseReference> current_lease(const LedgerSnapshot& snapshot);
 
  private:

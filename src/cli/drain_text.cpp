@@ -29,12 +29,20 @@ Occupation occupation_of(const DeviceRow& row, std::span<const DeviceRow> all) {
   if (!row.seen) return occupation;
   occupation.processes_known = row.seen->processes.has_value();
   if (!occupation.processes_known) return occupation;
+  std::vector<DeviceProcess> graphics;
+  std::uint64_t graphics_bytes = 0;
   for (const DeviceProcess& process : *row.seen->processes) {
     const bool leased = std::any_of(all.begin(), all.end(), [&](const DeviceRow& other) {
       return other.info.memory_domain == row.info.memory_domain && belongs_to(process, other);
     });
-    if (!leased && !belongs_to(process, row)) occupation.others.push_back(process);
+    if (leased || belongs_to(process, row)) continue;
+    (process.graphics ? graphics : occupation.others).push_back(process);
+    if (process.graphics) graphics_bytes += process.memory_bytes.value_or(0);
   }
+  if (graphics_bytes < desktop_bytes_max)
+    occupation.desktop_processes = graphics.size();
+  else
+    occupation.others.insert(occupation.others.end(), graphics.begin(), graphics.end());
   const std::uint64_t hidden = row.seen->memory_use.unattributed.value_or(0);
   if (hidden >= notable_bytes) occupation.hidden_bytes = hidden;
   return occupation;
@@ -49,6 +57,10 @@ std::string draining_text(const std::string& name, bool planned, const Occupatio
   };
   const std::string begin = name + (planned ? " would be " : " is ") + "draining: ";
   if (occupation.empty()) {
+    if (occupation.desktop_processes) {
+      return lines(begin + "nothing runs on it but a desktop (graphics processes with less than " +
+                   bytes_text(desktop_bytes_max) + " in all), which does not count");
+    }
     return lines(begin + (occupation.processes_known
                               ? "nothing runs on it"
                               : "no lease holds it, and its driver does not list other processes"));

@@ -18,6 +18,7 @@ struct Occupation {
   std::vector<DeviceProcess> others;  // processes that belong to no lease
   bool processes_known = false;       // the driver lists processes
   std::uint64_t hidden_bytes = 0;     // in use by processes that cannot be seen from here
+  std::size_t desktop_processes = 0;  // graphics processes that do not count, see use_by_others
 
   bool empty() const { return leases.empty() && others.empty() && hidden_bytes == 0; }
 };

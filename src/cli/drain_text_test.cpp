@@ -67,6 +67,26 @@ TEST(Drain, MemoryOfHiddenProcessesIsNoEmptyDevice) {
   EXPECT_EQ(still_there(name, occupation, {}).status, does_not_fit);
 }
 
+// As for whole devices, see use_by_others.
+TEST(Drain, ADesktopIsNotInTheWayAndIsNamed) {
+  DeviceRow row = gpu();
+  row.seen->processes = {process(4712), process(4713)};
+  for (DeviceProcess& drawn : *row.seen->processes) {
+    drawn.graphics = true;
+    drawn.memory_bytes = gib / 2 - 1;
+  }
+  EXPECT_TRUE(occupation_of(row, {}).empty());
+  EXPECT_EQ(draining_text(name, false, occupation_of(row, {}), "TABLE\n", {200, false, false}),
+            name +
+                " is draining: nothing runs on it but a desktop (graphics processes with less than 1.0 GiB in all), "
+                "which does not count\n");
+  row.seen->processes->push_back(process(4714));
+  EXPECT_EQ(still_there(name, occupation_of(row, {}), {}).error.message,
+            "1 foreign process is still on cuda:6 GPU-00000006: 4714");
+  row.seen->processes->front().memory_bytes = gib;
+  EXPECT_EQ(occupation_of(row, {}).others.size(), 3u) << "more than a desktop needs";
+}
+
 TEST(Drain, OnlyAnEmptyDeviceIsCalledEmpty) {
   DeviceRow row = gpu();
   EXPECT_EQ(draining_text(name, false, occupation_of(row, {}), "", {}), name + " is draining: nothing runs on it\n");

@@ -10,6 +10,7 @@
 
 #include "berth/bytes.hpp"
 #include "cli/terminal.hpp"
+#include "inventory/short_id.hpp"
 #include "machine/command_environment.hpp"
 #include "machine/launch.hpp"
 #include "machine/mps.hpp"
@@ -76,15 +77,22 @@ void keep_record(std::string_view verb, const std::string& program, const Reserv
       store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.sight.topology)));
 }
 
-int refuse(const Reserved& decided, std::string advice) {
+std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
+  std::vector<DeviceId> ids;
+  for (const DeviceInfo& device : devices) ids.push_back(device.id);
+  return ids;
+}
+
+int refuse(const Reserved& decided, std::span<const DeviceInfo> all, std::string advice) {
+  const std::vector<DeviceId> ids = ids_of(all);
   if (decided.never) advice = "this machine cannot serve it even when idle";
   if (decided.within) {
     advice = "this runs inside lease " + std::to_string(decided.within->id) + ", which " +
              (decided.never ? "is smaller than that" : "has no more left") +
              "; env -u BERTH_LEASE berth ... asks the machine instead";
   }
-  std::fprintf(stderr, "berth: %s; %s\n  %s\n", printable(decided.explanation.reason()).c_str(), advice.c_str(),
-               printable(decided.explanation.funnel_text()).c_str());
+  std::fprintf(stderr, "berth: %s; %s\n  %s\n", printable(with_short_ids(decided.explanation.reason(), ids)).c_str(),
+               advice.c_str(), printable(with_short_ids(decided.explanation.funnel_text(), ids)).c_str());
   return does_not_fit;
 }
 
@@ -97,10 +105,10 @@ std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
   return granted;
 }
 
-std::string describe(const Wanted& wanted, const Granted& granted) {
+std::string describe(const Wanted& wanted, const Granted& granted, std::span<const DeviceId> all) {
   const DeviceInfo& device = granted.device;
-  std::string text = device.id.text();
-  if (!device.name.empty()) text += " (" + device.name + ")";
+  std::string text = printable(short_id(device.id, all));
+  if (!device.name.empty()) text += " (" + printable(device.name) + ")";
   if (granted.memory_bytes) {
     text += ", " + bytes_text(granted.memory_bytes);
     if (device.memory_bytes_total) text += " of " + bytes_text(*device.memory_bytes_total);
@@ -110,12 +118,14 @@ std::string describe(const Wanted& wanted, const Granted& granted) {
 }
 
 // Where the command runs, a line per device, and how strong the limits are.
-void announce(const Wanted& wanted, std::span<const Granted> granted, Limit limit, bool mps) {
+void announce(const Wanted& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
+              bool mps) {
+  const std::vector<DeviceId> ids = ids_of(all);
   std::size_t slices = 0;
   for (std::size_t i = 0; i < granted.size(); ++i) {
     const std::string strength = strength_of(granted[i], limit, mps);
     const bool repeated = i + 1 < granted.size() && strength_of(granted[i + 1], limit, mps) == strength;
-    std::fprintf(stderr, "berth: %s%s\n", describe(wanted, granted[i]).c_str(),
+    std::fprintf(stderr, "berth: %s%s\n", describe(wanted, granted[i], ids).c_str(),
                  repeated ? "" : ("; " + strength).c_str());
     slices += granted[i].device.id.text().starts_with("MIG-");
   }
@@ -215,9 +225,9 @@ Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& fa
         reserve(*inputs.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
   }
-  const auto told = [](const Progress& progress) {
+  const auto told = [ids = ids_of(inputs.lookout.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
-                 printable(progress.explanation.reason()).c_str());
+                 printable(with_short_ids(progress.explanation.reason(), ids)).c_str());
   };
   return reserve(*inputs.ledger, inputs.wanted, look, Deadline::after(real_clock(), wait),
                  quiet ? std::function<void(const Progress&)>() : told);
@@ -305,15 +315,16 @@ int run_run(const RunArguments& arguments) {
     if (!reserved) return complain(reserved.error());
     keep_record("run", *program, *reserved);
     if (!reserved->lease) {
-      const int status = refuse(*reserved, checked->wait > Duration::zero()
-                                               ? "gave up after waiting " + duration_text(real_clock().now() - asked) +
-                                                     "; berth why says more"
-                                               : "berth why says more, --wait waits for room");
+      const int status =
+          refuse(*reserved, inputs->lookout.devices(),
+                 checked->wait > Duration::zero()
+                     ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; berth why says more"
+                     : "berth why says more, --wait waits for room");
       if (last) end_like(*last);
       return status;
     }
     const std::vector<Granted> granted = granted_by(inputs->wanted, *reserved);
-    if (!arguments.quiet) announce(inputs->wanted, granted, checked->limit, checked->mps);
+    if (!arguments.quiet) announce(inputs->wanted, granted, inputs->lookout.devices(), checked->limit, checked->mps);
     const Launch command = make_launch(arguments, *program, granted, inputs->lookout.devices(), checked->limit,
                                        checked->mps, *inputs->ledger, reserved->lease);
     // The command inherits the lease's descriptor, in this process or below it.
@@ -351,7 +362,7 @@ int run_pick(const PickArguments& arguments) {
   if (!decided) return complain(decided.error());
   keep_record("pick", {}, *decided);
   const std::vector<Granted> granted = granted_by(inputs->wanted, *decided);
-  if (granted.empty() && !arguments.json) return refuse(*decided, "berth why says more");
+  if (granted.empty() && !arguments.json) return refuse(*decided, inputs->lookout.devices(), "berth why says more");
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};

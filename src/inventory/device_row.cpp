@@ -6,7 +6,6 @@
 namespace berth {
 
 OtherUse use_by_others(const Telemetry& seen) {
-  constexpr std::uint64_t desktop_bytes_max = std::uint64_t{1} << 30;
   // Less is what looking at a device, or a monitor, causes.
   constexpr double busy = 0.05;
   OtherUse use;

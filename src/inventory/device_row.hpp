@@ -55,7 +55,8 @@ struct OtherUse {
   bool used = false;
   friend bool operator==(const OtherUse&, const OtherUse&) = default;
 };
-// Graphics processes that together use less than 1 GiB (a desktop) are not counted.
+// Graphics processes that together use less than this (a desktop) are not counted.
+inline constexpr std::uint64_t desktop_bytes_max = std::uint64_t{1} << 30;
 // Utilisation counts only where no process of Berth's could have caused it.
 OtherUse use_by_others(const Telemetry& seen);
 

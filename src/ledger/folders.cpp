@@ -21,8 +21,6 @@
 namespace berth::ledger {
 namespace {
 
-constexpr const char* candidates[] = {"/run/berth", "/run/lock", "/dev/shm", "/tmp"};
-
 // Inside a user namespace that does not know root of the machine, its folders
 // belong to this number.
 std::uint32_t unmapped_user() {
@@ -36,10 +34,11 @@ std::uint32_t unmapped_user() {
   return user;
 }
 
-std::string problem_of(const std::string& path) {
+std::string problem_of(const std::string& path, FileIdentity& identity) {
   struct stat about{};
   if (::lstat(path.c_str(), &about) != 0) return errno == ENOENT ? "is not there" : std::strerror(errno);
   if (!S_ISDIR(about.st_mode)) return "is not a folder";
+  identity = {about.st_dev, about.st_ino};
   if (about.st_uid != 0 && about.st_uid != unmapped_user()) return "does not belong to root";
   if ((about.st_mode & S_IWOTH) == 0) return "is not for all users: its mode is not 1777";
   if ((about.st_mode & S_ISVTX) == 0) return "lets users remove each other's files: its mode is not 1777";
@@ -50,7 +49,7 @@ bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK |
 
 }  // namespace
 
-Result<std::vector<Folder>> ledger_folders(const std::string& given) {
+Result<Folder> one_folder(const std::string& given) {
   std::string path = given;
   if (path.empty() || path.front() != '/') {
     return Error{ErrorCode::invalid_argument,
@@ -60,21 +59,22 @@ Result<std::vector<Folder>> ledger_folders(const std::string& given) {
                  {}};
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (!problem_of(path).empty()) {
+  FileIdentity identity;
+  if (!problem_of(path, identity).empty()) {
     if (const Result<std::string> own = private_folder(path); !own) return own.error();
   }
-  return std::vector<Folder>{{path, {}, is_writable(path)}};
+  return Folder{path, {}, is_writable(path), identity_of(path)};
 }
 
-Result<std::vector<Folder>> ledger_folders() {
-  if (const char* const own = std::getenv("BERTH_RUNTIME_DIR"); own != nullptr && *own != '\0')
-    return ledger_folders(std::string(own));
+std::vector<std::string> default_candidates() { return {"/run/berth", "/run/lock", "/dev/shm", "/tmp"}; }
+
+std::vector<Folder> look_at(const std::vector<std::string>& candidates) {
   std::vector<Folder> folders;
-  for (const char* const path : candidates) {
-    Folder folder{path, problem_of(path), false};
-    const FileIdentity identity = identity_of(path);
+  for (const std::string& path : candidates) {
+    Folder folder{path, {}};
+    folder.problem = problem_of(path, folder.identity);
     for (const Folder& earlier : folders) {
-      if (folder.problem.empty() && earlier.problem.empty() && identity_of(earlier.path) == identity)
+      if (folder.problem.empty() && earlier.problem.empty() && earlier.identity == folder.identity)
         folder.problem = "is the same folder as " + earlier.path;
     }
     folder.writable = folder.problem.empty() && is_writable(path);

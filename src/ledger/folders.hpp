@@ -16,17 +16,20 @@ struct Folder {
   std::string path;
   std::string problem;  // why it is not used; empty: it is
   bool writable = false;
+  FileIdentity identity = {};
+  friend bool operator==(const Folder&, const Folder&) = default;
 };
 
-// $BERTH_RUNTIME_DIR alone, where it is set: made if it is not there (mode 0700),
-// and either this user's own or one for everybody. Else every candidate in order:
-// /run/berth, /run/lock, /dev/shm, /tmp, used where root owns it, everybody may
-// write and only owners may remove (mode 1777).
-// invalid_argument: the variable is not an absolute path; io: the folder it names
-// cannot be made or used.
-Result<std::vector<Folder>> ledger_folders();
-// One folder given by a caller, by the same rules as BERTH_RUNTIME_DIR.
-Result<std::vector<Folder>> ledger_folders(const std::string& path);
+// Folders for everybody, in the order in which they are locked.
+std::vector<std::string> default_candidates();
+// What is to be said of each candidate now: it is used where root owns it, everybody
+// may write and only owners may remove (mode 1777). The second name of a folder is
+// not used.
+std::vector<Folder> look_at(const std::vector<std::string>& candidates);
+// One folder alone, as BERTH_RUNTIME_DIR names it: made if it is not there (mode
+// 0700), and either this user's own or one for everybody.
+// invalid_argument: it is not an absolute path; io: it cannot be made or used.
+Result<Folder> one_folder(const std::string& path);
 
 // A flock on the folder itself, which no user can replace.
 class FolderLock {

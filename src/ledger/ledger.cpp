@@ -21,6 +21,19 @@ constexpr Duration forget_unseen_after = std::chrono::hours(24);
 // How often a sleeper looks whether something was written.
 constexpr Duration look_period = std::chrono::milliseconds(50);
 
+bool has_any(const std::vector<Folder>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [](const Folder& folder) { return folder.problem.empty(); });
+}
+
+Error no_folder() {
+  return {ErrorCode::io,
+          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp is root's with "
+          "mode 1777",
+          "set BERTH_RUNTIME_DIR to a folder of your own",
+          {},
+          {}};
+}
+
 }  // namespace
 
 Ledger::Ledger(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -29,24 +42,25 @@ Ledger::~Ledger() = default;
 Clock& Ledger::clock() const noexcept { return *state_->clock; }
 
 Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
-  Result<std::vector<Folder>> folders =
-      options.folder.empty() ? ledger_folders() : ledger_folders(options.folder.native());
-  if (!folders) return std::move(folders).error();
-  if (std::none_of(folders->begin(), folders->end(), [](const Folder& folder) { return folder.problem.empty(); })) {
-    return Error{ErrorCode::io,
-                 "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp is root's with "
-                 "mode 1777",
-                 "set BERTH_RUNTIME_DIR to a folder of your own",
-                 {},
-                 {}};
-  }
   auto state = std::make_unique<State>();
-  state->folders = *std::move(folders);
   state->clock = options.clock ? options.clock : &real_clock();
+  const char* const variable = std::getenv("BERTH_RUNTIME_DIR");
+  std::string given = options.folder.native();
+  if (given.empty() && options.candidates.empty() && variable) given = variable;
+  if (!given.empty()) {
+    Result<Folder> folder = one_folder(given);
+    if (!folder) return std::move(folder).error();
+    state->folders = {*std::move(folder)};
+  } else {
+    state->candidates = options.candidates.empty() ? default_candidates() : options.candidates;
+    state->folders = look_at(state->candidates);
+    if (!has_any(state->folders)) return no_folder();
+  }
   return std::shared_ptr<Ledger>(new Ledger(std::move(state)));
 }
 
 std::string Ledger::folder() const {
+  const std::lock_guard guard(state_->mutex);
   for (const Folder& folder : state_->folders) {
     if (folder.problem.empty() && folder.writable) return folder.path;
   }
@@ -54,10 +68,14 @@ std::string Ledger::folder() const {
 }
 
 std::vector<LedgerFolder> Ledger::folders() {
-  std::vector<LedgerFolder> out;
-  for (const Folder& folder : state_->folders)
-    out.push_back({folder.path, folder.problem, folder.path == this->folder(), {}});
   const Result<Lock> lock = this->lock();
+  const std::string written = folder();
+  std::vector<LedgerFolder> out;
+  {
+    const std::lock_guard guard(state_->mutex);
+    for (const Folder& folder : state_->folders)
+      out.push_back({folder.path, folder.problem, folder.path == written, {}});
+  }
   if (!lock) return out;
   for (const std::unique_ptr<State::Known>& known : state_->files)
     out[known->folder].files.push_back(
@@ -68,32 +86,45 @@ std::vector<LedgerFolder> Ledger::folders() {
   return out;
 }
 
+// A folder may have been made since: others write there from then on. Looked at
+// again under the locks, because whoever wrote to a new folder had these locks too,
+// and made its file before: what is not there now was not written to.
+Result<void> Ledger::State::lock_folders(TimePoint give_up) {
+  for (;;) {
+    if (!candidates.empty()) {
+      const std::lock_guard guard(mutex);
+      folders = look_at(candidates);
+    }
+    if (!has_any(folders)) return no_folder();
+    for (const Folder& folder : folders) {
+      if (!folder.problem.empty()) continue;
+      Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
+      if (taken) {
+        locks.push_back(*std::move(taken));
+        continue;
+      }
+      if (taken.error().code != ErrorCode::unavailable) return std::move(taken).error();
+      const std::string holder = lock_holder(identity_of(folder.path));
+      return Error{
+          ErrorCode::timeout,
+          (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path + " and does not let go",
+          "end or continue that process",
+          {},
+          {}};
+    }
+    if (candidates.empty() || look_at(candidates) == folders) return {};
+    locks.clear();
+  }
+}
+
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
   const TimePoint give_up = real_clock().now() + patience;
   if (!state.enter(give_up)) {
     return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again", {}, {}};
   }
-  for (const Folder& folder : state.folders) {
-    if (!folder.problem.empty()) continue;
-    Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
-    if (taken) {
-      state.locks.push_back(*std::move(taken));
-      continue;
-    }
-    Error error = std::move(taken).error();
-    state.locks.clear();
-    state.leave();
-    if (error.code != ErrorCode::unavailable) return error;
-    const std::string holder = lock_holder(identity_of(folder.path));
-    return Error{
-        ErrorCode::timeout,
-        (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path + " and does not let go",
-        "end or continue that process",
-        {},
-        {}};
-  }
   Lock lock(*this);
+  if (Result<void> locked = state.lock_folders(give_up); !locked) return std::move(locked).error();
   if (Result<void> read = state.read_folders(); !read) return std::move(read).error();
   return lock;
 }
@@ -149,6 +180,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     EntryLine line;
     LedgerEntry& entry = line.entry;
     entry.reference.id = state.next_id();
+    entry.user = geteuid();
     entry.kind = request.kind;
     entry.holder = this_process();
     entry.name = request.name.substr(0, 64);
@@ -231,8 +263,10 @@ void Ledger::Lock::give_back(LedgerLease lease) {
     if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
   }
   const auto self = static_cast<std::uint32_t>(getpid());
-  for (const Carrier& carrier : processes_with_leases()) {
-    if (carrier.lease.file == reference.file && carrier.lease.id == reference.id && carrier.pid != self) return;
+  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
+  if (!carriers) return;
+  for (const Carrier& carrier : *carriers) {
+    if (carrier.carries(reference) && carrier.pid != self) return;
   }
   // Where it cannot be written, the line counts until this process ends.
   static_cast<void>(release(reference));
@@ -296,11 +330,15 @@ std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapsh
   const char* const text = std::getenv("BERTH_LEASE");
   const std::optional<LeaseReference> lease = text ? parse_lease(text) : std::nullopt;
   if (!lease) return std::nullopt;
+  std::vector<LeaseReference> named;
   for (const LedgerEntry& entry : snapshot.entries) {
     const bool is_named = entry.reference.file == lease->file && entry.id() == lease->id;
-    if (is_named && entry.kind == EntryKind::command && (entry.user == geteuid() || geteuid() == 0))
-      return entry.reference;
+    if (!is_named || entry.kind != EntryKind::command) continue;
+    if (entry.user == geteuid()) return entry.reference;
+    named.push_back(entry.reference);
   }
+  // Any user can write the number of another's file into its own.
+  if (geteuid() == 0 && named.size() == 1) return named.front();
   return std::nullopt;
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 
@@ -49,7 +50,8 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
     LedgerEntry& read = line.entry->entry;
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
-    if (read.within) read.within->user = read.user;
+    // What is written there is believed of root alone.
+    if (read.within && read.user != 0) read.within->user = read.user;
     if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
   } else {
     line.intent = std::get<DeviceIntent>(*std::move(parsed));
@@ -97,6 +99,10 @@ Result<void> Ledger::State::read_folders() {
     for (std::filesystem::directory_iterator at(folders[i].path, failed), end; !failed && at != end;
          at.increment(failed)) {
       if (at->path().filename().native().starts_with(file_prefix)) paths.push_back(at->path().native());
+    }
+    if (failed) {
+      const std::string advice = failed.value() == EMFILE ? "raise the limit on open files: ulimit -n" : "";
+      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice, {}, {}};
     }
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
@@ -150,7 +156,7 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
   if (is_open && life_of(entry.holder, entry.user) == Life::alive) {
     entry.alive_by = LifeSign::holder;
   } else if (is_open && (is_own(known) || geteuid() == 0) &&
-             !without_carrier.contains({entry.reference.file, entry.reference.id})) {
+             !without_carrier.contains({entry.user, entry.reference.file, entry.reference.id})) {
     without_holder.push_back(std::move(entry));
     return;
   }
@@ -161,13 +167,14 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
 // before it ended is there, whereas an earlier search may have missed it.
 void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
-  const std::vector<Carrier> carriers = processes_with_leases();
+  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
   for (LedgerEntry& entry : entries) {
-    for (const Carrier& carrier : carriers) {
-      if (carries(carrier, entry)) entry.kept_by.push_back(carrier.pid);
+    for (const Carrier& carrier : carriers.value_or(std::vector<Carrier>{})) {
+      if (carrier.carries(entry.reference)) entry.kept_by.push_back(carrier.pid);
     }
-    if (entry.kept_by.empty()) {
-      without_carrier.insert({entry.reference.file, entry.reference.id});
+    // Where /proc cannot be read, it may live.
+    if (carriers && entry.kept_by.empty()) {
+      without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));
     } else {
       entry.alive_by = LifeSign::environment;

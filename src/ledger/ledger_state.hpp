@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,23 +41,26 @@ struct Ledger::State {
     bool is_empty() const;  // no entry and no intent
   };
 
-  std::vector<ledger::Folder> folders;  // candidates, in order
+  std::vector<std::string> candidates;  // empty: one folder was given, which stays
   Clock* clock = nullptr;
 
   // One thread at a time has the ledger; taken before the folders' locks.
   bool enter(TimePoint deadline);
   void leave();
-  std::mutex mutex;  // guards is_taken
+  std::mutex mutex;  // guards is_taken, and changes of folders
   std::condition_variable left;
   bool is_taken = false;
 
   // What follows is of the thread that has entered.
+  std::vector<ledger::Folder> folders;  // one for each candidate, as of the last lock
   std::vector<ledger::FolderLock> locks;
   std::vector<std::unique_ptr<Known>> files;
-  // Leases, by file and id, that no process carries in its environment. None ever
+  // Leases, by user, file and id, that no process carries in its environment. None ever
   // will again, so /proc is not searched for them twice.
-  std::set<std::pair<std::uint64_t, std::uint64_t>> without_carrier;
+  std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> without_carrier;
 
+  // Locks every folder that there is, always in the same order.
+  Result<void> lock_folders(TimePoint give_up);
   // An error where a file could not be opened for want of something: what stands in
   // it would not be counted.
   Result<void> read_folders();

@@ -78,6 +78,13 @@ class Child {
   int stay_ = -1;
 };
 
+// Asks again until it is so, for ten seconds at most.
+template <class Question>
+void comes_true(Question&& question) {
+  const TimePoint end = real_clock().now() + std::chrono::seconds(10);
+  while (!question() && real_clock().now() < end) sched_yield();
+}
+
 class LedgerTest : public testing::Test {
  protected:
   LedgerTest() {
@@ -188,18 +195,18 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
   ASSERT_EQ(read(pipe_ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   LedgerSnapshot seen;
   // Until it has been executed.
-  for (int i = 0; i < 1000 && (seen.entries.empty() || seen.entries[0].alive_by != LifeSign::environment); ++i) {
-    usleep(5000);
+  comes_true([&] {
     seen = open()->snapshot().value();
-  }
+    return !seen.entries.empty() && seen.entries[0].alive_by == LifeSign::environment;
+  });
   ASSERT_EQ(seen.entries.size(), 1U);
   EXPECT_EQ(seen.entries[0].alive_by, LifeSign::environment);
   EXPECT_EQ(seen.entries[0].kept_by, std::vector<std::uint32_t>{static_cast<std::uint32_t>(child)});
   kill(child, SIGKILL);
-  for (int i = 0; i < 1000 && !seen.entries.empty(); ++i) {
-    usleep(5000);
+  comes_true([&] {
     seen = open()->snapshot().value();
-  }
+    return seen.entries.empty();
+  });
   EXPECT_TRUE(seen.entries.empty());
   EXPECT_EQ(seen.ended.size(), 1U) << "until somebody looks at the devices";
 }
@@ -625,10 +632,10 @@ TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
   EXPECT_NE(seen.entries[0].holder.pid_namespace, this_process().pid_namespace);
   outer.reset();
   std::size_t left = 1;
-  for (int i = 0; i < 1000 && left != 0; ++i) {
-    usleep(5000);
+  comes_true([&] {
     left = open()->snapshot().value().entries.size();
-  }
+    return left == 0;
+  });
   EXPECT_EQ(left, 0U);
 }
 

@@ -67,8 +67,13 @@ std::optional<std::uint32_t> user_of(std::uint32_t pid) {
   return found.st_uid;
 }
 
-std::optional<LeaseReference> lease_in_environment(std::uint32_t pid) {
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE; }
+
+// `blind` is set where a descriptor was missing to look with.
+std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, bool& blind) {
+  errno = 0;
   std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
+  blind = blind || (!file && is_shortage(errno));
   constexpr std::string_view name = "BERTH_LEASE=";
   for (std::string entry; std::getline(file, entry, '\0');) {
     if (entry.starts_with(name)) return parse_lease(std::string_view(entry).substr(name.size()));
@@ -127,7 +132,7 @@ constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
 const std::array<std::string, 3> cgroup_roots{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"};
 
 // Those whose environment and descriptors this user may read, with their users.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes() {
+std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(bool& blind) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
   std::error_code failed;
   const std::uint32_t user = geteuid();
@@ -139,6 +144,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes() {
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }
+  blind = blind || is_shortage(failed.value());
   return found;
 }
 
@@ -167,7 +173,8 @@ bool shows_children_of(const Holder& holder) {
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of(pid);
-  trace.lease = lease_in_environment(pid);
+  bool blind = false;  // then it belongs to none, and takes up nothing
+  trace.lease = lease_in_environment(pid, blind);
   trace.cgroup = cgroup_of(pid);
   trace.descriptors = descriptor_leases(pid);
   const std::uint64_t space = pid_namespace();
@@ -189,27 +196,26 @@ BootTime boot_time(TimePoint now) {
   return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
 }
 
-bool carries(const Carrier& carrier, const LedgerEntry& entry) {
-  return (carrier.user == entry.user || carrier.user == 0) && carrier.lease.file == entry.reference.file &&
-         carrier.lease.id == entry.reference.id;
-}
-
-std::vector<Carrier> processes_with_leases() {
+std::optional<std::vector<Carrier>> processes_with_leases() {
   std::vector<Carrier> found;
+  bool blind = false;
   // A zombie has no environment, so whatever is found lives.
-  for (const auto& [pid, user] : readable_processes()) {
-    if (const std::optional<LeaseReference> lease = lease_in_environment(pid)) found.push_back({*lease, pid, user});
+  for (const auto& [pid, user] : readable_processes(blind)) {
+    if (const std::optional<LeaseReference> lease = lease_in_environment(pid, blind))
+      found.push_back({*lease, pid, user});
   }
+  if (blind) return std::nullopt;
   return found;
 }
 
 std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
   std::vector<std::uint32_t> found;
   if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
-  for (const auto& [pid, user] : readable_processes()) {
-    const std::optional<LeaseReference> lease = lease_in_environment(pid);
+  bool blind = false;  // then some are not named
+  for (const auto& [pid, user] : readable_processes(blind)) {
+    const std::optional<LeaseReference> lease = lease_in_environment(pid, blind);
     const std::vector<LeaseReference> locked = descriptor_leases(pid);
-    if ((lease && carries({*lease, pid, user}, entry)) ||
+    if ((lease && Carrier{*lease, pid, user}.carries(entry.reference)) ||
         std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
       found.push_back(pid);
   }

@@ -56,10 +56,15 @@ struct Carrier {
   LeaseReference lease;  // whose it is, the text does not say
   std::uint32_t pid = 0;
   std::uint32_t user = 0;
+
+  // Believed of the lease's user and of root.
+  bool carries(const LeaseReference& other) const {
+    return lease.file == other.file && lease.id == other.id && (user == other.user || user == 0);
+  }
 };
-bool carries(const Carrier& carrier, const LedgerEntry& entry);
-// As far as this user may look: its own processes, for root all.
-std::vector<Carrier> processes_with_leases();
+// As far as this user may look: its own processes, for root all. Absent: this process
+// has no descriptor left to look with.
+std::optional<std::vector<Carrier>> processes_with_leases();
 // Processes in the lease's scope, and likewise those that carry it or have its
 // locked descriptor. Reads every descriptor of every process: for people who want to
 // know, not for decisions.

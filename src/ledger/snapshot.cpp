@@ -70,11 +70,8 @@ const LedgerEntry* LedgerSnapshot::find(const LeaseReference& lease) const noexc
 const LedgerEntry* LedgerSnapshot::outer_of(const LedgerEntry& entry) const noexcept {
   if (!entry.within) return nullptr;
   // Only its own user may draw on a lease, and root: a container of the command.
-  for (const LedgerEntry& outer : entries) {
-    const bool is_named = outer.reference.file == entry.within->file && outer.id() == entry.within->id;
-    if (is_named && &outer != &entry && (outer.user == entry.user || entry.user == 0)) return &outer;
-  }
-  return nullptr;
+  const LedgerEntry* const outer = find(*entry.within);
+  return outer && outer != &entry && (outer->user == entry.user || entry.user == 0) ? outer : nullptr;
 }
 
 const LedgerEntry& LedgerSnapshot::outermost(const LedgerEntry& entry) const noexcept {

@@ -23,7 +23,8 @@ bool is_below(const std::string& cgroup, const std::string& of) {
   return cgroup == of || (cgroup.starts_with(of) && cgroup[of.size()] == '/');
 }
 
-bool belongs(const ProcessTrace& trace, const LedgerEntry& entry) {
+// `by_name`: what its environment says is believed.
+bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name = true) {
   if (entry.kind == EntryKind::waiting) return false;
   // A command of root may go on as another user, which then says nothing by its
   // environment: any user can write that.
@@ -32,7 +33,7 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry) {
   // What a program starts beside its pool is not the pool's.
   if (entry.kind == EntryKind::pool) return !trace.lineage.empty() && trace.lineage.front() == entry.holder;
   if (!entry.cgroup.empty() && is_below(trace.cgroup, entry.cgroup)) return true;
-  if (is_of_user && trace.lease && names(*trace.lease, entry)) return true;
+  if (by_name && is_of_user && trace.lease && names(*trace.lease, entry)) return true;
   if (std::find(trace.descriptors.begin(), trace.descriptors.end(), entry.reference) != trace.descriptors.end())
     return true;
   return std::find(trace.lineage.begin(), trace.lineage.end(), entry.holder) != trace.lineage.end();
@@ -40,8 +41,16 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry) {
 
 const LedgerEntry* innermost(const ProcessTrace& trace, std::span<const LedgerEntry> entries) {
   const LedgerEntry* found = nullptr;
+  // A process of root may belong to any user's lease. Where another user has written
+  // the number of a file into its own, the name alone says nothing.
+  const auto is_ambiguous = [&](const LedgerEntry& entry) {
+    return trace.lease && trace.user != entry.user &&
+           std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& other) {
+             return other.user != entry.user && names(*trace.lease, entry) && names(*trace.lease, other);
+           });
+  };
   for (const LedgerEntry& entry : entries) {
-    if (!belongs(trace, entry)) continue;
+    if (!belongs(trace, entry, !is_ambiguous(entry))) continue;
     if (!found || std::pair(found->since, found->id()) < std::pair(entry.since, entry.id())) found = &entry;
   }
   return found;

@@ -189,6 +189,38 @@ TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
   EXPECT_FALSE(kept(other, 40));
 }
 
+TEST(Usage, WhereADriverDoesNotSayWhoIsThereALeaseWithoutAnotherSignOfLifeStays) {
+  LedgerSnapshot snapshot;
+  snapshot.ended = {entry(1, shell, 30), entry(2, shell, 30)};
+  snapshot.ended[1].claims[0].device = DeviceId("b");
+  const std::vector<SeenOnDevice> seen{{DeviceId("a"), {}, true}, {DeviceId("b"), {}, false}};
+  keep_those_on_devices(snapshot, seen, {});
+  ASSERT_EQ(snapshot.entries.size(), 1U);
+  EXPECT_EQ(snapshot.entries[0].id(), 1U);
+  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+  EXPECT_EQ(snapshot.ended.size(), 1U);
+}
+
+// A process of root may belong to any user's lease: a container.
+TEST(Usage, AForgedNameTakesNoProcessOfRootAway) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 30), entry(1, server, 30)};
+  snapshot.entries[0].user = snapshot.entries[0].reference.user = 0;
+  snapshot.entries[1].user = snapshot.entries[1].reference.user = 2000;
+  snapshot.entries[1].since += std::chrono::seconds(9);
+  SeenProcess carrier = process(stranger, 10);
+  carrier.trace.user = 0;
+  carrier.trace.lease = LeaseReference{1, 1};
+  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]) << "its own user's";
+  snapshot.entries[0].user = snapshot.entries[0].reference.user = 1000;
+  EXPECT_EQ(owner_of(carrier.trace, snapshot), nullptr) << "of two other users, neither";
+  carrier.trace.descriptors = {snapshot.entries[0].reference};
+  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]);
+  snapshot.entries.pop_back();
+  carrier.trace.descriptors.clear();
+  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]) << "the only one of that name";
+}
+
 TEST(Usage, WhatStoodInEitherCopyCounts) {
   LedgerSnapshot before, after;
   before.entries = {entry(1, shell, 30), entry(2, server, 20)};

@@ -1,6 +1,7 @@
 #include "ledger/user_file.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,8 @@ Error failed(const std::string& path, const std::string& what, int error) {
   if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path;
   if (error == EACCES || error == EPERM || error == EROFS)
     advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
+  if (error == EMFILE) advice = "raise the limit on open files: ulimit -n";
+  if (error == EFBIG) advice = "raise the limit on the size of files: ulimit -f";
   return {ErrorCode::io, "cannot " + what + " " + path + ": " + words_of(error), advice, {}, {}};
 }
 
@@ -51,6 +54,27 @@ std::optional<std::uint64_t> hexadecimal(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
+
+// While it lives, a limit on the size of files is an error of the write and no signal
+// to this thread.
+class SizeLimitIsAnError {
+ public:
+  SizeLimitIsAnError() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~SizeLimitIsAnError() {
+    constexpr timespec at_once{};
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&signal_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SizeLimitIsAnError(const SizeLimitIsAnError&) = delete;
+  SizeLimitIsAnError& operator=(const SizeLimitIsAnError&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+};
 
 }  // namespace
 
@@ -157,6 +181,7 @@ std::optional<std::string> UserFile::read_text(const Header& header) const {
 }
 
 Result<void> UserFile::write_text(const Header& before, std::string_view text) const {
+  const SizeLimitIsAnError guard;
   const std::uint64_t generation = before.generation + 1;
   const off_t at = halves_at + static_cast<off_t>((generation & 1) * text_bytes_max);
   for (std::size_t put = 0; put < text.size();) {
@@ -210,7 +235,8 @@ Result<int> UserFile::take_lock(std::uint64_t id) const {
   const int descriptor = fcntl(opened, F_DUPFD_CLOEXEC, lowest_descriptor);
   const int dup_error = errno;
   close(opened);
-  if (descriptor < 0) return failed(path_, "open", dup_error);
+  // EINVAL: the limit on descriptors is below that number.
+  if (descriptor < 0) return failed(path_, "open", dup_error == EINVAL ? EMFILE : dup_error);
   struct flock lock = byte_of(id, F_WRLCK);
   if (fcntl(descriptor, F_OFD_SETLK, &lock) != 0) {
     const int error = errno;

@@ -97,6 +97,20 @@ TEST(Views, SayWhoElseUsesADevice) {
   EXPECT_EQ(views_of(sight, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "our own lease";
 }
 
+TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
+  Sight sight;
+  sight.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
+  sight.devices[0].telemetry.reset();  // did not answer at all
+  sight.devices[2].telemetry->processes.emplace();
+  LedgerSnapshot snapshot;
+  snapshot.ended = {taken(1, "a", 30), taken(2, "b", 30), taken(3, "c", 30)};
+  const std::vector<LedgerEntry> over = keep_alive(snapshot, sight, TimePoint(seconds(1)));
+  ASSERT_EQ(over.size(), 1U);
+  EXPECT_EQ(over[0].id(), 3U) << "its driver says that nobody is there";
+  EXPECT_EQ(snapshot.entries.size(), 2U);
+  EXPECT_EQ(views_of(sight, snapshot)[1].memory_bytes_promised, 30U);
+}
+
 class Reserving : public testing::Test {
  protected:
   Reserving() { unsetenv("BERTH_LEASE"); }

@@ -2,11 +2,14 @@
 // commands hold, and what the operator wants, through the ledger.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "berth/ledger.hpp"
@@ -163,6 +166,120 @@ TEST_F(SharedPool, AForkedChildChangesNothingOfItsParents) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(promised("a"), 700U);
+}
+
+// A child that ends by exit() destroys what its parent made.
+TEST_F(SharedPool, AForkedChildThatExitsLeavesItsParentsClaim) {
+  PoolOptions options;
+  options.ledger = ledger();  // with the thread that polls
+  // Destroyed after the pool, and before tools that look for memory left behind.
+  struct Last {
+    pid_t process = getpid();
+    ~Last() {
+      if (getpid() != process) _exit(7);
+    }
+  };
+  static const Last last;
+  static std::unique_ptr<Pool> pool;
+  pool = Pool::open({make_device("a")}, options).value();
+  pool->poll_now();
+  static std::optional<Lease> held;
+  held = pool->acquire(bytes_of(700)).value();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    std::exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+  EXPECT_EQ(promised("a"), 700U);
+  held.reset();
+  pool.reset();
+}
+
+TEST_F(SharedPool, WithoutDescriptorsAProgramKeepsItsClaimAndGetsNoMore) {
+  const auto pool = open();
+  Result<Lease> held = pool->acquire(bytes_of(700));
+  ASSERT_TRUE(held);
+  rlimit before{}, none{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  none = before;
+  none.rlim_cur = 3;
+  setrlimit(RLIMIT_NOFILE, &none);
+  pool->poll_now();
+  const bool more = static_cast<bool>(pool->acquire(bytes_of(200)));
+  const bool elsewhere = static_cast<bool>(pool->acquire(bytes_of(1, "b")));
+  const bool says_why = pool->ledger_error().has_value();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(more || elsewhere) << "what cannot be written is not promised";
+  EXPECT_TRUE(says_why);
+  EXPECT_EQ(promised("a"), 700U);
+  settle({pool.get()});
+  EXPECT_EQ(promised("a"), 700U);
+  EXPECT_TRUE(pool->acquire(bytes_of(200)));
+}
+
+// Idle bytes go back at every poll, because somebody waits, while others are taken.
+TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
+  const auto pool = open();
+  const auto machine = ledger();
+  Ledger::Request waiting;
+  waiting.kind = EntryKind::waiting;
+  const LedgerLease place = std::move(machine->lock().value().add(waiting).value());
+  std::atomic<bool> done = false;
+  std::atomic<std::uint64_t> granted = 0, polled = 0;
+  {
+    const std::jthread polls([&] {
+      while (!done) {
+        pool->poll_now();
+        ++polled;
+      }
+    });
+    std::vector<std::jthread> takers;
+    for (const std::uint64_t bytes : {300, 450}) {
+      takers.emplace_back([&, bytes] {
+        const auto other = ledger();
+        for (int i = 0; i < 300; ++i) {
+          const Result<Lease> lease = pool->acquire(bytes_of(bytes + static_cast<std::uint64_t>(i % 7)));
+          if (!lease) continue;
+          ++granted;
+          // What was on its way to the ledger has arrived.
+          for (const std::uint64_t before = polled; polled < before + 2;) std::this_thread::yield();
+          const LedgerSnapshot seen = other->snapshot().value();
+          EXPECT_GE(ledger::unallocated_bytes(seen, {"a", 0, std::nullopt, {}}), bytes + i % 7) << i;
+        }
+      });
+    }
+    takers.clear();
+    done = true;
+  }
+  EXPECT_GT(granted.load(), 0U);
+  settle({pool.get()});
+  EXPECT_EQ(promised("a"), 0U);
+}
+
+TEST_F(SharedPool, AFolderForEverybodyThatIsMadeLaterIsSeenByOpenPools) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make folders for everybody";
+  const std::vector<std::string> paths{(folder_.path / "first").native(), (folder_.path / "second").native()};
+  const auto make = [](const std::string& path) {
+    std::filesystem::create_directory(path);
+    std::filesystem::permissions(path, std::filesystem::perms(01777));
+  };
+  make(paths[1]);
+  PoolOptions options;
+  options.poll = false;
+  options.ledger = Ledger::open({{}, nullptr, paths}).value();
+  const auto pool = Pool::open({make_device("a")}, options).value();
+  pool->poll_now();
+  make(paths[0]);
+  Ledger::Request command;
+  command.claims = {{DeviceId("a"), "a", 700, 0, false}};
+  const auto later = Ledger::open({{}, nullptr, paths}).value();
+  const LedgerLease lease = std::move(later->lock().value().add(command).value());
+  EXPECT_FALSE(std::filesystem::is_empty(paths[0]));
+  EXPECT_FALSE(pool->acquire(bytes_of(301)));
+  EXPECT_TRUE(pool->acquire(bytes_of(300)));
 }
 
 TEST_F(SharedPool, ARemovedFileIsWrittenAnew) {

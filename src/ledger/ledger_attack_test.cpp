@@ -1,0 +1,385 @@
+// Ways in which the ledger was, or could have been, made to forget what it promised:
+// forged files, no descriptors left, a limit on file sizes, folders that appear.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "berth/ledger.hpp"
+#include "ledger/test_folder.hpp"
+#include "ledger/user_file.hpp"
+
+namespace berth {
+namespace {
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+constexpr uid_t alice = 5001, mallory = 5002;
+
+#define NEEDS_ROOT() \
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act as several users"
+
+// The status of `work` in a process of its own, as another user where one is given.
+int in_child(const std::function<int()>& work, uid_t user = 0) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (user != 0 && (setgid(user) != 0 || setuid(user) != 0)) _exit(99);
+    _exit(work());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class LedgerAttack : public testing::Test {
+ protected:
+  LedgerAttack() {
+    if (geteuid() == 0) chmod(folder_.path.c_str(), 01777);
+    unsetenv("BERTH_LEASE");
+  }
+  std::shared_ptr<Ledger> open() const { return Ledger::open({folder_.path, nullptr}).value(); }
+  static Ledger::Request request(const std::string& device, std::uint64_t bytes) {
+    Ledger::Request wanted;
+    wanted.name = "engine";
+    wanted.claims = {{DeviceId(device), device, bytes, 0, false}};
+    return wanted;
+  }
+  static LedgerLease take(Ledger& ledger, const std::string& device, std::uint64_t bytes) {
+    return std::move(ledger.lock().value().add(request(device, bytes)).value());
+  }
+  // Mallory's file with the number of another one, and these lines.
+  int forge(std::uint64_t number, const std::string& text) const {
+    return in_child(
+        [&] {
+          const auto file = ledger::UserFile::create(folder_.path.native(), number);
+          return file && file->write_text(*file->read_header(), text) ? 0 : 1;
+        },
+        mallory);
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(LedgerAttack, AForgedFileNumberNeitherEndsNorClaimsNorReleasesAnothersLease) {
+  NEEDS_ROOT();
+  const auto ledger = open();
+  const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
+  const LeaseReference lease = held.reference();
+  // Begun at the beginning of time, so that it comes first, and of a process that lives.
+  const std::string forged = "lease " + std::to_string(lease.id) +
+                             " running pid=1 start=0 pidns=0 since=0 priority=1 name=x claim=GPU-a,GPU-a,1,0,0\n";
+  ASSERT_EQ(forge(lease.file, forged), 0);
+  const auto file = ledger::UserFile::open((folder_.path / "berth-ledger-5002").native(), true).value();
+  const int lock = file.take_lock(lease.id).value();
+  const LedgerSnapshot seen = ledger->snapshot().value();
+  ASSERT_EQ(seen.entries.size(), 2U);
+  EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 2U);
+  setenv("BERTH_LEASE", to_string(lease).c_str(), 1);
+  EXPECT_EQ(Ledger::current_lease(seen), lease) << "its own user's";
+  unsetenv("BERTH_LEASE");
+  EXPECT_NE(in_child(
+                [&] {
+                  const auto theirs = open();
+                  return theirs->lock().value().release(lease) ? 0 : 1;
+                },
+                mallory),
+            0);
+  ASSERT_TRUE(ledger->lock().value().release({lease.file, lease.id, mallory}));
+  EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "the forged one ended alone";
+  EXPECT_TRUE(ledger->snapshot().value().find(lease));
+  close(lock);
+}
+
+TEST_F(LedgerAttack, RootDoesNotGuessBetweenTwoUsersLeasesOfOneName) {
+  NEEDS_ROOT();
+  LedgerSnapshot seen;
+  seen.entries.resize(2);
+  seen.entries[0].reference = {7, 1, alice};
+  seen.entries[0].user = alice;
+  seen.entries[1].reference = {7, 2, mallory};
+  seen.entries[1].user = mallory;
+  setenv("BERTH_LEASE", to_string(seen.entries[0].reference).c_str(), 1);
+  EXPECT_EQ(Ledger::current_lease(seen), seen.entries[0].reference) << "a container of alice";
+  seen.entries[1].reference.id = 1;
+  EXPECT_EQ(Ledger::current_lease(seen), std::nullopt);
+  unsetenv("BERTH_LEASE");
+}
+
+// An entry of root inside a lease that is over counts by itself, also where another
+// user has a lease with the name of the one that is over.
+TEST_F(LedgerAttack, AForgedOuterLeaseHidesNothing) {
+  NEEDS_ROOT();
+  const auto ledger = open();
+  const LedgerLease outer = take(*ledger, "GPU-a", 60 * gib);
+  Ledger::Request wanted = request("GPU-a", 40 * gib);
+  wanted.within = outer.reference();
+  const LedgerLease inner = std::move(ledger->lock().value().add(wanted).value());
+  EXPECT_EQ(ledger->snapshot().value().holders(DeviceId("GPU-a")), 1U);
+  const std::string forged = "lease " + std::to_string(outer.reference().id) +
+                             " running pid=1 start=0 pidns=0 since=0 priority=1 name=x claim=GPU-a,GPU-a,0,0,0\n";
+  ASSERT_EQ(forge(outer.reference().file, forged), 0);
+  const auto file = ledger::UserFile::open((folder_.path / "berth-ledger-5002").native(), true).value();
+  const int lock = file.take_lock(outer.reference().id).value();
+  ASSERT_TRUE(ledger->lock().value().release(outer.reference()));
+  const LedgerSnapshot seen = open()->snapshot().value();
+  EXPECT_EQ(&seen.outermost(*seen.find(inner.reference())), seen.find(inner.reference()));
+  EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 2U);
+  close(lock);
+}
+
+TEST_F(LedgerAttack, RootMayDrawOnAnotherUsersLeaseAndTheFileSaysWhose) {
+  NEEDS_ROOT();
+  int ready[2], stay[2];
+  ASSERT_EQ(pipe(ready) + pipe(stay), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(stay[1]);
+    if (setgid(alice) != 0 || setuid(alice) != 0) _exit(1);
+    const auto theirs = open();
+    const LedgerLease held = take(*theirs, "GPU-a", 60 * gib);
+    char byte = 'x';
+    static_cast<void>(!write(ready[1], &byte, 1));
+    static_cast<void>(!read(stay[0], &byte, 1));
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  const auto ledger = open();
+  Ledger::Request wanted = request("GPU-a", 40 * gib);
+  wanted.within = ledger->snapshot().value().entries.at(0).reference;
+  const LedgerLease inner = std::move(ledger->lock().value().add(wanted).value());
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 1U) << "a container of alice's command";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (const int end : {ready[0], ready[1], stay[0], stay[1]}) close(end);
+}
+
+// What no process carries is looked for once; the forged one must not stand for both.
+TEST_F(LedgerAttack, AForgedDeadLeaseDoesNotEndALivingOneOfTheSameName) {
+  NEEDS_ROOT();
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    if (setgid(alice) != 0 || setuid(alice) != 0) _exit(1);
+    const auto ledger = open();
+    const LedgerLease lease = take(*ledger, "GPU-a", gib);
+    const std::string variable = "BERTH_LEASE=" + to_string(lease.reference());
+    const pid_t child = fork();
+    if (child == 0) {
+      closefrom(3);
+      char name[] = "sleep", time[] = "60";
+      char* arguments[] = {name, time, nullptr};
+      char* variables[] = {const_cast<char*>(variable.c_str()), nullptr};
+      execve("/bin/sleep", arguments, variables);
+      _exit(1);
+    }
+    static_cast<void>(!write(told[1], &child, sizeof child));
+    const LeaseReference reference = lease.reference();
+    static_cast<void>(!write(told[1], &reference, sizeof reference));
+    _exit(0);
+  }
+  waitpid(parent, nullptr, 0);
+  pid_t child = 0;
+  LeaseReference lease;
+  ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(read(told[0], &lease, sizeof lease), static_cast<ssize_t>(sizeof lease));
+  const auto alive = [&](Ledger& ledger) { return ledger.snapshot().value().find(lease) != nullptr; };
+  for (int i = 0; i < 1000 && !alive(*open()); ++i) {
+  }  // until it has been executed
+  ASSERT_EQ(
+      forge(lease.file, "lease " + std::to_string(lease.id) + " running pid=0 since=0 name=x claim=GPU-a,GPU-a,1\n"),
+      0);
+  const auto ledger = open();
+  EXPECT_TRUE(alive(*ledger));
+  EXPECT_TRUE(alive(*ledger)) << "the second look";
+  kill(child, SIGKILL);
+  for (const int end : told) close(end);
+}
+
+// As many descriptors as are open, and `more`.
+void limit_descriptors(rlim_t more) {
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = static_cast<rlim_t>(next) + more;
+  close(next);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST_F(LedgerAttack, WithoutDescriptorsTheLedgerIsNeverTakenForEmpty) {
+  const auto ledger = open();
+  const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
+  for (rlim_t more = 0; more < 12; ++more) {
+    EXPECT_EQ(in_child([&] {
+                const auto other = open();
+                for (int i = 3; i < 10; ++i) static_cast<void>(::open("/dev/null", O_RDONLY));  // numbers below 10
+                limit_descriptors(more);
+                const Result<LedgerSnapshot> seen = other->snapshot();
+                if (!seen) return seen.error().code == ErrorCode::io ? 0 : 1;
+                if (!seen->find(held.reference())) return 2;
+                Result<Ledger::Lock> lock = other->lock();
+                if (!lock) return 0;
+                const Result<LedgerLease> lease = lock->add(request("GPU-a", gib));
+                return lease || lease.error().code == ErrorCode::io ? 0 : 3;
+              }),
+              0)
+        << more;
+  }
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 1U);
+}
+
+// Only its environment ties it to the lease, and /proc cannot be read.
+TEST_F(LedgerAttack, WithoutDescriptorsALeaseThatCannotBeLookedForCounts) {
+  int told[2];
+  ASSERT_EQ(pipe(told), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const auto ledger = open();
+    const LedgerLease lease = take(*ledger, "GPU-a", gib);
+    const std::string variable = "BERTH_LEASE=" + to_string(lease.reference());
+    const pid_t child = fork();
+    if (child == 0) {
+      closefrom(3);
+      char name[] = "sleep", time[] = "60";
+      char* arguments[] = {name, time, nullptr};
+      char* variables[] = {const_cast<char*>(variable.c_str()), nullptr};
+      execve("/bin/sleep", arguments, variables);
+      _exit(1);
+    }
+    static_cast<void>(!write(told[1], &child, sizeof child));
+    _exit(0);
+  }
+  waitpid(parent, nullptr, 0);
+  pid_t child = 0;
+  ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  for (int i = 0; i < 1000 && open()->snapshot().value().entries.empty(); ++i) {
+  }  // until it has been executed
+  for (rlim_t more = 0; more < 8; ++more) {
+    EXPECT_EQ(in_child([&] {
+                const auto ledger = open();
+                rlimit before{};
+                getrlimit(RLIMIT_NOFILE, &before);
+                limit_descriptors(more);
+                const Result<LedgerSnapshot> seen = ledger->snapshot();
+                if (seen && seen->entries.size() != 1) return 1;
+                setrlimit(RLIMIT_NOFILE, &before);
+                return ledger->snapshot().value().entries.size() == 1 ? 0 : 2;
+              }),
+              0)
+        << more;
+  }
+  kill(child, SIGKILL);
+  for (const int end : told) close(end);
+}
+
+TEST_F(LedgerAttack, ALimitOnTheSizeOfFilesIsASentenceAndChangesNothing) {
+  const auto ledger = open();
+  const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
+  for (const rlim_t bytes : {0UL, 10UL, 63UL, 16384UL, 16400UL, 1064960UL, 1064970UL}) {
+    EXPECT_EQ(in_child([&] {
+                signal(SIGXFSZ, SIG_DFL);
+                const rlimit limit{bytes, bytes};
+                setrlimit(RLIMIT_FSIZE, &limit);
+                const auto other = open();
+                const Result<LedgerLease> lease = other->lock().value().add(request("GPU-a", gib));
+                if (lease || lease.error().code != ErrorCode::io) return 1;
+                return lease.error().to_text().find("ulimit -f") == std::string::npos ? 2 : 0;
+              }),
+              0)
+        << bytes;
+    const LedgerSnapshot seen = open()->snapshot().value();
+    ASSERT_EQ(seen.entries.size(), 1U) << bytes;
+    EXPECT_EQ(seen.entries[0].claims[0].memory_bytes, 60 * gib);
+    for (const LedgerFolder& folder : open()->folders()) {
+      for (const LedgerFolder::File& file : folder.files) EXPECT_EQ(file.problem, "") << file.path;
+    }
+  }
+}
+
+// Folders for everybody, of which some are not there yet.
+class FoldersThatAppear : public LedgerAttack {
+ protected:
+  void SetUp() override { NEEDS_ROOT(); }
+  std::string make(const std::string& name) const {
+    const std::string path = (folder_.path / name).native();
+    mkdir(path.c_str(), 01777);
+    chmod(path.c_str(), 01777);
+    return path;
+  }
+  std::shared_ptr<Ledger> open_all() const {
+    return Ledger::open({{}, nullptr, {(folder_.path / "first").native(), (folder_.path / "second").native()}}).value();
+  }
+};
+
+TEST_F(FoldersThatAppear, WhatIsWrittenToANewFolderIsSeenByThoseWhoOpenedBefore) {
+  make("second");
+  const auto before = open_all();
+  const LedgerLease old = take(*before, "GPU-a", 1);
+  EXPECT_EQ(before->folder(), folder_.path / "second");
+  make("first");
+  const auto after = open_all();
+  const LedgerLease held = take(*after, "GPU-b", 1);
+  EXPECT_TRUE(std::filesystem::exists(folder_.path / "first" / ("berth-ledger-" + std::to_string(geteuid()))));
+  EXPECT_EQ(before->snapshot().value().entries.size(), 2U);
+  EXPECT_EQ(after->snapshot().value().entries.size(), 2U);
+  EXPECT_EQ(before->folder(), folder_.path / "first");
+  std::filesystem::remove_all(folder_.path / "first");
+  EXPECT_EQ(before->snapshot().value().entries.size(), 1U) << "and the other way round";
+}
+
+TEST_F(FoldersThatAppear, AFolderThatAppearsUnderLoadSplitsNoLedgerAndLocksNobodyOut) {
+  make("second");
+  constexpr int rounds = 40, locks = 6;
+  for (int round = 0; round < rounds; ++round) {
+    std::filesystem::remove_all(folder_.path / "first");
+    std::atomic<int> inside = 0;
+    std::atomic<std::size_t> held = 0;
+    std::mutex mutex;
+    std::vector<LedgerLease> leases;
+    const auto work = [&](const std::shared_ptr<Ledger>& ledger) {
+      for (int i = 0; i < locks; ++i) {
+        Result<Ledger::Lock> lock = ledger->lock();
+        ASSERT_TRUE(lock) << lock.error().to_text();
+        EXPECT_EQ(++inside, 1);
+        EXPECT_EQ(lock->snapshot().entries.size(), held++) << "all that others have taken";
+        const std::lock_guard guard(mutex);
+        leases.push_back(lock->add(request("GPU-a", 1)).value());
+        --inside;
+      }
+    };
+    {
+      const std::jthread one(work, open_all()), other(work, open_all()), root([&] { make("first"); });
+    }
+    const auto ledger = open_all();
+    Ledger::Lock lock = ledger->lock().value();
+    for (const LedgerLease& lease : leases) EXPECT_TRUE(lock.release(lease.reference()));
+  }
+}
+
+TEST_F(FoldersThatAppear, OneFolderUnderTwoNamesIsLockedAndCountedOnce) {
+  const std::string path = make("first");
+  const auto ledger = Ledger::open({{}, nullptr, {path, path + "/."}}).value();
+  const LedgerLease held = take(*ledger, "GPU-a", 1);
+  EXPECT_EQ(ledger->snapshot(std::chrono::milliseconds(500)).value().holders(DeviceId("GPU-a")), 1U);
+  EXPECT_EQ(ledger->folders().at(1).problem, "is the same folder as " + path);
+}
+
+TEST_F(FoldersThatAppear, WhereAllHaveGoneNothingIsTakenForEmpty) {
+  make("second");
+  const auto ledger = open_all();
+  const LedgerLease held = take(*ledger, "GPU-a", 1);
+  std::filesystem::remove_all(folder_.path / "second");
+  EXPECT_EQ(ledger->snapshot().error().code, ErrorCode::io);
+}
+
+}  // namespace
+}  // namespace berth
