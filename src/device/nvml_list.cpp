@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 
 #include "device/ask_apart.hpp"
 #include "device/cuda_attributes.hpp"
@@ -98,11 +97,13 @@ std::optional<Listed> describe(const Library& library, DeviceHandle gpu) {
 }  // namespace
 
 std::optional<std::uint32_t> cores_per_unit(Capability capability) {
-  static const std::map<Capability, std::uint32_t> cores{
+  // Without a destructor: threads that hang in the driver may read it while the program ends.
+  constexpr std::pair<Capability, std::uint32_t> cores[] = {
       {{5, 0}, 128}, {{5, 2}, 128}, {{6, 0}, 64},  {{6, 1}, 128},  {{7, 0}, 64},   {{7, 5}, 64},   {{8, 0}, 64},
       {{8, 6}, 128}, {{8, 9}, 128}, {{9, 0}, 128}, {{10, 0}, 128}, {{10, 3}, 128}, {{12, 0}, 128}, {{12, 1}, 128}};
-  const auto known = cores.find(capability);
-  return known == cores.end() ? std::nullopt : std::optional(known->second);
+  const auto known =
+      std::find_if(std::begin(cores), std::end(cores), [&](const auto& entry) { return entry.first == capability; });
+  return known == std::end(cores) ? std::nullopt : std::optional(known->second);
 }
 
 std::optional<GpuList> gpus() {

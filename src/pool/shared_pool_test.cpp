@@ -464,6 +464,9 @@ TEST_F(SharedPool, EveryLeaseIsGivenBackToTheLedger) {
 }
 
 TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not follow the threads of a process that was forked from one with threads";
+#endif
   struct Shared {
     std::atomic<std::int64_t> held{0};
     std::atomic<std::int64_t> most{0};
