@@ -273,8 +273,9 @@ using EgressPreference = std::map<EgressRoute, std::vector<NodeId>>;
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current = {},
           const EgressPreference& preference = {});
 
-// "+ chat/0  gpu-1  GPU-ea3b" and so on, then what is pending and why, then a count.
-std::string plan_to_text(const Plan& plan);
+// "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
+// Ids are shortened so that they differ from each other and from `others`.
+std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {});
 
 // The exact selection rule of the deployment placement Berth grew out of:
 // replica i on node i mod n, always GPUs 0, 1, ... of it. It knows no capacity,

@@ -137,7 +137,7 @@ std::string readable(const Plan& plan, const Fleet& fleet) {
   for (const NodeView& node : fleet.nodes) {
     for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);
   }
-  const std::string whole = with_short_ids(plan_to_text(plan), ids);
+  const std::string whole = with_short_ids(plan_to_text(plan, ids), ids);
   const std::size_t columns = stdout_style().columns;
   std::string text;
   for (std::size_t begin = 0; begin < whole.size();) {

@@ -72,8 +72,8 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
       entry.alive_by != LifeSign::holder && ledger::life_of(entry.holder, entry.user) == ledger::Life::gone;
   if (entry.kind == EntryKind::command && ended) {
     row.command_ended = true;
-    const std::vector<std::uint32_t> keepers = ledger::keepers_of(entry);
-    std::set<std::uint32_t> kept_by(keepers.begin(), keepers.end());
+    std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
+    for (const std::uint32_t pid : ledger::keepers_of(entry)) kept_by.insert(pid);
     for (const SeenDevice& seen : sight.devices) {
       for (const ledger::SeenProcess& process : seen.processes) {
         if (ledger::owner_of(process.trace, snapshot) == &entry) kept_by.insert(process.pid);

@@ -141,13 +141,14 @@ std::string ps_json(std::span<const LeaseRow> leases) {
   json::array out;
   for (const LeaseRow& lease : leases) {
     json::object object{{"id", lease.id},
-                        {"state", lease.state},
+                        {"state", lease.command_ended ? "ended" : lease.state},
                         {"pid", lease.pid},
                         {"user", printable(lease.user)},
                         {"command", printable(lease.command)},
                         {"priority", lease.priority},
                         {"exclusive", lease.exclusive},
                         {"age_ms", lease.age / std::chrono::milliseconds(1)}};
+    if (lease.loading) object["loading"] = true;
     if (lease.expires_in) object["expires_in_ms"] = *lease.expires_in / std::chrono::milliseconds(1);
     if (lease.place) object["place"] = *lease.place;
     if (lease.waits_for) {
@@ -167,7 +168,9 @@ std::string ps_json(std::span<const LeaseRow> leases) {
     }
     json::array devices;
     for (const LeasedDevice& leased : lease.devices) {
-      json::object device{{"id", leased.id.text()}, {"memory_bytes_promised", leased.memory_bytes_promised}};
+      // Of one that waits, the devices that would do: nothing is promised there yet.
+      json::object device{{"id", leased.id.text()}};
+      device[lease.waits_for ? "memory_bytes_wanted" : "memory_bytes_promised"] = leased.memory_bytes_promised;
       if (leased.memory_bytes_used) device["memory_bytes_used"] = *leased.memory_bytes_used;
       devices.push_back(std::move(device));
     }

@@ -227,7 +227,7 @@ Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& fa
   }
   const auto told = [ids = ids_of(inputs.lookout.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
-                 printable(with_short_ids(progress.explanation.reason(), ids)).c_str());
+                 printable(with_short_ids(progress.reason, ids)).c_str());
   };
   return reserve(*inputs.ledger, inputs.wanted, look, Deadline::after(real_clock(), wait),
                  quiet ? std::function<void(const Progress&)>() : told);

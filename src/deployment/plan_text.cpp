@@ -17,8 +17,8 @@ std::string devices_text(const Assignment& assignment, std::span<const DeviceId>
 }
 
 // Of the whole plan, so that one device has one name in it.
-std::vector<DeviceId> devices_of(const Plan& plan) {
-  std::vector<DeviceId> ids;
+std::vector<DeviceId> devices_of(const Plan& plan, std::span<const DeviceId> others) {
+  std::vector<DeviceId> ids(others.begin(), others.end());
   const auto add = [&](const Assignment& assignment) {
     ids.insert(ids.end(), assignment.devices.begin(), assignment.devices.end());
   };
@@ -60,9 +60,9 @@ std::string replicas_text(const std::vector<std::uint32_t>& replicas) {
 
 }  // namespace
 
-std::string plan_to_text(const Plan& plan) {
+std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others) {
   constexpr std::size_t columns = 5;
-  const std::vector<DeviceId> all = devices_of(plan);
+  const std::vector<DeviceId> all = devices_of(plan, others);
   std::vector<std::array<std::string, columns>> rows;
   std::size_t starts = 0, changes = 0, stops = 0;
   for (const Action& action : plan.actions) {

@@ -96,6 +96,7 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
       folders = look_at(candidates);
     }
     if (!has_any(folders)) return no_folder();
+    bool has_all = true;
     for (const Folder& folder : folders) {
       if (!folder.problem.empty()) continue;
       Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
@@ -103,7 +104,12 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
         locks.push_back(*std::move(taken));
         continue;
       }
-      if (taken.error().code != ErrorCode::unavailable) return std::move(taken).error();
+      if (taken.error().code != ErrorCode::unavailable) {
+        // It may have been removed just now.
+        if (candidates.empty() || look_at(candidates) == folders) return std::move(taken).error();
+        has_all = false;
+        break;
+      }
       const std::string holder = lock_holder(identity_of(folder.path));
       return Error{
           ErrorCode::timeout,
@@ -112,7 +118,7 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
           {},
           {}};
     }
-    if (candidates.empty() || look_at(candidates) == folders) return {};
+    if (has_all && (candidates.empty() || look_at(candidates) == folders)) return {};
     locks.clear();
   }
 }

@@ -224,6 +224,7 @@ TEST_F(LedgerAttack, WithoutDescriptorsTheLedgerIsNeverTakenForEmpty) {
                 for (int i = 3; i < 10; ++i) static_cast<void>(::open("/dev/null", O_RDONLY));  // numbers below 10
                 limit_descriptors(more);
                 const Result<LedgerSnapshot> seen = other->snapshot();
+                static_cast<void>(other->changes());  // of what was read before
                 if (!seen) return seen.error().code == ErrorCode::io ? 0 : 1;
                 if (!seen->find(held.reference())) return 2;
                 Result<Ledger::Lock> lock = other->lock();
@@ -235,6 +236,15 @@ TEST_F(LedgerAttack, WithoutDescriptorsTheLedgerIsNeverTakenForEmpty) {
         << more;
   }
   EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 1U);
+}
+
+TEST_F(LedgerAttack, WithoutDescriptorsACgroupThatCannotBeReadHasProcesses) {
+  EXPECT_FALSE(cgroup_is_populated("/no-such-cgroup"));
+  EXPECT_EQ(in_child([&] {
+              limit_descriptors(0);
+              return cgroup_is_populated("/no-such-cgroup") ? 0 : 1;
+            }),
+            0);
 }
 
 // Only its environment ties it to the lease, and /proc cannot be read.

@@ -90,7 +90,7 @@ void Ledger::State::read_text(Known& known) {
 
 // Every file of every folder, by name; unchanged ones keep what was read before.
 Result<void> Ledger::State::read_folders() {
-  std::vector<std::unique_ptr<Known>> found;
+  std::vector<std::unique_ptr<Known>> found, earlier = std::exchange(files, {});
   std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty()) continue;
@@ -116,8 +116,8 @@ Result<void> Ledger::State::read_folders() {
       if (std::any_of(found.begin(), found.end(), is_same)) continue;
       // In a user namespace all users it does not know have one number.
       if (++per_user[{i, file->user()}] > files_per_user_max && file->user() != overflow_user) continue;
-      const auto before = std::find_if(files.begin(), files.end(), is_same);
-      if (before != files.end()) {
+      const auto before = std::find_if(earlier.begin(), earlier.end(), is_same);
+      if (before != earlier.end()) {
         found.push_back(std::move(*before));
         if (found.back()->file.read_header() != found.back()->header || !found.back()->problem.empty())
           read_text(*found.back());

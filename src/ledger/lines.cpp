@@ -114,7 +114,7 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
     if (key == "count" && whole) entry.count = std::clamp<std::uint64_t>(*whole, 1, claims_max);
     if (key == "beat" && whole) line.beat = *whole;
     if (key == "within") entry.within = parse_lease(value);
-    // Written after it.
+    // It follows `within`.
     if (key == "of" && whole && entry.within) entry.within->user = static_cast<std::uint32_t>(*whole);
     if (key == "name") entry.name = decoded(value).value_or("");
     if (key == "cgroup") entry.cgroup = decoded(value).value_or("");
@@ -158,7 +158,7 @@ std::string line_of(const EntryLine& line) {
   if (entry.loads_until) add("loads", std::to_string(to_ns(*entry.loads_until)));
   add("priority", std::to_string(static_cast<unsigned>(entry.priority)));
   if (entry.within) add("within", to_string(*entry.within));
-  // Of others it is known: only root may draw on another user's lease.
+  // Only root may draw on another user's lease; for all others it is their own.
   if (entry.within && entry.user == 0 && entry.within->user != 0) add("of", std::to_string(entry.within->user));
   if (!entry.cgroup.empty()) add("cgroup", encoded(entry.cgroup));
   if (entry.kind == EntryKind::waiting) {

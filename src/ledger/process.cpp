@@ -67,13 +67,26 @@ std::optional<std::uint32_t> user_of(std::uint32_t pid) {
   return found.st_uid;
 }
 
+std::string name_of(std::uint32_t pid) {
+  std::ifstream comm(folder_of(pid) + "/comm");
+  std::string name;
+  std::getline(comm, name);
+  return name;
+}
+
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE; }
 
-// `blind` is set where a descriptor was missing to look with.
-std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, bool& blind) {
+// What a search of /proc could not see.
+struct Missed {
+  bool blind = false;     // there was no descriptor to look with, or there is no /proc
+  bool vanished = false;  // a process ended meanwhile, and may have started another one
+};
+
+std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, Missed& missed) {
   errno = 0;
   std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
-  blind = blind || (!file && is_shortage(errno));
+  missed.blind = missed.blind || (!file && is_shortage(errno));
+  missed.vanished = missed.vanished || (!file && errno == ENOENT);
   constexpr std::string_view name = "BERTH_LEASE=";
   for (std::string entry; std::getline(file, entry, '\0');) {
     if (entry.starts_with(name)) return parse_lease(std::string_view(entry).substr(name.size()));
@@ -132,7 +145,7 @@ constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
 const std::array<std::string, 3> cgroup_roots{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"};
 
 // Those whose environment and descriptors this user may read, with their users.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(bool& blind) {
+std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& missed) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> found;
   std::error_code failed;
   const std::uint32_t user = geteuid();
@@ -144,7 +157,9 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(bool& bl
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }
-  blind = blind || is_shortage(failed.value());
+  const auto self = static_cast<std::uint32_t>(getpid());
+  const bool is_listed = std::any_of(found.begin(), found.end(), [&](const auto& at) { return at.first == self; });
+  missed.blind = missed.blind || !is_listed;
   return found;
 }
 
@@ -173,17 +188,18 @@ bool shows_children_of(const Holder& holder) {
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of(pid);
-  bool blind = false;  // then it belongs to none, and takes up nothing
-  trace.lease = lease_in_environment(pid, blind);
+  Missed missed;  // then it belongs to none, and takes up nothing
+  trace.lease = lease_in_environment(pid, missed);
   trace.cgroup = cgroup_of(pid);
   trace.descriptors = descriptor_leases(pid);
+  trace.hidden = !trace.user && is_in_first_namespace() && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
   const std::uint64_t space = pid_namespace();
   // Deeper than any tree of processes people make.
   for (int depth = 0; pid > 1 && depth < 64; ++depth) {
     const std::optional<Status> status = read_status(pid);
     if (!status || status->ended) break;
     trace.lineage.push_back({pid, status->start_time, space});
-    if (depth == 0) trace.orphan = status->parent <= 1;
+    if (depth == 0) trace.orphan = status->parent <= 1 || name_of(status->parent) == "systemd";
     pid = status->parent;
   }
   return trace;
@@ -197,23 +213,28 @@ BootTime boot_time(TimePoint now) {
 }
 
 std::optional<std::vector<Carrier>> processes_with_leases() {
+  // On a busy machine some process always ends; the one that matters rarely does.
+  constexpr int searches_max = 3;
   std::vector<Carrier> found;
-  bool blind = false;
-  // A zombie has no environment, so whatever is found lives.
-  for (const auto& [pid, user] : readable_processes(blind)) {
-    if (const std::optional<LeaseReference> lease = lease_in_environment(pid, blind))
-      found.push_back({*lease, pid, user});
+  Missed missed;
+  for (int search = 0; search < searches_max && (search == 0 || missed.vanished); ++search) {
+    missed.vanished = false;
+    // A zombie has no environment, so whatever is found lives.
+    for (const auto& [pid, user] : readable_processes(missed)) {
+      if (const std::optional<LeaseReference> lease = lease_in_environment(pid, missed))
+        found.push_back({*lease, pid, user});
+    }
   }
-  if (blind) return std::nullopt;
+  if (missed.blind) return std::nullopt;
   return found;
 }
 
 std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
   std::vector<std::uint32_t> found;
   if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
-  bool blind = false;  // then some are not named
-  for (const auto& [pid, user] : readable_processes(blind)) {
-    const std::optional<LeaseReference> lease = lease_in_environment(pid, blind);
+  Missed missed;  // then some are not named
+  for (const auto& [pid, user] : readable_processes(missed)) {
+    const std::optional<LeaseReference> lease = lease_in_environment(pid, missed);
     const std::vector<LeaseReference> locked = descriptor_leases(pid);
     if ((lease && Carrier{*lease, pid, user}.carries(entry.reference)) ||
         std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
@@ -242,13 +263,15 @@ std::string scope_name(const LeaseReference& lease) {
 
 bool is_scope_of(const LeaseReference& lease, std::string_view cgroup) {
   return cgroup.starts_with('/') && cgroup.find("..") == std::string_view::npos &&
-         cgroup.ends_with("/" + scope_name(lease));
+         cgroup.find('\0') == std::string_view::npos && cgroup.ends_with("/" + scope_name(lease));
 }
 
 bool cgroup_is_populated(const std::string& cgroup) {
   if (cgroup.empty()) return false;
   for (const std::string& root : cgroup_roots) {
+    errno = 0;
     std::ifstream events(root + cgroup + "/cgroup.events");
+    if (!events && is_shortage(errno)) return true;
     std::string key;
     for (int value = 0; events >> key >> value;) {
       if (key == "populated") return value == 1;
@@ -284,9 +307,7 @@ std::string lock_holder(const FileIdentity& file) {
     std::uint32_t pid = 0;
     words >> number >> kind >> mode >> access >> pid >> where;
     if (!words || kind != "FLOCK" || where != wanted || pid == 0) continue;
-    std::ifstream comm(folder_of(pid) + "/comm");
-    std::string name;
-    std::getline(comm, name);
+    const std::string name = name_of(pid);
     std::string text = name.empty() ? "process" : name;
     text += " (pid " + std::to_string(pid);
     if (const auto user = user_of(pid)) text += ", user " + std::to_string(*user);

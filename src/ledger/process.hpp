@@ -34,7 +34,8 @@ struct FileIdentity {
 
 struct ProcessTrace {
   std::vector<Holder> lineage;              // itself, then its ancestors
-  bool orphan = false;                      // its parent has ended before it
+  bool orphan = false;                      // its parent has ended before it; it is below init or a user's systemd
+  bool hidden = false;                      // it lives, and /proc does not show it to this user
   std::optional<std::uint32_t> user;        // absent: hidden
   std::optional<LeaseReference> lease;      // BERTH_LEASE in its environment
   std::vector<LeaseReference> descriptors;  // leases whose locked descriptor it has

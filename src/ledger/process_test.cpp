@@ -1,6 +1,10 @@
 #include "ledger/process.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "ledger/test_folder.hpp"
 
@@ -18,7 +22,7 @@ TEST(ScopeOfALease, NoOtherCgroupCounts) {
         "/user.slice/" + scope_name({0xABC, 8, 1000}), "/user.slice/" + scope_name({0xABD, 7, 1000}),
         "/user.slice/" + scope_name({0xABC, 7, 0}), "/user.slice/x" + scope_name(lease),
         "/" + scope_name(lease) + "/inner", "/" + scope_name(lease) + "/../a", "/../" + scope_name(lease),
-        scope_name(lease)})
+        scope_name(lease), "/init.scope/cgroup.events" + std::string(1, '\0') + "/" + scope_name(lease)})
     EXPECT_FALSE(is_scope_of(lease, other)) << other;
 }
 
@@ -44,6 +48,25 @@ TEST(Cgroup, WithoutAPathThereIsNone) {
   EXPECT_FALSE(cgroup_is_populated(""));
   EXPECT_FALSE(cgroup_is_populated("/no/such/cgroup"));
   EXPECT_TRUE(processes_in("/no/such/cgroup").empty());
+}
+
+TEST(Trace, AChildOfAUsersSystemdIsAnOrphan) {
+  const auto is_orphan_below = [](const char* name) {
+    const pid_t parent = fork();
+    if (parent == 0) {
+      prctl(PR_SET_NAME, name);
+      const pid_t child = fork();
+      if (child == 0) pause();
+      const bool is_orphan = trace_process(static_cast<std::uint32_t>(child)).orphan;
+      kill(child, SIGKILL);
+      _exit(is_orphan ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(parent, &status, 0);
+    return WEXITSTATUS(status) == 1;
+  };
+  EXPECT_TRUE(is_orphan_below("systemd"));
+  EXPECT_FALSE(is_orphan_below("bash"));
 }
 
 }  // namespace

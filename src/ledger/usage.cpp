@@ -167,7 +167,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
   };
   const auto keeps = [&](const SeenProcess& process, const LedgerEntry& entry) {
     if (process.memory_bytes == 0 || owner_of(process.trace, snapshot)) return false;
-    if (belongs(process.trace, entry)) return true;
+    if (belongs(process.trace, entry) || process.trace.hidden) return true;
     return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
   };
   std::vector<LedgerEntry> over, kept;

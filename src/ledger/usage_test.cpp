@@ -150,6 +150,21 @@ TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
   EXPECT_TRUE(snapshot.ended.empty());
 }
 
+TEST(Usage, AProcessThatCannotBeSeenKeepsALease) {
+  LedgerSnapshot snapshot;
+  snapshot.ended = {entry(5, shell, 30)};
+  SeenProcess unseen;
+  unseen.pid = 300;
+  unseen.memory_bytes = 10;
+  std::vector<SeenProcess> processes{unseen};
+  const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
+  keep_those_on_devices(snapshot, devices, {});
+  EXPECT_TRUE(snapshot.entries.empty()) << "it is gone, or a number of another namespace";
+  processes[0].trace.hidden = true;
+  keep_those_on_devices(snapshot, devices, {});
+  EXPECT_EQ(snapshot.entries.size(), 1U) << "hidepid: it may be the lease's";
+}
+
 TEST(Usage, ADeviceThatDoesNotNameItsProcessesKeepsALease) {
   LedgerSnapshot snapshot;
   snapshot.ended = {entry(5, shell, 30)};

@@ -3,6 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "berth/random.hpp"
@@ -110,6 +114,28 @@ void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<
 
 }  // namespace
 
+namespace {
+
+// Of equal devices that others use: the less busy one first, then the one with more room.
+void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
+  const auto rank = [&](std::size_t i) {
+    const auto& telemetry = sight.devices[i].telemetry;
+    long busy = 0;
+    std::uint64_t used = 0;
+    if (views[i].used_by_others && telemetry) {
+      busy = std::lround(100 * telemetry->load.utilisation.value_or(0));
+      used = std::numeric_limits<std::uint64_t>::max() - telemetry->load.memory_bytes_free.value_or(0);
+    }
+    return std::tuple(busy, used, views[i].id_order);
+  };
+  std::vector<std::size_t> order(views.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+  for (std::size_t i = 0; i < order.size(); ++i) views[order[i]].id_order = static_cast<std::uint32_t>(i);
+}
+
+}  // namespace
+
 ledger::MemoryState memory_of(const SeenDevice& device) {
   ledger::MemoryState memory;
   memory.domain = memory_domain_of(device.info);
@@ -177,6 +203,7 @@ std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snaps
   }
   // Two users whose ledgers do not meet should not both begin with the first.
   order_by_id(views, geteuid());
+  order_used_by_load(views, sight);
   return views;
 }
 
@@ -199,10 +226,14 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
                          const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in line
   WaitingRequest request;
-  std::string told;
-  std::size_t told_place = 0;
+  Progress told;
   bool looked_again = false;  // after the deadline
   const TimePoint began = ledger.clock().now();
+  const auto tell = [&](std::size_t position, const std::string& reason) {
+    if (!waiting || ledger.clock().now() - began < grace || (told.place == position && told.reason == reason)) return;
+    told = {position, reason};
+    waiting(told);
+  };
   deadline.at = std::max(deadline.at, began + grace);
 
   for (;;) {
@@ -221,7 +252,11 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       const std::span<const WaitingRequest> ahead(line.begin(), me);
       // Who asks for no more and is ahead has to be served first.
       if (me != line.end() && !deadline.passed(now) && is_behind_a_smaller_one(request, ahead)) {
-        const Duration pause = std::min<Duration>(notice_within_most, notice_within * static_cast<long>(ahead.size()));
+        tell(ahead.size() + 1, "a request ahead in line asks for no more than this one");
+        const Duration pause =
+            now - began < grace
+                ? notice_within
+                : std::min<Duration>(notice_within_most, notice_within * static_cast<long>(ahead.size()));
         real_clock().sleep_for(std::min(pause, deadline.at - now));
         continue;
       }
@@ -290,12 +325,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     {
       const Ledger::Lock done = *std::move(lock);
     }
-    const std::size_t position = static_cast<std::size_t>(me - line.begin()) + 1;
-    if (waiting && now - began >= grace && (out.explanation.reason() != told || position != told_place)) {
-      told = out.explanation.reason();
-      told_place = position;
-      waiting({out.explanation, position});
-    }
+    tell(static_cast<std::size_t>(me - line.begin()) + 1, out.explanation.reason());
     // A lease may end without a word: look at the ledger more often than at the drivers.
     const TimePoint next_look = std::min(now + look_again, deadline.at);
     for (TimePoint at = now; at < next_look; at = ledger.clock().now()) {

@@ -64,10 +64,10 @@ struct Reserved {
   Explanation explanation;
 };
 
-// While it waits: why, and its place in line (1: first).
+// While it waits: its place in line (1: first), and why.
 struct Progress {
-  const Explanation& explanation;
   std::size_t place = 0;
+  std::string reason;
 };
 
 // A lease of this process, or the reasons why there is none. Waits until the

@@ -97,6 +97,21 @@ TEST(Views, SayWhoElseUsesADevice) {
   EXPECT_EQ(views_of(sight, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "our own lease";
 }
 
+TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
+  Sight sight;
+  sight.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
+  for (std::size_t i = 0; i < 3; ++i) {
+    sight.devices[i].telemetry->load.memory_bytes_total = 80;
+    add_process(sight.devices[i], Holder{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
+    sight.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
+  }
+  const std::vector<DeviceView> views = views_of(sight, {});
+  EXPECT_EQ(views[3].id_order, 0U) << "no other uses it";
+  EXPECT_EQ(views[2].id_order, 1U) << "has more room";
+  EXPECT_EQ(views[1].id_order, 2U);
+  EXPECT_EQ(views[0].id_order, 3U);
+}
+
 TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
   Sight sight;
   sight.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
@@ -218,13 +233,31 @@ TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
   const auto two = reserve(
       *ledger_, wanting(50, 2), [this] { return sight_; }, Deadline::after(real_clock(), seconds(60)),
       [&](const Progress& progress) {
-        EXPECT_FALSE(progress.explanation.reason().empty());
+        EXPECT_FALSE(progress.reason.empty());
         EXPECT_EQ(progress.place, 1U);
         told = true;
       });
   ASSERT_TRUE(two);
   EXPECT_TRUE(two->lease);
   EXPECT_EQ(entries(), 1U) << "its place in line is given up";
+}
+
+TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
+  const auto one = ask(wanting(50, 2));
+  ASSERT_TRUE(one->lease);
+  Ledger::Request first;
+  first.kind = EntryKind::waiting;
+  first.claims = {{DeviceId("a"), "a", 40, 0, false}, {DeviceId("b"), "b", 40, 0, false}};
+  LedgerLease place = std::move(ledger_->lock().value().add(first).value());
+  std::size_t told = 0;
+  const auto two = reserve(
+      *ledger_, wanting(50), [this] { return sight_; }, Deadline::after(real_clock(), seconds(2)),
+      [&](const Progress& progress) {
+        told = progress.place;
+        ledger_->beat(place);
+      });
+  EXPECT_FALSE(two->lease);
+  EXPECT_EQ(told, 2U);
 }
 
 TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {

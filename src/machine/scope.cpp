@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <memory>
 
 #include "berth/clock.hpp"
@@ -17,6 +18,8 @@ namespace {
 
 // An idle systemd answers within 10 ms; no command waits longer for one that does not.
 constexpr Duration patience = std::chrono::milliseconds(100);
+// One that has been asked moves the process sooner or later; the lease should say so.
+constexpr Duration patience_when_asked = std::chrono::seconds(1);
 constexpr Duration look_period = std::chrono::microseconds(500);
 
 // Not XDG_RUNTIME_DIR, which su and sudo may leave at another user's.
@@ -87,12 +90,15 @@ bool connect(const Library& library, Bus* bus, TimePoint deadline) {
   return library.sd_bus_is_ready(bus) > 0;
 }
 
+// Whether systemd was asked and did not refuse.
 bool start_scope(const Library& library, Bus* bus, const std::string& name, const std::string& description,
                  pid_t process, TimePoint deadline) {
   const char* const signature = "ssa(sv)a(sa(sv))";
   const auto pid = static_cast<std::uint32_t>(process);
-  // By default a scope ends as a whole when the kernel ends one of its processes for
-  // want of memory. Versions where it does not refuse the property that says so.
+  const auto no_limit = std::numeric_limits<std::uint64_t>::max();
+  // Without these a scope has a limit of tasks that the session had not, and ends as a
+  // whole when the kernel ends one of its processes for want of memory. Versions where
+  // it does not refuse the property that says so.
   for (const bool knows_policy : {true, false}) {
     Message* made = nullptr;
     if (library.sd_bus_message_new_method_call(bus, &made, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
@@ -102,14 +108,16 @@ bool start_scope(const Library& library, Bus* bus, const std::string& name, cons
     const auto append = library.sd_bus_message_append;
     const int appended =
         knows_policy
-            ? append(made, signature, name.c_str(), "fail", 4, "PIDs", "au", 1, pid, "Description", "s",
-                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "OOMPolicy", "s", "continue", 0)
-            : append(made, signature, name.c_str(), "fail", 3, "PIDs", "au", 1, pid, "Description", "s",
-                     description.c_str(), "CollectMode", "s", "inactive-or-failed", 0);
+            ? append(made, signature, name.c_str(), "fail", 5, "PIDs", "au", 1, pid, "Description", "s",
+                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "TasksMax", "t", no_limit,
+                     "OOMPolicy", "s", "continue", 0)
+            : append(made, signature, name.c_str(), "fail", 4, "PIDs", "au", 1, pid, "Description", "s",
+                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "TasksMax", "t", no_limit, 0);
     const std::uint64_t left = microseconds_until(deadline);
     // The library takes 0 for its own long deadline.
     if (appended < 0 || left == 0) return false;
-    if (library.sd_bus_call(bus, made, left, nullptr, nullptr) >= 0) return true;
+    const int answer = library.sd_bus_call(bus, made, left, nullptr, nullptr);
+    if (answer >= 0 || answer == -ETIMEDOUT) return true;
   }
   return false;
 }
@@ -146,7 +154,8 @@ std::optional<std::string> open_scope(const std::string& name, const std::string
   library->sd_bus_close(bus);
   library->sd_bus_unref(bus);
   // The answer comes before the process is moved.
-  while (started && real_clock().now() < deadline) {
+  const TimePoint moved_by = deadline + patience_when_asked;
+  while (started && real_clock().now() < moved_by) {
     std::string cgroup = ledger::cgroup_of(static_cast<std::uint32_t>(process));
     if (cgroup.ends_with("/" + name)) return cgroup;
     real_clock().sleep_for(look_period);

@@ -29,8 +29,9 @@ ScopeUse scope_use();
 // Whether the cgroup is a login session of the user.
 bool is_session_of(std::uint32_t user, std::string_view cgroup);
 
-// Moves a process of this user, started by this one or itself, into a new scope of
-// that name. The path of its cgroup; absent: there is no scope. Takes 100 ms at most.
+// Moves this process, or a child of it, into a new scope of that name. The path of its
+// cgroup; absent: there is no scope. Waits 100 ms for a systemd that does not answer, and
+// a second for one that was asked and is slow.
 std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process);
 
 }  // namespace berth::machine
