@@ -129,6 +129,7 @@ TEST(PsText, JsonHasWholeIdsAndLeavesOutWhatIsNotKnown) {
   EXPECT_EQ(first.at("devices").at(0).at("id").as_string(), uuid(0).text());
   EXPECT_EQ(first.at("devices").at(0).at("memory_bytes_used").as_int64(), static_cast<std::int64_t>(gib));
   EXPECT_EQ(first.at("kept_by").at(0).at("pid").as_int64(), 4720);
+  EXPECT_EQ(first.at("state").as_string(), "ended") << "as people read it";
   EXPECT_EQ(first.at("age_ms").as_int64(), 180'000);
   EXPECT_FALSE(first.contains("place"));
   EXPECT_FALSE(first.contains("expires_in_ms"));
@@ -136,6 +137,10 @@ TEST(PsText, JsonHasWholeIdsAndLeavesOutWhatIsNotKnown) {
   EXPECT_EQ(second.at("place").as_int64(), 2);
   EXPECT_EQ(second.at("waits_for").at("count").as_int64(), 8);
   EXPECT_FALSE(second.contains("kept_by"));
+  leases[1].devices = leases[0].devices;
+  const boost::json::value wanted = boost::json::parse(ps_json(leases)).at(1).at("devices").at(0);
+  EXPECT_EQ(wanted.at("memory_bytes_wanted").as_int64(), static_cast<std::int64_t>(20 * gib));
+  EXPECT_FALSE(wanted.as_object().contains("memory_bytes_promised")) << "nothing is, while it waits";
 }
 
 }  // namespace

@@ -239,10 +239,10 @@ TEST_F(LedgerAttack, WithoutDescriptorsTheLedgerIsNeverTakenForEmpty) {
 }
 
 TEST_F(LedgerAttack, WithoutDescriptorsACgroupThatCannotBeReadHasProcesses) {
-  EXPECT_FALSE(cgroup_is_populated("/no-such-cgroup"));
+  EXPECT_FALSE(ledger::cgroup_is_populated("/no-such-cgroup"));
   EXPECT_EQ(in_child([&] {
               limit_descriptors(0);
-              return cgroup_is_populated("/no-such-cgroup") ? 0 : 1;
+              return ledger::cgroup_is_populated("/no-such-cgroup") ? 0 : 1;
             }),
             0);
 }

@@ -172,7 +172,7 @@ void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapsh
     for (const Carrier& carrier : carriers.value_or(std::vector<Carrier>{})) {
       if (carrier.carries(entry.reference)) entry.kept_by.push_back(carrier.pid);
     }
-    // Where /proc cannot be read, it may live.
+    // Without a descriptor to look with: it may live.
     if (carriers && entry.kept_by.empty()) {
       without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));

@@ -78,7 +78,7 @@ bool is_shortage(int error) { return error == EMFILE || error == ENFILE; }
 
 // What a search of /proc could not see.
 struct Missed {
-  bool blind = false;     // there was no descriptor to look with, or there is no /proc
+  bool blind = false;     // there was no descriptor to look with
   bool vanished = false;  // a process ended meanwhile, and may have started another one
 };
 
@@ -157,9 +157,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }
-  const auto self = static_cast<std::uint32_t>(getpid());
-  const bool is_listed = std::any_of(found.begin(), found.end(), [&](const auto& at) { return at.first == self; });
-  missed.blind = missed.blind || !is_listed;
+  missed.blind = missed.blind || is_shortage(failed.value());
   return found;
 }
 
