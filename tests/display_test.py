@@ -164,5 +164,29 @@ class Display(Machine):
         self.assertRegex(self.berth("ps").stdout, r"(?m)^ +2 .* 1 device with 100.0 GiB ")
 
 
+class Messages(Machine):
+    """What is said where something is wrong."""
+
+    def shell(self, script):
+        return ("sh", "-ec", script + '; exec "$@"', "sh")
+
+    def test_doctor_tries_whether_the_ledger_can_be_written(self):
+        self.runtime.mkdir(mode=0o700)
+        barred = [(self.shell("ulimit -f 0"), "File too large")]
+        if os.geteuid() == 0:
+            mount = f"mount -t tmpfs -o mode=700,ro none {self.runtime}"
+            barred.append((("unshare", "-m", "--propagation", "private", *self.shell(mount)), "BERTH_RUNTIME_DIR"))
+        for prefix, words in barred:
+            self.assertRefused(self.berth("run", "--mem", "1G", "--", "true", prefix=prefix), 1, words)
+            answer = self.berth("doctor", "--json", prefix=prefix)
+            self.assertEqual(answer.returncode, 1, answer.stdout)
+            errors = [finding for finding in json.loads(answer.stdout) if finding["severity"] == "error"]
+            self.assertEqual([finding["check"] for finding in errors], ["ledger"])
+            self.assertIn(words, errors[0]["message"] + errors[0]["fix"])
+        self.assertEqual(self.berth("doctor").returncode, 0)
+        ledgers = [finding["message"] for finding in json.loads(self.berth("doctor", "--json").stdout) if finding["check"] == "ledger"]
+        self.assertIn("no entry", ledgers[0], "the first look left nothing behind")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)
