@@ -187,6 +187,28 @@ class Messages(Machine):
         ledgers = [finding["message"] for finding in json.loads(self.berth("doctor", "--json").stdout) if finding["check"] == "ledger"]
         self.assertIn("no entry", ledgers[0], "the first look left nothing behind")
 
+    def test_why_reads_every_record_that_was_written(self):
+        evil = self.folder / "ev\x1b[31mil\nx"
+        shutil.copy("/bin/true", evil)
+        self.assertEqual(self.berth("run", "-q", "--mem", "1G", "--", str(evil)).returncode, 0)
+        self.assertIn(r"ev\x1b[31mil\x0ax", self.berth("why").stdout)
+        for option in ("--feature", "--label"):
+            self.assertEqual(self.berth("pick", option, "a\x1b[31m=\nb").returncode, 3)
+            answer = self.berth("why", "--json")
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            self.assertIn(r"a\\x1b[31m", answer.stdout)
+
+    def test_why_passes_over_a_record_that_cannot_be_read(self):
+        self.assertEqual(self.berth("pick", "--mem", "3G").returncode, 0)
+        self.assertEqual(self.berth("pick", "--mem", "4G").returncode, 0)
+        decisions = sorted((self.runtime / f"decisions-{os.geteuid()}").iterdir())
+        decisions[1].write_text("{")
+        answer = self.berth("why", "--json")
+        self.assertEqual(json.loads(answer.stdout)["hints"]["memory_bytes_min"], 3 * GIB)
+        self.assertRegex(answer.stderr, f"^berth: note: .*{re.escape(str(decisions[1]))}.*\n$")
+        decisions[0].write_text("{")
+        self.assertRefused(self.berth("why"), 2, str(decisions[1]))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -108,6 +108,21 @@ int print_list(const std::string& folder, bool as_json) {
   return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
 }
 
+// The last one that can be read; of what is newer and cannot, one note.
+Result<DecisionRecord> last_record(const std::string& folder) {
+  Result<DecisionRecord> last = load_record(folder, {});
+  if (last || last.error().code == ErrorCode::unavailable) return last;
+  const std::vector<std::string> ids = record_ids(folder);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    Result<DecisionRecord> older = load_record(folder, *id);
+    if (!older) continue;
+    std::fprintf(stderr, "berth: note: the last decision cannot be shown, this is an earlier one: %s\n",
+                 printable(last.error().message).c_str());
+    return older;
+  }
+  return last;
+}
+
 }  // namespace
 
 std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style) {
@@ -148,7 +163,7 @@ int run_why(const WhyArguments& arguments) {
   const auto folder = decisions_folder();
   if (!folder) return complain(folder.error());
   if (arguments.list) return print_list(*folder, arguments.json);
-  const auto record = load_record(*folder, subject.empty() ? "" : subject[0]);
+  const auto record = subject.empty() ? last_record(*folder) : load_record(*folder, subject[0]);
   if (!record) return complain(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return complain(explanation.error());
