@@ -209,6 +209,13 @@ class Messages(Machine):
         decisions[0].write_text("{")
         self.assertRefused(self.berth("why"), 2, str(decisions[1]))
 
+    def test_devices_say_that_leases_are_not_shown(self):
+        self.runtime.write_text("")
+        for options in ([], ["--json"]):
+            answer = self.berth("devices", *options)
+            self.assertEqual(answer.returncode, 0)
+            self.assertRegex(answer.stderr, f"^berth: note: leases are not shown: {self.runtime} is not a folder; .*\n$")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

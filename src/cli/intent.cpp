@@ -1,6 +1,7 @@
 #include "cli/intent.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "berth/ledger.hpp"
 #include "cli/devices.hpp"
@@ -54,7 +55,7 @@ class DeviceLook {
   // Who is on it now.
   Occupation look() {
     rows_ = observer_->look();
-    add_ledger(rows_);
+    std::fputs(add_ledger_or_note(rows_).c_str(), stderr);
     return occupation_of(row(), rows_);
   }
   std::string table(const Style& style) const { return occupants_text(std::span(&row(), 1), users(), style); }
