@@ -216,6 +216,21 @@ class Messages(Machine):
             self.assertEqual(answer.returncode, 0)
             self.assertRegex(answer.stderr, f"^berth: note: leases are not shown: {self.runtime} is not a folder; .*\n$")
 
+    def test_no_message_carries_control_characters_to_the_terminal(self):
+        self.assertEqual(self.berth("pick").returncode, 0)
+        evil = "a\x1b[31m\nb"
+        for arguments in ([evil], ["run", "--" + evil], ["run", f"--{evil}="], ["run", "--mem", evil, "--", "true"], ["pick", "-n", evil],
+                          ["run", "--policy", evil, "--", "true"], ["run", "--", evil], ["run", "--", "/" + evil], ["validate", evil], ["plan", evil],
+                          ["replay", evil], ["why", evil], ["cordon", evil], ["release", evil], ["devices", "--backend", evil],
+                          ["pick", "--simulated", evil], ["demo", "--input", evil], ["fleet", "show", evil], ["init", "/" + evil + "/x"],
+                          ["simulate", "requests", "--trace", evil, "--replicas", "1", "--load", "1"], ["pick", f"[{evil}]"]):
+            with self.subTest(arguments=arguments):
+                answer = self.berth(*arguments)
+                self.assertGreater(answer.returncode, 0)
+                self.assertRegex(answer.stderr, r"^berth: [^\x00-\x1f\x7f]+\n$")
+                self.assertIn(r"a\x1b[31m\x0ab", answer.stderr)
+                self.assertNotIn(r"\x01", answer.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

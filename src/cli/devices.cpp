@@ -26,7 +26,7 @@ std::string complaints(std::span<const DeviceRow> rows) {
     if (!row.error) continue;
     Error error = *row.error;
     error.where = row.info.backend + ":" + std::to_string(row.info.ordinal);
-    text += "berth: " + printable_lines(error.to_text()) + "\n";
+    text += "berth: " + printable(error.to_text()) + "\n";
   }
   return text;
 }

@@ -180,8 +180,8 @@ int run_replay(const ReplayArguments& arguments) {
   const int printed = print(arguments.json ? json::serialize(why_to_json(*record, *again)) + "\n" : again->to_text());
   if (printed != done) return printed;
   if (!is_same_answer(*record, *again)) {
-    std::fprintf(stderr, "berth: the answer differs: recorded was %s, now it is %s\n", listed(record->winners).c_str(),
-                 listed(again->winners).c_str());
+    std::fprintf(stderr, "berth: the answer differs: recorded was %s, now it is %s\n",
+                 printable(listed(record->winners)).c_str(), printable(listed(again->winners)).c_str());
     return world_failed;
   }
   return again->winners.empty() ? does_not_fit : done;
