@@ -231,6 +231,11 @@ class Messages(Machine):
                 self.assertIn(r"a\x1b[31m\x0ab", answer.stderr)
                 self.assertNotIn(r"\x01", answer.stderr)
 
+    def test_why_makes_no_folder(self):
+        self.runtime.mkdir(mode=0o500)
+        self.assertRefused(self.berth("why"), 1, "no decision has been recorded")
+        self.assertEqual(list(self.runtime.iterdir()), [])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

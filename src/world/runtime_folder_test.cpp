@@ -86,6 +86,16 @@ TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
   EXPECT_EQ(state_folder("decisions").value(), made);
 }
 
+TEST_F(RuntimeFolder, ReadingMakesNoFolder) {
+  ::setenv("HOME", root_.c_str(), 1);
+  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at(".local/state/berth/decisions"));
+  ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
+  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at("new/decisions-" + std::to_string(::geteuid())));
+  EXPECT_TRUE(std::filesystem::is_empty(root_));
+  std::ofstream(at("new")) << "text";
+  EXPECT_FALSE(state_folder("decisions", Missing::accepted)) << "what is there is looked at all the same";
+}
+
 TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
   std::filesystem::create_directory(at("real"));
   std::filesystem::create_directory_symlink(at("real"), at("link"));
