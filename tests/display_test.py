@@ -236,6 +236,11 @@ class Messages(Machine):
         self.assertRefused(self.berth("why"), 1, "no decision has been recorded")
         self.assertEqual(list(self.runtime.iterdir()), [])
 
+    def test_an_empty_runtime_folder_is_an_error(self):
+        for arguments in (["run", "--mem", "1G", "--", "true"], ["ps"], ["why"], ["pick"]):
+            answer = self.berth(*arguments, BERTH_RUNTIME_DIR="")
+            self.assertRefused(answer, 2, "BERTH_RUNTIME_DIR is empty; unset it or name a folder")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

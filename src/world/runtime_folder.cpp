@@ -57,9 +57,18 @@ Result<std::string> private_folder(const std::string& path, Missing missing) {
   return path;
 }
 
+Result<std::string> given_runtime_folder() {
+  const char* const given = std::getenv("BERTH_RUNTIME_DIR");
+  if (given != nullptr && *given == '\0')
+    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it or name a folder", {}, {}};
+  return std::string(given != nullptr ? given : "");
+}
+
 Result<std::string> state_folder(const std::string& name, Missing missing) {
-  if (const char* const given = std::getenv("BERTH_RUNTIME_DIR"); given != nullptr && *given != '\0') {
-    std::string path = given;
+  const Result<std::string> given = given_runtime_folder();
+  if (!given) return given;
+  if (!given->empty()) {
+    std::string path = *given;
     if (path.front() != '/') {
       return Error{ErrorCode::invalid_argument,
                    "the runtime folder " + path + " is not an absolute path",
