@@ -241,6 +241,13 @@ class Messages(Machine):
             answer = self.berth(*arguments, BERTH_RUNTIME_DIR="")
             self.assertRefused(answer, 2, "BERTH_RUNTIME_DIR is empty; unset it or name a folder")
 
+    def test_a_device_that_a_variable_hides_is_not_said_to_be_missing(self):
+        self.assertRefused(self.berth("pick", "--device", "cuda:7"), 2, "there is no device 'cuda:7' on this machine")
+        answer = self.berth("pick", "--device", "cuda:1", CUDA_VISIBLE_DEVICES="0")
+        self.assertRefused(answer, 2, "there is no device 'cuda:1' among those that CUDA_VISIBLE_DEVICES shows")
+        answer = self.berth("run", "-q", "--device", "cuda:0", "--", BERTH, "pick", "--device", "cuda:1")
+        self.assertRefused(answer, 2, "among those that BERTH_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES show")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "berth/bytes.hpp"
 #include "placement/nearest_name.hpp"
@@ -106,6 +107,17 @@ bool is_short_id(const DeviceInfo& info, const std::string& name) {
          std::string_view(id).substr(4).starts_with(name);
 }
 
+// " on this machine", or the variables by which less than the machine is seen.
+std::string where_searched() {
+  std::string hiding;
+  std::size_t count = 0;
+  for (const char* const name : {"BERTH_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}) {
+    if (std::getenv(name)) hiding += (count++ > 0 ? " and " : "") + std::string(name);
+  }
+  if (count == 0) return " on this machine";
+  return " among those that " + hiding + (count > 1 ? " show" : " shows");
+}
+
 }  // namespace
 
 Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name) {
@@ -127,7 +139,7 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
                  "write more of the id");
   const auto nearest = nearest_name(name, names);
   return Error{ErrorCode::not_found,
-               "there is no device '" + name + "' on this machine",
+               "there is no device '" + name + "'" + where_searched(),
                nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them",
                {},
                {}};
