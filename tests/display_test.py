@@ -248,6 +248,15 @@ class Messages(Machine):
         answer = self.berth("run", "-q", "--device", "cuda:0", "--", BERTH, "pick", "--device", "cuda:1")
         self.assertRefused(answer, 2, "among those that BERTH_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES show")
 
+    def test_lengths_of_time_and_amounts_say_what_they_may_be(self):
+        self.assertEqual(self.berth("run", "-q", "--wait", "1d", "--mem", "1G", "--", "true").returncode, 0)
+        for wrong in ("1w", "367d", "", "-1s"):
+            answer = self.berth("run", f"--wait={wrong}", "--mem", "1G", "--", "true")
+            self.assertRefused(answer, 2, "its value is empty" if not wrong else "write it like 90s, 5m, 2h or 1d, at most 366d")
+        answer = self.berth("pick", "--mem", "20Q")
+        self.assertRefused(answer, 2, "write it with its unit, as in 20G or 500M")
+        self.assertNotIn("whole number of bytes", answer.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

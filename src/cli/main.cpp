@@ -178,7 +178,7 @@ int run(int argc, char** argv) {
   verb = app.add_subcommand("run", "a command on devices that have the room, held until it ends");
   add_request_options(*verb, run_arguments.request);
   verb->add_option("--wait", run_arguments.wait,
-                   "wait for room, at most this long (90s, 5m, 2h); else it must be there now")
+                   "wait for room, at most this long (90s, 5m, 2h, 1d); else it must be there now")
       ->type_name("TIME");
   verb->add_option("--priority", run_arguments.request.priority, "priority while queued: low, normal or high")
       ->type_name("NAME")
@@ -252,7 +252,7 @@ int run(int argc, char** argv) {
   add_intent("drain", Intent::draining,
              "no new work on a device; shows what still runs there, and waits for it with --wait");
   verb->add_flag("--plan", intent.plan, "only say what is on it, change nothing");
-  verb->add_option("--wait", intent.wait, "wait until the device is empty, at most this long (90s, 5m, 2h)")
+  verb->add_option("--wait", intent.wait, "wait until the device is empty, at most this long (90s, 5m, 2h, 1d)")
       ->type_name("TIME");
 
   WhyArguments why;

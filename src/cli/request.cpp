@@ -194,7 +194,8 @@ Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted) {
 }
 
 Result<Duration> parse_duration(const std::string& text) {
-  if (text.empty()) return wrong("a length of time is empty", "write it like 90s, 5m or 2h");
+  const char* const advice = "write it like 90s, 5m, 2h or 1d, at most 366d";
+  if (text.empty()) return wrong("a length of time is empty", advice);
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
@@ -208,9 +209,11 @@ Result<Duration> parse_duration(const std::string& text) {
     seconds = number * 60;
   else if (unit == "h")
     seconds = number * 3600;
+  else if (unit == "d")
+    seconds = number * 86400;
   // A year is for ever.
   if (error != std::errc() || !(seconds >= 0) || seconds > 366.0 * 86400)
-    return wrong("\"" + text + "\" is not a length of time", "write it like 90s, 5m or 2h");
+    return wrong("\"" + text + "\" is not a length of time", advice);
   if (unit.empty() && number > 0)
     return wrong("\"" + text + "\" is a length of time without a unit", "did you mean " + text + "s?");
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
