@@ -257,6 +257,11 @@ class Messages(Machine):
         self.assertRefused(answer, 2, "write it with its unit, as in 20G or 500M")
         self.assertNotIn("whole number of bytes", answer.stderr)
 
+    def test_a_device_named_twice_is_an_error_that_says_so(self):
+        first = self.gpus()[0]
+        for names in (["--device", "cuda:0,cuda:0"], ["--device", "cuda:0", "--device", first]):
+            self.assertRefused(self.berth("pick", *names, "-n", "2"), 2, f"--device names {first} twice")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -161,6 +161,10 @@ Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sig
     return {};
   };
   if (Result<void> done = resolve(arguments.only, hints.only); !done) return done;
+  for (auto id = hints.only.begin(); id != hints.only.end(); ++id) {
+    if (std::find(hints.only.begin(), id, *id) != id)
+      return wrong("--device names " + id->text() + " twice", "name each device once");
+  }
   if (Result<void> done = resolve(arguments.avoid, hints.avoid); !done) return done;
   if (Result<void> done = resolve(arguments.prefer, hints.prefer); !done) return done;
   if (!arguments.near.empty()) {
