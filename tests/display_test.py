@@ -262,6 +262,13 @@ class Messages(Machine):
         for names in (["--device", "cuda:0,cuda:0"], ["--device", "cuda:0", "--device", first]):
             self.assertRefused(self.berth("pick", *names, "-n", "2"), 2, f"--device names {first} twice")
 
+    def test_uncordon_does_not_call_a_sick_device_in_service(self):
+        self.machine.write_text(self.script + "set 1 recovery_action=1\n")
+        for name in ("cuda:1", self.gpus()[1]):
+            self.assertEqual(self.berth("cordon", name).returncode, 0)
+            self.assertRegex(self.berth("uncordon", name).stdout, r"^cuda:1 GPU-\S+ is no longer cordoned; it is quarantined\n$")
+        self.assertRegex(self.berth("uncordon", "cuda:0").stdout, r"^cuda:0 GPU-\S+ is in service\n$")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)
