@@ -269,6 +269,10 @@ class Messages(Machine):
             self.assertRegex(self.berth("uncordon", name).stdout, r"^cuda:1 GPU-\S+ is no longer cordoned; it is quarantined\n$")
         self.assertRegex(self.berth("uncordon", "cuda:0").stdout, r"^cuda:0 GPU-\S+ is in service\n$")
 
+    def test_a_folder_is_no_command(self):
+        answer = self.berth("run", "--mem", "1G", "--", str(self.folder))
+        self.assertRefused(answer, 126, f"{self.folder} is a folder")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)
