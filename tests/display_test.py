@@ -273,6 +273,13 @@ class Messages(Machine):
         answer = self.berth("run", "--mem", "1G", "--", str(self.folder))
         self.assertRefused(answer, 126, f"{self.folder} is a folder")
 
+    def test_a_replica_with_one_device_has_no_memory_each(self):
+        project = self.folder / "berth.toml"
+        for gpus, words in ((1, "3.0 GiB\n"), (2, "3.0 GiB each\n")):
+            project.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = "embed"\nmodel = "bge-m3.onnx"\nsharing = "memory"\n'
+                               f'gpus = {gpus}\nmemory = "3GiB"\n')
+            self.assertIn(words, self.berth("plan", str(project)).stdout)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)
