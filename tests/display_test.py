@@ -175,14 +175,17 @@ class Messages(Machine):
         barred = [(self.shell("ulimit -f 0"), "File too large")]
         if os.geteuid() == 0:
             mount = f"mount -t tmpfs -o mode=700,ro none {self.runtime}"
-            barred.append((("unshare", "-m", "--propagation", "private", *self.shell(mount)), "BERTH_RUNTIME_DIR"))
+            apart = ("unshare", "-m", "--propagation", "private")
+            barred.append(((*apart, *self.shell(mount)), "BERTH_RUNTIME_DIR"))
+            full = f"mount -t tmpfs -o mode=700,size=16k none {self.runtime}; head -c 16k /dev/zero > {self.runtime}/full"
+            barred.append(((*apart, *self.shell(full)), f"df {self.runtime}\n"))
         for prefix, words in barred:
             self.assertRefused(self.berth("run", "--mem", "1G", "--", "true", prefix=prefix), 1, words)
             answer = self.berth("doctor", "--json", prefix=prefix)
             self.assertEqual(answer.returncode, 1, answer.stdout)
             errors = [finding for finding in json.loads(answer.stdout) if finding["severity"] == "error"]
             self.assertEqual([finding["check"] for finding in errors], ["ledger"])
-            self.assertIn(words, errors[0]["message"] + errors[0]["fix"])
+            self.assertIn(words, errors[0]["message"] + errors[0]["fix"] + "\n")
         self.assertEqual(self.berth("doctor").returncode, 0)
         ledgers = [finding["message"] for finding in json.loads(self.berth("doctor", "--json").stdout) if finding["check"] == "ledger"]
         self.assertIn("no entry", ledgers[0], "the first look left nothing behind")
