@@ -164,5 +164,125 @@ class Display(Machine):
         self.assertRegex(self.berth("ps").stdout, r"(?m)^ +2 .* 1 device with 100.0 GiB ")
 
 
+class Messages(Machine):
+    """What is said where something is wrong."""
+
+    def shell(self, script):
+        return ("sh", "-ec", script + '; exec "$@"', "sh")
+
+    def test_doctor_tries_whether_the_ledger_can_be_written(self):
+        self.runtime.mkdir(mode=0o700)
+        barred = [(self.shell("ulimit -f 0"), "File too large")]
+        if os.geteuid() == 0:
+            mount = f"mount -t tmpfs -o mode=700,ro none {self.runtime}"
+            apart = ("unshare", "-m", "--propagation", "private")
+            barred.append(((*apart, *self.shell(mount)), "BERTH_RUNTIME_DIR"))
+            full = f"mount -t tmpfs -o mode=700,size=16k none {self.runtime}; head -c 16k /dev/zero > {self.runtime}/full"
+            barred.append(((*apart, *self.shell(full)), f"df {self.runtime}\n"))
+        for prefix, words in barred:
+            self.assertRefused(self.berth("run", "--mem", "1G", "--", "true", prefix=prefix), 1, words)
+            answer = self.berth("doctor", "--json", prefix=prefix)
+            self.assertEqual(answer.returncode, 1, answer.stdout)
+            errors = [finding for finding in json.loads(answer.stdout) if finding["severity"] == "error"]
+            self.assertEqual([finding["check"] for finding in errors], ["ledger"])
+            self.assertIn(words, errors[0]["message"] + errors[0]["fix"] + "\n")
+        self.assertEqual(self.berth("doctor").returncode, 0)
+        ledgers = [finding["message"] for finding in json.loads(self.berth("doctor", "--json").stdout) if finding["check"] == "ledger"]
+        self.assertIn("no entry", ledgers[0], "the first look left nothing behind")
+
+    def test_why_reads_every_record_that_was_written(self):
+        evil = self.folder / "ev\x1b[31mil\nx"
+        shutil.copy("/bin/true", evil)
+        self.assertEqual(self.berth("run", "-q", "--mem", "1G", "--", str(evil)).returncode, 0)
+        self.assertIn(r"ev\x1b[31mil\x0ax", self.berth("why").stdout)
+        for option in ("--feature", "--label"):
+            self.assertEqual(self.berth("pick", option, "a\x1b[31m=\nb").returncode, 3)
+            answer = self.berth("why", "--json")
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            self.assertIn(r"a\\x1b[31m", answer.stdout)
+
+    def test_why_passes_over_a_record_that_cannot_be_read(self):
+        self.assertEqual(self.berth("pick", "--mem", "3G").returncode, 0)
+        self.assertEqual(self.berth("pick", "--mem", "4G").returncode, 0)
+        decisions = sorted((self.runtime / f"decisions-{os.geteuid()}").iterdir())
+        decisions[1].write_text("{")
+        answer = self.berth("why", "--json")
+        self.assertEqual(json.loads(answer.stdout)["hints"]["memory_bytes_min"], 3 * GIB)
+        self.assertRegex(answer.stderr, f"^berth: note: .*{re.escape(str(decisions[1]))}.*\n$")
+        decisions[0].write_text("{")
+        self.assertRefused(self.berth("why"), 2, str(decisions[1]))
+
+    def test_devices_say_that_leases_are_not_shown(self):
+        self.runtime.write_text("")
+        for options in ([], ["--json"]):
+            answer = self.berth("devices", *options)
+            self.assertEqual(answer.returncode, 0)
+            self.assertRegex(answer.stderr, f"^berth: note: leases are not shown: {self.runtime} is not a folder; .*\n$")
+
+    def test_no_message_carries_control_characters_to_the_terminal(self):
+        self.assertEqual(self.berth("pick").returncode, 0)
+        evil = "a\x1b[31m\nb"
+        for arguments in ([evil], ["run", "--" + evil], ["run", f"--{evil}="], ["run", "--mem", evil, "--", "true"], ["pick", "-n", evil],
+                          ["run", "--policy", evil, "--", "true"], ["run", "--", evil], ["run", "--", "/" + evil], ["validate", evil], ["plan", evil],
+                          ["replay", evil], ["why", evil], ["cordon", evil], ["release", evil], ["devices", "--backend", evil],
+                          ["pick", "--simulated", evil], ["demo", "--input", evil], ["fleet", "show", evil], ["init", "/" + evil + "/x"],
+                          ["simulate", "requests", "--trace", evil, "--replicas", "1", "--load", "1"], ["pick", f"[{evil}]"]):
+            with self.subTest(arguments=arguments):
+                answer = self.berth(*arguments)
+                self.assertGreater(answer.returncode, 0)
+                self.assertRegex(answer.stderr, r"^berth: [^\x00-\x1f\x7f]+\n$")
+                self.assertIn(r"a\x1b[31m\x0ab", answer.stderr)
+                self.assertNotIn(r"\x01", answer.stderr)
+
+    def test_why_makes_no_folder(self):
+        self.runtime.mkdir(mode=0o500)
+        self.assertRefused(self.berth("why"), 1, "no decision has been recorded")
+        self.assertEqual(list(self.runtime.iterdir()), [])
+
+    def test_an_empty_runtime_folder_is_an_error(self):
+        for arguments in (["run", "--mem", "1G", "--", "true"], ["ps"], ["why"], ["pick"]):
+            answer = self.berth(*arguments, BERTH_RUNTIME_DIR="")
+            self.assertRefused(answer, 2, "BERTH_RUNTIME_DIR is empty; unset it or name a folder")
+
+    def test_a_device_that_a_variable_hides_is_not_said_to_be_missing(self):
+        self.assertRefused(self.berth("pick", "--device", "cuda:7"), 2, "there is no device 'cuda:7' on this machine")
+        answer = self.berth("pick", "--device", "cuda:1", CUDA_VISIBLE_DEVICES="0")
+        self.assertRefused(answer, 2, "there is no device 'cuda:1' among those that CUDA_VISIBLE_DEVICES shows")
+        answer = self.berth("run", "-q", "--device", "cuda:0", "--", BERTH, "pick", "--device", "cuda:1")
+        self.assertRefused(answer, 2, "among those that BERTH_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES show")
+
+    def test_lengths_of_time_and_amounts_say_what_they_may_be(self):
+        self.assertEqual(self.berth("run", "-q", "--wait", "1d", "--mem", "1G", "--", "true").returncode, 0)
+        for wrong in ("1w", "367d", "", "-1s"):
+            answer = self.berth("run", f"--wait={wrong}", "--mem", "1G", "--", "true")
+            self.assertRefused(answer, 2, "its value is empty" if not wrong else "write it like 90s, 5m, 2h or 1d, at most 366d")
+        answer = self.berth("pick", "--mem", "20Q")
+        self.assertRefused(answer, 2, "write it with its unit, as in 20G or 500M")
+        self.assertNotIn("whole number of bytes", answer.stderr)
+
+    def test_a_device_named_twice_is_an_error_that_says_so(self):
+        first = self.gpus()[0]
+        for names in (["--device", "cuda:0,cuda:0"], ["--device", "cuda:0", "--device", first]):
+            self.assertRefused(self.berth("pick", *names, "-n", "2"), 2, f"--device names {first} twice")
+
+    def test_uncordon_does_not_call_a_sick_device_in_service(self):
+        self.machine.write_text(self.script + "set 1 recovery_action=1\n")
+        for name in ("cuda:1", self.gpus()[1]):
+            self.assertEqual(self.berth("cordon", name).returncode, 0)
+            self.assertRegex(self.berth("uncordon", name).stdout, r"^cuda:1 GPU-\S+ is no longer cordoned; it is quarantined\n$")
+        self.assertRegex(self.berth("uncordon", "cuda:0").stdout, r"^cuda:0 GPU-\S+ is in service\n$")
+
+    def test_a_folder_is_no_command(self):
+        answer = self.berth("run", "--mem", "1G", "--", str(self.folder))
+        self.assertRefused(answer, 126, f"{self.folder} is a folder")
+
+    def test_a_replica_with_one_device_has_no_memory_each(self):
+        project = self.folder / "berth.toml"
+        for gpus, words in ((1, "3.0 GiB\n"), (2, "3.0 GiB each\n")):
+            project.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = "embed"\nmodel = "bge-m3.onnx"\nsharing = "memory"\n'
+                               f'gpus = {gpus}\nmemory = "3GiB"\n')
+            self.assertIn(words, self.berth("plan", str(project)).stdout)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)

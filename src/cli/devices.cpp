@@ -26,7 +26,7 @@ std::string complaints(std::span<const DeviceRow> rows) {
     if (!row.error) continue;
     Error error = *row.error;
     error.where = row.info.backend + ":" + std::to_string(row.info.ordinal);
-    text += "berth: " + printable_lines(error.to_text()) + "\n";
+    text += "berth: " + printable(error.to_text()) + "\n";
   }
   return text;
 }
@@ -47,10 +47,11 @@ std::string page_text(std::span<const DeviceRow> rows, const ProcessUsers& users
 
 int watch_devices(Observer& observer, bool as_json) {
   std::vector<DeviceRow> rows;
+  std::string note;
   ProcessUsers users;
   const auto refresh = [&]() -> Result<void> {
     rows = observer.look();
-    add_ledger(rows);
+    note = add_ledger_or_note(rows);
     users = users_of(rows);
     return {};
   };
@@ -58,7 +59,7 @@ int watch_devices(Observer& observer, bool as_json) {
     const TimePoint now = real_clock().now();
     return as_json ? to_json_text(rows, now) : page_text(rows, users, now, style);
   };
-  return watch({refresh, text, [&] { return as_json ? std::string() : complaints(rows); }}, as_json);
+  return watch({refresh, text, [&] { return note + (as_json ? std::string() : complaints(rows)); }}, as_json);
 }
 
 }  // namespace
@@ -72,6 +73,11 @@ Result<FoundMachine> find_machine_aloud(const std::optional<std::string>& backen
     if (problem.named) found.status = std::max(found.status, status);
   }
   return found;
+}
+
+std::string add_ledger_or_note(std::vector<DeviceRow>& rows) {
+  const Result<void> added = add_ledger(rows);
+  return added ? "" : "berth: note: leases are not shown: " + printable(added.error().to_text()) + "\n";
 }
 
 ProcessUsers users_of(std::span<const DeviceRow> rows) {
@@ -97,7 +103,7 @@ int run_devices(const DevicesArguments& arguments) {
   Observer observer(machine->backends, machine->devices);
   if (arguments.watch) return std::max(found->status, watch_devices(observer, arguments.json));
   std::vector<DeviceRow> rows = observer.look();
-  add_ledger(rows);
+  std::fputs(add_ledger_or_note(rows).c_str(), stderr);
   const TimePoint now = real_clock().now();
   if (!arguments.json) std::fputs(complaints(rows).c_str(), stderr);
   const std::string text =

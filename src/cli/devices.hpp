@@ -29,6 +29,9 @@ struct FoundMachine {
 };
 Result<FoundMachine> find_machine_aloud(const std::optional<std::string>& backend, const BackendOptions& options);
 
+// add_ledger(); where the ledger cannot be read, a line for stderr that says so.
+std::string add_ledger_or_note(std::vector<DeviceRow>& rows);
+
 // Whose the processes on these devices are, as far as it can be seen.
 ProcessUsers users_of(std::span<const DeviceRow> rows);
 

@@ -100,7 +100,7 @@ struct Facts {
   std::optional<std::uint64_t> locked_bytes_most;  // absent: no limit
   bool own_pid_namespace = false;
   bool in_container = false;
-  std::optional<Error> ledger_error;              // absent: the ledger of the machine can be used
+  std::optional<Error> ledger_error;              // absent: the ledger can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that are there, the most preferred first
   ScopeUse scope = ScopeUse::no_systemd;
 

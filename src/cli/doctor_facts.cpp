@@ -1,6 +1,6 @@
 // Gathers what the checks of `berth doctor` look at. Reads files, asks drivers
-// on threads with deadlines, changes nothing. What cannot be found out is left
-// absent.
+// on threads with deadlines, changes nothing but the ledger, which is written to
+// and put back. What cannot be found out is left absent.
 #include <dlfcn.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -193,6 +193,19 @@ std::vector<LedgerFolderFacts> folders_of(Ledger& ledger) {
   return out;
 }
 
+// A folder that looks right may still refuse: a full disk, a file system that is
+// read-only. The entry is gone before others can read it.
+Result<void> try_to_write(Ledger& ledger) {
+  Result<Ledger::Lock> lock = ledger.lock();
+  if (!lock) return std::move(lock).error();
+  Ledger::Request trial;
+  trial.kind = EntryKind::waiting;
+  trial.name = "berth doctor";
+  const Result<LedgerLease> lease = lock->add(trial);
+  if (!lease) return lease.error();
+  return lock->release(lease->reference());
+}
+
 }  // namespace
 
 Facts gather_facts(const BackendOptions& options) {
@@ -233,6 +246,7 @@ Facts gather_facts(const BackendOptions& options) {
   facts.scope = scope_use();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
+    if (Result<void> tried = try_to_write(**ledger); !tried) facts.ledger_error = std::move(tried).error();
   } else {
     facts.ledger_error = std::move(ledger).error();
   }

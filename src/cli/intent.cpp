@@ -1,6 +1,7 @@
 #include "cli/intent.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "berth/ledger.hpp"
 #include "cli/devices.hpp"
@@ -54,8 +55,14 @@ class DeviceLook {
   // Who is on it now.
   Occupation look() {
     rows_ = observer_->look();
-    add_ledger(rows_);
+    std::fputs(add_ledger_or_note(rows_).c_str(), stderr);
     return occupation_of(row(), rows_);
+  }
+  std::string uncordoned() {
+    look();
+    const Health health = health_of(row());
+    if (health == Health::healthy) return name() + " is in service\n";
+    return name() + " is no longer cordoned; it is " + std::string(to_string(health)) + "\n";
   }
   std::string table(const Style& style) const { return occupants_text(std::span(&row(), 1), users(), style); }
   ProcessUsers users() const { return users_of(std::span(&row(), 1)); }
@@ -110,7 +117,8 @@ int run_intent(const IntentArguments& arguments) {
     if (!known) return complain(known.error());
     if (*known) {
       if (const Result<void> set = set_intent(**ledger, device, arguments.intent); !set) return complain(set.error());
-      return print(short_id(device) + " is in service\n");
+      Result<DeviceLook> on = DeviceLook::open(arguments);
+      return print(on ? on->uncordoned() : short_id(device) + " is no longer cordoned\n");
     }
   }
   Result<DeviceLook> on = DeviceLook::open(arguments);
@@ -120,7 +128,7 @@ int run_intent(const IntentArguments& arguments) {
       return complain(set.error());
   }
   if (arguments.intent == Intent::draining) return drain(arguments, *on, wait);
-  if (arguments.intent == Intent::in_service) return print(on->name() + " is in service\n");
+  if (arguments.intent == Intent::in_service) return print(on->uncordoned());
   return print(on->name() + " is " + std::string(to_string(arguments.intent)) +
                (on->look().empty() ? "\n" : "; what runs on it goes on\n"));
 }

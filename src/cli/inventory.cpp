@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 #include <set>
 #include <sstream>
@@ -124,7 +125,7 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
 
   std::set<DeviceId> ids;
   inventory.rows = Observer(machine->backends, machine->devices).look();
-  add_ledger(inventory.rows);
+  std::fputs(add_ledger_or_note(inventory.rows).c_str(), stderr);
   for (const DeviceRow& row : inventory.rows) {
     ids.insert(row.info.id);
     node.devices.push_back(node_device(row));

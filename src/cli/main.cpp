@@ -178,7 +178,7 @@ int run(int argc, char** argv) {
   verb = app.add_subcommand("run", "a command on devices that have the room, held until it ends");
   add_request_options(*verb, run_arguments.request);
   verb->add_option("--wait", run_arguments.wait,
-                   "wait for room, at most this long (90s, 5m, 2h); else it must be there now")
+                   "wait for room, at most this long (90s, 5m, 2h, 1d); else it must be there now")
       ->type_name("TIME");
   verb->add_option("--priority", run_arguments.request.priority, "priority while queued: low, normal or high")
       ->type_name("NAME")
@@ -252,7 +252,7 @@ int run(int argc, char** argv) {
   add_intent("drain", Intent::draining,
              "no new work on a device; shows what still runs there, and waits for it with --wait");
   verb->add_flag("--plan", intent.plan, "only say what is on it, change nothing");
-  verb->add_option("--wait", intent.wait, "wait until the device is empty, at most this long (90s, 5m, 2h)")
+  verb->add_option("--wait", intent.wait, "wait until the device is empty, at most this long (90s, 5m, 2h, 1d)")
       ->type_name("TIME");
 
   WhyArguments why;
@@ -363,7 +363,7 @@ int run(int argc, char** argv) {
     const std::vector<std::string_view> verbs(names.begin(), names.end());
     if (std::find(verbs.begin(), verbs.end(), argv[i]) == verbs.end()) {
       const auto nearest = nearest_name(argv[i], verbs);
-      std::fprintf(stderr, "berth: there is no command '%s'; %s\n", argv[i],
+      std::fprintf(stderr, "berth: there is no command '%s'; %s\n", printable(argv[i]).c_str(),
                    nearest ? ("did you mean " + typed + " " + std::string(*nearest) + "?").c_str()
                            : (typed + " --help lists them").c_str());
       return wrong_input;
@@ -373,7 +373,7 @@ int run(int argc, char** argv) {
   }
   const std::span words(argv, static_cast<std::size_t>(argc));
   if (const std::string empty = option_without_value(words); !empty.empty()) {
-    std::fprintf(stderr, "berth: %s: its value is empty; see %s --help\n", empty.c_str(), typed.c_str());
+    std::fprintf(stderr, "berth: %s: its value is empty; see %s --help\n", printable(empty).c_str(), typed.c_str());
     return wrong_input;
   }
   // The last word first, and without the program's name: as CLI11 wants them.
@@ -388,7 +388,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e) == 0 ? done : wrong_input;
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "berth: %s; see %s --help\n", e.what(), typed.c_str());
+    std::string message = e.what();
+    std::erase(message, as_it_is);
+    std::fprintf(stderr, "berth: %s; see %s --help\n", printable(message).c_str(), typed.c_str());
     return wrong_input;
   }
   // A full disk or a closed pipe shows up when the last output is flushed.

@@ -87,7 +87,7 @@ void warn_about_nodes_nobody_has(const Project& project, const Fleet& fleet) {
     for (const NodeId& node : nodes) {
       if (!known.contains(node))
         std::fprintf(stderr, "berth: note: the egress preference names %s, which is not in the fleet\n",
-                     node.text().c_str());
+                     printable(node.text()).c_str());
     }
   }
 }
@@ -195,7 +195,7 @@ int run_validate(const std::string& path) {
     if (!fleet) return complain(fleet.error());
     std::size_t devices = 0;
     for (const NodeView& node : fleet->nodes) devices += node.devices.size();
-    return print(path + ": a valid fleet of " + count_text(fleet->nodes.size(), "node") + " and " +
+    return print(printable(path) + ": a valid fleet of " + count_text(fleet->nodes.size(), "node") + " and " +
                  count_text(devices, "device") + "\n");
   }
   const auto project = read_project(*text, path);
@@ -205,15 +205,15 @@ int run_validate(const std::string& path) {
     replicas += spec.replicas;
     if (std::holds_alternative<UnknownTransport>(spec.transport()))
       std::fprintf(stderr, "berth: note: deployment %s uses the runtime \"%s\", which this version does not know\n",
-                   spec.name.text().c_str(), to_string(spec.effective_runtime()).c_str());
+                   printable(spec.name.text()).c_str(), printable(to_string(spec.effective_runtime())).c_str());
   }
-  return print(path + ": a valid project of " + count_text(project->deployments.size(), "deployment") + " and " +
-               count_text(replicas, "replica") + "\n");
+  return print(printable(path) + ": a valid project of " + count_text(project->deployments.size(), "deployment") +
+               " and " + count_text(replicas, "replica") + "\n");
 }
 
 int run_init(const std::string& path) {
   if (const auto written = create_text(path, example_project); !written) return complain(written.error());
-  return print("wrote " + path + "; next: berth plan " + path + "\n");
+  return print("wrote " + printable(path) + "; next: berth plan " + printable(path) + "\n");
 }
 
 int run_fleet_show(const std::string& path, bool json) {

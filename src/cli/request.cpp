@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "berth/bytes.hpp"
 #include "placement/nearest_name.hpp"
@@ -106,6 +107,17 @@ bool is_short_id(const DeviceInfo& info, const std::string& name) {
          std::string_view(id).substr(4).starts_with(name);
 }
 
+// " on this machine", or the variables by which less than the machine is seen.
+std::string where_searched() {
+  std::string hiding;
+  std::size_t count = 0;
+  for (const char* const name : {"BERTH_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}) {
+    if (std::getenv(name)) hiding += (count++ > 0 ? " and " : "") + std::string(name);
+  }
+  if (count == 0) return " on this machine";
+  return " among those that " + hiding + (count > 1 ? " show" : " shows");
+}
+
 }  // namespace
 
 Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name) {
@@ -127,7 +139,7 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
                  "write more of the id");
   const auto nearest = nearest_name(name, names);
   return Error{ErrorCode::not_found,
-               "there is no device '" + name + "' on this machine",
+               "there is no device '" + name + "'" + where_searched(),
                nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them",
                {},
                {}};
@@ -149,6 +161,10 @@ Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sig
     return {};
   };
   if (Result<void> done = resolve(arguments.only, hints.only); !done) return done;
+  for (auto id = hints.only.begin(); id != hints.only.end(); ++id) {
+    if (std::find(hints.only.begin(), id, *id) != id)
+      return wrong("--device names " + id->text() + " twice", "name each device once");
+  }
   if (Result<void> done = resolve(arguments.avoid, hints.avoid); !done) return done;
   if (Result<void> done = resolve(arguments.prefer, hints.prefer); !done) return done;
   if (!arguments.near.empty()) {
@@ -182,7 +198,8 @@ Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted) {
 }
 
 Result<Duration> parse_duration(const std::string& text) {
-  if (text.empty()) return wrong("a length of time is empty", "write it like 90s, 5m or 2h");
+  const char* const advice = "write it like 90s, 5m, 2h or 1d, at most 366d";
+  if (text.empty()) return wrong("a length of time is empty", advice);
   double number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
@@ -196,9 +213,11 @@ Result<Duration> parse_duration(const std::string& text) {
     seconds = number * 60;
   else if (unit == "h")
     seconds = number * 3600;
+  else if (unit == "d")
+    seconds = number * 86400;
   // A year is for ever.
   if (error != std::errc() || !(seconds >= 0) || seconds > 366.0 * 86400)
-    return wrong("\"" + text + "\" is not a length of time", "write it like 90s, 5m or 2h");
+    return wrong("\"" + text + "\" is not a length of time", advice);
   if (unit.empty() && number > 0)
     return wrong("\"" + text + "\" is a length of time without a unit", "did you mean " + text + "s?");
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));

@@ -20,7 +20,7 @@ int exit_status(const Error& error) noexcept {
 }
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "berth: %s\n", printable_lines(error.to_text()).c_str());
+  std::fprintf(stderr, "berth: %s\n", printable(error.to_text()).c_str());
   return exit_status(error);
 }
 

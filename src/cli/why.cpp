@@ -108,6 +108,21 @@ int print_list(const std::string& folder, bool as_json) {
   return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
 }
 
+// The last one that can be read; of what is newer and cannot, one note.
+Result<DecisionRecord> last_record(const std::string& folder) {
+  Result<DecisionRecord> last = load_record(folder, {});
+  if (last || last.error().code == ErrorCode::unavailable) return last;
+  const std::vector<std::string> ids = record_ids(folder);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    Result<DecisionRecord> older = load_record(folder, *id);
+    if (!older) continue;
+    std::fprintf(stderr, "berth: note: the last decision cannot be shown, this is an earlier one: %s\n",
+                 printable(last.error().message).c_str());
+    return older;
+  }
+  return last;
+}
+
 }  // namespace
 
 std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style) {
@@ -145,10 +160,10 @@ int run_why(const WhyArguments& arguments) {
     return complain(
         {ErrorCode::invalid_argument, "berth why takes the id of one decision", "berth why --list shows them", {}, {}});
   }
-  const auto folder = decisions_folder();
+  const auto folder = decisions_folder(Missing::accepted);
   if (!folder) return complain(folder.error());
   if (arguments.list) return print_list(*folder, arguments.json);
-  const auto record = load_record(*folder, subject.empty() ? "" : subject[0]);
+  const auto record = subject.empty() ? last_record(*folder) : load_record(*folder, subject[0]);
   if (!record) return complain(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return complain(explanation.error());
@@ -165,8 +180,8 @@ int run_replay(const ReplayArguments& arguments) {
   const int printed = print(arguments.json ? json::serialize(why_to_json(*record, *again)) + "\n" : again->to_text());
   if (printed != done) return printed;
   if (!is_same_answer(*record, *again)) {
-    std::fprintf(stderr, "berth: the answer differs: recorded was %s, now it is %s\n", listed(record->winners).c_str(),
-                 listed(again->winners).c_str());
+    std::fprintf(stderr, "berth: the answer differs: recorded was %s, now it is %s\n",
+                 printable(listed(record->winners)).c_str(), printable(listed(again->winners)).c_str());
     return world_failed;
   }
   return again->winners.empty() ? does_not_fit : done;

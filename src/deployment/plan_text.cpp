@@ -31,17 +31,19 @@ std::vector<DeviceId> devices_of(const Plan& plan, std::span<const DeviceId> oth
   return ids;
 }
 
+std::string each(const Assignment& assignment) { return assignment.devices.size() > 1 ? " each" : ""; }
+
 std::string promise_text(const Assignment& assignment) {
   if (assignment.devices.empty()) return assignment.memory_bytes > 0 ? bytes_text(assignment.memory_bytes) : "";
   if (assignment.exclusive) return "exclusive";
-  return bytes_text(assignment.memory_bytes) + " each";
+  return bytes_text(assignment.memory_bytes) + each(assignment);
 }
 
 std::string change_text(const Assignment& before, const Assignment& after, std::span<const DeviceId> all) {
   if (before.node != after.node) return "moves from " + before.node.text();
   if (before.devices != after.devices) return "moves from " + devices_text(before, all);
   if (before.exclusive && after.exclusive && before.memory_bytes > 0 && after.memory_bytes > 0)
-    return bytes_text(after.memory_bytes) + " each (was " + bytes_text(before.memory_bytes) + ")";
+    return bytes_text(after.memory_bytes) + each(after) + " (was " + bytes_text(before.memory_bytes) + ")";
   return "was " + promise_text(before) + (before.exclusive && after.exclusive ? ", memory changes" : "");
 }
 

@@ -120,9 +120,9 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
   EXPECT_EQ(project_error(one + "replicas = -1\n"), "berth.toml:6:1: replicas is -1 | give a number from 0 to 1000000");
   EXPECT_EQ(project_error(one + "idempotent = 1\n"),
             "berth.toml:6:14: idempotent in [[deployment]] is a whole number | it takes true or false");
-  EXPECT_EQ(project_error(one + "memory = \"20 lots\"\n"),
-            "berth.toml:6:1: memory: \"20 lots\" is not an amount of memory | write a whole number of bytes, or a "
-            "number with a unit such as \"20GiB\" or \"512M\"");
+  EXPECT_EQ(
+      project_error(one + "memory = \"20 lots\"\n"),
+      "berth.toml:6:1: memory: \"20 lots\" is not an amount of memory | write it with its unit, as in 20G or 500M");
   EXPECT_EQ(project_error(one + "capability = 9.0\n"),
             "berth.toml:6:1: capability is not a version in quotes | write it as major and minor, such as \"9.0\"");
   EXPECT_EQ(project_error(one + "spread = \"sprad\"\n"),

@@ -11,6 +11,7 @@
 #include "deployment/words.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
+#include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::format {
@@ -241,6 +242,21 @@ void check_printable(const json::value& value, const std::string& where) {
   }
 }
 
+// The same rule for writing: names of commands, features and devices may hold
+// anything, and a record must be readable.
+json::value escaped(const json::value& value) {
+  if (value.is_string()) return json::value(printable(std::string_view(value.get_string())));
+  if (value.is_array()) {
+    json::array out;
+    for (const json::value& entry : value.get_array()) out.push_back(escaped(entry));
+    return out;
+  }
+  if (!value.is_object()) return value;
+  json::object out;
+  for (const auto& entry : value.get_object()) out[printable(entry.key())] = escaped(entry.value());
+  return out;
+}
+
 struct Newer {};
 struct Edited {};
 
@@ -379,6 +395,7 @@ json::object record_to_json(const DecisionRecord& record) {
                      {"reason", record.reason},
                      {"funnel", record.funnel}}}};
   if (record.waited) out["waited"] = true;
+  out = escaped(out).get_object();
   out["check"] = check_of(out);
   return out;
 }

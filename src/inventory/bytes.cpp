@@ -75,8 +75,13 @@ Result<std::uint64_t> parse_amount(std::string_view text) {
                  {}};
   }
   Result<std::uint64_t> bytes = parse_bytes(text);
+  if (!bytes) {
+    Error error = std::move(bytes).error();
+    error.advice = "write it with its unit, as in 20G or 500M";
+    return error;
+  }
   const bool has_unit = text.find_first_not_of("0123456789. ") != std::string_view::npos;
-  if (!bytes || has_unit || *bytes == 0) return bytes;
+  if (has_unit || *bytes == 0) return bytes;
   // No GPU has more than a few thousand GiB, and no program asks for a few thousand bytes.
   const std::string_view number = text.substr(0, text.find_last_not_of(' ') + 1);
   const char* const unit = *bytes < 4096 ? "G" : *bytes < (1u << 20) ? "M" : "B";

@@ -8,6 +8,7 @@
 
 #include "berth/random.hpp"
 #include "ledger/ledger_state.hpp"
+#include "world/runtime_folder.hpp"
 
 namespace berth {
 
@@ -44,9 +45,12 @@ Clock& Ledger::clock() const noexcept { return *state_->clock; }
 Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
   auto state = std::make_unique<State>();
   state->clock = options.clock ? options.clock : &real_clock();
-  const char* const variable = std::getenv("BERTH_RUNTIME_DIR");
   std::string given = options.folder.native();
-  if (given.empty() && options.candidates.empty() && variable) given = variable;
+  if (given.empty() && options.candidates.empty()) {
+    Result<std::string> variable = given_runtime_folder();
+    if (!variable) return std::move(variable).error();
+    given = *std::move(variable);
+  }
   if (!given.empty()) {
     Result<Folder> folder = one_folder(given);
     if (!folder) return std::move(folder).error();

@@ -26,7 +26,7 @@ std::string words_of(int error) { return std::generic_category().message(error);
 
 Error failed(const std::string& path, const std::string& what, int error) {
   std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own, or use another user's right to it";
-  if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path;
+  if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path.substr(0, path.rfind('/'));
   if (error == EACCES || error == EPERM || error == EROFS)
     advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
   if (error == EMFILE) advice = "raise the limit on open files: ulimit -n";

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -290,6 +291,8 @@ Result<std::string> find_command(const std::string& name) {
   };
   if (name.empty()) return missing();
   if (name.find('/') != std::string::npos) {
+    if (std::error_code failed; std::filesystem::is_directory(name, failed))
+      return Error{ErrorCode::invalid_argument, name + " is a folder", "give the path of a program", {}, {}};
     if (!is_file(name)) return missing();
     if (access(name.c_str(), X_OK) != 0) return barred(name);
     return name;

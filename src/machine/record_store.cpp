@@ -12,7 +12,6 @@
 
 #include "deployment/words.hpp"
 #include "machine/files.hpp"
-#include "world/runtime_folder.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::machine {
@@ -122,7 +121,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
   return record;
 }
 
-Result<std::string> decisions_folder() { return state_folder("decisions"); }
+Result<std::string> decisions_folder(Missing missing) { return state_folder("decisions", missing); }
 
 std::vector<std::string> record_ids(const std::string& folder) {
   std::vector<std::string> ids;

@@ -51,11 +51,11 @@ void attribute_processes(DeviceRow& row, const SeenDevice& device, const LedgerS
 
 }  // namespace
 
-void add_ledger(std::vector<DeviceRow>& rows) {
+Result<void> add_ledger(std::vector<DeviceRow>& rows) {
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
-  if (!ledger) return;
+  if (!ledger) return ledger.error();
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
-  if (!snapshot) return;
+  if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = (*ledger)->clock().now();
   Sight sight;
   for (const DeviceRow& row : rows) sight.devices.push_back(seen_device(row));
@@ -75,6 +75,7 @@ void add_ledger(std::vector<DeviceRow>& rows) {
     }
     attribute_processes(rows[i], sight.devices[i], *snapshot);
   }
+  return {};
 }
 
 Lookout::Lookout(Machine machine, bool links_wanted) : machine_(std::move(machine)) {

@@ -37,15 +37,16 @@ bool is_layout(std::uint32_t code) {
          (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
 }
 
-std::string escaped(std::string_view text, bool keep_lines) {
+}  // namespace
+
+std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     const Character next = first_character(text);
     const std::size_t bytes = next.bytes == 0 ? 1 : next.bytes;
     char shown[16] = "";
     if (next.bytes == 0 || (next.bytes == 1 && is_control(next.code))) {
-      if (!keep_lines || (text[0] != '\n' && text[0] != '\t'))
-        std::snprintf(shown, sizeof shown, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
+      std::snprintf(shown, sizeof shown, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[0])));
     } else if (is_control(next.code) || is_layout(next.code)) {
       std::snprintf(shown, sizeof shown, "\\u{%x}", static_cast<unsigned>(next.code));
     }
@@ -58,10 +59,5 @@ std::string escaped(std::string_view text, bool keep_lines) {
   }
   return out;
 }
-
-}  // namespace
-
-std::string printable(std::string_view text) { return escaped(text, false); }
-std::string printable_lines(std::string_view text) { return escaped(text, true); }
 
 }  // namespace berth

@@ -13,7 +13,4 @@ namespace berth {
 // UTF-8 become \xff. Everything else is left as it is.
 std::string printable(std::string_view text);
 
-// The same for text that may have several lines: newlines and tabs stay.
-std::string printable_lines(std::string_view text);
-
 }  // namespace berth

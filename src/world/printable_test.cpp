@@ -34,9 +34,5 @@ TEST(Printable, BytesThatAreNoUtf8AreShownAsBytes) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
 }
 
-TEST(Printable, LinesAndTabsStayWhereTextHasThem) {
-  EXPECT_EQ(printable_lines("a\n\tb\033[0m\r\n"), "a\n\tb\\x1b[0m\\x0d\n");
-}
-
 }  // namespace
 }  // namespace berth

@@ -36,8 +36,9 @@ std::string home_folder() {
 
 }  // namespace
 
-Result<std::string> private_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+Result<std::string> private_folder(const std::string& path, Missing missing) {
+  const bool make = missing == Missing::made;
+  if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{ErrorCode::io,
                  "cannot make the folder " + path + ": " + std::strerror(errno),
                  "name a folder that can be made in BERTH_RUNTIME_DIR",
@@ -45,7 +46,10 @@ Result<std::string> private_folder(const std::string& path) {
                  {}};
   }
   struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) return refused(path, std::string("cannot be read: ") + std::strerror(errno));
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (!make && errno == ENOENT) return path;
+    return refused(path, std::string("cannot be read: ") + std::strerror(errno));
+  }
   if (S_ISLNK(status.st_mode)) return refused(path, "is a link, which could lead anywhere");
   if (!S_ISDIR(status.st_mode)) return refused(path, "is not a folder");
   if (status.st_uid != ::geteuid()) return refused(path, "belongs to another user");
@@ -53,9 +57,18 @@ Result<std::string> private_folder(const std::string& path) {
   return path;
 }
 
-Result<std::string> state_folder(const std::string& name) {
-  if (const char* const given = std::getenv("BERTH_RUNTIME_DIR"); given != nullptr && *given != '\0') {
-    std::string path = given;
+Result<std::string> given_runtime_folder() {
+  const char* const given = std::getenv("BERTH_RUNTIME_DIR");
+  if (given != nullptr && *given == '\0')
+    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it or name a folder", {}, {}};
+  return std::string(given != nullptr ? given : "");
+}
+
+Result<std::string> state_folder(const std::string& name, Missing missing) {
+  const Result<std::string> given = given_runtime_folder();
+  if (!given) return given;
+  if (!given->empty()) {
+    std::string path = *given;
     if (path.front() != '/') {
       return Error{ErrorCode::invalid_argument,
                    "the runtime folder " + path + " is not an absolute path",
@@ -65,9 +78,9 @@ Result<std::string> state_folder(const std::string& name) {
     }
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     if (!is_for_all(path)) {
-      if (Result<std::string> own = private_folder(path); !own) return own;
+      if (Result<std::string> own = private_folder(path, missing); !own) return own;
     }
-    return private_folder(path + "/" + name + "-" + std::to_string(::geteuid()));
+    return private_folder(path + "/" + name + "-" + std::to_string(::geteuid()), missing);
   }
   std::string path;
   if (const char* const state = std::getenv("XDG_STATE_HOME"); state != nullptr && is_own(state)) {
@@ -81,11 +94,13 @@ Result<std::string> state_folder(const std::string& name) {
                    {},
                    {}};
     }
-    for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
+    if (missing == Missing::made) {
+      for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
+    }
     path += "/.local/state";
   }
-  if (Result<std::string> own = private_folder(path + "/berth"); !own) return own;
-  return private_folder(path + "/berth/" + name);
+  if (Result<std::string> own = private_folder(path + "/berth", missing); !own) return own;
+  return private_folder(path + "/berth/" + name, missing);
 }
 
 }  // namespace berth

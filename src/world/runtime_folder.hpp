@@ -3,22 +3,30 @@
 // A folder that another user could have prepared is refused, never repaired.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "berth/result.hpp"
 
 namespace berth {
 
+// What happens to a folder that is not there. Reading makes none.
+enum class Missing : std::uint8_t { made, accepted };
+
+// BERTH_RUNTIME_DIR; nothing where it is not set. invalid_argument: it is empty,
+// which is a variable that a script forgot to fill in.
+Result<std::string> given_runtime_folder();
+
 // The folder for this user's files called `name`: `name`-UID in $BERTH_RUNTIME_DIR
 // where that is set; else berth/`name` in $XDG_STATE_HOME, or in .local/state of the
 // home folder. A variable that names another user's folder (after su or sudo) is
-// passed over for the home folder in the user database. Made if it is not there.
-// invalid_argument: BERTH_RUNTIME_DIR is no absolute path; io: it cannot be made, or
+// passed over for the home folder in the user database.
+// invalid_argument: BERTH_RUNTIME_DIR is empty or no absolute path; io: it cannot be made, or
 // is neither this user's alone nor, of BERTH_RUNTIME_DIR, root's for all.
-Result<std::string> state_folder(const std::string& name);
+Result<std::string> state_folder(const std::string& name, Missing missing = Missing::made);
 
 // `path` as a folder of this user alone: made with mode 0700, or found so. A
 // link, another user's folder, or one that others may write to: io.
-Result<std::string> private_folder(const std::string& path);
+Result<std::string> private_folder(const std::string& path, Missing missing = Missing::made);
 
 }  // namespace berth

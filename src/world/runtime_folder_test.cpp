@@ -54,7 +54,8 @@ TEST_F(RuntimeFolder, RecordsAreBelowTheGivenFolderElseInTheUsersState) {
   const std::string uid = std::to_string(::geteuid());
   EXPECT_EQ(state_folder("decisions").value(), at("own/decisions-" + uid));
   ::setenv("BERTH_RUNTIME_DIR", "", 1);
-  EXPECT_EQ(state_folder("decisions").value(), at("state/berth/decisions")) << "empty is unset";
+  EXPECT_EQ(state_folder("decisions").error().to_text(), "BERTH_RUNTIME_DIR is empty; unset it or name a folder");
+  ::unsetenv("BERTH_RUNTIME_DIR");
   ::setenv("XDG_STATE_HOME", "state", 1);
   EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions")) << "a relative path is passed over";
 }
@@ -84,6 +85,16 @@ TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
     EXPECT_EQ(status.st_mode & 07777, 0700U);
   }
   EXPECT_EQ(state_folder("decisions").value(), made);
+}
+
+TEST_F(RuntimeFolder, ReadingMakesNoFolder) {
+  ::setenv("HOME", root_.c_str(), 1);
+  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at(".local/state/berth/decisions"));
+  ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
+  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at("new/decisions-" + std::to_string(::geteuid())));
+  EXPECT_TRUE(std::filesystem::is_empty(root_));
+  std::ofstream(at("new")) << "text";
+  EXPECT_FALSE(state_folder("decisions", Missing::accepted)) << "what is there is looked at all the same";
 }
 
 TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
