@@ -77,6 +77,16 @@ class Display(Machine):
         first = json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)[0]["held_by"][0]
         self.assertEqual((first["pid"], first["exclusive"], first["command"]), (held.command_pid, True, "sh"))
 
+    def test_opencl_is_not_started_to_show_the_processor_beside_gpus(self):
+        rows = lambda: {row["backend"] for row in json.loads(self.berth("devices", "--json").stdout)}
+        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "POCL_DEVICES names some")
+        environment = self.environment()
+        del environment["POCL_DEVICES"]
+        self.environment = lambda: environment
+        self.assertEqual(rows(), {"cuda", "host"})
+        (self.vendors / "another.icd").write_text("/nowhere/libother.so\n")
+        self.assertEqual(rows(), {"cuda", "opencl", "host"}, "which may have another GPU")
+
     def test_foreign_processes_are_listed_with_user_and_command(self):
         self.machine.write_text(f"gpus 2\nprocess gpu=1 pid={os.getpid()} bytes=30GiB\n")
         table = self.berth("devices", "--backend", "cuda").stdout

@@ -211,13 +211,10 @@ Found describe(const OpenclApi& api, cl_platform_id platform, cl_device_id devic
   return found;
 }
 
-constexpr std::string_view nvidia_platform_name = "NVIDIA CUDA";
-
 // Every device of every platform. A platform that does not answer is left out;
 // when none does, the first one's error is the answer. PoCL leaves out what it
 // does not know in its environment variable without a word, so that is looked at here.
-// NVIDIA's platform starts CUDA to list its devices, and can be left out.
-Result<std::vector<Found>> find_devices(const OpenclApi& api, bool with_nvidia) {
+Result<std::vector<Found>> find_devices(const OpenclApi& api) {
   cl_uint count = 0;
   if (const cl_int code = api.clGetPlatformIDs(0, nullptr, &count); code != CL_SUCCESS) {
     if (code == CL_PLATFORM_NOT_FOUND_KHR) return std::vector<Found>{};
@@ -233,9 +230,7 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api, bool with_nvidia) 
   std::optional<Error> silent;
   bool answered = false;
   for (cl_platform_id platform : platforms) {
-    const std::string name = platform_text(api, platform, CL_PLATFORM_NAME);
-    if (name == nvidia_platform_name && !with_nvidia) continue;
-    if (name == pocl_platform_name) {
+    if (platform_text(api, platform, CL_PLATFORM_NAME) == pocl_platform_name) {
       const char* chosen = std::getenv(pocl_devices_variable);
       std::optional<Error> problem = chosen ? pocl_devices_problem(chosen) : std::nullopt;
       if (problem) {
@@ -252,7 +247,8 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api, bool with_nvidia) 
     }
     if (code != CL_SUCCESS && code != CL_DEVICE_NOT_FOUND) {
       if (!silent) {
-        silent = opencl_error(code, "the OpenCL platform '" + name + "' could not list its devices");
+        silent = opencl_error(code, "the OpenCL platform '" + platform_text(api, platform, CL_PLATFORM_NAME) +
+                                        "' could not list its devices");
       }
       continue;
     }
@@ -264,9 +260,8 @@ Result<std::vector<Found>> find_devices(const OpenclApi& api, bool with_nvidia) 
 }
 
 // The same, with devices that were asked to be cut given way to their parts.
-Result<std::vector<Found>> find_parts(const OpenclApi& api, std::span<const PartitionRequest> requests,
-                                      bool with_nvidia = true) {
-  Result<std::vector<Found>> wholes = find_devices(api, with_nvidia);
+Result<std::vector<Found>> find_parts(const OpenclApi& api, std::span<const PartitionRequest> requests) {
+  Result<std::vector<Found>> wholes = find_devices(api);
   if (!wholes || requests.empty()) return wholes;
   std::vector<DeviceInfo> infos;
   for (const Found& whole : *wholes) infos.push_back(whole.info);
@@ -957,16 +952,13 @@ Result<void> OpenclStream::launch(const Kernel& kernel, const LaunchShape& shape
 class OpenclBackend final : public Backend {
  public:
   OpenclBackend(const OpenclApi* api, const BackendOptions& options)
-      : api_(api),
-        requests_(options.partitions),
-        lists_nvidia_(options.listing_starts_driver),
-        clock_(options.clock ? *options.clock : real_clock()) {}
+      : api_(api), requests_(options.partitions), clock_(options.clock ? *options.clock : real_clock()) {}
 
   std::string_view name() const noexcept override { return "opencl"; }
 
   Result<std::vector<DeviceInfo>> list() override {
     return api()
-        .and_then([&](const OpenclApi* api) { return find_parts(*api, requests_, lists_nvidia_); })
+        .and_then([&](const OpenclApi* api) { return find_parts(*api, requests_); })
         .transform([](std::vector<Found> found) {
           std::vector<DeviceInfo> infos;
           for (Found& device : found) infos.push_back(std::move(device.info));
@@ -1053,7 +1045,6 @@ class OpenclBackend final : public Backend {
 
   const OpenclApi* const api_;  // null: the system's
   const std::vector<PartitionRequest> requests_;
-  const bool lists_nvidia_;
   Clock& clock_;
   std::mutex mutex_;  // guards kept_
   std::map<DeviceId, Kept> kept_;

@@ -97,10 +97,10 @@ OpenclApi scripted_api() {
   return api;
 }
 
-Result<std::vector<DeviceInfo>> list_scripted(Script wanted, const BackendOptions& options = {}) {
+Result<std::vector<DeviceInfo>> list_scripted(Script wanted) {
   script = &wanted;
   const OpenclApi api = scripted_api();
-  return make_opencl_backend(api, options)->list();
+  return make_opencl_backend(api, {})->list();
 }
 
 ScriptedDevice scripted_gpu(const std::string& name, const std::string& extensions = "") {
@@ -155,19 +155,6 @@ TEST(OpenclList, WhenEveryPlatformFailsTheFirstFailureIsTheAnswer) {
   EXPECT_NE(list.error().message.find("'Broken'"), std::string::npos);
   ASSERT_TRUE(list.error().driver);
   EXPECT_EQ(list.error().driver->name, "CL_OUT_OF_HOST_MEMORY");
-}
-
-TEST(OpenclList, WhereNoDriverIsToStartNvidiasPlatformIsNotAsked) {
-  BackendOptions options;
-  options.listing_starts_driver = false;
-  const auto list = list_scripted({.platforms = {{"NVIDIA CUDA", "NV", {scripted_gpu("H200")}, CL_OUT_OF_HOST_MEMORY},
-                                                 {"Works", "W", {scripted_gpu("Chip")}}}},
-                                  options);
-  ASSERT_TRUE(list) << list.error().to_text();
-  ASSERT_EQ(list->size(), 1U);
-  EXPECT_EQ(list->front().name, "Chip");
-  const auto none = list_scripted({.platforms = {{"NVIDIA CUDA", "NV", {scripted_gpu("H200")}}}}, options);
-  EXPECT_TRUE(none.value().empty());
 }
 
 TEST(OpenclList, AGpuIsNamedByItsUuidAndPlacedByItsPciAddress) {

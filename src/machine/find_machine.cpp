@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
-#include "device/backends.hpp"
 #include "device/pocl_devices.hpp"
 #include "machine/accelerator.hpp"
 
@@ -20,40 +21,64 @@ bool has_accelerator(std::span<const DeviceInfo> devices) {
   return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
 }
 
+// Where the OpenCL loader finds its vendors. Absent: it is told single files, or
+// PoCL's devices are wanted.
+std::optional<std::string> vendor_folder() {
+  for (const char* name : {"OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH", pocl_devices_variable}) {
+    if (std::getenv(name) != nullptr) return std::nullopt;
+  }
+  const char* const folder = std::getenv("OCL_ICD_VENDORS");
+  return folder != nullptr ? folder : "/etc/OpenCL/vendors";
+}
+
+// Asks OpenCL last, or not at all, where it has nothing to add.
+std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& request) {
+  const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
+  const bool named =
+      is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
+  const std::optional<std::string> vendors = vendor_folder();
+  const bool may_wait =
+      !request.backend && !named && (!request.all_devices || (vendors && opencl_repeats_others(*vendors)));
+  if (!may_wait) return ask_lists(backends);
+  Backends first, later;
+  std::partition_copy(backends.begin(), backends.end(), std::back_inserter(later), std::back_inserter(first),
+                      is_opencl);
+  std::vector<BackendAnswer> answers = ask_lists(first);
+  const bool enough = std::any_of(answers.begin(), answers.end(), [&](const BackendAnswer& answer) {
+    const bool counts = !request.all_devices || answer.backend == "cuda";
+    return counts && answer.devices && has_accelerator(*answer.devices);
+  });
+  if (enough) return answers;
+  std::vector<BackendAnswer> more = ask_lists(later);
+  const auto after_cuda = std::find_if(answers.begin(), answers.end(),
+                                       [](const BackendAnswer& answer) { return answer.backend != "cuda"; });
+  answers.insert(after_cuda, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  return answers;
+}
+
 const BackendAnswer* answer_of(std::string_view backend, std::span<const BackendAnswer> answers) {
   const auto found = std::find_if(answers.begin(), answers.end(),
                                   [&](const BackendAnswer& answer) { return answer.backend == backend; });
   return found == answers.end() ? nullptr : &*found;
 }
 
-// OpenCL is asked last: not at all where it has nothing to add, and without
-// NVIDIA's platform where CUDA has listed those GPUs.
-std::vector<BackendAnswer> ask(Backends& backends, const MachineRequest& request) {
-  const auto opencl = std::find_if(backends.begin(), backends.end(),
-                                   [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; });
-  if (request.backend || opencl == backends.end()) return ask_lists(backends);
-  const auto place = opencl - backends.begin();
-  Backends others = backends;
-  others.erase(others.begin() + place);
-  std::vector<BackendAnswer> answers = ask_lists(others);
-  const auto lists_accelerator = [](const BackendAnswer& answer) {
-    return answer.devices && has_accelerator(*answer.devices);
-  };
-  const bool named =
-      is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
-  if (!named && !request.all_devices && std::any_of(answers.begin(), answers.end(), lists_accelerator)) return answers;
-  const BackendAnswer* const cuda = answer_of("cuda", answers);
-  if (named || !cuda || !lists_accelerator(*cuda)) {
-    BackendOptions options = request.options;
-    options.listing_starts_driver = true;
-    *opencl = make_opencl_backend(options);
-  }
-  std::vector<BackendAnswer> more = ask_lists(Backends{*opencl});
-  answers.insert(answers.begin() + place, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  return answers;
-}
-
 }  // namespace
+
+bool opencl_repeats_others(const std::string& folder) {
+  bool any = false;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (entry->path().extension() != ".icd") continue;
+    std::ifstream file(entry->path());
+    std::string library;
+    std::getline(file, library);
+    if (library.find("libnvidia-opencl") == std::string::npos && library.find("libpocl") == std::string::npos)
+      return false;
+    any = true;
+  }
+  return any && !failed;
+}
 
 bool may_be_opencl(std::string_view name) {
   constexpr std::string_view prefixes[] = {"cuda:", "GPU-", "MIG-", "host", "simulated:"};
@@ -67,7 +92,7 @@ Result<Machine> find_machine(const MachineRequest& given) {
   if (!completed) return std::move(completed).error();
   MachineRequest request = given;
   request.options = *std::move(completed);
-  request.options.listing_starts_driver = request.backend == "opencl";
+  request.options.listing_starts_driver = false;
   const std::optional<std::string>& backend = request.backend;
   const BackendOptions& options = request.options;
   Machine machine;

@@ -1,6 +1,6 @@
 // Which back ends and devices this machine has, asked with deadlines. Lists GPUs
-// without starting CUDA where that is possible, and asks OpenCL, which takes half a
-// second to start on some machines, only where its answer can matter.
+// without starting CUDA where that is possible, and asks OpenCL only where its
+// answer can matter: starting it takes half a second on some machines.
 #pragma once
 
 #include <optional>
@@ -40,6 +40,11 @@ struct MachineRequest {
 // asked for and cannot be had.
 Result<Machine> find_machine(const MachineRequest& request);
 Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options);
+
+// Whether the vendors of OpenCL in this folder show only what other back ends show:
+// NVIDIA's the GPUs that CUDA lists, and it starts CUDA to do so; PoCL the processor,
+// and takes a third of a second to start.
+bool opencl_repeats_others(const std::string& folder);
 
 // Whether the name of a device may mean one of OpenCL: any that is not plainly
 // another back end's. Pure.
