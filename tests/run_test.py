@@ -556,14 +556,17 @@ class InPlace(Machine):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 
+        def masks(text):
+            # Up to 31: the two after it belong to the C library, which takes them when a thread starts.
+            return {name: int(mask, 16) & 0x7fffffff for name, mask in re.findall(r"(Sig\w+):\t(\w+)", text)}
+
         look = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]
-        plain = subprocess.run(look, stdout=subprocess.PIPE, text=True, preexec_fn=as_nohup).stdout
-        ignored = int(re.search(r"SigIgn:\t(\w+)", plain).group(1), 16)
-        self.assertTrue(ignored & 1, "nohup's signal, beside whatever this test's own caller ignores")
+        plain = masks(subprocess.run(look, stdout=subprocess.PIPE, text=True, preexec_fn=as_nohup).stdout)
+        self.assertTrue(plain["SigIgn"] & 1, "nohup's signal, beside whatever this test's own caller ignores")
         for way in BOTH_WAYS:
             answer = subprocess.run([BERTH, "run", "-q", "--mem", "1G", *way, "--", *look], stdout=subprocess.PIPE, text=True,
                                     timeout=120, env=self.environment(), preexec_fn=as_nohup)
-            self.assertEqual(answer.stdout, plain, way)
+            self.assertEqual(masks(answer.stdout), plain, way)
 
     def test_a_script_without_an_interpreter_line_is_run_by_the_shell(self):
         script, binary = self.folder / "script", self.folder / "binary"

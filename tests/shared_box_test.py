@@ -680,8 +680,11 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
 class DefaultFolders(SharedFolder):
     """The machine's own folders, in a mount namespace where they are empty: /run, /dev/shm and /tmp."""
 
-    mounts = ("mount -t tmpfs -o mode=755 none /run; mkdir -m 1777 /run/lock; mount -t tmpfs -o mode=1777 none /dev/shm; "
-              "mount -t tmpfs -o mode=1777 none /tmp")
+    # With the project, where that is below /tmp.
+    new_tmp = "mount -t tmpfs -o mode=1777 none /tmp"
+    if str(ROOT).startswith("/tmp/"):
+        new_tmp = f"exec 9<{ROOT}; {new_tmp}; mkdir -p {ROOT}; mount -c --bind /proc/self/fd/9 {ROOT}; exec 9<&-"
+    mounts = ("mount -t tmpfs -o mode=755 none /run; mkdir -m 1777 /run/lock; mount -t tmpfs -o mode=1777 none /dev/shm; " + new_tmp)
 
     def setUp(self):
         super().setUp()
@@ -734,7 +737,7 @@ class DefaultFolders(SharedFolder):
 
     def test_a_service_with_a_private_tmp_or_a_read_only_run_has_the_same_ledger(self):
         self.hold("--mem", "60G", prefix=(*self.inside, *user(ALICE)))
-        for private in ("mount -t tmpfs -o mode=1777 none /tmp", "mount -o remount,ro,bind /run 2>/dev/null || mount -o remount,ro /run"):
+        for private in (self.new_tmp, "mount -o remount,ro,bind /run 2>/dev/null || mount -o remount,ro /run"):
             service = (*self.inside, *shell(private), *user(MALLORY))
             self.assertFalse(self.fits("60G", prefix=service), private)
 
