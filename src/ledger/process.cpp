@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "ledger/user_file.hpp"
@@ -213,18 +214,20 @@ BootTime boot_time(TimePoint now) {
 std::optional<std::vector<Carrier>> processes_with_leases() {
   // On a busy machine some process always ends; the one that matters rarely does.
   constexpr int searches_max = 3;
-  std::vector<Carrier> found;
+  std::map<std::uint32_t, Carrier> found;  // by process
   Missed missed;
   for (int search = 0; search < searches_max && (search == 0 || missed.vanished); ++search) {
     missed.vanished = false;
     // A zombie has no environment, so whatever is found lives.
     for (const auto& [pid, user] : readable_processes(missed)) {
       if (const std::optional<LeaseReference> lease = lease_in_environment(pid, missed))
-        found.push_back({*lease, pid, user});
+        found.insert_or_assign(pid, Carrier{*lease, pid, user});
     }
   }
   if (missed.blind) return std::nullopt;
-  return found;
+  std::vector<Carrier> carriers;
+  for (const auto& [pid, carrier] : found) carriers.push_back(carrier);
+  return carriers;
 }
 
 std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
