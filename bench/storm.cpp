@@ -131,7 +131,7 @@ void note_promise(Self& self, std::uint32_t mask, std::uint64_t bytes) {
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
     if (!(mask >> gpu & 1)) continue;
     slot.promised[gpu].store(bytes);
-    if (const std::uint64_t promised = self.arena.promised_to_living(gpu, self.in_namespace); promised > capacity)
+    if (const std::uint64_t promised = self.arena.promised_to_living(gpu); promised > capacity)
       overcommitted(self.arena, self.round, gpu, "promises", promised);
   }
 }
@@ -444,6 +444,7 @@ void run_round(const Machine& machine, const Round& round, Way way) {
     const bool pool = ours && !apart && random.below(6) == 0;
     const auto user = static_cast<std::uint32_t>(5001 + random.below(4));
     arena.slots[place].kind = pool ? "pool" : apart ? "command in a namespace" : "command";
+    arena.slots[place].in_namespace = apart;
     arena.slots[place].user = ours && round.users ? user : geteuid();
     const pid_t child = fork_into(apart);
     if (child == 0) {

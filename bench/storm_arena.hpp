@@ -61,6 +61,7 @@ struct Slot {
   std::atomic<std::uint32_t> mask{0};  // of the devices it was given
   std::atomic<std::uint64_t> looked_at{0}, gone_at{0};
   const char* kind = "command";
+  bool in_namespace = false;
   std::uint32_t user = 0;
 
   bool holds() const { return !dying.load() || kept_by_child.load(); }
@@ -129,13 +130,16 @@ struct Arena {
     return sum;
   }
   // From another pid namespace a lease that an orphan alone keeps cannot be seen:
-  // `from_namespace` counts what the orphan has.
-  std::uint64_t promised_to_living(std::size_t gpu, bool from_namespace) const {
+  // beside a promise made there, what the orphan has counts.
+  std::uint64_t promised_to_living(std::size_t gpu) const {
+    const bool seen_from_namespace = std::any_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      return slot.in_namespace && slot.holds() && slot.promised[gpu].load();
+    });
     std::uint64_t sum = foreign_floor[gpu].load();
     for (const Slot& slot : slots) {
       const bool by_orphan = slot.dying.load();
       if (!slot.holds()) continue;
-      sum += by_orphan && from_namespace ? slot.child.bytes[gpu].load() : slot.promised[gpu].load();
+      sum += by_orphan && seen_from_namespace ? slot.child.bytes[gpu].load() : slot.promised[gpu].load();
     }
     return sum;
   }

@@ -184,6 +184,10 @@ bool shows_children_of(const Holder& holder) {
   return is_in_first_namespace() || (holder.pid_namespace != 0 && holder.pid_namespace == pid_namespace());
 }
 
+bool can_see_processes_of(const LedgerEntry& entry) {
+  return (geteuid() == 0 || entry.user == geteuid()) && shows_children_of(entry.holder);
+}
+
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of(pid);

@@ -21,6 +21,9 @@ Life life_of(const Holder& holder, std::uint32_t user);
 // Whether /proc shows what the process started: it is of the same pid namespace, or
 // this one is the machine's first, which sees all others.
 bool shows_children_of(const Holder& holder);
+// Whether this process sees what keeps the entry: its user's processes are there to be
+// seen, and their environments can be read.
+bool can_see_processes_of(const LedgerEntry& entry);
 // This process is in the machine's first pid namespace: the numbers of processes
 // that drivers tell are those of its own.
 bool is_in_first_namespace();

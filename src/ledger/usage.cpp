@@ -188,13 +188,13 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
   for (LedgerEntry& entry : kept) snapshot.entries.push_back(std::move(entry));
 }
 
-void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint looked_at, std::uint32_t user) {
-  if (user == 0) return;
+void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint since,
+                            const std::function<bool(const LedgerEntry&)>& can_see_processes_of) {
+  const auto is_kept = [&](const LedgerEntry& entry) { return entry.since >= since && !can_see_processes_of(entry); };
   for (const LedgerEntry& entry : snapshot.ended) {
-    if (entry.user != user && entry.since >= looked_at) snapshot.entries.push_back(entry);
+    if (is_kept(entry)) snapshot.entries.push_back(entry);
   }
-  std::erase_if(snapshot.ended,
-                [&](const LedgerEntry& entry) { return entry.user != user && entry.since >= looked_at; });
+  std::erase_if(snapshot.ended, is_kept);
 }
 
 }  // namespace berth::ledger

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,10 +40,11 @@ struct SeenOnDevice {
 };
 void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time);
 
-// Ended entries of users whose environments `user` cannot read, taken since the
-// devices were looked at: a process that keeps one is not in what was seen. They
-// count for this once.
-void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint looked_at, std::uint32_t user);
+// Ended entries that were taken since the ledger was read before the devices were
+// looked at, and whose processes this one cannot see: a process that keeps one may
+// have got its memory after the look. They count for this once.
+void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint since,
+                            const std::function<bool(const LedgerEntry&)>& can_see_processes_of);
 
 // What one memory has to offer.
 struct MemoryState {

@@ -251,11 +251,11 @@ TEST(Usage, ALeaseOfAnotherUserThatBeganAfterTheLookCountsAlthoughItSeemsToHaveE
   snapshot.ended = {entry(1, shell, 30), entry(2, server, 20)};
   const TimePoint looked_at(std::chrono::seconds(2));
   LedgerSnapshot own = snapshot, of_root = snapshot;
-  keep_those_taken_since(own, looked_at, 1000);
+  keep_those_taken_since(own, looked_at, [](const LedgerEntry& entry) { return entry.user == 1000; });
   EXPECT_EQ(own.ended.size(), 2U) << "its own environments it can read";
-  keep_those_taken_since(of_root, looked_at, 0);
+  keep_those_taken_since(of_root, looked_at, [](const LedgerEntry&) { return true; });
   EXPECT_EQ(of_root.ended.size(), 2U);
-  keep_those_taken_since(snapshot, looked_at, 1001);
+  keep_those_taken_since(snapshot, looked_at, [](const LedgerEntry& entry) { return entry.user == 1001; });
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].id(), 2U);
   EXPECT_EQ(snapshot.ended.size(), 1U);

@@ -237,6 +237,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
   deadline.at = std::max(deadline.at, began + grace);
 
   for (;;) {
+    const TimePoint began_to_look = ledger.clock().now();
     Result<LedgerSnapshot> before = ledger.snapshot();
     if (!before) {
       // Who waits for room also waits for the lock.
@@ -262,7 +263,6 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       }
     }
     Reserved out;
-    const TimePoint looked_at = ledger.clock().now();
     out.sight = look();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {
@@ -271,7 +271,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     }
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
-    ledger::keep_those_taken_since(after, looked_at, geteuid());
+    ledger::keep_those_taken_since(after, began_to_look, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.sight, now);
     lock->forget(over);
     const std::uint64_t seen = lock->snapshot().changes;

@@ -38,9 +38,12 @@ MachineClaims::MachineClaims(std::shared_ptr<Ledger> ledger, std::string name)
 Result<std::unique_ptr<MachineClaims>> MachineClaims::open(std::shared_ptr<Ledger> ledger, std::string name) {
   std::unique_ptr<MachineClaims> claims(new MachineClaims(std::move(ledger), std::move(name)));
   const std::lock_guard guard(claims->mutex_);
+  const TimePoint began = claims->ledger_->clock().now();
   Result<Ledger::Lock> lock = claims->ledger_->lock();
   if (!lock) return std::move(lock).error();
-  claims->within_ = Ledger::current_lease(lock->snapshot());
+  LedgerSnapshot snapshot = lock->snapshot();
+  claims->within_ = Ledger::current_lease(snapshot);
+  claims->recent_.push_back({began, claims->ledger_->clock().now(), std::move(snapshot)});
   if (Result<void> written = claims->write(*lock); !written) return std::move(written).error();
   return claims;
 }
@@ -101,11 +104,14 @@ void MachineClaims::remove_device(const DeviceId& device) {
 }
 
 LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) const {
-  // From the last one before the question on.
+  // From the last one before the question on. What was taken and ended after it
+  // stands in none of them.
   auto first =
-      std::find_if(recent_.begin(), recent_.end(), [&](const auto& earlier) { return earlier.first > asked_at; });
-  if (first != recent_.begin()) --first;
-  for (; first != recent_.end(); ++first) now = ledger::merged(first->second, std::move(now));
+      std::find_if(recent_.begin(), recent_.end(), [&](const Reading& reading) { return reading.ended > asked_at; });
+  TimePoint known_since = TimePoint::min();
+  if (first != recent_.begin()) known_since = (--first)->began;
+  for (; first != recent_.end(); ++first) now = ledger::merged(first->snapshot, std::move(now));
+  ledger::keep_those_taken_since(now, known_since, ledger::can_see_processes_of);
   return now;
 }
 
@@ -128,7 +134,6 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
   for (const Claim& claim : claims_) {
     if (claim.memory_domain == report.domain) seen.push_back({claim.device, processes});
   }
-  ledger::keep_those_taken_since(snapshot, report.asked_at, geteuid());
   ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(ledger_->clock().now()));
   ledger::MemoryState memory;
   memory.domain = report.domain;
@@ -218,6 +223,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
     claim->memory_bytes_outside = outside;
     unwritten_ = true;
   }
+  const TimePoint began = ledger_->clock().now();
   {
     Result<Ledger::Lock> lock = ledger_->lock(Duration::zero());
     if (!lock) return std::move(lock).error();
@@ -225,7 +231,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
     // Its file was removed: what it holds must be seen again.
     if (unwritten_ || !others.snapshot.find(lease_.reference())) static_cast<void>(write(*lock));
   }
-  recent_.emplace_back(ledger_->clock().now(), others.snapshot);
+  recent_.push_back({began, ledger_->clock().now(), others.snapshot});
   if (recent_.size() > recent_max) recent_.erase(recent_.begin());
   for (const Report& report : reports)
     others.promised[report.domain] = promised_by_others(careful(others.snapshot, report.asked_at), report);

@@ -81,7 +81,7 @@ class MachineClaims {
   Result<void> write(Ledger::Lock& lock);
   Result<void> write_claims(Ledger::Lock& lock);
   // With all that stood there since the report was asked for: bytes that were
-  // promised then may have been allocated and given back since, and are in neither.
+  // promised then may have been allocated since, or given back, and are in neither.
   LedgerSnapshot careful(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
   std::vector<ledger::SeenProcess> trace(const Report& report);
@@ -94,7 +94,12 @@ class MachineClaims {
   bool unwritten_ = false;  // claims_ differ from what the ledger says
   LedgerLease lease_;
   std::optional<LeaseReference> within_;
-  std::vector<std::pair<TimePoint, LedgerSnapshot>> recent_;  // of the last polls, oldest first
+  // The ledger as it was read at the last polls, oldest first.
+  struct Reading {
+    TimePoint began{}, ended{};
+    LedgerSnapshot snapshot;
+  };
+  std::vector<Reading> recent_;
 };
 
 }  // namespace berth
