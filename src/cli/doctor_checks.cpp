@@ -62,7 +62,7 @@ Findings nvidia_driver(const Facts& facts) {
   if (!facts.nvidia_pci.empty() && !facts.kernel_driver_version && facts.gpus.empty())
     return {error(counted(facts.nvidia_pci.size(), "NVIDIA device") + " in this machine (" + joined(facts.nvidia_pci) +
                       "), but the NVIDIA driver is not loaded",
-                  "without it they can be used by nobody", "sudo modprobe nvidia || sudo apt install nvidia-driver")};
+                  "without it no program can use them", "sudo modprobe nvidia || sudo apt install nvidia-driver")};
   if (!has_nvidia(facts)) return {ok("this machine has no NVIDIA GPU, so none is missing")};
   const auto version = facts.library_driver_version ? facts.library_driver_version : facts.kernel_driver_version;
   return {ok("the NVIDIA driver" + (version ? " " + *version : std::string()) + " is loaded")};
@@ -87,7 +87,7 @@ Findings management_library(const Facts& facts) {
   if (!facts.nvml_error) return {};
   if (cuda_gpus(facts).empty()) return {};
   return {warning(facts.nvml_error->message,
-                  "nobody says what other processes use, nor temperatures, power, links and events",
+                  "without it, what other processes use, temperatures, power, links and events are not known",
                   facts.nvml_error->advice)};
 }
 
@@ -349,7 +349,7 @@ Findings persistence(const Facts& facts) {
   }
   if (off.empty()) return {};
   return {note("persistence mode is off on " + (off.size() == 1 ? brief(off.front()) : counted(off.size(), "GPU")),
-               "the driver unloads when nobody uses the GPU, and the next start takes seconds",
+               "the driver unloads when no program uses the GPU, and the next start takes seconds",
                "sudo nvidia-smi -pm 1")};
 }
 
@@ -362,7 +362,7 @@ Findings compute_mode(const Facts& facts) {
                            "a second process cannot open it, however much memory is free", fix));
     if (gpu.compute_mode == GpuFacts::ComputeMode::prohibited)
       found.push_back(
-          error(brief(gpu.uuid) + " admits no process (compute mode PROHIBITED)", "nobody can use it", fix));
+          error(brief(gpu.uuid) + " admits no process (compute mode PROHIBITED)", "no program can use it", fix));
   }
   return found;
 }

@@ -93,7 +93,7 @@ void add_request_options(CLI::App& verb, RequestArguments& request) {
       ->type_name("NAME=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb.add_flag("--exclusive", request.exclusive, "devices that nobody else holds");
+  verb.add_flag("--exclusive", request.exclusive, "devices that no other lease holds");
   verb.add_option("--policy", request.policy, "how a device is chosen: " + policy_names())
       ->type_name("NAME")
       ->capture_default_str();

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "berth/ledger.hpp"
-#include "ledger/test_folder.hpp"
+#include "ledger/ledger_case.hpp"
 #include "ledger/user_file.hpp"
 
 namespace berth {
@@ -39,22 +39,8 @@ int in_child(const std::function<int()>& work, uid_t user = 0) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-class LedgerAttack : public testing::Test {
+class LedgerAttack : public LedgerCase {
  protected:
-  LedgerAttack() {
-    if (geteuid() == 0) chmod(folder_.path.c_str(), 01777);
-    unsetenv("BERTH_LEASE");
-  }
-  std::shared_ptr<Ledger> open() const { return Ledger::open({folder_.path, nullptr}).value(); }
-  static Ledger::Request request(const std::string& device, std::uint64_t bytes) {
-    Ledger::Request wanted;
-    wanted.name = "engine";
-    wanted.claims = {{DeviceId(device), device, bytes, 0, false}};
-    return wanted;
-  }
-  static LedgerLease take(Ledger& ledger, const std::string& device, std::uint64_t bytes) {
-    return std::move(ledger.lock().value().add(request(device, bytes)).value());
-  }
   // Mallory's file with the number of another one, and these lines.
   int forge(std::uint64_t number, const std::string& text) const {
     return in_child(
@@ -64,8 +50,6 @@ class LedgerAttack : public testing::Test {
         },
         mallory);
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(LedgerAttack, AForgedFileNumberNeitherEndsNorClaimsNorReleasesAnothersLease) {

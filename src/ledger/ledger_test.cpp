@@ -15,8 +15,8 @@
 #include <functional>
 
 #include "berth/random.hpp"
+#include "ledger/ledger_case.hpp"
 #include "ledger/process.hpp"
-#include "ledger/test_folder.hpp"
 #include "ledger/user_file.hpp"
 
 namespace berth {
@@ -85,29 +85,13 @@ void comes_true(Question&& question) {
   while (!question() && real_clock().now() < end) sched_yield();
 }
 
-class LedgerTest : public testing::Test {
+class LedgerTest : public LedgerCase {
  protected:
-  LedgerTest() {
-    if (geteuid() == 0) chmod(folder_.path.c_str(), 01777);
-    unsetenv("BERTH_LEASE");
-  }
-  std::shared_ptr<Ledger> open() const { return Ledger::open({folder_.path, nullptr}).value(); }
-  static Ledger::Request request(const std::string& device, std::uint64_t bytes) {
-    Ledger::Request wanted;
-    wanted.name = "engine";
-    wanted.claims = {{DeviceId(device), device, bytes, 0, false}};
-    return wanted;
-  }
-  static LedgerLease take(Ledger& ledger, const std::string& device, std::uint64_t bytes) {
-    return std::move(ledger.lock().value().add(request(device, bytes)).value());
-  }
   std::size_t alive() const { return open()->snapshot().value().entries.size(); }
   std::filesystem::path only_file() const {
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path)) return entry.path();
     return {};
   }
-
-  TestFolder folder_;
 };
 
 // Others write, so the folder must be root's.
