@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "device/pocl_devices.hpp"
 #include "machine/accelerator.hpp"
@@ -21,14 +22,17 @@ bool has_accelerator(std::span<const DeviceInfo> devices) {
   return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
 }
 
-// Where the OpenCL loader finds its vendors. Absent: it is told single files, or
-// PoCL's devices are wanted.
-std::optional<std::string> vendor_folder() {
-  for (const char* name : {"OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH", pocl_devices_variable}) {
-    if (std::getenv(name) != nullptr) return std::nullopt;
-  }
+// The libraries that the OpenCL loader would load. None: there are none, or it
+// cannot be told which.
+std::vector<std::string> opencl_libraries() {
+  if (std::getenv("OPENCL_VENDOR_PATH") != nullptr) return {};
   const char* const folder = std::getenv("OCL_ICD_VENDORS");
-  return folder != nullptr ? folder : "/etc/OpenCL/vendors";
+  std::vector<std::string> libraries = libraries_in(folder != nullptr ? folder : "/etc/OpenCL/vendors");
+  if (const char* const named = std::getenv("OCL_ICD_FILENAMES")) {
+    std::istringstream names(named);
+    for (std::string name; std::getline(names, name, ':');) libraries.push_back(name);
+  }
+  return libraries;
 }
 
 // Asks OpenCL last, or not at all, where it has nothing to add.
@@ -36,9 +40,8 @@ std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& r
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =
       is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
-  const std::optional<std::string> vendors = vendor_folder();
-  const bool may_wait =
-      !request.backend && !named && (!request.all_devices || (vendors && opencl_repeats_others(*vendors)));
+  const bool repeats = std::getenv(pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
+  const bool may_wait = !request.backend && !named && (!request.all_devices || repeats);
   if (!may_wait) return ask_lists(backends);
   Backends first, later;
   std::partition_copy(backends.begin(), backends.end(), std::back_inserter(later), std::back_inserter(first),
@@ -64,20 +67,22 @@ const BackendAnswer* answer_of(std::string_view backend, std::span<const Backend
 
 }  // namespace
 
-bool opencl_repeats_others(const std::string& folder) {
-  bool any = false;
+std::vector<std::string> libraries_in(const std::string& folder) {
+  std::vector<std::string> libraries;
   std::error_code failed;
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
        entry.increment(failed)) {
     if (entry->path().extension() != ".icd") continue;
     std::ifstream file(entry->path());
-    std::string library;
-    std::getline(file, library);
-    if (library.find("libnvidia-opencl") == std::string::npos && library.find("libpocl") == std::string::npos)
-      return false;
-    any = true;
+    std::getline(file, libraries.emplace_back());
   }
-  return any && !failed;
+  return libraries;
+}
+
+bool opencl_repeats_others(std::span<const std::string> libraries) {
+  return !libraries.empty() && std::all_of(libraries.begin(), libraries.end(), [](const std::string& library) {
+    return library.find("libnvidia-opencl") != std::string::npos || library.find("libpocl") != std::string::npos;
+  });
 }
 
 bool may_be_opencl(std::string_view name) {

@@ -41,10 +41,13 @@ struct MachineRequest {
 Result<Machine> find_machine(const MachineRequest& request);
 Result<Machine> find_machine(const std::optional<std::string>& backend, const BackendOptions& options);
 
-// Whether the vendors of OpenCL in this folder show only what other back ends show:
-// NVIDIA's the GPUs that CUDA lists, and it starts CUDA to do so; PoCL the processor,
-// and takes a third of a second to start.
-bool opencl_repeats_others(const std::string& folder);
+// What the vendors of OpenCL in this folder (their .icd files) name as their libraries.
+std::vector<std::string> libraries_in(const std::string& folder);
+
+// Whether these libraries of OpenCL show only what other back ends show: NVIDIA's the
+// GPUs that CUDA lists, and it starts CUDA to do so; PoCL the processor, and takes a
+// third of a second to start. Pure.
+bool opencl_repeats_others(std::span<const std::string> libraries);
 
 // Whether the name of a device may mean one of OpenCL: any that is not plainly
 // another back end's. Pure.

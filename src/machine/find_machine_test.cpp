@@ -8,19 +8,26 @@
 namespace berth::machine {
 namespace {
 
-TEST(FindMachine, OpenclOfNvidiaAndOfPoclHasNothingToAdd) {
+TEST(FindMachine, VendorsOfOpenclAreReadFromTheirFolder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "berth_vendors";
   std::filesystem::create_directories(folder);
-  EXPECT_FALSE(opencl_repeats_others(folder)) << "there is none at all";
+  EXPECT_TRUE(libraries_in(folder).empty());
   std::ofstream(folder / "nvidia.icd") << "libnvidia-opencl.so.1\n";
   std::ofstream(folder / "readme.txt") << "no vendor\n";
-  EXPECT_TRUE(opencl_repeats_others(folder));
-  std::ofstream(folder / "pocl.icd") << "/usr/lib/libpocl.so.2\n";
-  EXPECT_TRUE(opencl_repeats_others(folder)) << "the processor, which is a device anyway";
-  std::ofstream(folder / "intel.icd") << "libigdrcl.so\n";
-  EXPECT_FALSE(opencl_repeats_others(folder)) << "perhaps another GPU";
+  EXPECT_EQ(libraries_in(folder), std::vector<std::string>{"libnvidia-opencl.so.1"});
   std::filesystem::remove_all(folder);
-  EXPECT_FALSE(opencl_repeats_others(folder));
+  EXPECT_TRUE(libraries_in(folder).empty());
+}
+
+TEST(FindMachine, OpenclOfNvidiaAndOfPoclHasNothingToAdd) {
+  std::vector<std::string> libraries;
+  EXPECT_FALSE(opencl_repeats_others(libraries)) << "there is none at all";
+  libraries.push_back("libnvidia-opencl.so.1");
+  EXPECT_TRUE(opencl_repeats_others(libraries));
+  libraries.push_back("/usr/lib/libpocl.so.2");
+  EXPECT_TRUE(opencl_repeats_others(libraries)) << "the processor, which is a device anyway";
+  libraries.push_back("libigdrcl.so");
+  EXPECT_FALSE(opencl_repeats_others(libraries)) << "perhaps another GPU";
 }
 
 TEST(FindMachine, NamesOfOtherBackEndsDoNotStartOpencl) {
