@@ -1,5 +1,5 @@
 // What is known about a device without asking it twice: identity, size,
-// ability. A value nobody knows is absent, never zero.
+// ability. An unknown value is absent, never zero.
 #pragma once
 
 #include <compare>
@@ -56,6 +56,10 @@ struct DeviceInfo {
 
   std::set<std::string> features;             // e.g. "stream_priority", "ptx", "opencl_c"
   std::map<std::string, std::string> labels;  // the operator's own
+
+  // The domains it belongs to; a device that names none is alone in its own.
+  const std::string& memory_home() const noexcept { return memory_domain.empty() ? id.text() : memory_domain; }
+  const std::string& fault_home() const noexcept { return fault_domain.empty() ? id.text() : fault_domain; }
 
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
 };

@@ -79,6 +79,8 @@ struct DeviceView {
   // Learnt for the work class at hand: nanoseconds per unit of cost.
   Maybe unit_cost_ns;
   std::uint32_t measurements = 0;
+  // Mean of the measured rates, in pieces of work per second, whatever their class.
+  std::optional<double> mean_rate;
 
   // Configured capacity in thousandths; 1000 unless told otherwise. Positive.
   std::uint32_t weight_milli = 1000;

@@ -7,111 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "berth/device_view.hpp"
+#include "berth/policy.hpp"
+#include "berth/requirements.hpp"
 #include "berth/result.hpp"
 #include "berth/topology.hpp"
 
 namespace berth {
-
-// What a caller asks for. A default-constructed value constrains nothing.
-struct Hints {
-  std::uint64_t memory_bytes_min = 0;        // must be free and is promised to the lease
-  std::optional<double> memory_share;        // the same as a part of the device's total, 0 < x <= 1
-  std::optional<Capability> capability_min;  // absent: any
-  std::optional<Priority> priority;          // absent: normal
-
-  std::optional<std::string> backend;         // only this back end
-  std::set<std::string> features;             // all of them
-  std::map<std::string, std::string> labels;  // all of them, equal values
-  std::vector<DeviceId> only;                 // empty: any device
-  std::vector<DeviceId> avoid;
-  std::vector<DeviceId> prefer;  // these before any other, where they are eligible
-  std::optional<DeviceId> near;  // then the nearest to this one, itself first
-  bool exclusive = false;        // nobody else may hold the device, now or while the lease lasts
-  // The whole device: exclusive, and practically all of its memory free. One that
-  // does not answer, or that processes of others use, is not whole.
-  bool whole = false;
-
-  // Size of the work in units of its class; 1 when the caller does not know.
-  // Expected time = cost x the unit cost learnt for `work_class` on a device.
-  double cost = 1.0;
-  std::uint16_t work_class = 0;  // see Scheduler::work_class
-
-  // No other holder beside this request.
-  bool wants_alone() const noexcept { return exclusive || whole; }
-
-  // Bytes it takes on this device, the larger of both needs. Unknown when a share
-  // is asked of a device that does not say how much it has.
-  Maybe memory_bytes_needed(const DeviceInfo& info) const noexcept {
-    if (!memory_share) [[likely]]
-      return memory_bytes_min;
-    return memory_bytes_of_share(info);
-  }
-
- private:
-  Maybe memory_bytes_of_share(const DeviceInfo& info) const noexcept;
-};
-
-// A number drawn by the caller, the only source of variety of a policy: the
-// next of a sequence or a random one, as the policy says.
-using Ticket = std::uint64_t;
-enum class TicketKind : std::uint8_t { none, sequence, random };
-
-// Who wins at equal cost: the lowest id, or (the references' rules) the first
-// or last in registration order.
-enum class Ties : std::uint8_t { stable_id, first, last };
-
-struct LiveWords;  // the pool's own words; src/placement/live.hpp
-// The device chosen among live ones, and its charge word as the decision saw it;
-// or a word that no charge succeeds with: nobody may serve, or the winner changed.
-struct LiveChoice {
-  static constexpr std::size_t nobody = ~std::size_t{0};
-  static constexpr std::uint64_t changed = ~std::uint64_t{0};
-  std::size_t index = nobody;
-  std::uint64_t charge = changed;
-};
-
-struct Policy {
-  std::string_view name;     // file, symbol, configuration name, metric label, test name
-  std::string_view summary;  // one line for people
-  TicketKind ticket = TicketKind::none;
-
-  // Index into `eligible` of the best device. `eligible` is not empty and in
-  // registration order. Must be pure and thread-safe. An answer outside of the
-  // list, or an exception, is overruled by least_loaded.
-  std::function<std::size_t(const Hints&, std::span<const DeviceView> eligible, Ticket)> choose;
-
-  // Cost of each eligible device, lower is better, in the same order; what the
-  // policy ranks by. Ranking and explanation only, not on the hot path. A policy
-  // without it is ranked by asking `choose` again without the ones chosen before.
-  std::function<std::vector<std::uint64_t>(const Hints&, std::span<const DeviceView> eligible, Ticket)> costs;
-
-  // The same choice, read from the pool's live words without copying them. The
-  // pool uses it for policies of the list below; others are asked `choose`: a copy
-  // of one may have another.
-  LiveChoice (*choose_live)(const Hints&, const LiveWords&, Ticket) = nullptr;
-  // Quicker, where every device is in service, healthy and has what is asked for;
-  // `sized`: the work is more or less than one unit. `nobody`: choose_live must look at it.
-  LiveChoice (*choose_quickly)(const LiveWords&, Ticket, std::size_t work_class, bool sized) = nullptr;
-  // The quick form judges each device by itself: one without room for the work
-  // changes nothing unless it is chosen, so room need not be everybody's.
-  bool judges_singly = false;
-  const Policy* listed = nullptr;  // itself, in the list
-
-  Ties ties = Ties::stable_id;
-  // Its promise is a rotation or exact shares: whoever's turn it is, is waited
-  // for when busy, not passed over.
-  bool takes_turns = false;
-};
 
 // Every policy of the product, in the order they are documented.
 std::span<const Policy> policies();

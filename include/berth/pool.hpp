@@ -74,34 +74,13 @@ struct Outcome {
 // charged. Move-only; gives everything back when it goes out of scope. The pool
 // outlives its leases: destroying it while one is out is an assertion.
 class Lease {
-  // Small and plain: a lease is made, moved and given back once per request.
-  struct Held {
-    Board* board = nullptr;
-    Device* device = nullptr;
-    Maybe memory_bytes_free;
-    // From the low end, 16 bits each: the slot, where the bytes are counted, the
-    // class of work and `sized`, the work in flight before.
-    std::uint64_t places = 0;
-  };
-  // Of work with bytes, a size or a learnt time; without the flag all that is
-  // left out, and neither written nor moved.
-  struct Size {
-    std::uint64_t bytes;
-    std::uint64_t backlog_ns;
-    double cost;  // as asked for
-  };
-  static constexpr std::uint64_t sized = std::uint64_t{1} << 47;
-
  public:
   Lease() = default;
-  // For the board: nobody else can name a Held.
-  explicit Lease(const Held& held) noexcept : held_(held) {}
-  Lease(const Held& held, const Size& size) noexcept : held_(held), size_(size) {}
-  Lease(Lease&& other) noexcept { take(other); }
+  Lease(Lease&& other) noexcept : held_(std::exchange(other.held_, {})) {}
   Lease& operator=(Lease&& other) noexcept {
     if (this == &other) return *this;
     release();
-    take(other);
+    held_ = std::exchange(other.held_, {});
     return *this;
   }
   ~Lease() { release(); }
@@ -110,16 +89,16 @@ class Lease {
   Device& device() const noexcept { return *held_.device; }
   const DeviceId& id() const noexcept { return held_.device->id(); }
   // The load the decision was based on: before this lease was charged.
-  std::uint32_t in_flight_before() const noexcept { return static_cast<std::uint32_t>(held_.places >> 48); }
+  std::uint32_t in_flight_before() const noexcept { return held_.in_flight_before; }
   Maybe memory_bytes_free() const noexcept { return held_.memory_bytes_free; }
-  std::uint64_t memory_bytes() const noexcept { return size().bytes; }
-  std::size_t slot() const noexcept { return held_.places & 0xffff; }
+  std::uint64_t memory_bytes() const noexcept { return held_.bytes; }
+  std::size_t slot() const noexcept { return held_.slot; }
 
   // Gives back without a verdict (the work was cancelled, or there was none).
   void release() noexcept {
     if (held_.board) settle_now(nullptr);
   }
-  // Gives back and tells the board how it went.
+  // Gives back and reports how the work ended.
   void settle(const Outcome& outcome) noexcept {
     if (held_.board) settle_now(&outcome);
   }
@@ -128,30 +107,17 @@ class Lease {
   friend class Board;
   void settle_now(const Outcome* outcome) noexcept;
 
-  // Word by word: a wide load of words that were just stored one by one waits
-  // until they have left the store buffer, longer than all the rest takes.
-  void take(Lease& other) noexcept {
-    held_.board = std::exchange(other.held_.board, nullptr);
-    held_.device = by_itself(other.held_.device);
-    held_.memory_bytes_free = Maybe(by_itself(other.held_.memory_bytes_free.raw()));
-    held_.places = by_itself(other.held_.places);
-    if (!(held_.places & sized)) return;
-    size_.bytes = by_itself(other.size_.bytes);
-    size_.backlog_ns = by_itself(other.size_.backlog_ns);
-    size_.cost = other.size_.cost;
-  }
-  Size size() const noexcept { return held_.places & sized ? size_ : Size{0, 0, 1}; }
-  template <class Word>
-  static Word by_itself(Word word) noexcept {
-#ifdef __GNUC__
-    asm("" : "+r"(word));
-#endif
-    return word;
-  }
-  std::size_t memory_home() const noexcept { return held_.places >> 16 & 0xffff; }
-  std::size_t work_class() const noexcept { return held_.places >> 32 & 0xff; }
+  struct Held {
+    Board* board = nullptr;
+    Device* device = nullptr;
+    Maybe memory_bytes_free;
+    std::uint64_t bytes = 0;
+    std::uint64_t backlog_ns = 0;
+    double cost = 1;  // as asked for
+    std::uint32_t slot = 0, memory_home = 0, in_flight_before = 0;
+    std::uint16_t work_class = 0;
+  };
   Held held_;
-  Size size_;
 };
 
 struct DeviceStatus {
@@ -196,8 +162,7 @@ class Pool {
   // With a deadline: waits for a release or another change, first by priority,
   // then in order of arrival; a request that does not fit yet holds up nobody
   // behind it. Too late: timeout, with the reasons.
-  Result<Lease> acquire(const Hints& hints);
-  Result<Lease> acquire();  // any device: without wishes
+  Result<Lease> acquire(const Hints& hints = {});
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);

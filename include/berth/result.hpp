@@ -1,11 +1,10 @@
-// Result<T>: a value, or the Error that says why the world failed.
-// Member names follow std::expected, which the compilers at hand do not offer
-// in C++20; the type becomes an alias when they do. Exceptions never cross a
-// public function of Berth. "Cannot place" is not an Error of the world but an
-// ErrorCode of its own, with the reasons in the message.
+// Result<T>: a value, or the Error that says why there is none. Member names follow
+// std::expected, which the compilers at hand do not offer in C++20; the type becomes an
+// alias when they do. Exceptions never cross a public function of Berth.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,18 +50,39 @@ struct DriverError {
   bool operator==(const DriverError&) const = default;
 };
 
+struct Explanation;  // placement.hpp
+
 struct [[nodiscard]] Error {
   ErrorCode code = ErrorCode::internal;
   std::string message;                // one sentence: what is wrong
   std::string advice;                 // one sentence: what to do; may be empty
   std::string where;                  // id of the device or node concerned; may be empty
   std::optional<DriverError> driver;  // absent where no driver was involved
+  // Of a request that was refused: what keeps every device out. Otherwise null.
+  std::shared_ptr<const Explanation> explanation = nullptr;
 
   // "message (driver name, code) on device; advice", for people.
   std::string to_text() const;
   Reaction reaction() const noexcept { return reaction_to(code); }
-  bool operator==(const Error&) const = default;
+  friend bool operator==(const Error& a, const Error& b) {
+    return a.code == b.code && a.message == b.message && a.advice == b.advice && a.where == b.where &&
+           a.driver == b.driver;
+  }
 };
+
+namespace detail {
+// Prints the error and stops the program: the caller took a value that is not there.
+[[noreturn]] void value_of_error(const Error& error) noexcept;
+}  // namespace detail
+
+// The value of a Result; where it has none, returns the error from the enclosing function:
+//   const Buffer buffer = BERTH_TRY(device.allocate(size));
+#define BERTH_TRY(result)                                                  \
+  __extension__({                                                          \
+    auto berth_tried = (result);                                           \
+    if (!berth_tried.has_value()) return std::move(berth_tried).error();   \
+    std::move(berth_tried).value();                                        \
+  })
 
 template <class T>
 class [[nodiscard]] Result {
@@ -79,7 +99,8 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
-  // value(), * and -> assert that there is a value; error() that there is none.
+  // value(), * and -> stop the program with the error's text if there is no value; error()
+  // asserts that there is none.
   T& value() & { return *checked(); }
   const T& value() const& { return *checked(); }
   T&& value() && { return std::move(*checked()); }
@@ -126,11 +147,11 @@ class [[nodiscard]] Result {
 
  private:
   T* checked() {
-    BERTH_ASSERT(has_value());
+    if (!has_value()) detail::value_of_error(std::get<1>(state_));
     return &std::get<0>(state_);
   }
   const T* checked() const {
-    BERTH_ASSERT(has_value());
+    if (!has_value()) detail::value_of_error(std::get<1>(state_));
     return &std::get<0>(state_);
   }
   std::variant<T, Error> state_;
@@ -147,7 +168,9 @@ class [[nodiscard]] Result<void> {
 
   bool has_value() const noexcept { return !error_.has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
-  void value() const { BERTH_ASSERT(has_value()); }
+  void value() const {
+    if (!has_value()) detail::value_of_error(*error_);
+  }
   const Error& error() const& {
     BERTH_ASSERT(!has_value());
     return *error_;

@@ -51,7 +51,7 @@ void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
   view.in_flight += 1;
   view.held_exclusively = view.held_exclusively || claim.exclusive;
   for (DeviceView& other : views) {
-    if (memory_domain_of(*other.info) == memory_domain_of(*view.info))
+    if (other.info->memory_home() == view.info->memory_home())
       other.memory_bytes_promised = sum_of(other.memory_bytes_promised, claim.memory_bytes);
   }
 }

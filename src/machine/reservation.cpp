@@ -29,8 +29,6 @@ constexpr Duration notice_within_most = std::chrono::seconds(5);
 // pool gives back at its next poll, every quarter of a second.
 constexpr Duration grace = std::chrono::milliseconds(600);
 
-std::string domain_of(const DeviceInfo& info) { return std::string(memory_domain_of(info)); }
-
 // Nobody on it, nothing wrong with it.
 DeviceView idle(DeviceView view) {
   view.in_flight = 0;
@@ -70,7 +68,7 @@ Claim claim_of(const Hints& hints, const DeviceInfo& info) {
   std::uint64_t bytes = hints.memory_bytes_needed(info).value_or(0);
   // All of it, as far as is known how much that is.
   if (hints.whole) bytes = info.memory_bytes_total.value_or(0);
-  return {info.id, domain_of(info), bytes, 0, hints.wants_alone()};
+  return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
 }
 
 WaitingRequest request_of(const Wanted& wanted, const std::vector<DeviceView>& views, TimePoint now) {
@@ -138,7 +136,7 @@ void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
 
 ledger::MemoryState memory_of(const SeenDevice& device) {
   ledger::MemoryState memory;
-  memory.domain = memory_domain_of(device.info);
+  memory.domain = device.info.memory_home();
   memory.processes = device.processes;
   if (!device.telemetry) return memory;
   const LoadSample& load = device.telemetry->load;

@@ -9,7 +9,7 @@
 #include <limits>
 #include <tuple>
 
-#include "placement/cost_policy.hpp"
+#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
 
 namespace berth {
@@ -89,7 +89,7 @@ struct Situation {
       if ((causes[i] & ~lifted) != 0) continue;
       const Maybe needed = hints.memory_bytes_needed(*views[i].info);
       const bool counts = needed && *needed > 0 && (lifted & bit(Cause::memory_shared)) == 0;
-      members.push_back({memory_domain_of(*views[i].info), counts ? available_without(lifted, views[i]) : boundless,
+      members.push_back({views[i].info->memory_home(), counts ? available_without(lifted, views[i]) : boundless,
                          counts ? *needed : 0});
     }
     return most_together(members) >= count;
@@ -127,7 +127,7 @@ struct Situation {
     std::vector<std::string_view> seen;
     for (std::size_t i = 0; i < views.size(); ++i) {
       if ((causes[i] & ~memory_causes) != 0) continue;
-      const std::string_view domain = memory_domain_of(*views[i].info);
+      const std::string_view domain = views[i].info->memory_home();
       if (std::find(seen.begin(), seen.end(), domain) != seen.end()) continue;
       seen.push_back(domain);
       sum = policy::saturating_sum(sum, views[i].memory_bytes_available().value_or(0));

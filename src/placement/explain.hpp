@@ -1,6 +1,5 @@
-// What choosing and explaining share: the filters one by one, the order of the
-// eligible, and how many of them fit together. From a decision to its explanation. Asks every filter about every device
-// and the policy for its costs again; the decision itself is not made anew.
+// What choosing and explaining share: the order of the eligible devices, how many of them
+// fit together, and what keeps the others out.
 #pragma once
 
 #include <span>
@@ -8,21 +7,17 @@
 #include <vector>
 
 #include "berth/placement.hpp"
+#include "placement/filters.hpp"
 
 namespace berth {
 
-// The filters in the order they run.
-inline constexpr Rejection filters[] = {
-    Rejection::not_selected, Rejection::not_in_service, Rejection::unhealthy, Rejection::stale,
-    Rejection::capability,   Rejection::feature,        Rejection::held,      Rejection::kept,
-    Rejection::occupied,     Rejection::memory,
+// The policy's answer, or least_loaded's where it has none: the policy answered out of
+// range, or threw.
+struct PolicyAnswer {
+  std::size_t position = 0;
+  bool misbehaved = false;
 };
-// Whether this one filter keeps `view` out.
-bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept;
-
-// Whether a device can be had whole, and what stands in the way.
-enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
-Wholeness wholeness(const DeviceView& view) noexcept;
+PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept;
 
 // The eligible devices, best first. The policy orders each tier for itself:
 // devices that are as much preferred, as near, and used by others or not.
@@ -49,7 +44,6 @@ struct Member {
   std::uint64_t available = 0;
   std::uint64_t needed = 0;
 };
-std::string_view memory_domain_of(const DeviceInfo& info) noexcept;
 std::size_t most_together(std::span<const Member> members);
 
 // Everything that keeps this device out, one bit each.

@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "placement/cost_policy.hpp"
+#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
 
 namespace berth {
@@ -58,7 +58,7 @@ class GroupSearch {
       const DeviceView& view = views[ranked.position];
       const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
       members_.push_back(
-          {memory_domain_of(*view.info), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+          {view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
       domains.insert(members_.back().domain);
       shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
     }
@@ -210,10 +210,6 @@ class GroupSearch {
 
 }  // namespace
 
-std::string_view memory_domain_of(const DeviceInfo& info) noexcept {
-  return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
-}
-
 std::size_t most_together(std::span<const Member> members) {
   std::map<std::string_view, std::vector<Member>> domains;
   for (const Member& member : members) domains[member.domain].push_back(member);
@@ -227,7 +223,7 @@ std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views)
   for (const DeviceView& view : views) {
     if (reject(hints, view)) continue;
     const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
-    members.push_back({memory_domain_of(*view.info), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+    members.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
   }
   return most_together(members);
 }

@@ -11,6 +11,10 @@
 
 namespace berth {
 
+// The mean of rates that the parity policies rank by (S3-3): the first rate counts whole,
+// every later one a tenth.
+constexpr double mean_rate_after(double mean, double rate) { return 0.1 * rate + 0.9 * mean; }
+
 struct Learnt {
   double unit_cost_ns = 0;         // meaningless while there is no measurement
   std::uint32_t measurements = 0;  // stops counting at 65,535

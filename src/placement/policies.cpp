@@ -29,13 +29,8 @@ Policy named(Policy policy, std::string_view name) {
 
 std::span<const Policy> policies() {
 #define BERTH_ENTRY(name) named(policy::name(), #name),
-  static std::array all{BERTH_POLICIES(BERTH_ENTRY)};
+  static const std::array all{BERTH_POLICIES(BERTH_ENTRY)};
 #undef BERTH_ENTRY
-  static const bool listed = [] {
-    for (Policy& policy : all) policy.listed = &policy;
-    return true;
-  }();
-  static_cast<void>(listed);
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "placement/test_fleet.hpp"
+#include "placement/view_candidates.hpp"
 
 namespace berth {
 namespace {
@@ -91,8 +92,8 @@ TEST_P(OrderFreePolicy, WinnerDoesNotDependOnReportOrder) {
 TEST_P(PolicyContract, ASingleCandidateWins) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1, seed);
-    ASSERT_EQ(policy().choose(random_hints(seed), fleet, splitmix64(seed)), 0U) << "seed " << seed;
-    ASSERT_EQ(policy().costs(random_hints(seed), fleet, splitmix64(seed)).size(), 1U) << "seed " << seed;
+    ASSERT_EQ(policy().choose(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))), 0U) << "seed " << seed;
+    ASSERT_EQ(policy().costs(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))).size(), 1U) << "seed " << seed;
   }
 }
 
@@ -100,8 +101,9 @@ TEST_P(PolicyContract, TheWinnerHasTheLowestCost) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     const Hints hints = random_hints(seed);
-    const std::size_t winner = policy().choose(hints, fleet, splitmix64(seed));
-    const std::vector<std::uint64_t> costs = policy().costs(hints, fleet, splitmix64(seed));
+    const ViewCandidates all(fleet, hints, splitmix64(seed));
+    const std::size_t winner = policy().choose(all);
+    const std::vector<std::uint64_t> costs = policy().costs(all);
     ASSERT_EQ(costs.size(), fleet.size());
     ASSERT_EQ(costs[winner], *std::min_element(costs.begin(), costs.end())) << "seed " << seed;
   }
@@ -184,7 +186,7 @@ TEST(Policies, S3_1_TheFourStrategiesExistAndLeastLoadedIsTheDefault) {
   }
   // What overrules a policy that fails, and what a policy's caller gets who names none.
   Policy broken;
-  broken.choose = [](const Hints&, std::span<const DeviceView>, Ticket) -> std::size_t { return 99; };
+  broken.choose = [](const Candidates&) -> std::size_t { return 99; };
   TestFleet fleet(3);
   fleet[0].in_flight = fleet[1].in_flight = 1;
   const Decision decision = choose(broken, {}, fleet, 0);

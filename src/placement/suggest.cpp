@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "berth/bytes.hpp"
-#include "placement/cost_policy.hpp"
+#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
 
 namespace berth {
@@ -296,7 +296,7 @@ class Suggestions {
       const Maybe needed = hints_.memory_bytes_needed(*view.info);
       if (reject(without, view) || !needed || *needed == 0 || !view.memory_bytes_available()) continue;
       most = std::max(most, policy::saturating_product(*needed, count_));
-      const std::string_view domain = memory_domain_of(*view.info);
+      const std::string_view domain = view.info->memory_home();
       if (std::find(domains.begin(), domains.end(), domain) != domains.end()) continue;
       domains.push_back(domain);
       names.push_back(view.info->id);
@@ -305,7 +305,7 @@ class Suggestions {
     const auto fits_with_each = [&](const std::vector<std::size_t>& set, const std::vector<std::uint64_t>& each) {
       Views changed(views_.begin(), views_.end());
       for (DeviceView& view : changed) {
-        const std::string_view domain = memory_domain_of(*view.info);
+        const std::string_view domain = view.info->memory_home();
         const auto member = std::find_if(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; });
         if (!view.memory_bytes_available() || member == set.end()) continue;
         const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
@@ -362,7 +362,7 @@ class Suggestions {
     // Promised bytes are Berth's and `berth ps` lists them; it does not list other processes.
     const bool promised = std::any_of(views_.begin(), views_.end(), [&](const DeviceView& view) {
       return view.memory_bytes_promised > 0 && std::any_of(best.begin(), best.end(), [&](std::size_t i) {
-               return domains[i] == memory_domain_of(*view.info);
+               return domains[i] == view.info->memory_home();
              });
     });
     Change& change = add(Knob::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");

@@ -10,6 +10,7 @@
 
 #include "berth/placement.hpp"
 #include "berth/random.hpp"
+#include "placement/view_candidates.hpp"
 
 namespace berth {
 
@@ -98,6 +99,11 @@ inline std::vector<std::size_t> winners_of(std::string_view policy, TestFleet& f
     if (finish) --fleet[winners.back()].in_flight;
   }
   return winners;
+}
+
+inline std::vector<std::uint64_t> costs_of(std::string_view name, std::span<const DeviceView> views,
+                                           const Hints& hints = {}, Ticket ticket = 0) {
+  return find_policy(name)->costs(ViewCandidates(views, hints, ticket));
 }
 
 }  // namespace berth

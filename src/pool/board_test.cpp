@@ -194,7 +194,7 @@ TEST(Board, ClassesBeyondTheLastShareTheFirst) {
   Board board;
   std::set<std::uint16_t> numbers;
   for (int i = 0; i < 40; ++i) numbers.insert(board.work_class("class " + std::to_string(i)));
-  EXPECT_EQ(numbers.size(), Board::classes);
+  EXPECT_EQ(numbers.size(), detail::Columns::classes);
   EXPECT_EQ(board.work_class("class 39"), 0U);
 }
 
@@ -229,7 +229,7 @@ TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {
   Fixture f(2);
   std::atomic<bool> inside = false, go_on = false;
   Policy slow = policy("least_loaded");
-  slow.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+  slow.choose = [&](const Candidates&) {
     inside = true;
     EXPECT_TRUE(eventually([&] { return go_on.load(); }));
     return std::size_t{0};
@@ -428,9 +428,9 @@ TEST(Board, S0_F16_AChargeThatLosesTheRaceDecidesAgain) {
   int calls = 0;
   Lease intruder;
   Policy slow = policy("least_loaded");
-  slow.choose = [&](const Hints& hints, std::span<const DeviceView> eligible, Ticket ticket) {
+  slow.choose = [&](const Candidates& all) {
     if (calls++ == 0) intruder = f.take(on("d0"));
-    return policy("least_loaded").choose(hints, eligible, ticket);
+    return policy("least_loaded").choose(all);
   };
   const Result<Lease> lease = f.board.acquire(slow, {});
   ASSERT_TRUE(lease);
@@ -443,7 +443,7 @@ TEST(Board, BytesThatVanishDuringTheDecisionAreNotPromised) {
   Fixture f(2, 100);
   bool first = true;
   Policy slow = policy("least_loaded");
-  slow.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+  slow.choose = [&](const Candidates&) {
     if (std::exchange(first, false)) f.sample(0, 10);
     return std::size_t{0};
   };
@@ -576,7 +576,7 @@ TEST(BoardDomains, PromisesOfSiblingsNeverExceedTheirMemory) {
 TEST(Board, ADeviceThatHoldsAllThatCanBeCountedIsAFullQueue) {
   Fixture f(1);
   std::vector<Lease> leases;
-  for (std::uint64_t i = 0; i < Board::in_flight_max; ++i) leases.push_back(f.take());
+  for (std::uint64_t i = 0; i < detail::Columns::in_flight_max; ++i) leases.push_back(f.take());
   EXPECT_EQ(f.board.acquire(policy("least_loaded"), {}).error().code, ErrorCode::queue_full);
   EXPECT_EQ(f.board.acquire_group(policy("least_loaded"), {}, 1).error().code, ErrorCode::queue_full);
   leases.pop_back();
@@ -588,7 +588,7 @@ TEST(Board, AChargeLostAgainAndAgainIsDecidedUnderTheLock) {
   int calls = 0;
   std::vector<Lease> intruders;
   Policy unlucky = policy("least_loaded");
-  unlucky.choose = [&](const Hints&, std::span<const DeviceView>, Ticket) {
+  unlucky.choose = [&](const Candidates&) {
     // Sixteen races are lost; then the lock is taken and nobody else gets in.
     if (calls++ < 16) intruders.push_back(f.take());
     return std::size_t{0};
@@ -831,12 +831,12 @@ TEST(Board, NothingIsChargedToADeviceThatLeftDuringTheDecision) {
   for (const bool cordon : {true, false}) {
     bool first = true;
     Policy slow = policy("least_loaded");
-    slow.choose = [&](const Hints& hints, std::span<const DeviceView> eligible, Ticket ticket) {
+    slow.choose = [&](const Candidates& all) {
       if (std::exchange(first, false)) {
         EXPECT_TRUE(cordon ? f.board.set_intent(DeviceId("d0"), Intent::draining) : f.board.leave(DeviceId("d0")));
         return std::size_t{0};
       }
-      return policy("least_loaded").choose(hints, eligible, ticket);
+      return policy("least_loaded").choose(all);
     };
     const Result<Lease> lease = f.board.acquire(slow, {});
     ASSERT_TRUE(lease);
@@ -1016,8 +1016,9 @@ TEST(BoardLaws, LiveWordsGiveTheAnswerThatCopiedViewsGive) {
       hints.cost = static_cast<double>(1 + random.below(5));
       if (random.below(2)) hints.memory_bytes_min = random.below(400);
       if (random.below(4) == 0) hints.capability_min = Capability{static_cast<int>(7 + random.below(3)), 0};
-      const bool without_wishes = random.below(3) == 0;
-      if (without_wishes) hints = {};
+      if (random.below(3) == 0) hints = {};
+      if (random.below(8) == 0) hints.only = {any.info->id};
+      if (random.below(8) == 0) hints.avoid = {any.info->id};
       const Policy& chosen = policies()[random.below(policies().size())];
       switch (random.below(6)) {
         case 0:
@@ -1046,7 +1047,7 @@ TEST(BoardLaws, LiveWordsGiveTheAnswerThatCopiedViewsGive) {
           break;
         default: {
           const Explanation explanation = board.explain(chosen, hints);
-          Result<Lease> lease = without_wishes ? board.acquire(chosen) : board.acquire(chosen, hints);
+          Result<Lease> lease = board.acquire(chosen, hints);
           ASSERT_EQ(lease.has_value(), explanation.winner.has_value()) << chosen.name;
           if (!lease) break;
           ASSERT_EQ(lease->id(), *explanation.winner) << chosen.name << "\n" << explanation.to_text();

@@ -150,7 +150,7 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
 }
 
 Result<MachineClaims::Claimed> MachineClaims::grow(const Report& report, std::uint64_t bytes,
-                                                   std::uint64_t& claimed_word) {
+                                                   std::atomic<std::uint64_t>& claimed_word) {
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
   const auto claim = std::find_if(claims_.begin(), claims_.end(),
@@ -164,8 +164,7 @@ Result<MachineClaims::Claimed> MachineClaims::grow(const Report& report, std::ui
   claimed.promised_by_others = promised_by_others(snapshot, report);
   claimed.claim = claim->memory_bytes;
   const std::uint64_t limit = less(report.free + report.taken, claimed.promised_by_others);
-  const std::atomic_ref<std::uint64_t> word(claimed_word);
-  word.store(claim->memory_bytes);
+  claimed_word.store(claim->memory_bytes);
   if (bytes > limit || bytes <= claim->memory_bytes) return claimed;
   const std::uint64_t step = step_of(report.total);
   const std::uint64_t before =
@@ -175,7 +174,7 @@ Result<MachineClaims::Claimed> MachineClaims::grow(const Report& report, std::ui
     return std::move(written).error();
   }
   claimed.claim = claim->memory_bytes;
-  word.store(claimed.claim);
+  claimed_word.store(claimed.claim);
   return claimed;
 }
 
@@ -249,10 +248,9 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
     if (claim == claims_.end()) continue;
     // Lowered first and compared after, so that a promise made meanwhile is seen here
     // or sees this.
-    const std::atomic_ref<std::uint64_t> claimed(*shrink.claimed), promised(*shrink.promised);
-    claimed.store(std::min(claim->memory_bytes, promised.load()));
-    const std::uint64_t stays = std::min(claim->memory_bytes, promised.load());
-    claimed.store(stays);
+    shrink.claimed->store(std::min(claim->memory_bytes, shrink.promised->load()));
+    const std::uint64_t stays = std::min(claim->memory_bytes, shrink.promised->load());
+    shrink.claimed->store(stays);
     unwritten_ = unwritten_ || claim->memory_bytes != stays;
     claim->memory_bytes = stays;
   }

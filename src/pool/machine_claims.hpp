@@ -7,6 +7,7 @@
 // calls them with its own lock held.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,7 +53,7 @@ class MachineClaims {
   };
   // `claimed` is the board's word for it; it is written before another thread can
   // shrink the claim.
-  Result<Claimed> grow(const Report& report, std::uint64_t bytes, std::uint64_t& claimed);
+  Result<Claimed> grow(const Report& report, std::uint64_t bytes, std::atomic<std::uint64_t>& claimed);
   // Keeps every other program off the device. False: one holds it.
   Result<bool> hold_exclusively(const DeviceId& device);
   void end_exclusive(const DeviceId& device);
@@ -60,8 +61,8 @@ class MachineClaims {
   // A memory, with the board's words for its claim and its promises.
   struct Shrink {
     std::string domain;
-    std::uint64_t* claimed = nullptr;
-    std::uint64_t* promised = nullptr;
+    std::atomic<std::uint64_t>* claimed = nullptr;
+    const std::atomic<std::uint64_t>* promised = nullptr;
   };
   struct Others {
     LedgerSnapshot snapshot;

@@ -208,7 +208,7 @@ Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Bac
 void Pool::start() {
   poller_ = std::make_unique<Poller>(
       *board_, Poller::Rules{bounded(options_.poll_period), bounded(options_.poll_deadline), options_.poll});
-  board_->tell_trouble([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
+  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
 }
 
 std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }
@@ -222,14 +222,9 @@ std::vector<std::shared_ptr<Device>> Pool::devices() const {
 }
 
 Result<std::shared_ptr<Device>> Pool::device(const DeviceId& id) const {
-  for (const Board::Entry& entry : board_->entries()) {
-    if (entry.info->id == id) return usable(entry);
-  }
-  return Error{ErrorCode::not_found,
-               "there is no device " + id.text() + " in the pool",
-               "list the pool's devices",
-               id.text(),
-               {}};
+  const Result<Board::Entry> entry = board_->entry(id);
+  if (!entry) return entry.error();
+  return usable(*entry);
 }
 
 Result<std::shared_ptr<Device>> Pool::device_at(std::size_t position) const {
@@ -305,16 +300,9 @@ bool Pool::await_first_poll() const {
   return true;
 }
 
-// What the board does for nearly every request is inlined into both.
-[[gnu::flatten]] Result<Lease> Pool::acquire(const Hints& hints) {
+Result<Lease> Pool::acquire(const Hints& hints) {
   Result<Lease> lease = board_->acquire(*policy_, hints);
   if (!lease && await_first_poll()) lease = board_->acquire(*policy_, hints);
-  return lease;
-}
-
-[[gnu::flatten]] Result<Lease> Pool::acquire() {
-  Result<Lease> lease = board_->acquire(*policy_);
-  if (!lease && await_first_poll()) lease = board_->acquire(*policy_);
   return lease;
 }
 

@@ -364,9 +364,9 @@ TEST(Pool, S0_20_ThePolicySeesTheDevicesInTheOrderOfRegistrationOnce) {
   PoolOptions options = quiet();
   options.custom_policy = Policy{};
   options.custom_policy->name = "mine";
-  options.custom_policy->choose = [&](const Hints&, std::span<const DeviceView> eligible, Ticket) {
-    for (const DeviceView& view : eligible) seen.push_back(view.info->id.text());
-    return eligible.size() - 1;
+  options.custom_policy->choose = [&](const Candidates& all) {
+    for (std::size_t i = 0; i < all.size(); ++i) seen.push_back(all[i].info().id.text());
+    return all.size() - 1;
   };
   std::unique_ptr<Pool> pool = open_three(std::move(options));
   // The reference shows unhealthy devices too; ours are filtered before (S0-F13).
@@ -379,7 +379,7 @@ TEST(Pool, S0_22_APolicyThatAnswersOutsideOfItsListIsOverruledAndCounted) {
   // The reference aborts (S0-F10).
   PoolOptions options = quiet();
   options.custom_policy = Policy{};
-  options.custom_policy->choose = [](const Hints&, std::span<const DeviceView>, Ticket) { return std::size_t{1000}; };
+  options.custom_policy->choose = [](const Candidates&) { return std::size_t{1000}; };
   std::unique_ptr<Pool> pool = open_three(std::move(options));
   EXPECT_EQ(pool->acquire()->id().text(), "a");
   EXPECT_EQ(pool->policy_errors(), 1U);

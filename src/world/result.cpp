@@ -1,5 +1,8 @@
 #include "berth/result.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+
 namespace berth {
 
 std::string_view to_string(ErrorCode code) noexcept {
@@ -67,6 +70,11 @@ std::string Error::to_text() const {
   if (!where.empty() && text.find(where) == std::string::npos) text += " on " + where;
   if (!advice.empty()) text += "; " + advice;
   return text;
+}
+
+void detail::value_of_error(const Error& error) noexcept {
+  std::fprintf(stderr, "berth: the value of a failed Result was taken: %s\n", error.to_text().c_str());
+  std::abort();
 }
 
 }  // namespace berth

@@ -12,32 +12,15 @@
 #include "placement/load.hpp"
 
 namespace berth::policy {
-namespace {
-
-LiveChoice choose_quickly(const LiveWords& words, Ticket, std::size_t work_class, bool) {
-  const WholeDevices all(words, work_class);
-  if (!all.all_measured()) return {};
-  return lowest_of_all(all, [](const auto& view) { return load_ns(view); });
-}
-
-}  // namespace
 
 Policy adaptive_throughput() {
-  Policy policy = cost_policy("highest learnt rate for its queue; unmeasured devices are tried",
-                              [](const Hints&, const auto& eligible, Ticket, auto use) {
-                                const Measured known = measured(eligible);
-                                if (known.all) {
-                                  return use([](const auto& view) { return load_ns(view); });
-                                }
-                                return use([mean_ns = known.mean_ns](const auto& view) -> std::uint64_t {
-                                  if (to_be_tried(view)) return 0;
-                                  const Maybe cost = unit_cost_ns(view);
-                                  return saturating_product(load(view), cost ? capped_ns(*cost) : mean_ns);
-                                });
-                              });
-  policy.choose_quickly = choose_quickly;
-  policy.judges_singly = true;
-  return policy;
+  return by_cost("highest learnt rate for its queue; unmeasured devices are tried", [](const Candidates& all) {
+    return [mean_ns = mean_unit_ns(all)](Candidate device) -> std::uint64_t {
+      if (to_be_tried(device)) return 0;
+      const Maybe cost = device.unit_cost_ns();
+      return saturating_product(load(device), cost ? capped_ns(*cost) : mean_ns);
+    };
+  });
 }
 
 }  // namespace berth::policy

@@ -5,16 +5,14 @@
 // A device that does not say how much it has comes after all that do.
 // Ties: lowest id.
 // Loses to spread and least_loaded on time: it stacks work on one device.
-#include "placement/load.hpp"
+#include "berth/policy.hpp"
 
 namespace berth::policy {
 
 Policy best_fit() {
-  return cost_policy("fewest bytes available that still fit", [](const Hints&, Views, Ticket, auto use) {
-    return use([](const DeviceView& view) {
-      constexpr std::uint64_t half = last_resort / 2;
-      return std::min(view.memory_bytes_available().value_or(half), half) + (is_suspect(view) ? half + 1 : 0);
-    });
+  return by_cost("fewest bytes available that still fit", [](Candidate device) {
+    constexpr std::uint64_t half = last_resort / 2;
+    return std::min(device.memory_bytes_available().value_or(half), half) + (device.is_suspect() ? half + 1 : 0);
   });
 }
 

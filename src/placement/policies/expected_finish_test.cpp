@@ -52,7 +52,7 @@ TEST(ExpectedFinish, ASizeThatIsNoneCountsAsOne) {
   const auto costs_for = [&](double cost) {
     Hints hints;
     hints.cost = cost;
-    return find_policy("expected_finish")->costs(hints, fleet, 0);
+    return costs_of("expected_finish", fleet, hints);
   };
   const std::vector<std::uint64_t> one{2'000'000, 1'000'000};
   EXPECT_EQ(costs_for(1), one);

@@ -21,7 +21,7 @@ TEST(PowerOfTwo, DrawsTwoDifferentDevicesAndTheLessLoadedWins) {
     for (std::uint32_t i = 0; i < 5; ++i) fleet[i].in_flight = i;
     if (weighted) fleet[4].weight_milli = 1001;
     for (Ticket ticket = 0; ticket < 500; ++ticket) {
-      const auto costs = find_policy("power_of_two")->costs({}, fleet, ticket);
+      const auto costs = costs_of("power_of_two", fleet, {}, ticket);
       ASSERT_EQ(std::count(costs.begin(), costs.end(), last), 3) << "two were drawn";
       const std::size_t winner = winner_of("power_of_two", fleet, {}, ticket);
       for (std::size_t i = 0; i < winner; ++i) ASSERT_EQ(costs[i], last) << "a less loaded one was drawn and lost";

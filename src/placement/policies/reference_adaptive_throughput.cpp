@@ -8,20 +8,19 @@
 // Loses to adaptive_throughput, which tries every device.
 #include <bit>
 
-#include "placement/load.hpp"
+#include "berth/policy.hpp"
 
 namespace berth::policy {
 
 Policy reference_adaptive_throughput() {
-  return cost_policy<Ties::last>(
-      "reference: learnt rate over queue, last position", [](const Hints&, Views, Ticket, auto use) {
-        return use([](const DeviceView& view) -> std::uint64_t {
-          const double rate = view.unit_cost_ns ? 1e9 / static_cast<double>(unit_ns(view)) : 0.0;
-          const double score = rate / static_cast<double>(std::uint64_t{view.in_flight} + 1);
-          // The bits of doubles that are not negative are ordered as the doubles are.
-          return ~std::bit_cast<std::uint64_t>(score);
-        });
-      });
+  return by_cost(
+      "reference: mean rate over queue, last position",
+      [](Candidate device) {
+        const double score = device.mean_rate().value_or(0) / static_cast<double>(std::uint64_t{device.in_flight()} + 1);
+        // The bits of doubles that are not negative are ordered as the doubles are.
+        return ~std::bit_cast<std::uint64_t>(score);
+      },
+      Ties::last);
 }
 
 }  // namespace berth::policy

@@ -6,17 +6,17 @@
 // Assumes: reports are current. Between two polls all work goes to one device.
 // Ties: first registered.
 // Loses to least_loaded, which counts its own work at once.
-#include "placement/cost_policy.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth::policy {
 
 Policy reference_least_loaded() {
-  return cost_policy<Ties::first>(
-      "reference: fewest reported (queued + active streams)", [](const Hints&, Views, Ticket, auto use) {
-        return use([](const DeviceView& view) {
-          return saturating_sum(view.queue_depth.value_or(0), view.active_streams.value_or(0));
-        });
-      });
+  return by_cost(
+      "reference: fewest reported (queued + active streams)",
+      [](Candidate device) {
+        return saturating_sum(device.queue_depth().value_or(0), device.active_streams().value_or(0));
+      },
+      Ties::first);
 }
 
 }  // namespace berth::policy

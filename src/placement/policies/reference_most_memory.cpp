@@ -4,15 +4,14 @@
 // Assumes: nothing runs anywhere.
 // Ties: first registered.
 // Loses to spread, which looks at what is available.
-#include "placement/cost_policy.hpp"
+#include "berth/policy.hpp"
 
 namespace berth::policy {
 
 Policy reference_most_memory() {
-  return cost_policy<Ties::first>(
-      "reference: most bytes in total, first position", [](const Hints&, Views, Ticket, auto use) {
-        return use([](const DeviceView& view) { return ~view.info->memory_bytes_total.value_or(0); });
-      });
+  return by_cost(
+      "reference: most bytes in total, first position",
+      [](Candidate device) { return ~device.info().memory_bytes_total.value_or(0); }, Ties::first);
 }
 
 }  // namespace berth::policy

@@ -5,15 +5,14 @@
 // the first device.
 // Ties: lowest position.
 // Loses to least_loaded as soon as speeds differ or a device fails fast.
-#include "placement/cost_policy.hpp"
+#include "berth/policy.hpp"
 
 namespace berth::policy {
 
 Policy reference_queue_depth() {
-  return cost_policy<Ties::first>("reference: fewest in flight, first position",
-                                  [](const Hints&, Views, Ticket, auto use) {
-                                    return use([](const DeviceView& view) { return std::uint64_t{view.in_flight}; });
-                                  });
+  return by_cost(
+      "reference: fewest in flight, first position", [](Candidate device) { return std::uint64_t{device.in_flight()}; },
+      Ties::first);
 }
 
 }  // namespace berth::policy

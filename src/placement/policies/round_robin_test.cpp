@@ -62,7 +62,7 @@ TEST(RoundRobin, S0_F13_HardLimitsHoldForRoundRobinToo) {
 
 TEST(RoundRobin, CostsAreTheTurnsToWait) {
   const TestFleet fleet(4);
-  EXPECT_EQ(find_policy("round_robin")->costs({}, fleet, 6), (std::vector<std::uint64_t>{2, 3, 0, 1}));
+  EXPECT_EQ(costs_of("round_robin", fleet, {}, 6), (std::vector<std::uint64_t>{2, 3, 0, 1}));
 }
 
 }  // namespace

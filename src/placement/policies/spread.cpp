@@ -13,14 +13,12 @@
 namespace berth::policy {
 
 Policy spread() {
-  return cost_policy("fewest in flight, then most bytes available", [](const Hints&, Views, Ticket, auto use) {
-    return use([](const DeviceView& view) {
-      // 24 bits of load above 40 bits of missing KiB: 16 million pieces, 1 PiB.
-      constexpr std::uint64_t load_max = (1 << 24) - 1;
-      constexpr std::uint64_t room_max = (std::uint64_t{1} << 40) - 1;
-      const std::uint64_t room = std::min(view.memory_bytes_available().value_or(0) >> 10, room_max);
-      return (std::min<std::uint64_t>(load(view), load_max) << 40) | (room_max - room);
-    });
+  return by_cost("fewest in flight, then most bytes available", [](Candidate device) {
+    // 24 bits of load above 40 bits of missing KiB: 16 million pieces, 1 PiB.
+    constexpr std::uint64_t load_max = (1 << 24) - 1;
+    constexpr std::uint64_t room_max = (std::uint64_t{1} << 40) - 1;
+    const std::uint64_t room = std::min(device.memory_bytes_available().value_or(0) >> 10, room_max);
+    return (std::min(load(device), load_max) << 40) | (room_max - room);
   });
 }
 

@@ -1,0 +1,258 @@
+// Policy: which of the devices that may serve a request is the best one.
+//
+// A policy states its rule once, as a cost per candidate (lower is better), and by_cost
+// or by_draw makes the rest of it: the choice, and the costs that an explanation shows.
+// The pool's live values, a plan's, a simulation's and a test's are all read through
+// Candidate, so one rule answers for all of them. Policies are pure and thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "berth/device_view.hpp"
+#include "berth/requirements.hpp"
+
+namespace berth {
+
+// A number drawn by the caller, the only source of variety of a policy: the
+// next of a sequence or a random one, as the policy says.
+using Ticket = std::uint64_t;
+enum class TicketKind : std::uint8_t { none, sequence, random };
+
+// Which candidate wins at equal cost: the one with the lowest id, or the first or last in
+// registration order.
+enum class Ties : std::uint8_t { stable_id, first, last };
+
+namespace detail {
+
+// The values that policies read, one array per value, indexed by slot. The pool changes
+// them while they are read.
+struct Columns {
+  using Word = std::atomic<std::uint64_t>;
+
+  // A word with the work in flight in its low bits, a bit that refuses new work, and the
+  // work ever charged above: one compare-and-swap charges a device and proves that
+  // nothing has changed since the word was read.
+  static constexpr std::uint64_t in_flight_mask = 0xffff;
+  static constexpr std::uint64_t in_flight_max = 0x8000;
+  static constexpr std::uint64_t closed = 0x10000;
+  static constexpr int charged_shift = 17;
+  static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
+
+  // Bits of the status word: weight in thousandths (32), rank of the id (12), health (3).
+  static constexpr int id_order_shift = 32, health_shift = 44, flags_shift = 47;
+
+  static constexpr std::size_t classes = 16;  // of work, with a learnt cost each
+
+  Word* status = nullptr;
+  Word* backlog_ns = nullptr;
+  Word* charged_offset = nullptr;  // charged_total = work ever charged + this
+  Word* unit_ns = nullptr;         // as Maybe keeps it; `stride` words per class of work
+  Word* mean_rate = nullptr;       // bits of a double, all ones: unknown
+  Word* memory_free = nullptr;     // as Maybe keeps it
+  Word* memory_promised = nullptr;
+  Word* memory_home = nullptr;  // slot that counts the promises of this device's memory
+  Word* reported = nullptr;     // queue depth (high half) and active streams, all ones: unknown
+  std::atomic<const DeviceInfo*>* info = nullptr;
+  std::size_t stride = 0;
+
+  static std::uint64_t load(const Word& word) noexcept { return word.load(std::memory_order_relaxed); }
+  std::uint64_t promised(std::size_t slot) const noexcept {
+    return load(memory_promised[load(memory_home[slot])]);
+  }
+  Maybe available(std::size_t slot) const noexcept {
+    const Maybe free(load(memory_free[slot]));
+    const std::uint64_t taken = promised(slot);
+    if (!free) return {};
+    return *free > taken ? *free - taken : 0;
+  }
+};
+
+}  // namespace detail
+
+class Candidates;
+
+// One device that may serve the request.
+class Candidate {
+ public:
+  Candidate(const Candidates& all, std::size_t position);
+
+  std::size_t position() const { return position_; }  // among the candidates
+  const DeviceInfo& info() const { return *columns_.info[slot_].load(std::memory_order_acquire); }
+  // Pieces of work on the device, without the one to be placed.
+  std::uint32_t in_flight() const {
+    return static_cast<std::uint32_t>(charge_ & detail::Columns::in_flight_mask);
+  }
+  // Pieces charged since the device last entered service.
+  std::uint64_t charged_total() const {
+    const std::uint64_t total = (charge_ >> detail::Columns::charged_shift) + load(columns_.charged_offset);
+    return total >> 63 ? 0 : total;  // the offset may have changed since the charge was read
+  }
+  std::uint64_t backlog_ns() const { return load(columns_.backlog_ns); }
+  // Learnt time of one unit of this class of work.
+  Maybe unit_cost_ns() const { return {columns_.load(unit_ns_[slot_])}; }
+  // Mean of the measured rates, in pieces of work per second.
+  std::optional<double> mean_rate() const {
+    const Maybe bits(load(columns_.mean_rate));
+    return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
+  }
+  // Configured capacity in thousandths, positive.
+  std::uint32_t weight_milli() const {
+    return std::max<std::uint32_t>(static_cast<std::uint32_t>(load(columns_.status)), 1);
+  }
+  std::uint32_t id_order() const { return (load(columns_.status) >> detail::Columns::id_order_shift) & 0xfff; }
+  Health health() const {
+    return static_cast<Health>((load(columns_.status) >> detail::Columns::health_shift) & 7);
+  }
+  bool is_suspect() const { return health() == Health::suspect; }
+  Maybe memory_bytes_available() const { return columns_.available(slot_); }
+  // As the device reports them.
+  Maybe queue_depth() const { return half(load(columns_.reported) >> 32); }
+  Maybe active_streams() const { return half(load(columns_.reported) & 0xffffffff); }
+
+ private:
+  std::uint64_t load(const detail::Columns::Word* column) const { return detail::Columns::load(column[slot_]); }
+  static Maybe half(std::uint64_t value) { return value == 0xffffffff ? Maybe() : Maybe(value); }
+
+  const detail::Columns& columns_;
+  const detail::Columns::Word* const unit_ns_;
+  const std::uint64_t charge_;
+  const std::size_t slot_, position_;
+};
+
+// All devices that may serve the request, at least one, in registration order. The work in
+// flight is as it was when they were looked at; the other values are read as they are.
+class Candidates {
+ public:
+  Candidates(const detail::Columns& columns, const std::uint32_t* slots, const std::uint64_t* charges,
+             std::size_t count, const Hints& requirements, Ticket ticket)
+      : columns_(columns),
+        unit_ns_(columns.unit_ns +
+                 (requirements.work_class < detail::Columns::classes ? requirements.work_class : 0) * columns.stride),
+        slots_(slots),
+        charges_(charges),
+        count_(count),
+        requirements_(requirements),
+        ticket_(ticket) {}
+
+  std::size_t size() const { return count_; }
+  Candidate operator[](std::size_t position) const { return {*this, position}; }
+  const Hints& requirements() const { return requirements_; }
+  Ticket ticket() const { return ticket_; }
+
+ private:
+  friend class Candidate;
+  const detail::Columns& columns_;
+  const detail::Columns::Word* const unit_ns_;
+  const std::uint32_t* const slots_;
+  const std::uint64_t* const charges_;
+  const std::size_t count_;
+  const Hints& requirements_;
+  const Ticket ticket_;
+};
+
+inline Candidate::Candidate(const Candidates& all, std::size_t position)
+    : columns_(all.columns_),
+      unit_ns_(all.unit_ns_),
+      charge_(all.charges_[position]),
+      slot_(all.slots_[position]),
+      position_(position) {}
+
+struct Policy {
+  std::string_view name;     // file, symbol, configuration name, metric label, test name
+  std::string_view summary;  // one line for people
+  TicketKind ticket = TicketKind::none;
+  Ties ties = Ties::stable_id;
+  // It promises a rotation or exact shares: the device whose turn it is, is waited for
+  // when it is busy, and not passed over.
+  bool takes_turns = false;
+
+  // Position of the best candidate. An answer out of range, or an exception, is overruled
+  // by least_loaded.
+  std::function<std::size_t(const Candidates&)> choose;
+  // Cost of each candidate, for rankings and explanations. A policy without it is ranked
+  // by asking `choose` again without the ones chosen before.
+  std::function<std::vector<std::uint64_t>(const Candidates&)> costs;
+};
+
+// The cost of a candidate that comes after all others.
+inline constexpr std::uint64_t last_resort = std::numeric_limits<std::uint64_t>::max();
+
+namespace detail {
+
+// A rule is a cost of a candidate, or a function of all candidates that returns one.
+template <class Rule>
+auto cost_for(const Rule& rule, const Candidates& all) {
+  if constexpr (std::is_invocable_v<const Rule&, Candidate>)
+    return rule;
+  else
+    return rule(all);
+}
+
+inline bool wins_tie(Ties ties, const Candidate& later, const Candidate& earlier) {
+  if (ties == Ties::stable_id) return later.id_order() < earlier.id_order();
+  return ties == Ties::last;
+}
+
+}  // namespace detail
+
+// The candidate with the lowest cost. `rule` is cost(candidate), or rule(all) that looks at
+// all candidates first and returns such a cost.
+template <class Rule>
+Policy by_cost(std::string_view summary, Rule rule, Ties ties = Ties::stable_id) {
+  Policy policy;
+  policy.summary = summary;
+  policy.ties = ties;
+  policy.choose = [rule, ties](const Candidates& all) {
+    const auto cost = detail::cost_for(rule, all);
+    std::size_t best = 0;
+    std::uint64_t lowest = cost(all[0]);
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      const std::uint64_t here = cost(all[i]);
+      if (here > lowest || (here == lowest && !detail::wins_tie(ties, all[i], all[best]))) continue;
+      lowest = here;
+      best = i;
+    }
+    return best;
+  };
+  policy.costs = [rule](const Candidates& all) {
+    const auto cost = detail::cost_for(rule, all);
+    std::vector<std::uint64_t> costs;
+    for (std::size_t i = 0; i < all.size(); ++i) costs.push_back(cost(all[i]));
+    return costs;
+  };
+  return policy;
+}
+
+// The cheaper of two candidates drawn with a random ticket: `draw(all)` gives their
+// positions, which may be equal. At equal cost the one drawn first wins.
+template <class Draw, class Rule>
+Policy by_draw(std::string_view summary, Draw draw, Rule rule) {
+  Policy policy;
+  policy.summary = summary;
+  policy.ticket = TicketKind::random;
+  policy.choose = [draw, rule](const Candidates& all) {
+    const auto cost = detail::cost_for(rule, all);
+    const std::array<std::size_t, 2> drawn = draw(all);
+    return cost(all[drawn[1]]) < cost(all[drawn[0]]) ? drawn[1] : drawn[0];
+  };
+  policy.costs = [draw, rule](const Candidates& all) {
+    const auto cost = detail::cost_for(rule, all);
+    std::vector<std::uint64_t> costs(all.size(), last_resort);
+    for (const std::size_t i : draw(all)) costs[i] = cost(all[i]);
+    return costs;
+  };
+  return policy;
+}
+
+}  // namespace berth

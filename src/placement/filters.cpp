@@ -1,0 +1,94 @@
+#include "placement/filters.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "inventory/driver_reserve.hpp"
+
+namespace berth {
+namespace {
+
+bool is_selected(const Hints& hints, const DeviceInfo& info) noexcept {
+  const auto names = [&info](const std::vector<DeviceId>& ids) {
+    return std::find(ids.begin(), ids.end(), info.id) != ids.end();
+  };
+  if (!hints.only.empty() && !names(hints.only)) return false;
+  if (names(hints.avoid)) return false;
+  return !hints.backend || info.backend == *hints.backend;
+}
+
+bool has_features(const Hints& hints, const DeviceInfo& info) noexcept {
+  for (const auto& [name, value] : hints.labels) {
+    const auto found = info.labels.find(name);
+    if (found == info.labels.end() || found->second != value) return false;
+  }
+  return std::includes(info.features.begin(), info.features.end(), hints.features.begin(), hints.features.end());
+}
+
+bool is_capable(const Hints& hints, const DeviceInfo& info) noexcept {
+  return !hints.capability_min || (info.capability && *info.capability >= *hints.capability_min);
+}
+
+}  // namespace
+
+bool has_static_limits(const Hints& hints) noexcept {
+  return hints.capability_min || hints.backend || !hints.only.empty() || !hints.avoid.empty() ||
+         !hints.features.empty() || !hints.labels.empty();
+}
+
+bool has_same_static_limits(const Hints& a, const Hints& b) noexcept {
+  return a.capability_min == b.capability_min && a.backend == b.backend && a.only == b.only && a.avoid == b.avoid &&
+         a.features == b.features && a.labels == b.labels;
+}
+
+bool meets_static_limits(const Hints& hints, const DeviceInfo& info) noexcept {
+  return is_selected(hints, info) && is_capable(hints, info) && has_features(hints, info);
+}
+
+Maybe Hints::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
+  if (!info.memory_bytes_total) return {};
+  const double part = std::ceil(static_cast<double>(*info.memory_bytes_total) * *memory_share);
+  // Rounding must not ask for more than all of it.
+  std::uint64_t bytes = 0;
+  if (*memory_share > 1) return {};
+  if (part > 0) bytes = part < 0x1p63 ? static_cast<std::uint64_t>(part) : *info.memory_bytes_total;
+  return std::max(std::min(bytes, *info.memory_bytes_total), memory_bytes_min);
+}
+
+Wholeness wholeness(const DeviceView& view) noexcept {
+  if (view.sample != SampleState::fresh) return Wholeness::no_answer;
+  const DeviceInfo& info = *view.info;
+  // The memory of the processor is never all free, and its processes are everybody's.
+  if (info.is_fallback || info.backend == "host" || !info.memory_bytes_total) return Wholeness::whole;
+  if (view.other_processes > 0) return Wholeness::has_processes;
+  const Maybe available = view.memory_bytes_available();
+  if (!available) return Wholeness::unknown_memory;
+  const std::uint64_t total = *info.memory_bytes_total, reserve = driver_reserve_bytes(total);
+  return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
+}
+
+bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept {
+  switch (filter) {
+    case Rejection::not_selected: return !is_selected(hints, *view.info);
+    case Rejection::not_in_service: return view.intent != Intent::in_service;
+    case Rejection::unhealthy: return !is_usable(view.health, view.in_flight);
+    case Rejection::stale: return view.sample == SampleState::stale;
+    case Rejection::capability: return !is_capable(hints, *view.info);
+    case Rejection::feature: return !has_features(hints, *view.info);
+    case Rejection::held: return view.held_exclusively || (hints.wants_alone() && view.holders > 0);
+    case Rejection::kept: return view.kept_for_waiting;
+    case Rejection::occupied: return hints.whole && wholeness(view) != Wholeness::whole;
+    case Rejection::memory:
+      return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
+  }
+  return false;
+}
+
+std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept {
+  for (const Rejection filter : filters) {
+    if (fails(filter, hints, view)) return filter;
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth

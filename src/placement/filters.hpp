@@ -1,0 +1,37 @@
+// The hard limits of a request, stated once for every path: pool, router, groups, plans and
+// reservations.
+#pragma once
+
+#include "berth/placement.hpp"
+
+namespace berth {
+
+// The filters in the order they run.
+inline constexpr Rejection filters[] = {
+    Rejection::not_selected, Rejection::not_in_service, Rejection::unhealthy, Rejection::stale,
+    Rejection::capability,   Rejection::feature,        Rejection::held,      Rejection::kept,
+    Rejection::occupied,     Rejection::memory,
+};
+// Whether this one filter keeps `view` out.
+bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept;
+
+// The limits on what a device is, which its load does not change: id, back end, capability,
+// features, labels.
+bool has_static_limits(const Hints& hints) noexcept;
+bool has_same_static_limits(const Hints& a, const Hints& b) noexcept;
+bool meets_static_limits(const Hints& hints, const DeviceInfo& info) noexcept;
+
+// A device on probation is tried with one piece of work at a time.
+constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {
+  return health == Health::healthy || health == Health::suspect || (health == Health::probation && in_flight == 0);
+}
+
+constexpr bool has_room(Maybe needed, Maybe available) noexcept {
+  return needed == Maybe(0) || (needed && available && *available >= *needed);
+}
+
+// Whether a device can be had whole, and what stands in the way.
+enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
+Wholeness wholeness(const DeviceView& view) noexcept;
+
+}  // namespace berth

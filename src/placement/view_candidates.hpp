@@ -1,0 +1,34 @@
+// Candidates whose values come from DeviceViews: for plans, records, simulations,
+// explanations and tests.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "berth/policy.hpp"
+
+namespace berth {
+
+class ViewCandidates {
+ public:
+  // The views at these positions, at least one.
+  ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions,
+                 const Hints& requirements, Ticket ticket);
+  // All of them.
+  ViewCandidates(std::span<const DeviceView> views, const Hints& requirements, Ticket ticket);
+
+  operator const Candidates&() const { return candidates_; }
+
+ private:
+  const std::unique_ptr<detail::Columns::Word[]> words_;
+  const std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint64_t> charges_;
+  const detail::Columns columns_;
+  const Candidates candidates_;
+};
+
+}  // namespace berth

@@ -1,0 +1,218 @@
+// What comes to the board from outside of requests: devices that join and leave, samples,
+// events, time, and what is read from it.
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "pool/board.hpp"
+
+namespace berth {
+
+Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
+  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  // Before the lock: the ledger may have to be waited for.
+  Result<void> shared = promises_.share(device->info());
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.place(device->info());
+  if (!slot) return slot;
+  promises_.add(*slot, membership_.memory_home(*slot), device, std::move(shared));
+  learnt_.forget(*slot);
+  membership_.join(*slot, std::move(device));
+  serve_waiters();
+  return slot;
+}
+
+Result<std::size_t> Board::join_unusable(DeviceInfo info, Error why) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.place(info);
+  if (!slot) return slot;
+  promises_.add(*slot, membership_.memory_home(*slot), nullptr, {});
+  membership_.join_unusable(*slot, std::move(why));
+  return slot;
+}
+
+Result<void> Board::leave(const DeviceId& id) {
+  std::shared_ptr<Device> unused;  // freed after the lock
+  {
+    const std::lock_guard lock(mutex_);
+    const Result<std::size_t> slot = membership_.find_present(id);
+    if (!slot) return slot.error();
+    unused = membership_.leave(*slot);
+    promises_.drop_device(*slot);
+  }
+  promises_.unshare(id);
+  return {};
+}
+
+Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.find_present(id);
+  if (!slot) return slot.error();
+  membership_.set_intent(*slot, intent);
+  serve_waiters();
+  return {};
+}
+
+Result<void> Board::set_weight(const DeviceId& id, double weight) {
+  if (!std::isfinite(weight) || weight <= 0) {
+    return Error{ErrorCode::invalid_argument, "the weight of " + id.text() + " is not a finite positive number",
+                 "give a weight such as 1.0", id.text(), {}};
+  }
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.find_present(id);
+  if (!slot) return slot.error();
+  membership_.set_weight(*slot, weight);
+  return {};
+}
+
+bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
+                         std::uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  if (slot >= counters_.used() || !membership_.is_incarnation(slot, incarnation)) return false;
+  if (!membership_.is_news(slot, sequence, now)) return false;
+  take_sample(slot, sample, now);
+  return true;
+}
+
+Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.find_present(id);
+  if (!slot) return slot.error();
+  membership_.reported(*slot, now);
+  take_sample(*slot, sample, now);
+  return {};
+}
+
+void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
+  promises_.report(slot, sample, now);
+  membership_.sampled(slot, sample, now);
+  serve_waiters();
+}
+
+void Board::poll_started(std::size_t slot, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  membership_.poll_started(slot, now);
+  promises_.poll_started(slot);
+}
+
+void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  membership_.give_up_poll(slot, sequence);
+}
+
+void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  if (membership_.is_incarnation(slot, incarnation)) membership_.failed(slot, error, now);
+}
+
+void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now, std::uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  if (membership_.is_incarnation(slot, incarnation)) membership_.happened(slot, event, now);
+}
+
+void Board::tick(TimePoint now) {
+  // The ledger is read and written without the board's lock: another program that holds the
+  // ledger's lock holds up no request here.
+  if (const std::optional<MachineClaims::Others> others = promises_.look_at_others()) {
+    pool::Promises::Surplus surplus;
+    {
+      const std::lock_guard lock(mutex_);
+      const LedgerSnapshot& snapshot = others->snapshot;
+      const std::optional<LeaseReference> self = others->within ? others->within : others->self;
+      const auto intent_of = [&](const DeviceId& id) {
+        const DeviceIntent* const intent = snapshot.intent(id);
+        return intent ? intent->intent : Intent::in_service;
+      };
+      for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+        if (!promises_.in_ledger(slot) || !membership_.is_present(slot)) continue;
+        const DeviceInfo& info = membership_.info(slot);
+        const Intent intent = std::max(intent_of(info.id), info.parent ? intent_of(*info.parent) : Intent::in_service);
+        membership_.set_machine(slot, intent, snapshot.holders(info.id, self),
+                                snapshot.held_exclusively(info.id, self));
+      }
+      surplus = promises_.apply(*others);
+    }
+    promises_.give_back(surplus);
+  }
+  const std::lock_guard lock(mutex_);
+  membership_.age(now);
+  membership_.end_pauses(now);
+  serve_waiters();
+}
+
+Statistics Board::statistics() const {
+  std::uint64_t version = membership_.version();
+  std::optional<std::vector<pool::Counters::Totals>> cut = counters_.cut(cuts_without_lock);
+  if (!cut) {
+    const Exclusive exclusive(*this);
+    const std::lock_guard lock(mutex_);
+    version = membership_.version();
+    cut = counters_.cut(0);
+  }
+  Statistics statistics;
+  statistics.version = version;
+  for (std::size_t slot = 0; slot < cut->size(); ++slot) {
+    const pool::Counters::Totals& totals = (*cut)[slot];
+    DeviceStatistics device;
+    device.failed = totals.failed;
+    device.cancelled = totals.cancelled;
+    device.completed = totals.settled() - device.failed - device.cancelled;
+    device.in_flight = totals.in_flight();
+    device.dispatched = totals.settled() + device.in_flight;
+    statistics.version += device.dispatched + totals.settled();
+    if (device.dispatched == 0 && !membership_.is_present(slot)) continue;
+    device.device = membership_.info(slot).id;
+    if (const Learnt known = learnt(slot, 0); known.measurements) device.rate = 1e9 / known.unit_cost_ns;
+    statistics.devices.push_back(std::move(device));
+  }
+  return statistics;
+}
+
+DeviceStatistics Statistics::total() const {
+  DeviceStatistics sum;
+  for (const DeviceStatistics& device : devices) {
+    sum.dispatched += device.dispatched;
+    sum.completed += device.completed;
+    sum.failed += device.failed;
+    sum.cancelled += device.cancelled;
+    sum.in_flight += device.in_flight;
+    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
+  }
+  return sum;
+}
+
+std::size_t Board::snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots) const {
+  const Snapshot all = copy(hints);
+  std::copy_n(all.views.begin(), std::min(all.views.size(), views.size()), views.begin());
+  std::copy_n(all.slots.begin(), std::min(all.slots.size(), slots.size()), slots.begin());
+  return all.views.size();
+}
+
+Board::Entry Board::entry_at(std::size_t slot) const {
+  const pool::Membership::Member& member = membership_.member(slot);
+  return {slot,
+          &membership_.info(slot),
+          member.device,
+          member.incarnation,
+          member.error ? member.error : member.event,
+          view(slot, counters_.charge_word(slot), 0),
+          member.sampled};
+}
+
+std::vector<Board::Entry> Board::entries() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Entry> entries;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    if (membership_.is_present(slot)) entries.push_back(entry_at(slot));
+  }
+  return entries;
+}
+
+Result<Board::Entry> Board::entry(const DeviceId& id) const {
+  const std::lock_guard lock(mutex_);
+  const Result<std::size_t> slot = membership_.find_present(id);
+  if (!slot) return slot.error();
+  return entry_at(*slot);
+}
+
+}  // namespace berth

@@ -1,0 +1,73 @@
+#include "pool/counters.hpp"
+
+#include <thread>
+#include <utility>
+
+namespace berth::pool {
+namespace {
+constexpr std::size_t columns_without_classes = 9;  // the charge words and those of Columns
+}
+
+Counters::Counters(std::size_t capacity)
+    : capacity_(capacity),
+      lines_((capacity + 7) / 8 * (columns_without_classes + Columns::classes)),
+      infos_(new std::atomic<const DeviceInfo*>[capacity]()),
+      settled_(new Settled[capacity]) {
+  // Every array begins with a cache line of its own.
+  columns_.stride = (capacity + 7) / 8 * 8;
+  Word* at = lines_.front().words;
+  const auto next = [&](std::uint64_t value, std::size_t arrays = 1) {
+    Word* const first = std::exchange(at, at + arrays * columns_.stride);
+    for (Word* word = first; word != at; ++word) word->store(value, std::memory_order_relaxed);
+    return first;
+  };
+  charges_ = next(Columns::closed);
+  columns_.status = next(0);
+  columns_.backlog_ns = next(0);
+  columns_.charged_offset = next(0);
+  columns_.unit_ns = next(Maybe().raw(), Columns::classes);
+  columns_.mean_rate = next(Maybe().raw());
+  columns_.memory_free = next(Maybe().raw());
+  columns_.memory_promised = next(0);
+  columns_.memory_home = next(0);
+  columns_.reported = next(~std::uint64_t{0});
+  columns_.info = infos_.get();
+}
+
+std::uint64_t Counters::settle(std::size_t slot, std::uint64_t backlog_ns, Verdict verdict) noexcept {
+  if (backlog_ns) columns_.backlog_ns[slot].fetch_sub(backlog_ns, std::memory_order_relaxed);
+  if (verdict == Verdict::completed) return charges_[slot].fetch_sub(1) & Columns::in_flight_mask;
+  Settled& settled = settled_[slot];
+  settled.under_way.fetch_add(1);
+  (verdict == Verdict::failed ? settled.failed : settled.cancelled).fetch_add(1);
+  const std::uint64_t before = charges_[slot].fetch_sub(1);
+  settled.under_way.fetch_sub(1);
+  return before & Columns::in_flight_mask;
+}
+
+void Counters::reset_shares() noexcept {
+  for (std::size_t slot = 0; slot < used(); ++slot)
+    columns_.charged_offset[slot].store(-(charge_word(slot) >> Columns::charged_shift), std::memory_order_relaxed);
+}
+
+std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
+  // Every counter only grows (the charge word holds the number of charges ever made), so
+  // two equal looks in a row, without a settlement between its two counters, are a state
+  // that really existed.
+  std::vector<Totals> last, now;
+  for (int looks = 0; tries == 0 || looks <= tries; ++looks) {
+    now.resize(used());
+    bool whole = looks > 0;
+    for (std::size_t slot = 0; slot < now.size(); ++slot) {
+      const Settled& settled = settled_[slot];
+      now[slot] = {charges_[slot].load(), settled.failed.load(), settled.cancelled.load()};
+      whole = whole && settled.under_way.load() == 0;
+    }
+    if (whole && now == last) return now;
+    last.swap(now);
+    if (tries == 0) std::this_thread::yield();
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth::pool

@@ -1,0 +1,88 @@
+// Counters: the live values of every device of a pool, one array per value, and the steps
+// that change them without a lock. A device is charged with one compare-and-swap on the
+// charge word that the decision saw (detail::Columns), so a charge proves that no other
+// charge, settlement or closing came between. Every charge is settled exactly once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "berth/policy.hpp"
+
+namespace berth::pool {
+
+using detail::Columns;
+using Word = Columns::Word;
+
+enum class Verdict : std::uint8_t { completed, failed, cancelled };
+
+class Counters {
+ public:
+  explicit Counters(std::size_t capacity);
+
+  const Columns& columns() const noexcept { return columns_; }
+  std::size_t capacity() const noexcept { return capacity_; }
+  // Slots below this have had a device.
+  std::size_t used() const noexcept { return used_.load(std::memory_order_acquire); }
+  void use_up_to(std::size_t slot) noexcept {
+    if (slot >= used()) used_.store(slot + 1, std::memory_order_release);
+  }
+
+  std::uint64_t charge_word(std::size_t slot) const noexcept { return charges_[slot].load(std::memory_order_acquire); }
+  std::uint64_t in_flight(std::size_t slot) const noexcept { return charges_[slot].load() & Columns::in_flight_mask; }
+  bool is_open(std::size_t slot) const noexcept { return (charge_word(slot) & Columns::closed) == 0; }
+  // A closed device refuses every charge.
+  void close(std::size_t slot) noexcept { charges_[slot].fetch_or(Columns::closed); }
+  void open(std::size_t slot) noexcept { charges_[slot].fetch_and(~Columns::closed); }
+
+  // One piece of work more on the device. False: its charge word is not `seen` any more.
+  bool charge(std::size_t slot, std::uint64_t seen, std::uint64_t backlog_ns) noexcept {
+    if (backlog_ns) columns_.backlog_ns[slot].fetch_add(backlog_ns, std::memory_order_relaxed);
+    if (charges_[slot].compare_exchange_strong(seen, seen + Columns::one_charge, std::memory_order_seq_cst,
+                                               std::memory_order_relaxed))
+      return true;
+    if (backlog_ns) columns_.backlog_ns[slot].fetch_sub(backlog_ns, std::memory_order_relaxed);
+    return false;
+  }
+  // One piece of work less; gives how many there were. Must not wait: a cut waits for it.
+  std::uint64_t settle(std::size_t slot, std::uint64_t backlog_ns, Verdict verdict) noexcept;
+
+  // From here on charged_total counts from zero on every device, so that a device that
+  // enters service, or changes its weight, has neither credit nor debt.
+  void reset_shares() noexcept;
+
+  // Counters of one device. Work completed = charged ever - in flight - failed - cancelled,
+  // so a success is settled by one subtraction.
+  struct Totals {
+    std::uint64_t charge = 0, failed = 0, cancelled = 0;
+    std::uint64_t in_flight() const { return charge & Columns::in_flight_mask; }
+    std::uint64_t settled() const { return (charge >> Columns::charged_shift) - in_flight(); }
+    friend bool operator==(const Totals&, const Totals&) = default;
+  };
+  // All counters as they were at one moment. Absent: they kept changing for `tries` looks;
+  // 0: looks until they stand still.
+  std::optional<std::vector<Totals>> cut(int tries) const;
+
+ private:
+  struct alignas(64) Line {
+    Word words[8];
+  };
+  struct alignas(64) Settled {
+    std::atomic<std::uint64_t> failed{0}, cancelled{0};
+    std::atomic<std::uint64_t> under_way{0};  // settlements between their two counters
+  };
+
+  const std::size_t capacity_;
+  std::vector<Line> lines_;  // all arrays of words
+  Word* charges_ = nullptr;
+  Columns columns_;
+  const std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  const std::unique_ptr<Settled[]> settled_;
+  std::atomic<std::size_t> used_{0};
+};
+
+}  // namespace berth::pool

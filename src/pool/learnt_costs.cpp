@@ -1,0 +1,73 @@
+#include "pool/learnt_costs.hpp"
+
+#include <bit>
+#include <limits>
+
+#include "placement/load.hpp"
+
+namespace berth::pool {
+namespace {
+
+// A size that is none counts as one unit.
+double sound(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
+
+// Replaces the word by change(word) and gives the new value.
+template <class Change>
+std::uint64_t update(Word& word, Change change) noexcept {
+  std::uint64_t seen = word.load(std::memory_order_relaxed), next = 0;
+  do {
+    next = change(seen);
+  } while (!word.compare_exchange_weak(seen, next, std::memory_order_relaxed));
+  return next;
+}
+
+}  // namespace
+
+std::uint16_t LearntCosts::work_class(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto known = names_.find(name); known != names_.end()) return known->second;
+  const std::size_t next = names_.size() + 1;
+  if (next >= Columns::classes) return 0;
+  names_.emplace(name, static_cast<std::uint16_t>(next));
+  return static_cast<std::uint16_t>(next);
+}
+
+void LearntCosts::fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept {
+  const Learnt learnt = of(slot, work_class);
+  view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
+  view.measurements = learnt.measurements;
+  if (const Maybe rate(Columns::load(columns_.mean_rate[slot])); rate) view.mean_rate = std::bit_cast<double>(*rate);
+}
+
+std::uint64_t LearntCosts::expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept {
+  return of(slot, work_class).expected_ns(sound(cost));
+}
+
+void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost, double busy_ns) noexcept {
+  const std::size_t at = known(work_class) * capacity_ + slot;
+  const double unit_cost_ns = busy_ns / sound(cost);
+  update(words_[at], [&](std::uint64_t seen) { return Learnt::unpack(seen).after(unit_cost_ns).pack(); });
+  // Beside it in the form that policies read; of two threads the last one leaves both alike.
+  Word& published = columns_.unit_ns[known(work_class) * columns_.stride + slot];
+  std::uint64_t now = 0;
+  do {
+    now = words_[at].load();
+    if (now != 0) published.store(policy::capped_ns(Learnt::unpack(now).whole_ns()));
+  } while (words_[at].load() != now);
+  if (!(busy_ns > 0)) return;
+  update(columns_.mean_rate[slot], [&](std::uint64_t seen) {
+    const Maybe bits(seen);
+    const double rate = 1e9 / busy_ns;
+    return std::bit_cast<std::uint64_t>(bits ? mean_rate_after(std::bit_cast<double>(*bits), rate) : rate);
+  });
+}
+
+void LearntCosts::forget(std::size_t slot) noexcept {
+  for (std::size_t c = 0; c < Columns::classes; ++c) {
+    words_[c * capacity_ + slot].store(0, std::memory_order_relaxed);
+    columns_.unit_ns[c * columns_.stride + slot].store(Maybe().raw(), std::memory_order_relaxed);
+  }
+  columns_.mean_rate[slot].store(Maybe().raw(), std::memory_order_relaxed);
+}
+
+}  // namespace berth::pool

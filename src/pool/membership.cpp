@@ -1,0 +1,397 @@
+#include "pool/membership.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "berth/xid.hpp"
+#include "placement/filters.hpp"
+
+namespace berth::pool {
+namespace {
+
+std::uint64_t or_unknown(std::optional<std::uint32_t> value) { return value.value_or(0xffffffffU); }
+Maybe known(std::uint64_t half) { return half == 0xffffffffU ? Maybe() : Maybe(half); }
+
+std::uint64_t next_version() {
+  static std::atomic<std::uint64_t> versions{0};
+  return ++versions;
+}
+
+}  // namespace
+
+struct Membership::Status {
+  std::uint32_t weight_milli = 1000;
+  std::uint32_t id_order = 0;
+  Health health = Health::healthy;
+  Intent intent = Intent::in_service;
+  SampleState sample = SampleState::unknown;
+  bool present = false, troubled = false, retired = false, held = false;
+
+  std::uint64_t pack() const noexcept {
+    return weight_milli | std::uint64_t{id_order} << Columns::id_order_shift |
+           static_cast<std::uint64_t>(health) << Columns::health_shift |
+           static_cast<std::uint64_t>(intent) << intent_shift | static_cast<std::uint64_t>(sample) << sample_shift |
+           (present ? present_bit : 0) | (troubled ? troubled_bit : 0) | (retired ? retired_bit : 0) |
+           (held ? held_bit : 0);
+  }
+  static Status unpack(std::uint64_t word) noexcept {
+    Status status;
+    status.weight_milli = static_cast<std::uint32_t>(word);
+    status.id_order = word >> Columns::id_order_shift & 0xfff;
+    status.health = static_cast<Health>(word >> Columns::health_shift & 7);
+    status.intent = static_cast<Intent>(word >> intent_shift & 3);
+    status.sample = static_cast<SampleState>(word >> sample_shift & 3);
+    status.present = word & present_bit;
+    status.troubled = word & troubled_bit;
+    status.retired = word & retired_bit;
+    status.held = word & held_bit;
+    return status;
+  }
+};
+
+Membership::Membership(Counters& counters, HealthRules rules, Duration stale_after)
+    : counters_(counters),
+      columns_(counters.columns()),
+      rules_(rules),
+      stale_after_(stale_after),
+      version_(next_version()),
+      devices_(new std::atomic<Device*>[counters.capacity()]()),
+      other_holders_(new std::atomic<std::uint32_t>[counters.capacity()]()),
+      sampled_at_ns_(new std::atomic<std::int64_t>[counters.capacity()]()),
+      members_(counters.capacity()) {}
+
+DeviceView Membership::view(std::size_t slot, std::uint64_t charge) const noexcept {
+  const Status status = this->status(slot);
+  DeviceView view;
+  view.info = &info(slot);
+  view.id_order = status.id_order;
+  view.in_flight = static_cast<std::uint32_t>(charge & Columns::in_flight_mask);
+  view.holders = view.in_flight + other_holders_[slot].load(std::memory_order_relaxed);
+  view.held_exclusively = status.held;
+  view.backlog_ns = Columns::load(columns_.backlog_ns[slot]);
+  view.memory_bytes_promised = columns_.promised(slot);
+  const std::uint64_t total = (charge >> Columns::charged_shift) + Columns::load(columns_.charged_offset[slot]);
+  view.charged_total = total >> 63 ? 0 : total;  // the shares were reset since the charge was read
+  view.memory_bytes_free = Maybe(Columns::load(columns_.memory_free[slot]));
+  const std::uint64_t reported = Columns::load(columns_.reported[slot]);
+  view.active_streams = known(reported & 0xffffffff);
+  view.queue_depth = known(reported >> 32);
+  view.sampled_at = TimePoint(Duration(sampled_at_ns_[slot].load(std::memory_order_relaxed)));
+  view.sample = status.sample;
+  view.weight_milli = status.weight_milli;
+  view.intent = status.intent;
+  view.health = status.health;
+  return view;
+}
+
+std::optional<std::size_t> Membership::find(const DeviceId& id) const {
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    if (members_[slot].id == id) return slot;
+  }
+  return std::nullopt;
+}
+
+Result<std::size_t> Membership::find_present(const DeviceId& id) const {
+  if (const auto slot = find(id); slot && is_present(*slot)) return *slot;
+  return Error{ErrorCode::not_found, "there is no device " + id.text() + " in the pool", "list the pool's devices",
+               id.text(), {}};
+}
+
+Result<std::size_t> Membership::place(const DeviceInfo& info) {
+  if (info.id.empty())
+    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id", {}, {}};
+  const auto known = find(info.id);
+  if (known && is_present(*known)) {
+    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
+                 "name each device once", info.id.text(), {}};
+  }
+  const std::size_t slot = known.value_or(counters_.used());
+  if (slot == counters_.capacity()) {
+    return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
+                 "make the pool with a larger capacity", info.id.text(), {}};
+  }
+  kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
+  columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);
+  Member& member = members_[slot];
+  member.id = info.id;
+  ++member.incarnation;
+  // Slots are never given to another device, so the lowest one of a domain stays its home
+  // also after its device has left.
+  member.fault_home = 0;
+  while (member.fault_home < slot && this->info(member.fault_home).fault_home() != info.fault_home())
+    ++member.fault_home;
+  return slot;
+}
+
+std::size_t Membership::memory_home(std::size_t slot) const {
+  std::size_t home = 0;
+  while (home < slot && info(home).memory_home() != info(slot).memory_home()) ++home;
+  return home;
+}
+
+void Membership::join(std::size_t slot, std::shared_ptr<Device> device) {
+  Member& member = members_[slot];
+  devices_[slot].store(device.get(), std::memory_order_release);
+  member.device = std::move(device);
+  member.error.reset();
+  member.event.reset();
+  member.health = {};
+  member.silent_since.reset();
+  member.reported_at.reset();
+  member.sampled = false;
+  member.intent = member.machine_intent = Intent::in_service;
+  member.held_here = member.held_by_others = false;
+  other_holders_[slot].store(0, std::memory_order_relaxed);
+  columns_.reported[slot].store(~std::uint64_t{0}, std::memory_order_relaxed);
+  counters_.use_up_to(slot);
+  Status status;
+  status.present = true;
+  status.retired = !member.retired.empty();
+  write(slot, status);
+  rank_ids();
+}
+
+void Membership::join_unusable(std::size_t slot, Error why) {
+  Member& member = members_[slot];
+  member.device.reset();
+  member.error = std::move(why);
+  member.health = {};
+  member.health.health = Health::lost;
+  counters_.use_up_to(slot);
+  Status status;
+  status.present = true;
+  status.health = Health::lost;
+  write(slot, status);
+  rank_ids();
+}
+
+std::shared_ptr<Device> Membership::leave(std::size_t slot) {
+  Member& member = members_[slot];
+  Status status = this->status(slot);
+  status.present = false;
+  write(slot, status);
+  // Closed now, so the work in flight only falls.
+  std::shared_ptr<Device> unused = std::move(member.device);
+  member.device.reset();
+  if (counters_.in_flight(slot) != 0) {
+    if (unused) member.retired.push_back(std::move(unused));
+    unused.reset();
+    status.retired = true;
+    write(slot, status);
+  }
+  rank_ids();
+  return unused;
+}
+
+std::vector<std::shared_ptr<Device>> Membership::drop_retired(std::size_t slot) {
+  std::vector<std::shared_ptr<Device>> unused;
+  if (counters_.in_flight(slot) != 0) return unused;
+  unused.swap(members_[slot].retired);
+  Status status = this->status(slot);
+  status.retired = false;
+  write(slot, status);
+  return unused;
+}
+
+Membership::Status Membership::status(std::size_t slot) const noexcept { return Status::unpack(status_word(slot)); }
+
+// Opens or closes the device: closed is what every request is refused on, whatever it asks.
+void Membership::write(std::size_t slot, const Status& next) {
+  static const Hints no_requirements;
+  const Status before = status(slot);
+  const bool was_open = counters_.is_open(slot);
+  on_probation_.fetch_add(next.present && next.health == Health::probation, std::memory_order_relaxed);
+  on_probation_.fetch_sub(before.present && before.health == Health::probation, std::memory_order_relaxed);
+  DeviceView idle = view(slot, 0);
+  idle.intent = next.intent;
+  idle.health = next.health;
+  idle.sample = next.sample;
+  idle.held_exclusively = next.held;
+  const bool opens = next.present && !reject(no_requirements, idle);
+  if (was_open && !opens) counters_.close(slot);
+  columns_.status[slot].store(next.pack(), std::memory_order_release);
+  if (!was_open && opens) {
+    counters_.reset_shares();
+    counters_.open(slot);
+  }
+}
+
+void Membership::rank_ids() {
+  version_.store(next_version(), std::memory_order_release);
+  std::vector<std::size_t> present;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    if (is_present(slot)) present.push_back(slot);
+  }
+  std::sort(present.begin(), present.end(), [&](auto a, auto b) { return members_[a].id < members_[b].id; });
+  for (std::size_t rank = 0; rank < present.size(); ++rank) {
+    Status status = this->status(present[rank]);
+    status.id_order = static_cast<std::uint32_t>(rank);
+    write(present[rank], status);
+  }
+}
+
+void Membership::set_intent(std::size_t slot, Intent intent) {
+  members_[slot].intent = intent;
+  refresh_intent(slot);
+}
+
+void Membership::refresh_intent(std::size_t slot) {
+  Status status = this->status(slot);
+  status.intent = std::max(members_[slot].intent, members_[slot].machine_intent);
+  write(slot, status);
+}
+
+void Membership::set_weight(std::size_t slot, double weight) {
+  Status status = this->status(slot);
+  // Thousandths; the smallest positive one stays positive.
+  status.weight_milli = static_cast<std::uint32_t>(std::clamp(std::round(weight * 1000), 1.0, 4294967295.0));
+  write(slot, status);
+  counters_.reset_shares();
+}
+
+void Membership::set_machine(std::size_t slot, Intent intent, std::uint32_t other_holders, bool held_by_others) {
+  members_[slot].machine_intent = intent;
+  refresh_intent(slot);
+  other_holders_[slot].store(other_holders, std::memory_order_relaxed);
+  members_[slot].held_by_others = held_by_others;
+  refresh_held(slot);
+}
+
+void Membership::set_held_here(std::size_t slot, bool held) {
+  members_[slot].held_here = held;
+  refresh_held(slot);
+}
+
+void Membership::refresh_held(std::size_t slot) {
+  Status status = this->status(slot);
+  status.held = members_[slot].held_here || members_[slot].held_by_others;
+  write(slot, status);
+}
+
+bool Membership::is_incarnation(std::size_t slot, std::uint64_t incarnation) const noexcept {
+  return is_present(slot) && (incarnation == any_incarnation || incarnation == members_[slot].incarnation);
+}
+
+void Membership::poll_started(std::size_t slot, TimePoint now) {
+  if (!members_[slot].silent_since) members_[slot].silent_since = now;
+}
+
+void Membership::give_up_poll(std::size_t slot, std::uint64_t sequence) {
+  members_[slot].sequence = std::max(members_[slot].sequence, sequence);
+}
+
+bool Membership::is_news(std::size_t slot, std::uint64_t sequence, TimePoint now) {
+  Member& member = members_[slot];
+  if (sequence <= member.sequence) return false;
+  member.sequence = sequence;
+  return !member.reported_at || now >= *member.reported_at;
+}
+
+void Membership::sampled(std::size_t slot, const LoadSample& sample, TimePoint now) {
+  columns_.reported[slot].store(or_unknown(sample.queue_depth) << 32 | or_unknown(sample.active_streams),
+                                std::memory_order_relaxed);
+  members_[slot].silent_since = now;
+  members_[slot].sampled = true;
+  sampled_at_ns_[slot].store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  Status status = this->status(slot);
+  status.sample = SampleState::fresh;
+  write(slot, status);
+}
+
+void Membership::age(TimePoint now) {
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    Status status = this->status(slot);
+    const auto since = members_[slot].silent_since;
+    if (!status.present || status.sample == SampleState::stale || !since || now - *since <= stale_after_) continue;
+    status.sample = SampleState::stale;
+    write(slot, status);
+  }
+}
+
+// One bad minute must not empty the pool: at most half of the fault domains that are neither
+// lost nor silent are out because of errors. A cordoned one counts: the operator can have it
+// back at once. Parts of one GPU that fail together count once.
+bool Membership::may_eject(std::size_t slot) const {
+  std::vector<bool> alive(counters_.used()), out(counters_.used());
+  for (std::size_t i = 0; i < alive.size(); ++i) {
+    const Status status = this->status(i);
+    if (!status.present) continue;
+    if (i == slot || status.health == Health::quarantined) out[members_[i].fault_home] = true;
+    if (status.health != Health::lost && status.sample != SampleState::stale) alive[members_[i].fault_home] = true;
+  }
+  return 2 * std::count(out.begin(), out.end(), true) <= std::count(alive.begin(), alive.end(), true);
+}
+
+void Membership::write_health(std::size_t slot, const HealthState& health) {
+  members_[slot].health = health;
+  if (health.health == Health::healthy) members_[slot].event.reset();
+  Status status = this->status(slot);
+  status.health = health.health;
+  status.troubled = health != HealthState{};
+  write(slot, status);
+}
+
+void Membership::succeeded(std::size_t slot) {
+  if (is_present(slot)) write_health(slot, after_success(members_[slot].health, rules_));
+}
+
+void Membership::failed(std::size_t slot, Error why, TimePoint now) {
+  if (!is_present(slot)) return;
+  const HealthState health = after_failure(members_[slot].health, why.code, now, rules_, may_eject(slot));
+  if (health.health == Health::lost) return lose(slot, why);
+  write_health(slot, health);
+}
+
+void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint now) {
+  const auto after = [&](std::size_t i) { return after_event(members_[i].health, event, now, rules_, may_eject(i)); };
+  if (after(slot).health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));
+  const Blame blame = blame_of(event);
+  if (blame == Blame::task) return;
+  for (std::size_t i = 0; i < counters_.used(); ++i) {
+    if (members_[i].fault_home != members_[slot].fault_home || !is_present(i)) continue;
+    if (blame != Blame::nobody || event.kind == DeviceEvent::Kind::recovery_action)
+      members_[i].event = error_of(event, members_[i].id.text());
+    write_health(i, after(i));
+  }
+}
+
+void Membership::lose(std::size_t slot, const Error& why) {
+  // Lost before: those of its domain that have joined again since are not lost by it.
+  if (members_[slot].health.health == Health::lost) return;
+  for (std::size_t i = 0; i < counters_.used(); ++i) {
+    Member& member = members_[i];
+    if (member.fault_home != members_[slot].fault_home || !is_present(i) || member.health.health == Health::lost)
+      continue;
+    if (!member.error) {
+      member.error = why;
+      if (i != slot) {
+        member.error->message = "lost with " + members_[slot].id.text() + ", a part of the same device: " + why.message;
+        member.error->where = member.id.text();
+      }
+    }
+    HealthState health = member.health;
+    health.health = Health::lost;
+    write_health(i, health);
+  }
+}
+
+void Membership::end_pauses(TimePoint now) {
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    if (!is_present(slot)) continue;
+    const HealthState health = after_time(members_[slot].health, now);
+    if (health != members_[slot].health) write_health(slot, health);
+  }
+}
+
+TimePoint Membership::next_retry() const {
+  TimePoint next = TimePoint::max();
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    if (is_present(slot) && members_[slot].health.health == Health::quarantined)
+      next = std::min(next, members_[slot].health.retry_at);
+  }
+  return next;
+}
+
+}  // namespace berth::pool

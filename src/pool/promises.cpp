@@ -1,0 +1,222 @@
+#include "pool/promises.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "ledger/process.hpp"
+
+namespace berth::pool {
+namespace {
+
+// What the driver lists for this process. Absent: it does not say; in a container it may
+// know this process by another number.
+std::optional<std::uint64_t> listed_for_this_process(const std::vector<DeviceProcess>& processes) {
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  const auto self = std::find_if(processes.begin(), processes.end(),
+                                 [&](const DeviceProcess& process) { return process.pid == pid; });
+  if (self != processes.end()) return self->memory_bytes;
+  return ledger::is_in_first_namespace() ? std::optional<std::uint64_t>(0) : std::nullopt;
+}
+
+// The name that the ledger shows to others.
+std::string program_name() {
+  std::ifstream file("/proc/self/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+}  // namespace
+
+Promises::Promises(const Counters& counters, std::mutex& mutex, std::shared_ptr<Ledger> ledger)
+    : counters_(counters),
+      columns_(counters.columns()),
+      mutex_(mutex),
+      claimed_(counters.capacity()),
+      memories_(counters.capacity()) {
+  for (Word& word : claimed_) word.store(~std::uint64_t{0}, std::memory_order_relaxed);
+  if (!ledger) return;
+  Result<std::unique_ptr<MachineClaims>> claims = MachineClaims::open(std::move(ledger), program_name());
+  if (claims)
+    claims_ = *std::move(claims);
+  else
+    error_ = std::move(claims).error();
+}
+
+Promises::Promise Promises::promise(std::size_t slot, std::uint64_t bytes) noexcept {
+  const std::size_t at = home(slot);
+  Word& word = columns_.memory_promised[at];
+  std::uint64_t promised = word.load(std::memory_order_relaxed);
+  do {
+    const Maybe free(Columns::load(columns_.memory_free[slot]));
+    if (!free || *free < promised || *free - promised < bytes) return Promise::no_room;
+    if (Columns::load(claimed_[at]) < promised + bytes) return Promise::unclaimed;
+  } while (!word.compare_exchange_weak(promised, promised + bytes));
+  // A claim that shrinks is lowered first and compared with the promises after, so one of
+  // both sees the other.
+  if (claimed_[at].load() >= promised + bytes) return Promise::made;
+  take_back(at, bytes);
+  return Promise::unclaimed;
+}
+
+Result<void> Promises::share(const DeviceInfo& info) {
+  return claims_ ? claims_->add_device(info.id, info.memory_home()) : Result<void>();
+}
+
+void Promises::unshare(const DeviceId& id) {
+  if (claims_) claims_->remove_device(id);
+}
+
+void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, Result<void> shared) {
+  columns_.memory_home[slot].store(home, std::memory_order_relaxed);
+  columns_.memory_free[slot].store(Maybe().raw(), std::memory_order_relaxed);
+  Memory& memory = memories_[slot];
+  memory.device = std::move(device);
+  memory.reported = Maybe();
+  if (!memory.device) return;
+  if (!shared) {
+    if (!error_) error_ = std::move(shared).error();
+  } else if (claims_ && !std::exchange(memories_[home].in_ledger, true)) {
+    claimed_[home].store(0);
+  }
+}
+
+void Promises::poll_started(std::size_t slot) { memories_[slot].allocated_before = allocated_in_domain(slot); }
+
+void Promises::report(std::size_t slot, const LoadSample& sample, TimePoint now) {
+  Memory& memory = memories_[slot];
+  memory.reported = Maybe(sample.memory_bytes_free);
+  memory.reported_at = now;
+  memory.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
+  // Where the driver tells late, not all of that is missing in the free bytes.
+  if (sample.processes)
+    memory.taken = std::min(memory.taken, listed_for_this_process(*sample.processes).value_or(memory.taken));
+  memory.total = sample.memory_bytes_total;
+  memory.processes = sample.processes.value_or(std::vector<DeviceProcess>());
+  refresh_free(slot);
+}
+
+std::uint64_t Promises::allocated_in_domain(std::size_t slot) const noexcept {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < counters_.used(); ++i) {
+    if (home(i) == home(slot) && memories_[i].device) bytes += memories_[i].device->memory_bytes_allocated();
+  }
+  return bytes;
+}
+
+// All that this pool may promise of the memory. Bytes allocated under promises are not free
+// any more, but still promised; bytes that others were promised and have not allocated are
+// free, and theirs.
+void Promises::refresh_free(std::size_t slot) noexcept {
+  const Memory& memory = memories_[slot];
+  Maybe free;
+  if (memory.reported) {
+    const std::uint64_t ours = *memory.reported + std::min(memory.taken, promised(home(slot)));
+    free = ours - std::min(ours, memory.promised_by_others);
+  }
+  columns_.memory_free[slot].store(free.raw(), std::memory_order_relaxed);
+}
+
+MachineClaims::Report Promises::report_of(std::size_t slot) const {
+  const Memory& memory = memories_[slot];
+  MachineClaims::Report report;
+  report.domain = info(slot).memory_home();
+  report.asked_at = memory.reported_at;
+  report.free = memory.reported.value_or(0);
+  report.total = memory.total;
+  report.taken = std::min(memory.taken, promised(home(slot)));
+  report.processes = memory.processes;
+  return report;
+}
+
+void Promises::grow(std::size_t slot, std::uint64_t bytes) {
+  MachineClaims::Report report;
+  std::size_t at = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    at = home(slot);
+    report = report_of(slot);
+    // Not given back between the claim and its use.
+    memories_[at].grown = true;
+    bytes += promised(at);
+  }
+  const Result<MachineClaims::Claimed> claimed = claims_->grow(report, bytes, claimed_[at]);
+  const std::lock_guard lock(mutex_);
+  if (claimed) {
+    error_.reset();
+    memories_[at].grown = true;
+  } else if (!error_) {
+    error_ = claimed.error();
+  }
+  for (std::size_t i = 0; i < counters_.used(); ++i) {
+    if (home(i) != at) continue;
+    if (claimed) {
+      memories_[i].promised_by_others = claimed->promised_by_others;
+      refresh_free(i);
+    } else {
+      // Nothing can be promised there until the next report.
+      columns_.memory_free[i].store(promised(at), std::memory_order_relaxed);
+    }
+  }
+}
+
+bool Promises::hold_exclusively(std::size_t slot, const DeviceId& id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!claims_ || !in_ledger(slot)) return true;
+  }
+  const Result<bool> held = claims_->hold_exclusively(id);
+  if (held) return *held;
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = held.error();
+  return false;
+}
+
+std::optional<MachineClaims::Others> Promises::look_at_others() {
+  if (!claims_) return std::nullopt;
+  std::vector<MachineClaims::Report> reports;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+      if (home(slot) == slot && memories_[slot].in_ledger) reports.push_back(report_of(slot));
+    }
+  }
+  Result<MachineClaims::Others> others = claims_->look(reports);
+  if (!others) return std::nullopt;
+  return *std::move(others);
+}
+
+Promises::Surplus Promises::apply(const MachineClaims::Others& others) {
+  error_.reset();
+  Surplus surplus;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    Memory& memory = memories_[slot];
+    if (in_ledger(slot)) {
+      if (const auto found = others.promised.find(info(slot).memory_home()); found != others.promised.end())
+        memory.promised_by_others = found->second;
+      refresh_free(slot);
+    }
+    if (std::exchange(memory.exclusive_ended, false)) surplus.ended_exclusive.push_back(info(slot).id);
+    if (!memory.in_ledger) continue;
+    // A claim that has just grown is kept, unless another program waits for bytes.
+    const bool keep = std::exchange(memory.grown, false) && !others.snapshot.has_waiting();
+    if (keep || claimed_[slot].load() <= promised(slot)) continue;
+    surplus.shrinks.push_back({info(slot).memory_home(), &claimed_[slot], &columns_.memory_promised[slot]});
+  }
+  return surplus;
+}
+
+void Promises::give_back(const Surplus& surplus) {
+  for (const DeviceId& device : surplus.ended_exclusive) claims_->end_exclusive(device);
+  if (!surplus.shrinks.empty()) claims_->shrink(surplus.shrinks);
+}
+
+std::optional<Error> Promises::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+}  // namespace berth::pool

@@ -1,0 +1,64 @@
+// WaitingLine: requests that wait for a device, by priority and then in order of arrival. A
+// request that nothing can satisfy yet does not hold up those behind it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <vector>
+
+#include "berth/pool.hpp"
+
+namespace berth::pool {
+
+struct Waiter {
+  const Policy& policy;
+  const Hints& hints;
+  Ticket ticket = 0;
+  Lease lease = {};
+  bool granted = false;
+  // Its own thread has to make the pool's claim larger first: bytes of the device in a slot.
+  bool needs_claim = false;
+  std::size_t slot = 0;
+  std::uint64_t bytes = 0;
+  std::condition_variable ready = {};
+
+  Priority priority() const { return hints.priority.value_or(Priority::normal); }
+};
+
+class WaitingLine {
+ public:
+  // Without a lock: whether a release has to be offered to the line.
+  bool is_empty(std::memory_order order = std::memory_order_seq_cst) const noexcept { return count_.load(order) == 0; }
+  std::size_t size() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+  // The board's lock is held for all of these.
+  void enter(Waiter& waiter) {
+    const auto after = [](const Waiter* a, const Waiter* b) { return a->priority() > b->priority(); };
+    waiters_.insert(std::upper_bound(waiters_.begin(), waiters_.end(), &waiter, after), &waiter);
+    // A release that does not see this count is seen by the attempt that follows, and the
+    // other way round.
+    count_.fetch_add(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  void leave(Waiter& waiter) {
+    count_.fetch_sub(1, std::memory_order_relaxed);
+    waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &waiter));
+  }
+  // Calls attempt(waiter) in order for those that have nothing yet, and wakes those that do
+  // afterwards.
+  template <class Attempt>
+  void serve(Attempt attempt) {
+    for (Waiter* waiter : waiters_) {
+      if (waiter->granted || waiter->needs_claim) continue;
+      attempt(*waiter);
+      if (waiter->granted || waiter->needs_claim) waiter->ready.notify_one();
+    }
+  }
+
+ private:
+  std::vector<Waiter*> waiters_;
+  std::atomic<std::uint32_t> count_{0};
+};
+
+}  // namespace berth::pool
