@@ -19,7 +19,7 @@
 
 namespace berth {
 
-// The hash of entity ids. A version's values never change; docs/routing.md
+// The hash of entity ids. A version's values never change; docs/sharding.md
 // publishes vectors.
 enum class KeyHash : std::uint8_t {
   xxh3_v1,       // XXH3, 64 bits, seed 0, over the bytes of the id

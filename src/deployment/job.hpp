@@ -14,9 +14,9 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
-#include "deployment/ledger.hpp"
+#include "deployment/occupancy.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 struct PlanJob {
   const DeploymentSpec* spec = nullptr;
@@ -57,12 +57,12 @@ inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerat
 }
 
 // No replica of this plan stands in the way.
-inline bool is_free_for(const PlanJob& job, const LedgerNode& node, std::size_t gpu) {
+inline bool is_free_for(const PlanJob& job, const OccupiedNode& node, std::size_t gpu) {
   return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
 }
 
 // Why one more replica cannot be placed: the first limit that leaves no node
 // standing, with the node that came closest.
-Reason shortage(const PlanJob& job, const FleetLedger& ledger);
+Reason shortage(const PlanJob& job, const Occupancy& occupancy);
 
-}  // namespace berth
+}  // namespace berth::deployment

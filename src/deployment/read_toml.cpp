@@ -9,7 +9,7 @@
 
 #include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "inventory/toml.hpp"
 
 namespace berth {
@@ -66,7 +66,7 @@ class Table {
     for (const auto& [key, value] : table_) {
       if (std::find(known.begin(), known.end(), key.str()) == known.end())
         reading_.fail(key.source(), "unknown key \"" + std::string(key.str()) + "\" in " + title_,
-                      suggestion(key.str(), std::span(known.begin(), known.size())));
+                      deployment::suggestion(key.str(), std::span(known.begin(), known.size())));
     }
   }
 
@@ -102,7 +102,7 @@ class Table {
   }
   std::optional<std::string> required_name(std::string_view key) const {
     auto name = required_text(key);
-    if (name && !is_name(*name)) {
+    if (name && !deployment::is_name(*name)) {
       fail(key, "\"" + *name + "\" is no name: it is empty or has characters beyond letters, digits, '.', '_', '-'",
            "choose a plain name");
       return std::nullopt;
@@ -198,7 +198,7 @@ class Table {
       if (*given == to_string(word)) return word;
       spellings.push_back(to_string(word));
     }
-    fail(key, std::string(key) + " = \"" + *given + "\" is not known", suggestion(*given, spellings));
+    fail(key, std::string(key) + " = \"" + *given + "\" is not known", deployment::suggestion(*given, spellings));
     return std::nullopt;
   }
   std::optional<KeyRef> key_reference(std::string_view key) const {

@@ -7,7 +7,7 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace berth {
@@ -233,7 +233,7 @@ std::uint32_t DeploymentSpec::gpus_per_replica() const {
 
 Result<void> validate(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
-  if (!is_name(spec.name.text()))
+  if (!deployment::is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is empty or has characters beyond letters, digits, '.', '_', '-'",
                  "choose a plain name");
   if (spec.model.empty()) return wrong("deployment " + name + " has no model", "add model = \"...\"");

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "berth/bytes.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "format/device_json.hpp"
 #include "format/json_reading.hpp"
 #include "inventory/device_row.hpp"
@@ -49,7 +49,7 @@ Word word_of(const json::value& value, std::initializer_list<Word> words, const 
     if (text == to_string(word)) return word;
     spellings.push_back(to_string(word));
   }
-  throw Misread{where + " is \"" + text + "\"; " + suggestion(text, spellings)};
+  throw Misread{where + " is \"" + text + "\"; " + deployment::suggestion(text, spellings)};
 }
 Intent intent_of(const json::value& value, const std::string& where) {
   return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
@@ -162,7 +162,7 @@ NodeView node_of(const json::value& value, const std::string& where) {
   const json::object& source = object_of(member(object, "node", where), at);
   NodeView node;
   const std::string name = text_of(member(source, "name", at), at + ".name");
-  if (!is_name(name)) throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
+  if (!deployment::is_name(name)) throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
   node.id = NodeId(name);
   node.cpus = maybe(source, "cpus", at, small_number);
   node.memory_bytes = maybe(source, "memory", at, bytes_of);

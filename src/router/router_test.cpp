@@ -491,7 +491,7 @@ TEST(Router, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
   EXPECT_EQ(site.router->relieve(), 0u) << "no load since";
 }
 
-TEST(Router, TheExampleOfThePageWorks) {  // docs/routing.md
+TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
   BackendOptions backends;
   backends.host_devices = 2;
   auto pool = *Pool::open_all(backends);

@@ -1,11 +1,11 @@
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 
 #include <algorithm>
 #include <cctype>
 
 #include "placement/nearest_name.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
@@ -20,4 +20,4 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return "known are " + list;
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

@@ -1,4 +1,4 @@
-#include "deployment/ledger.hpp"
+#include "deployment/occupancy.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "inventory/driver_reserve.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 bool share_memory(const DeviceView& a, const DeviceView& b) {
@@ -36,19 +36,19 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_wor
 
 }  // namespace
 
-Maybe LedgerNode::memory_bytes_available() const {
+Maybe OccupiedNode::memory_bytes_available() const {
   if (!node->memory_bytes) return {};
   return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
 }
 
-FleetLedger::FleetLedger(const Fleet& fleet) {
+Occupancy::Occupancy(const Fleet& fleet) {
   std::map<NodeId, const NodeView*> by_id;
   for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
   std::set<DeviceId> seen;
   nodes.reserve(by_id.size());
   for (const auto& [id, node] : by_id) {
-    LedgerNode& entry = nodes.emplace_back();
+    OccupiedNode& entry = nodes.emplace_back();
     entry.node = node;
     for (const NodeDevice& device : node->devices) {
       if (device.is_gpu() && seen.insert(device.info.id).second)
@@ -62,9 +62,9 @@ FleetLedger::FleetLedger(const Fleet& fleet) {
   }
 }
 
-std::optional<Place> FleetLedger::find(const Assignment& assignment) const {
+std::optional<Place> Occupancy::find(const Assignment& assignment) const {
   const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
-                                     [](const LedgerNode& entry, const NodeId& id) { return entry.node->id < id; });
+                                     [](const OccupiedNode& entry, const NodeId& id) { return entry.node->id < id; });
   if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
   Place place{static_cast<std::size_t>(node - nodes.begin()), {}};
   for (const DeviceId& id : assignment.devices) {
@@ -79,8 +79,8 @@ std::optional<Place> FleetLedger::find(const Assignment& assignment) const {
   return place;
 }
 
-void FleetLedger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
-  LedgerNode& node = nodes[place.node];
+void Occupancy::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
+  OccupiedNode& node = nodes[place.node];
   if (place.gpus.empty()) {
     node.memory_bytes_promised += memory_bytes;
     ++node.deviceless;
@@ -94,8 +94,8 @@ void FleetLedger::charge(const Place& place, std::uint64_t memory_bytes, bool ex
   }
 }
 
-void FleetLedger::refund(const Place& place, std::uint64_t memory_bytes) {
-  LedgerNode& node = nodes[place.node];
+void Occupancy::refund(const Place& place, std::uint64_t memory_bytes) {
+  OccupiedNode& node = nodes[place.node];
   if (place.gpus.empty()) {
     node.memory_bytes_promised -= memory_bytes;
     --node.deviceless;
@@ -109,4 +109,4 @@ void FleetLedger::refund(const Place& place, std::uint64_t memory_bytes) {
   }
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

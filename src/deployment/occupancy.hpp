@@ -1,4 +1,4 @@
-// FleetLedger: what every node and GPU of a fleet has given out, within one plan.
+// Occupancy: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
 // both are kept by id, and of two equal ids the first stays. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
@@ -13,9 +13,9 @@
 #include "berth/deployment.hpp"
 #include "berth/device_view.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
-struct LedgerNode {
+struct OccupiedNode {
   const NodeView* node = nullptr;  // owned by the fleet
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
@@ -30,17 +30,17 @@ struct LedgerNode {
   Maybe memory_bytes_available() const;
 };
 
-// A place in the ledger: positions in `nodes` and in that node's `gpus`.
+// Positions in `nodes` and in that node's `gpus`.
 struct Place {
   std::size_t node = 0;
   std::vector<std::size_t> gpus;
 };
 
-class FleetLedger {
+class Occupancy {
  public:
-  explicit FleetLedger(const Fleet& fleet);
+  explicit Occupancy(const Fleet& fleet);
 
-  std::vector<LedgerNode> nodes;  // by id
+  std::vector<OccupiedNode> nodes;  // by id
 
   // Absent when the node or one of the devices is gone.
   std::optional<Place> find(const Assignment& assignment) const;
@@ -49,4 +49,4 @@ class FleetLedger {
   void refund(const Place& place, std::uint64_t memory_bytes);
 };
 
-}  // namespace berth
+}  // namespace berth::deployment
