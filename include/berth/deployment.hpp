@@ -277,19 +277,6 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
 // Ids are shortened so that they differ from each other and from `others`.
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {});
 
-// The exact selection rule of the deployment placement Berth grew out of:
-// replica i on node i mod n, always GPUs 0, 1, ... of it. It knows no capacity,
-// so replicas collide; for comparison only.
-struct OrdinalAssignment {
-  std::uint32_t replica = 0;
-  NodeId node;
-  std::vector<std::uint32_t> ordinals;
-  friend bool operator==(const OrdinalAssignment&, const OrdinalAssignment&) = default;
-};
-std::variant<std::vector<OrdinalAssignment>, Reason> reference_round_robin(const DeploymentSpec& spec,
-                                                                           std::span<const NodeId> gpu_nodes,
-                                                                           std::span<const NodeId> egress_nodes);
-
 struct Cluster {
   std::string name;
   std::string bind = "127.0.0.1:8080";

@@ -1,8 +1,10 @@
 #include "deployment/occupancy.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 
 #include "inventory/driver_reserve.hpp"
 
@@ -34,6 +36,18 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_wor
   return view;
 }
 
+// Links to anything but the GPUs of the node are left out.
+Topology topology_of(const NodeView& node, std::span<const DeviceView> gpus) {
+  if (node.links.empty()) return {};
+  std::vector<DeviceId> ids;
+  for (const DeviceView& gpu : gpus) ids.push_back(gpu.info->id);
+  const auto known = [&](const DeviceId& id) { return std::binary_search(ids.begin(), ids.end(), id); };
+  std::vector<Link> links;
+  std::copy_if(node.links.begin(), node.links.end(), std::back_inserter(links),
+               [&](const Link& link) { return link.a != link.b && known(link.a) && known(link.b); });
+  return make_topology(std::move(ids), std::move(links)).value();
+}
+
 }  // namespace
 
 Maybe OccupiedNode::memory_bytes_available() const {
@@ -57,6 +71,7 @@ Occupancy::Occupancy(const Fleet& fleet) {
     std::sort(entry.gpus.begin(), entry.gpus.end(),
               [](const DeviceView& a, const DeviceView& b) { return a.info->id < b.info->id; });
     for (std::size_t i = 0; i < entry.gpus.size(); ++i) entry.gpus[i].id_order = static_cast<std::uint32_t>(i);
+    entry.topology = topology_of(*node, entry.gpus);
     entry.held_exclusively.resize(entry.gpus.size());
     for (const DeviceView& gpu : entry.gpus) entry.promised_before.push_back(gpu.memory_bytes_promised);
   }

@@ -12,6 +12,7 @@
 
 #include "berth/deployment.hpp"
 #include "berth/device_view.hpp"
+#include "berth/topology.hpp"
 
 namespace berth::deployment {
 
@@ -20,6 +21,7 @@ struct OccupiedNode {
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
   std::vector<DeviceView> gpus;
+  Topology topology;                           // the node's links between its GPUs
   std::vector<bool> held_exclusively;          // by a replica; parallel to gpus
   std::vector<std::uint64_t> promised_before;  // outside of the plan; parallel to gpus
   std::uint64_t memory_bytes_promised = 0;     // of the node, to CPU replicas

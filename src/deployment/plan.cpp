@@ -112,29 +112,23 @@ std::optional<Key> node_key(const PlanJob& job, const Occupancy& occupancy, std:
               : Key{0, count, node.deviceless, most - available.value_or(0), position};
 }
 
-// Chooses and charges the GPUs of one replica one by one, since a partition's
-// bytes may be its neighbour's too. Nothing if they run out half way.
+// Chooses the GPUs of one replica together, by the node's links, and charges them.
+// Nothing if they do not fit together: partitions of one GPU share its bytes.
 std::optional<Place> charge_gpus(const PlanJob& job, Occupancy& occupancy, std::size_t position, Ticket ticket) {
-  Place place{position, {}};
-  while (place.gpus.size() < job.want) {
-    const OccupiedNode& node = occupancy.nodes[position];
-    std::vector<DeviceView> views;
-    std::vector<std::size_t> gpus;
-    for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-      if (!is_free_for(job, node, gpu) || std::find(place.gpus.begin(), place.gpus.end(), gpu) != place.gpus.end())
-        continue;
-      views.push_back(node.gpus[gpu]);
-      gpus.push_back(gpu);
-    }
-    const Decision decision = choose(*job.policy, job.hints, views, ticket + place.gpus.size());
-    if (!decision.winner) {
-      for (const std::size_t gpu : place.gpus) occupancy.refund({position, {gpu}}, job.hints.memory_bytes_min);
-      return std::nullopt;
-    }
-    place.gpus.push_back(gpus[*decision.winner]);
-    occupancy.charge({position, {place.gpus.back()}}, job.hints.memory_bytes_min, job.exclusive);
+  const OccupiedNode& node = occupancy.nodes[position];
+  std::vector<DeviceView> views;
+  std::vector<std::size_t> gpus;
+  for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+    if (!is_free_for(job, node, gpu)) continue;
+    views.push_back(node.gpus[gpu]);
+    gpus.push_back(gpu);
   }
+  const GroupDecision decision = choose_group(*job.policy, job.hints, job.want, views, node.topology, ticket);
+  if (decision.winners.empty()) return std::nullopt;
+  Place place{position, {}};
+  for (const std::size_t winner : decision.winners) place.gpus.push_back(gpus[winner]);
   std::sort(place.gpus.begin(), place.gpus.end());
+  occupancy.charge(place, job.hints.memory_bytes_min, job.exclusive);
   return place;
 }
 

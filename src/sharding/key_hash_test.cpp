@@ -5,7 +5,7 @@
 namespace berth {
 namespace {
 
-TEST(Sharding, S2_12_TheReferencesHashIsThereWhenAskedFor) {
+TEST(Sharding, S2_12_SipHash13IsThereWhenAskedFor) {
   const auto hash = [](std::string_view key) { return hash_key(KeyHash::siphash13_v0, key); };
   EXPECT_EQ(hash(""), 0x30406ea523c53defu);
   EXPECT_EQ(hash("a"), 0x719b50b9a4f0e9f3u);
@@ -16,7 +16,7 @@ TEST(Sharding, S2_12_TheReferencesHashIsThereWhenAskedFor) {
   EXPECT_EQ(space.shard_of("user-42"), 8u);
   EXPECT_EQ(space.shard_of("user-43"), 9u);
   EXPECT_EQ(space.shard_of("model/llama-70b"), 5u);
-  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "the reference's hash only when asked for";
+  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "SipHash only when asked for";
 }
 
 TEST(Sharding, S2_F3_TheHashIsNamedVersionedAndHasPublishedVectors) {

@@ -64,7 +64,7 @@ TEST(Sharding, NumbersInEveryStrideSpreadAsWellAsText) {
 }
 
 TEST(Sharding, S2_F2_AllIdsOfAShardHaveOneOwner) {
-  // Three owners do not divide 16 shards: the case in which the reference tears shards apart.
+  // Three owners do not divide 16 shards, so a hash of the id modulo the owners would split some.
   const ShardTable table = *allocate(ShardSpace(16), owners({"a", "b", "c"}));
   std::map<std::uint32_t, std::set<DeviceId>> seen;
   for (int i = 0; i < 2000; ++i) seen[table.space().shard_of(user(i))].insert(*table.route(user(i)));
@@ -72,7 +72,7 @@ TEST(Sharding, S2_F2_AllIdsOfAShardHaveOneOwner) {
   for (const auto& [shard, by] : seen) EXPECT_EQ(by, std::set<DeviceId>{*table.owner_of(shard)}) << shard_name(shard);
 }
 
-TEST(Sharding, ATableWithoutOwnersRoutesToNobody) {
+TEST(Sharding, ATableWithoutOwnersRoutesNowhere) {
   const ShardTable empty(ShardSpace(8));
   EXPECT_EQ(empty.route("user-42"), nullptr);
   EXPECT_EQ(empty.route(42), nullptr);
