@@ -20,4 +20,12 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return "known are " + list;
 }
 
+std::optional<std::string> FleetIds::add(const NodeView& node) {
+  if (!nodes_.insert(node.id).second) return "two nodes are named \"" + node.id.text() + "\"";
+  for (const NodeDevice& device : node.devices) {
+    if (!devices_.insert(device.info.id).second) return "the device id \"" + device.info.id.text() + "\" is used twice";
+  }
+  return std::nullopt;
+}
+
 }  // namespace berth::deployment

@@ -262,7 +262,7 @@ TEST(PlanLaws, ActionsLeadFromTheCurrentAssignmentsToThePlan) {
 TEST(PlanLaws, OnePerNodeIsKept) {
   hold("no node has two replicas", [](Random&, const Case&, const Plan&, const Case& after, const Plan& second) {
     for (const DeploymentSpec& spec : after.specs) {
-      // What is pending as a whole stays as it runs: nobody can say where it should be instead.
+      // What is pending as a whole stays as it runs.
       const bool blocked = std::any_of(second.pending.begin(), second.pending.end(), [&](const Pending& pending) {
         return pending.deployment == spec.name && pending.replicas.empty();
       });

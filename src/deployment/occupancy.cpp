@@ -15,7 +15,7 @@ bool share_memory(const DeviceView& a, const DeviceView& b) {
   return a.info == b.info || (!a.info->memory_domain.empty() && a.info->memory_domain == b.info->memory_domain);
 }
 
-DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_works) {
+DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {
   DeviceView view;
   view.info = &device.info;
   // A plan takes the fleet as it is told.
@@ -32,7 +32,7 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_wor
     view.used_by_others |= foreign > driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
-  view.health = node_works ? device.health : node.health;
+  view.health = node_is_usable ? device.health : node.health;
   return view;
 }
 
@@ -66,7 +66,7 @@ Occupancy::Occupancy(const Fleet& fleet) {
     entry.node = node;
     for (const NodeDevice& device : node->devices) {
       if (device.is_gpu() && seen.insert(device.info.id).second)
-        entry.gpus.push_back(view_of(device, *node, entry.works()));
+        entry.gpus.push_back(view_of(device, *node, entry.is_usable()));
     }
     std::sort(entry.gpus.begin(), entry.gpus.end(),
               [](const DeviceView& a, const DeviceView& b) { return a.info->id < b.info->id; });
@@ -77,30 +77,30 @@ Occupancy::Occupancy(const Fleet& fleet) {
   }
 }
 
-std::optional<Place> Occupancy::find(const Assignment& assignment) const {
+std::optional<Location> Occupancy::find(const Assignment& assignment) const {
   const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
                                      [](const OccupiedNode& entry, const NodeId& id) { return entry.node->id < id; });
   if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
-  Place place{static_cast<std::size_t>(node - nodes.begin()), {}};
+  Location location{static_cast<std::size_t>(node - nodes.begin()), {}};
   for (const DeviceId& id : assignment.devices) {
     const auto gpu =
         std::lower_bound(node->gpus.begin(), node->gpus.end(), id,
                          [](const DeviceView& view, const DeviceId& wanted) { return view.info->id < wanted; });
     if (gpu == node->gpus.end() || gpu->info->id != id) return std::nullopt;
-    place.gpus.push_back(static_cast<std::size_t>(gpu - node->gpus.begin()));
+    location.gpus.push_back(static_cast<std::size_t>(gpu - node->gpus.begin()));
   }
-  std::sort(place.gpus.begin(), place.gpus.end());
-  if (std::adjacent_find(place.gpus.begin(), place.gpus.end()) != place.gpus.end()) return std::nullopt;
-  return place;
+  std::sort(location.gpus.begin(), location.gpus.end());
+  if (std::adjacent_find(location.gpus.begin(), location.gpus.end()) != location.gpus.end()) return std::nullopt;
+  return location;
 }
 
-void Occupancy::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
-  OccupiedNode& node = nodes[place.node];
-  if (place.gpus.empty()) {
+void Occupancy::charge(const Location& location, std::uint64_t memory_bytes, bool exclusive) {
+  OccupiedNode& node = nodes[location.node];
+  if (location.gpus.empty()) {
     node.memory_bytes_promised += memory_bytes;
-    ++node.deviceless;
+    ++node.replicas_without_gpu;
   }
-  for (const std::size_t gpu : place.gpus) {
+  for (const std::size_t gpu : location.gpus) {
     ++node.gpus[gpu].in_flight;
     if (exclusive) node.held_exclusively[gpu] = true;
     for (DeviceView& other : node.gpus) {
@@ -109,13 +109,13 @@ void Occupancy::charge(const Place& place, std::uint64_t memory_bytes, bool excl
   }
 }
 
-void Occupancy::refund(const Place& place, std::uint64_t memory_bytes) {
-  OccupiedNode& node = nodes[place.node];
-  if (place.gpus.empty()) {
+void Occupancy::refund(const Location& location, std::uint64_t memory_bytes) {
+  OccupiedNode& node = nodes[location.node];
+  if (location.gpus.empty()) {
     node.memory_bytes_promised -= memory_bytes;
-    --node.deviceless;
+    --node.replicas_without_gpu;
   }
-  for (const std::size_t gpu : place.gpus) {
+  for (const std::size_t gpu : location.gpus) {
     --node.gpus[gpu].in_flight;
     node.held_exclusively[gpu] = false;  // had it been exclusive, it was the only one
     for (DeviceView& other : node.gpus) {

@@ -25,15 +25,15 @@ struct OccupiedNode {
   std::vector<bool> held_exclusively;          // by a replica; parallel to gpus
   std::vector<std::uint64_t> promised_before;  // outside of the plan; parallel to gpus
   std::uint64_t memory_bytes_promised = 0;     // of the node, to CPU replicas
-  std::uint64_t deviceless = 0;                // CPU and remote replicas here
+  std::uint64_t replicas_without_gpu = 0;      // CPU and remote replicas here
 
-  bool works() const { return node->health != Health::quarantined && node->health != Health::lost; }
-  bool takes_new() const { return works() && node->intent == Intent::in_service; }
+  bool is_usable() const { return node->health != Health::quarantined && node->health != Health::lost; }
+  bool accepts_replicas() const { return is_usable() && node->intent == Intent::in_service; }
   Maybe memory_bytes_available() const;
 };
 
 // Positions in `nodes` and in that node's `gpus`.
-struct Place {
+struct Location {
   std::size_t node = 0;
   std::vector<std::size_t> gpus;
 };
@@ -45,10 +45,10 @@ class Occupancy {
   std::vector<OccupiedNode> nodes;  // by id
 
   // Absent when the node or one of the devices is gone.
-  std::optional<Place> find(const Assignment& assignment) const;
+  std::optional<Location> find(const Assignment& assignment) const;
 
-  void charge(const Place& place, std::uint64_t memory_bytes, bool exclusive);
-  void refund(const Place& place, std::uint64_t memory_bytes);
+  void charge(const Location& location, std::uint64_t memory_bytes, bool exclusive);
+  void refund(const Location& location, std::uint64_t memory_bytes);
 };
 
 }  // namespace berth::deployment

@@ -299,7 +299,7 @@ void read_device_facts(const Table& table, NodeDevice& device) {
 constexpr auto intents = {Intent::in_service, Intent::cordoned, Intent::draining};
 constexpr auto healths = {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost};
 
-NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
+NodeView read_node(const Table& table) {
   NodeView node;
   node.id = NodeId(table.required_name("name").value_or(""));
   node.labels = table.labels("labels");
@@ -340,9 +340,6 @@ NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
   for (NodeDevice& device : node.devices) {
     device.info.ordinal = ordinal++;
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
-    if (!device_ids.insert(device.info.id).second)
-      table.fail({}, "the device id \"" + device.info.id.text() + "\" is used twice",
-                 "give every device of the fleet an id of its own");
   }
   return node;
 }
@@ -407,14 +404,13 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
   if (!file) return reading.error();
   const Table top(reading, *file, "the fleet file", {"node"});
   Fleet fleet;
-  std::set<NodeId> names;
-  std::set<DeviceId> device_ids;
+  deployment::FleetIds ids;
   for (const toml::table* source : top.tables("node")) {
     const Table table(reading, *source, "[[node]]",
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
-    fleet.nodes.push_back(read_node(table, device_ids));
-    if (!names.insert(fleet.nodes.back().id).second)
-      table.fail("name", "two nodes are named \"" + fleet.nodes.back().id.text() + "\"", "rename one of them");
+    fleet.nodes.push_back(read_node(table));
+    if (const auto wrong = ids.add(fleet.nodes.back()))
+      table.fail({}, *wrong, "give every node and device of the fleet a name of its own");
   }
   if (reading.failed()) return reading.error();
   return fleet;

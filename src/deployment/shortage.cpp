@@ -64,7 +64,7 @@ Passes passes_of(const PlanJob& job, const OccupiedNode& node, bool is_apart) {
   passes[there] = !job.remote() || node.node->egress;
   passes[labelled] = passes[there] && has_labels(*node.node, job.spec->node_selector);
   passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
-  passes[serving] = passes[untainted] && node.takes_new();
+  passes[serving] = passes[untainted] && node.accepts_replicas();
   passes[fit] = passes[left_free] = passes[without_others] =
       passes[serving] && needed <= node.node->memory_bytes.value_or(0);
   passes[available] = passes[fit] && needed <= node.memory_bytes_available().value_or(0);
