@@ -62,9 +62,10 @@ TEST(Deployment, S1_5_PlansMadeInBetweenDoNotChangeAPlan) {
   spec.policy = "round_robin";
   const Fleet fleet{{gpu_node("a", 3), gpu_node("b", 2)}};
   const Plan first = plan_one(spec, fleet);
-  static_cast<void>(plan_one(gpu_spec("other", 3), fleet));
-  static_cast<void>(plan_one(spec, {{gpu_node("a", 3)}}));
-  EXPECT_EQ(plan_one(spec, fleet), first);
+  for (std::uint32_t replicas = 1; replicas <= 5; ++replicas) {
+    static_cast<void>(plan_one(gpu_spec("other", replicas), fleet));
+    EXPECT_EQ(plan_one(spec, fleet), first) << replicas;
+  }
 }
 
 TEST(Deployment, S1_7_NoGpuNodesIsSaidFirstEvenForZeroReplicas) {

@@ -57,8 +57,8 @@ std::string_view type_text(const toml::node& node) {
   }
 }
 
-// One table of the file. Getters answer nothing when the key is absent or wrong;
-// wrong ones have told the Reading.
+// One table of the file. Getters return nothing when the key is absent or wrong; a
+// wrong one is the error of the Reading.
 class Table {
  public:
   Table(Reading& reading, const toml::table& table, std::string title, Known known)
@@ -188,7 +188,7 @@ class Table {
     }
     return out;
   }
-  // One of a fixed set of words; each knows its own spelling through to_string.
+  // One of a fixed set of words, as to_string spells them.
   template <class Word>
   std::optional<Word> word(std::string_view key, std::initializer_list<Word> words) const {
     const auto given = text(key);

@@ -330,7 +330,11 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
 
   options.load_interval = {};
   Site by_default(2, options);
-  for (const std::string& key : keys) make_hot(by_default, key);
+  std::vector<RoutedTask<Done>> tasks;  // all submitted first, so that the load comes between two updates
+  for (const std::string& key : keys)
+    tasks.push_back(by_default.router->submit(key, [&](Execution&) { by_default.clock.advance(milliseconds(10)); }));
+  for (RoutedTask<Done>& task : tasks) ASSERT_TRUE(task.get());
+  by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
   ASSERT_TRUE(by_default.router->refresh());
   EXPECT_EQ(by_default.router->statistics().moves, 64u);
