@@ -257,12 +257,14 @@ TEST(RouterTable, AGivenTableIsContinued) {
   Site first(3, options);
   ASSERT_TRUE(first.pool->set_intent(gpu(1), Intent::cordoned));
   ASSERT_TRUE(first.router->refresh());
-  RouterOptions resumed;
+  const TestFolder folder;
+  RouterOptions resumed = kept_in(folder);
   resumed.table = *ShardTable::parse(first.router->table()->to_text());
   ASSERT_TRUE(first.pool->set_intent(gpu(1), Intent::in_service));
   Site second(3, resumed);
   EXPECT_EQ(second.router->table()->epoch(), 3u) << "goes on counting";
   EXPECT_EQ(second.router->statistics().moves, 21u) << "only the device that is back gets shards";
+  EXPECT_FALSE(std::filesystem::exists(*resumed.table_file)) << "the caller keeps it";
 }
 
 TEST(RouterTable, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
