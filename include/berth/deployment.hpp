@@ -117,7 +117,7 @@ std::string_view to_string(OnCapacityExhausted on_capacity_exhausted) noexcept;
 struct Serving {
   std::uint32_t max_concurrent = 32;  // per replica; what one engine keeps in flight by default
   OnCapacityExhausted on_capacity_exhausted = OnCapacityExhausted::queue;
-  std::optional<DeploymentId> fallback;  // who takes over; present exactly for `fallback`
+  std::optional<DeploymentId> fallback;  // the deployment that takes over; present exactly for `fallback`
   friend bool operator==(const Serving&, const Serving&) = default;
 };
 
@@ -138,7 +138,7 @@ struct DeploymentSpec {
   // How GPUs of a node are ranked; absent: best_fit for exclusive GPUs and when
   // packing, spread otherwise.
   std::optional<std::string> policy;
-  Priority priority = Priority::normal;  // first served in a plan; evicts nobody
+  Priority priority = Priority::normal;  // high is placed first; nothing that runs is evicted
   OnShortage on_shortage = OnShortage::all;
   bool idempotent = false;    // a request may run twice
   std::optional<KeyRef> key;  // remote runtimes only
@@ -160,7 +160,7 @@ inline constexpr std::uint32_t replicas_max = 1'000'000;
 
 struct NodeDevice {
   DeviceInfo info;
-  // In use, whichever process has it; absent: it was not measured.
+  // In use, by any process; absent: not measured.
   std::optional<std::uint64_t> memory_bytes_foreign = {};
   // What the ledger of its machine says: bytes promised and not yet in use, leases on
   // the device, and whether one of them is exclusive.
@@ -170,7 +170,7 @@ struct NodeDevice {
   // What others do on it; see DeviceView.
   std::uint32_t other_processes = 0;
   bool used_by_others = false;
-  bool answers = true;  // false: it was asked how it is and did not say
+  bool answers = true;  // false: its driver was asked and did not answer
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
   // An accelerator; the processor and what stands in for one is not.
@@ -187,7 +187,7 @@ struct NodeView {
   Intent intent = Intent::in_service;
   Health health = Health::healthy;
   std::vector<NodeDevice> devices;
-  std::vector<Link> links;  // how they are joined, as far as somebody said
+  std::vector<Link> links;  // between devices, as far as known; a replica gets GPUs that are joined best
 };
 
 // Node ids and device ids are unique; of two equal ones a plan uses the first.
@@ -202,7 +202,7 @@ struct Assignment {
   NodeId node;
   std::vector<DeviceId> devices;   // sorted; empty for remote and CPU replicas
   std::uint64_t memory_bytes = 0;  // per device; of the node in CPU mode
-  bool exclusive = false;          // nobody else on these devices
+  bool exclusive = false;          // no other replica on these devices
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
@@ -226,7 +226,7 @@ std::string_view to_string(ReasonKind kind) noexcept;
 
 struct Reason {
   ReasonKind kind = ReasonKind::not_enough_gpus;
-  std::string text;                  // one sentence for people
+  std::string text;                  // one sentence
   std::optional<Provider> provider;  // no_egress_nodes
   std::uint32_t gpus_requested = 0;  // not_enough_gpus, unfit_gpus: per replica
   std::optional<NodeId> best_node;   // the near-miss
@@ -276,19 +276,6 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
 // "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
 // Ids are shortened so that they differ from each other and from `others`.
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others = {});
-
-// The exact selection rule of the deployment placement Berth grew out of:
-// replica i on node i mod n, always GPUs 0, 1, ... of it. It knows no capacity,
-// so replicas collide; for comparison only.
-struct OrdinalAssignment {
-  std::uint32_t replica = 0;
-  NodeId node;
-  std::vector<std::uint32_t> ordinals;
-  friend bool operator==(const OrdinalAssignment&, const OrdinalAssignment&) = default;
-};
-std::variant<std::vector<OrdinalAssignment>, Reason> reference_round_robin(const DeploymentSpec& spec,
-                                                                           std::span<const NodeId> gpu_nodes,
-                                                                           std::span<const NodeId> egress_nodes);
 
 struct Cluster {
   std::string name;

@@ -1,9 +1,10 @@
 // Router: delivers work by key. The same key reaches the same device as long as
-// that device can serve; when it cannot (lost, cordoned, draining, silent), its
-// shards move to the others with a higher epoch, and come back with it.
+// that device can serve, also after a restart. When it cannot serve (lost, cordoned,
+// draining, silent), its shards move to the others and the epoch rises; when it can
+// again, it gets its share of the shards back.
 //
 // Work of one key runs one piece after the other, in the order of submission,
-// on however many lanes the device has; also across a move: what was submitted
+// however many lanes the device has; also across a move: what was submitted
 // later starts on the new owner only when the earlier work has ended on the old
 // one. Work of different keys runs side by side. Nothing is lost silently: every
 // delivery ends in a value or an error.
@@ -30,28 +31,43 @@
 namespace berth {
 
 struct RouterOptions {
-  // For the life of the ids: another number places every id anew. 0: as many as
-  // there are devices at the start, at least 1.
+  // Fixed for the life of the ids: another number gives every id another shard.
+  // 0: as many as there are devices at the first start, at least 1.
   std::uint32_t shards = 1024;
   KeyHash hash = KeyHash::xxh3_v1;
-  // A table kept from an earlier run; its shards and hash replace those above.
+
+  // The shard table is kept in a file, so that after a restart every key has the
+  // owner it had before. Absent: berth/shards/NAME.table in $XDG_STATE_HOME or in
+  // ~/.local/state; empty: it is not kept. Two routers that run at the same time
+  // need different names: the second reads the file and does not write it.
+  std::optional<std::string> table_file;
+  std::string name;  // empty: the name of the program
+  // For callers that keep the table themselves: no file is read or written, and
+  // its shards and hash replace those above.
   std::optional<ShardTable> table;
-  // Shards that move by choice (a device joined or weighs more) in one round.
+
+  // Shards that move by choice (a device joined or has more weight) in one round.
   // Shards whose owner cannot serve move at once and do not count.
-  std::size_t moves_per_round = any_number_of_moves;
+  std::size_t moves_per_round = unlimited_moves;
   Duration round = std::chrono::seconds(1);
+  // How often deliveries and refresh() call rebalance_by_load, and how many shards
+  // such a round moves at most. 0: never, because a swap moves keys although their
+  // device could still serve them.
+  Duration load_interval{};
+  std::size_t load_moves_max = 8;
+
   // Work behind earlier work of its own key, all keys together.
   std::size_t waiting_max = 1024;
-  // When an entity is forgotten: idle for so long, or the longest idle of more
-  // than so many.
+  // An entity is forgotten when it was idle for this long, or when it is the
+  // longest idle of more than this many.
   Duration idle_max = std::chrono::minutes(5);
   std::size_t entities_max = 65536;
 };
 
 struct ShardStatistics {
   std::uint32_t shard = 0;
-  DeviceId owner;               // now; empty: nobody
-  std::uint64_t delivered = 0;  // handed to the scheduler since the start
+  DeviceId owner;               // now; empty: none
+  std::uint64_t delivered = 0;  // submitted to the scheduler since the start
   std::uint32_t in_flight = 0;
   Duration busy{};  // from the start of each piece of work to its end
 };
@@ -59,26 +75,33 @@ struct ShardStatistics {
 struct RouterStatistics {
   std::uint64_t epoch = 0;
   std::uint64_t delivered = 0;
-  std::uint64_t dead_letters = 0;       // refused because nobody owned the shard
+  std::uint64_t undeliverable = 0;      // refused because the shard had no owner
   std::uint64_t moves = 0;              // shards that changed owner since the start
-  std::size_t moves_left = 0;           // put off to later rounds
+  std::size_t moves_left = 0;           // deferred to later rounds
   std::size_t waiting = 0;              // behind earlier work of their keys
   std::size_t entities = 0;             // remembered now
-  std::uint64_t passivated = 0;         // forgotten since the start
+  std::uint64_t passivated = 0;         // entities forgotten since the start
   std::vector<ShardStatistics> shards;  // those that ever got work, by number
+  // Why the table file was not used at the start, or is not written now:
+  // invalid_argument (it is damaged, or not a shard table), not_supported (of a newer
+  // version), unavailable (another router writes it), io. Absent: the table is kept,
+  // or shall not be.
+  std::optional<Error> table_warning;
 };
 
-// A message that says for whom it is.
+// A message with the id of the entity it is for.
 template <class F>
 struct Envelope {
   std::string entity;
   F message;  // called with Execution&, as the scheduler's closures
 };
 
-struct RouterState;  // src/router/router.cpp
+namespace router {
+
+struct RouterState;  // src/router/router_state.hpp
 struct EntityState;
 
-// A piece of work from submit to its hand-over to the scheduler.
+// A piece of work from Router::submit to its submission to the scheduler.
 class Delivery {
  public:
   Delivery(std::shared_ptr<RouterState> router, std::string_view key, Work work);
@@ -86,11 +109,11 @@ class Delivery {
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
 
-  // Waits for the hand-over; nothing: the scheduler has it. An error: why it
-  // never got there, or timeout with `*again` when only the caller's deadline passed.
-  std::optional<Error> await_hand_over(Deadline deadline, bool* again);
+  // Waits until the scheduler has it: absent. An error: why the scheduler never got
+  // it, or timeout with `*again` when only the caller's deadline passed.
+  std::optional<Error> await_submission(Deadline deadline, bool* again);
   bool waits() const;
-  // Ends it here, unless the scheduler has it.
+  // Ends it with this error, unless the scheduler has it.
   void refuse(Error error);
 
  protected:
@@ -98,13 +121,13 @@ class Delivery {
   virtual void submit_to(Scheduler& scheduler, Work work) = 0;
   virtual void cancel_task() = 0;
   void cancel();
-  void hand_over(Scheduler& scheduler);
+  void submit(Scheduler& scheduler);
   void began();
   void ended();
 
  private:
-  enum class Stage { waiting, handing, handed, refused };
-  bool take();
+  enum class Stage { waiting, submitting, submitted, refused };
+  bool begin_submission();
 
   std::shared_ptr<RouterState> router_;
   const std::string key_;
@@ -126,7 +149,7 @@ class DeliveryOf : public Delivery {
  public:
   using Delivery::cancel;
   using Delivery::Delivery;
-  Task<T> task;  // valid after the hand-over
+  Task<T> task;  // valid after the submission
 
  protected:
   void cancel_task() override { task.cancel(); }
@@ -142,9 +165,9 @@ class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
       : DeliveryOf<Value>(std::move(router), key, std::move(work)), f_(std::move(f)) {}
 
  private:
-  // What the scheduler calls. Letting go at the end breaks the circle of the
-  // delivery, its task and this.
-  struct Turn {
+  // What the scheduler calls. The delivery owns its task and the task owns this, so
+  // the pointer is dropped at the end of the work.
+  struct Call {
     std::shared_ptr<ClosureDelivery> delivery;
     std::invoke_result_t<F&, Execution&> operator()(Execution& execution) {
       delivery->began();
@@ -156,24 +179,26 @@ class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
     }
   };
   void submit_to(Scheduler& scheduler, Work work) override {
-    this->task = scheduler.submit(Turn{this->shared_from_this()}, std::move(work));
+    this->task = scheduler.submit(Call{this->shared_from_this()}, std::move(work));
   }
   F f_;
 };
+
+}  // namespace router
 
 // A piece of routed work. Dropping the handle does not cancel the work.
 template <class T>
 class RoutedTask {
  public:
   RoutedTask() = default;
-  explicit RoutedTask(std::shared_ptr<DeliveryOf<T>> delivery) : delivery_(std::move(delivery)) {}
+  explicit RoutedTask(std::shared_ptr<router::DeliveryOf<T>> delivery) : delivery_(std::move(delivery)) {}
 
   // As Task::get.
   Result<Dispatched<T>> get(Deadline deadline = {}) {
     if (!delivery_)
       return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
     bool again = false;
-    if (std::optional<Error> error = delivery_->await_hand_over(deadline, &again)) {
+    if (std::optional<Error> error = delivery_->await_submission(deadline, &again)) {
       if (!again) delivery_.reset();
       return *std::move(error);
     }
@@ -187,15 +212,16 @@ class RoutedTask {
   }
 
  private:
-  std::shared_ptr<DeliveryOf<T>> delivery_;
+  std::shared_ptr<router::DeliveryOf<T>> delivery_;
 };
 
 class Entity;
 
 class Router {
  public:
-  // A scheduler whose devices are all out of service will do; a number of
-  // shards out of range is invalid_argument.
+  // All devices of the scheduler may be out of service. A number of shards out of
+  // range, or a name that is no file name, is invalid_argument. A table file that
+  // cannot be used is no error: see RouterStatistics::table_warning.
   static Result<std::unique_ptr<Router>> start(Scheduler& scheduler, RouterOptions options = {});
   ~Router();
   Router(const Router&) = delete;
@@ -204,13 +230,13 @@ class Router {
   // The device that serves this key now, or no_eligible_device.
   Result<DeviceId> route(std::string_view key) const;
   // Runs f(Execution&) on the key's device when the earlier work of this key has
-  // ended. In the task: no_eligible_device (nobody owns the shard; worth a
+  // ended. In the task: no_eligible_device (the shard has no owner; worth a
   // retry), queue_full, timeout, cancelled, or how the work itself ended.
   // `work.hints.only` without the owner is invalid_argument; may_run_twice has
   // no effect, because another device is not the key's.
   template <class F>
   RoutedTask<value_of_t<F&, Execution&>> submit(std::string_view key, F f, Work work = {}) {
-    auto delivery = std::make_shared<ClosureDelivery<F>>(state_, key, std::move(work), std::move(f));
+    auto delivery = std::make_shared<router::ClosureDelivery<F>>(state_, key, std::move(work), std::move(f));
     accept(delivery);
     return RoutedTask<value_of_t<F&, Execution&>>(std::move(delivery));
   }
@@ -222,25 +248,25 @@ class Router {
   // A handle on one entity. The router outlives it.
   Entity entity(std::string id);
 
-  // Looks at the devices, moves shards, forgets idle entities; gives the number
-  // of moves. Every delivery does the same: call it to let put-off moves and
+  // Reads the state of the devices, moves shards, forgets idle entities; returns the
+  // number of moves. Every delivery does the same: call it to let deferred moves and
   // forgetting go on while nothing is submitted.
   Result<std::size_t> refresh();
   // Swaps hot shards for cold ones by the time they kept their devices busy
-  // since the last call, within moves_per_round; gives the number of moves.
-  std::size_t relieve();
+  // since the last call, within moves_per_round; returns the number of moves.
+  std::size_t rebalance_by_load();
 
   // The table of this moment; never null.
   std::shared_ptr<const ShardTable> table() const;
   RouterStatistics statistics() const;
 
  private:
-  explicit Router(std::shared_ptr<RouterState> state) : state_(std::move(state)) {}
-  void accept(std::shared_ptr<Delivery> delivery);
-  std::shared_ptr<RouterState> state_;
+  explicit Router(std::shared_ptr<router::RouterState> state) : state_(std::move(state)) {}
+  void accept(std::shared_ptr<router::Delivery> delivery);
+  std::shared_ptr<router::RouterState> state_;
 };
 
-// Work told to an entity goes to that entity: the handle stamps its own id.
+// A handle on one entity: work submitted here carries its id.
 class Entity {
  public:
   const std::string& id() const noexcept { return id_; }
@@ -248,13 +274,13 @@ class Entity {
   RoutedTask<value_of_t<F&, Execution&>> submit(F f, Work work = {}) {
     return router_->submit(id_, std::move(f), std::move(work));
   }
-  // An envelope without a name gets this entity's; another's name is
+  // An envelope without an id gets this entity's; the id of another entity is
   // invalid_argument.
   template <class F>
   RoutedTask<value_of_t<F&, Execution&>> tell(Envelope<F> envelope, Work work = {}) {
     if (envelope.entity.empty() || envelope.entity == id_) return submit(std::move(envelope.message), std::move(work));
-    auto delivery =
-        std::make_shared<ClosureDelivery<F>>(nullptr, envelope.entity, std::move(work), std::move(envelope.message));
+    auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(work),
+                                                                 std::move(envelope.message));
     delivery->refuse({ErrorCode::invalid_argument,
                       "the envelope is for " + envelope.entity + " but was told to " + id_,
                       "tell it to the entity it names, or leave the name empty",

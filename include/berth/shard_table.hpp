@@ -1,7 +1,7 @@
-// Who owns this key: entity id -> shard -> owner. The first arrow is a fixed,
+// Which owner has a key: entity id -> shard -> owner. The first step is a fixed,
 // versioned hash and never changes; the second is a table with an epoch, and
-// only it changes when owners come, go or are weighed anew. Owners are known by
-// stable id, so the order in which they are reported decides nothing.
+// only the table changes when owners join, leave or get another weight. Owners are
+// identified by stable id, so the order in which they are reported has no effect.
 // Pure: a table is a value, a rebalance gives a new one. Whether an owner can
 // serve right now is not known here; see router.hpp.
 #pragma once
@@ -19,11 +19,15 @@
 
 namespace berth {
 
-// The hash of entity ids. A version's values never change; docs/routing.md
+namespace sharding {
+class Rebalance;  // src/sharding/rebalance.cpp
+}
+
+// The hash of entity ids. A version's values never change; docs/sharding.md
 // publishes vectors.
 enum class KeyHash : std::uint8_t {
   xxh3_v1,       // XXH3, 64 bits, seed 0, over the bytes of the id
-  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids placed by the reference
+  siphash13_v0,  // SipHash-1-3, zero key, over the id and one byte 0xFF: for ids placed by that rule before
 };
 std::string_view to_string(KeyHash hash) noexcept;
 Result<KeyHash> key_hash_named(std::string_view name);
@@ -67,20 +71,20 @@ std::string shard_name(std::uint32_t shard);
 
 struct ShardOwner {
   DeviceId id;
-  std::uint32_t weight_milli = 1000;  // share of the shards, relative to the others; 0: shall own nothing
+  std::uint32_t weight_milli = 1000;  // share of the shards, relative to the others; 0: it gets none
   friend bool operator==(const ShardOwner&, const ShardOwner&) = default;
 };
 
 struct ShardMove {
   std::uint32_t shard = 0;
-  DeviceId from;  // empty: nobody owned it
+  DeviceId from;  // empty: it had no owner
   DeviceId to;
   friend bool operator==(const ShardMove&, const ShardMove&) = default;
 };
 
 class ShardTable {
  public:
-  // Nobody owns anything; epoch 0.
+  // No shard has an owner; epoch 0.
   explicit ShardTable(ShardSpace space = ShardSpace()) : space_(space), slots_(space.count(), unowned) {}
 
   const ShardSpace& space() const noexcept { return space_; }
@@ -89,7 +93,7 @@ class ShardTable {
   // Sorted by id. Weight 0: left, but still holds shards that could not move yet.
   std::span<const ShardOwner> owners() const noexcept { return owners_; }
 
-  // The owner of a key; null when nobody owns its shard. Valid as long as the table.
+  // The owner of a key; null when its shard has none. Valid as long as the table.
   const DeviceId* route(std::string_view key) const noexcept { return at(space_.shard_of(key)); }
   const DeviceId* route(std::uint64_t key) const noexcept { return at(space_.shard_of(key)); }
   // Precondition: shard < space().count().
@@ -107,7 +111,7 @@ class ShardTable {
   friend bool operator==(const ShardTable&, const ShardTable&) = default;
 
  private:
-  friend class Rebalance;
+  friend class sharding::Rebalance;
   static constexpr std::uint16_t unowned = 0xFFFF;
   const DeviceId* at(std::uint32_t shard) const noexcept {
     const std::uint16_t slot = slots_[shard];
@@ -123,30 +127,29 @@ class ShardTable {
 struct Rebalanced {
   ShardTable table;
   std::vector<ShardMove> moves;  // what differs from the table before
-  std::size_t moves_left = 0;    // what the budget put off to later rounds
+  std::size_t moves_left = 0;    // what the budget deferred to later rounds
 };
 
-constexpr std::size_t any_number_of_moves = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t unlimited_moves = std::numeric_limits<std::size_t>::max();
 
-// The policy `minimal_move`: every owner's number of shards within one of its
-// exact proportion, reached with the fewest possible moves. Where proportion
-// leaves a choice, a shard stays where it is; then the largest remainder, then
-// the lowest id decides. Shards without an owner, or whose owner left, move
-// first. With unchanged owners nothing moves and the epoch stays. Rounds under
-// a budget add up to the same number of moves as one round without.
-// With no owner of positive weight nothing moves: owners that come back find
-// their shards. Ids that are empty, repeated or hold control characters, more
+// Every owner's number of shards within one of its exact proportion, reached with
+// the fewest possible moves. Where proportion leaves a choice, a shard stays where
+// it is; then the largest remainder, then the lowest id decides. Shards without an
+// owner, or whose owner left, move first. With unchanged owners nothing moves and
+// the epoch stays. Rounds under a budget add up to the same number of moves as one
+// round without. With no owner of positive weight nothing moves: owners that come
+// back find their shards. Ids that are empty, repeated or hold control characters, more
 // than 65,535 owners (old and new) or too many shards: invalid_argument.
 Result<Rebalanced> rebalance(const ShardTable& table, std::span<const ShardOwner> owners,
-                             std::size_t budget = any_number_of_moves);
+                             std::size_t budget = unlimited_moves);
 // The same from an empty table.
 Result<ShardTable> allocate(ShardSpace space, std::span<const ShardOwner> owners);
 
 // Swaps shards between the owner with the most load per weight and the one with
 // the least while the first carries more than 1.25 times the average, so that
 // the numbers of shards stay as they are and no rebalance undoes it. Load is
-// per shard, in any unit. One shard that is too hot by itself cannot be split.
+// per shard, in any unit. A single shard that is too hot cannot be split.
 // Precondition: one load per shard.
-Rebalanced relieve(const ShardTable& table, std::span<const std::uint64_t> load_by_shard, std::size_t budget);
+Rebalanced rebalance_by_load(const ShardTable& table, std::span<const std::uint64_t> load_by_shard, std::size_t budget);
 
 }  // namespace berth

@@ -12,7 +12,7 @@
 #include "berth/bytes.hpp"
 #include "cli/devices.hpp"
 #include "cli/devices_text.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "device/host_limits.hpp"
 #include "format/inventory_json.hpp"
 #include "machine/sight.hpp"
@@ -117,7 +117,7 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
   NodeView& node = inventory.node;
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
-  node.id = NodeId(is_name(name) ? name : "localhost");
+  node.id = NodeId(deployment::is_name(name) ? name : "localhost");
   node.egress = true;
   const HostLimits limits = read_host_limits();
   node.cpus = limits.cores;

@@ -8,7 +8,7 @@
 #include "berth/placement.hpp"
 #include "cli/inventory.hpp"
 #include "cli/terminal.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
 #include "inventory/short_id.hpp"

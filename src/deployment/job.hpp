@@ -14,9 +14,9 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
-#include "deployment/ledger.hpp"
+#include "deployment/occupancy.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 struct PlanJob {
   const DeploymentSpec* spec = nullptr;
@@ -27,17 +27,17 @@ struct PlanJob {
   bool exclusive = false;
   std::vector<NodeId> preferred;  // sorted; remote only
 
-  std::optional<Reason> blocked;              // nothing new is placed
-  std::map<std::uint32_t, Assignment> held;   // by replica, charged
-  std::set<std::uint32_t> leaving;            // of those, the ones on a draining place
-  std::map<std::size_t, std::uint32_t> here;  // replicas per node position
+  std::optional<Reason> blocked;                     // nothing new is placed
+  std::map<std::uint32_t, Assignment> held;          // by replica, charged
+  std::set<std::uint32_t> leaving;                   // of those, the ones on a draining place
+  std::map<std::size_t, std::uint32_t> replicas_on;  // replicas per node position
   std::vector<Pending> pending;
 
   bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
   bool remote() const { return std::holds_alternative<Remote>(transport); }
   std::uint32_t count_on(std::size_t node) const {
-    const auto found = here.find(node);
-    return found == here.end() ? 0 : found->second;
+    const auto found = replicas_on.find(node);
+    return found == replicas_on.end() ? 0 : found->second;
   }
 };
 
@@ -56,13 +56,13 @@ inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerat
   return std::includes(tolerates.begin(), tolerates.end(), node.taints.begin(), node.taints.end());
 }
 
-// No replica of this plan stands in the way.
-inline bool is_free_for(const PlanJob& job, const LedgerNode& node, std::size_t gpu) {
+// No replica of this plan keeps another one off this GPU.
+inline bool is_free_for(const PlanJob& job, const OccupiedNode& node, std::size_t gpu) {
   return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
 }
 
 // Why one more replica cannot be placed: the first limit that leaves no node
 // standing, with the node that came closest.
-Reason shortage(const PlanJob& job, const FleetLedger& ledger);
+Reason shortage(const PlanJob& job, const Occupancy& occupancy);
 
-}  // namespace berth
+}  // namespace berth::deployment

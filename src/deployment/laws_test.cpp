@@ -124,7 +124,7 @@ void hold(const std::string& law,
   EXPECT_TRUE(holds);
 }
 
-void check_ledger(const Case& given, const Plan& plan) {
+void check_occupancy(const Case& given, const Plan& plan) {
   std::map<DeviceId, std::vector<const Assignment*>> holders;
   std::map<NodeId, std::uint64_t> node_bytes;
   for (const Assignment& assignment : plan.assignments) {
@@ -154,8 +154,8 @@ void check_ledger(const Case& given, const Plan& plan) {
 TEST(PlanLaws, I1_NoGpuIsHeldTwiceExclusivelyAndI2_NoByteIsPromisedTwice) {
   hold("exclusive GPUs have one holder, bytes are not overcommitted",
        [](Random&, const Case& before, const Plan& first, const Case& after, const Plan& second) {
-         check_ledger(before, first);
-         check_ledger(after, second);
+         check_occupancy(before, first);
+         check_occupancy(after, second);
        });
 }
 
@@ -262,7 +262,7 @@ TEST(PlanLaws, ActionsLeadFromTheCurrentAssignmentsToThePlan) {
 TEST(PlanLaws, OnePerNodeIsKept) {
   hold("no node has two replicas", [](Random&, const Case&, const Plan&, const Case& after, const Plan& second) {
     for (const DeploymentSpec& spec : after.specs) {
-      // What is pending as a whole stays as it runs: nobody can say where it should be instead.
+      // What is pending as a whole stays as it runs.
       const bool blocked = std::any_of(second.pending.begin(), second.pending.end(), [&](const Pending& pending) {
         return pending.deployment == spec.name && pending.replicas.empty();
       });

@@ -1,9 +1,9 @@
 // The naive way takes nodes in turn, beginning with the first, and numbers GPUs
 // from zero: replicas meet on the same GPU, every deployment begins on the same
-// node, and a node more or less moves almost everything. So a plan has a ledger
-// and three passes: keep what is still right, place what is missing, compare.
-// Nodes are ranked here by free capacity; the GPUs of the node that wins are
-// chosen by placement, which sees that node's devices with the ledger's counts.
+// node, and a node more or less moves almost everything. So a plan counts what is
+// occupied and has three passes: keep what is still right, place what is missing,
+// compare. Nodes are ranked here by free capacity; the GPUs of the node that wins are
+// chosen by placement, which sees that node's devices with those counts.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -15,6 +15,7 @@
 #include "deployment/job.hpp"
 
 namespace berth {
+namespace deployment {
 namespace {
 
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -24,13 +25,14 @@ constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 using Key = std::array<std::uint64_t, 5>;
 
 // Why the deployment as a whole cannot be placed in this fleet.
-std::optional<Reason> blocked(const PlanJob& job, const FleetLedger& ledger) {
+std::optional<Reason> blocked(const PlanJob& job, const Occupancy& occupancy) {
   const DeploymentSpec& spec = *job.spec;
-  if (job.on_gpus() &&
-      std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return !n.gpus.empty(); }))
+  if (job.on_gpus() && std::none_of(occupancy.nodes.begin(), occupancy.nodes.end(),
+                                    [](const OccupiedNode& n) { return !n.gpus.empty(); }))
     return reason_of(ReasonKind::no_gpu_nodes, "no node of the fleet has a GPU");
   if (const auto* remote = std::get_if<Remote>(&job.transport)) {
-    if (std::none_of(ledger.nodes.begin(), ledger.nodes.end(), [](const LedgerNode& n) { return n.node->egress; })) {
+    if (std::none_of(occupancy.nodes.begin(), occupancy.nodes.end(),
+                     [](const OccupiedNode& n) { return n.node->egress; })) {
       Reason reason = reason_of(
           ReasonKind::no_egress_nodes,
           "no node of the fleet may call " + std::string(to_string(remote->provider)) + " (none has egress = true)");
@@ -41,7 +43,7 @@ std::optional<Reason> blocked(const PlanJob& job, const FleetLedger& ledger) {
   if (std::holds_alternative<UnknownTransport>(job.transport))
     return reason_of(ReasonKind::unknown_transport,
                      "runtime \"" + to_string(spec.effective_runtime()) + "\" is not known to this version of berth");
-  if (ledger.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
+  if (occupancy.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
   if (job.on_gpus() && job.want == 0)
     return reason_of(ReasonKind::zero_gpus,
                      "it runs on GPUs and asks for none; set cpu = true if it needs no GPU, or gpus to at least 1");
@@ -49,7 +51,7 @@ std::optional<Reason> blocked(const PlanJob& job, const FleetLedger& ledger) {
   return std::nullopt;
 }
 
-PlanJob job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const EgressPreference& preference) {
+PlanJob job_for(const DeploymentSpec& spec, const Occupancy& occupancy, const EgressPreference& preference) {
   PlanJob job;
   job.spec = &spec;
   job.transport = spec.transport();
@@ -61,7 +63,7 @@ PlanJob job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const Egr
   job.hints.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
   job.hints.exclusive = job.exclusive;
   job.hints.whole = job.exclusive && spec.memory_bytes == 0;
-  job.blocked = blocked(job, ledger);
+  job.blocked = blocked(job, occupancy);
   if (job.on_gpus() && !job.blocked) {
     const bool tight = job.exclusive || spec.spread == Spread::pack;
     job.policy = find_policy(spec.policy ? *spec.policy : tight ? "best_fit" : "spread");
@@ -76,13 +78,13 @@ PlanJob job_for(const DeploymentSpec& spec, const FleetLedger& ledger, const Egr
 }
 
 // Rank of a node for one more replica; nothing if it cannot take one.
-std::optional<Key> node_key(const PlanJob& job, const FleetLedger& ledger, std::size_t position) {
+std::optional<Key> node_key(const PlanJob& job, const Occupancy& occupancy, std::size_t position) {
   const DeploymentSpec& spec = *job.spec;
-  const LedgerNode& node = ledger.nodes[position];
+  const OccupiedNode& node = occupancy.nodes[position];
   const std::uint64_t count = job.count_on(position);
   const bool pack = spec.spread == Spread::pack;
   if (spec.spread == Spread::one_per_node && count > 0) return std::nullopt;
-  if (!node.takes_new() || !has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates))
+  if (!node.accepts_replicas() || !has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates))
     return std::nullopt;
 
   if (job.on_gpus()) {
@@ -101,103 +103,98 @@ std::optional<Key> node_key(const PlanJob& job, const FleetLedger& ledger, std::
   if (job.remote()) {
     if (!node.node->egress) return std::nullopt;
     const std::uint64_t aside = !std::binary_search(job.preferred.begin(), job.preferred.end(), node.node->id);
-    return pack ? Key{0, aside, most - count, most - node.deviceless, position}
-                : Key{0, count, aside, node.deviceless, position};
+    return pack ? Key{0, aside, most - count, most - node.replicas_without_gpu, position}
+                : Key{0, count, aside, node.replicas_without_gpu, position};
   }
   const Maybe available = node.memory_bytes_available();
   if (spec.memory_bytes > available.value_or(0)) return std::nullopt;
   return pack ? Key{0, most - count, available.value_or(0), 0, position}
-              : Key{0, count, node.deviceless, most - available.value_or(0), position};
+              : Key{0, count, node.replicas_without_gpu, most - available.value_or(0), position};
 }
 
-// Chooses and charges the GPUs of one replica one by one, since a partition's
-// bytes may be its neighbour's too. Nothing if they run out half way.
-std::optional<Place> charge_gpus(const PlanJob& job, FleetLedger& ledger, std::size_t position, Ticket ticket) {
-  Place place{position, {}};
-  while (place.gpus.size() < job.want) {
-    const LedgerNode& node = ledger.nodes[position];
-    std::vector<DeviceView> views;
-    std::vector<std::size_t> gpus;
-    for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-      if (!is_free_for(job, node, gpu) || std::find(place.gpus.begin(), place.gpus.end(), gpu) != place.gpus.end())
-        continue;
-      views.push_back(node.gpus[gpu]);
-      gpus.push_back(gpu);
-    }
-    const Decision decision = choose(*job.policy, job.hints, views, ticket + place.gpus.size());
-    if (!decision.winner) {
-      for (const std::size_t gpu : place.gpus) ledger.refund({position, {gpu}}, job.hints.memory_bytes_min);
-      return std::nullopt;
-    }
-    place.gpus.push_back(gpus[*decision.winner]);
-    ledger.charge({position, {place.gpus.back()}}, job.hints.memory_bytes_min, job.exclusive);
+// Chooses the GPUs of one replica together, by the node's links, and charges them.
+// Nothing if they do not fit together: partitions of one GPU share its bytes.
+std::optional<Location> charge_gpus(const PlanJob& job, Occupancy& occupancy, std::size_t position, Ticket ticket) {
+  const OccupiedNode& node = occupancy.nodes[position];
+  std::vector<DeviceView> views;
+  std::vector<std::size_t> gpus;
+  for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
+    if (!is_free_for(job, node, gpu)) continue;
+    views.push_back(node.gpus[gpu]);
+    gpus.push_back(gpu);
   }
-  std::sort(place.gpus.begin(), place.gpus.end());
-  return place;
+  const GroupDecision decision = choose_group(*job.policy, job.hints, job.want, views, node.topology, ticket);
+  if (decision.winners.empty()) return std::nullopt;
+  Location location{position, {}};
+  for (const std::size_t winner : decision.winners) location.gpus.push_back(gpus[winner]);
+  std::sort(location.gpus.begin(), location.gpus.end());
+  occupancy.charge(location, job.hints.memory_bytes_min, job.exclusive);
+  return location;
 }
 
-Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const FleetLedger& ledger, const Place& place) {
-  const LedgerNode& node = ledger.nodes[place.node];
+Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const Occupancy& occupancy,
+                         const Location& location) {
+  const OccupiedNode& node = occupancy.nodes[location.node];
   Assignment assignment{job.spec->name, replica, node.node->id, {}, job.hints.memory_bytes_min, job.exclusive};
-  for (const std::size_t gpu : place.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
+  for (const std::size_t gpu : location.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
   return assignment;
 }
 
-// Charges devices that already hold the replica. A cordon lets it stay, so the
-// intent is overlooked; probation looks at other work than its own. Who else is on
-// the device is overlooked too: most likely that is the replica itself.
-bool charge_current(FleetLedger& ledger, const Place& place, Hints hints, bool exclusive) {
+// Charges devices that already hold the replica. A cordon lets it stay, so the intent
+// is ignored, and so is the work in flight that probation limits. Other use of the
+// device is ignored too: most likely it is the replica itself.
+bool charge_current(Occupancy& occupancy, const Location& location, Hints hints, bool exclusive) {
   hints.exclusive = hints.whole = false;
-  if (place.gpus.empty()) {
-    const LedgerNode& node = ledger.nodes[place.node];
-    if (!node.works() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
-    ledger.charge(place, hints.memory_bytes_min, false);
+  if (location.gpus.empty()) {
+    const OccupiedNode& node = occupancy.nodes[location.node];
+    if (!node.is_usable() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
+    occupancy.charge(location, hints.memory_bytes_min, false);
     return true;
   }
-  for (std::size_t i = 0; i < place.gpus.size(); ++i) {
-    const LedgerNode& node = ledger.nodes[place.node];
-    DeviceView view = node.gpus[place.gpus[i]];
-    const bool taken = node.held_exclusively[place.gpus[i]] || (exclusive && view.in_flight > 0);
+  for (std::size_t i = 0; i < location.gpus.size(); ++i) {
+    const OccupiedNode& node = occupancy.nodes[location.node];
+    DeviceView view = node.gpus[location.gpus[i]];
+    const bool taken = node.held_exclusively[location.gpus[i]] || (exclusive && view.in_flight > 0);
     view.intent = Intent::in_service;
     view.in_flight = 0;
     view.held_exclusively = false;
     if (taken || reject(hints, view)) {
-      for (std::size_t j = 0; j < i; ++j) ledger.refund({place.node, {place.gpus[j]}}, hints.memory_bytes_min);
+      for (std::size_t j = 0; j < i; ++j) occupancy.refund({location.node, {location.gpus[j]}}, hints.memory_bytes_min);
       return false;
     }
-    ledger.charge({place.node, {place.gpus[i]}}, hints.memory_bytes_min, exclusive);
+    occupancy.charge({location.node, {location.gpus[i]}}, hints.memory_bytes_min, exclusive);
   }
   return true;
 }
 
 // First pass: keeps `current` if the spec would still allow it there.
-void keep(PlanJob& job, FleetLedger& ledger, const Assignment& current) {
+void keep_current(PlanJob& job, Occupancy& occupancy, const Assignment& current) {
   const DeploymentSpec& spec = *job.spec;
-  const std::optional<Place> place = ledger.find(current);
-  if (!place || job.held.contains(current.replica)) return;
-  const LedgerNode& node = ledger.nodes[place->node];
+  const std::optional<Location> location = occupancy.find(current);
+  if (!location || job.held.contains(current.replica)) return;
+  const OccupiedNode& node = occupancy.nodes[location->node];
 
-  if (job.blocked) {  // nobody can say where it should be instead: as it is
+  if (job.blocked) {  // there is no better place to name: it stays
     Hints hints;
     hints.memory_bytes_min = current.memory_bytes;
-    if (charge_current(ledger, *place, hints, current.exclusive)) job.held.emplace(current.replica, current);
+    if (charge_current(occupancy, *location, hints, current.exclusive)) job.held.emplace(current.replica, current);
     return;
   }
-  if (current.replica >= spec.replicas || place->gpus.size() != job.want) return;
+  if (current.replica >= spec.replicas || location->gpus.size() != job.want) return;
   if (!has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates)) return;
   if (job.remote() && !node.node->egress) return;
-  if (spec.spread == Spread::one_per_node && job.count_on(place->node) > 0) return;
-  if (!charge_current(ledger, *place, job.hints, job.exclusive)) return;
+  if (spec.spread == Spread::one_per_node && job.count_on(location->node) > 0) return;
+  if (!charge_current(occupancy, *location, job.hints, job.exclusive)) return;
 
-  ++job.here[place->node];
-  job.held.emplace(current.replica, assignment_at(job, current.replica, ledger, *place));
+  ++job.replicas_on[location->node];
+  job.held.emplace(current.replica, assignment_at(job, current.replica, occupancy, *location));
   bool draining = node.node->intent == Intent::draining;
-  for (const std::size_t gpu : place->gpus) draining = draining || node.gpus[gpu].intent == Intent::draining;
+  for (const std::size_t gpu : location->gpus) draining = draining || node.gpus[gpu].intent == Intent::draining;
   if (draining) job.leaving.insert(current.replica);
 }
 
 // Second pass: places what is missing and moves what should leave.
-void place(PlanJob& job, FleetLedger& ledger) {
+void place_missing(PlanJob& job, Occupancy& occupancy) {
   const DeploymentSpec& spec = *job.spec;
   if (job.blocked) {
     job.pending.push_back({spec.name, {}, *job.blocked});
@@ -210,55 +207,55 @@ void place(PlanJob& job, FleetLedger& ledger) {
   if (missing.empty()) return;
 
   std::set<Key> candidates;
-  std::vector<std::optional<Key>> keys(ledger.nodes.size());
+  std::vector<std::optional<Key>> keys(occupancy.nodes.size());
   const auto consider = [&](std::size_t position) {
     if (keys[position]) candidates.erase(*keys[position]);
-    keys[position] = node_key(job, ledger, position);
+    keys[position] = node_key(job, occupancy, position);
     if (keys[position]) candidates.insert(*keys[position]);
   };
-  for (std::size_t position = 0; position < ledger.nodes.size(); ++position) consider(position);
+  for (std::size_t position = 0; position < occupancy.nodes.size(); ++position) consider(position);
 
   const std::uint64_t memory_bytes = job.hints.memory_bytes_min;
-  std::map<std::uint32_t, Place> placed;
+  std::map<std::uint32_t, Location> placed;
   for (const std::uint32_t replica : missing) {
-    // A replica that leaves does not keep itself off its own node.
+    // A replica that leaves may go to another GPU of its node.
     std::optional<std::size_t> left;
     if (job.leaving.contains(replica)) {
-      left = ledger.find(job.held.at(replica))->node;
-      --job.here[*left];
+      left = occupancy.find(job.held.at(replica))->node;
+      --job.replicas_on[*left];
       consider(*left);
     }
-    std::optional<Place> place;
-    while (!place && !candidates.empty()) {
+    std::optional<Location> location;
+    while (!location && !candidates.empty()) {
       const std::size_t position = candidates.begin()->back();
       if (!job.on_gpus()) {
-        place = Place{position, {}};
-        ledger.charge(*place, memory_bytes, false);
-      } else if (!(place = charge_gpus(job, ledger, position, replica))) {
+        location = Location{position, {}};
+        occupancy.charge(*location, memory_bytes, false);
+      } else if (!(location = charge_gpus(job, occupancy, position, replica))) {
         candidates.erase(candidates.begin());
         keys[position].reset();
       }
     }
-    if (!place && left) ++job.here[*left];
-    if (!place) continue;
-    ++job.here[place->node];
-    consider(place->node);
-    placed.emplace(replica, std::move(*place));
+    if (!location && left) ++job.replicas_on[*left];
+    if (!location) continue;
+    ++job.replicas_on[location->node];
+    consider(location->node);
+    placed.emplace(replica, std::move(*location));
   }
 
   std::optional<Reason> reason;
   if (placed.size() < missing.size()) {
-    reason = shortage(job, ledger);
+    reason = shortage(job, occupancy);
     if (spec.on_shortage == OnShortage::all && !placed.empty()) {
       reason->text += "; " + std::to_string(placed.size()) + " of " + std::to_string(missing.size()) +
                       " would fit, but on_shortage = all starts them together or not at all";
-      for (const auto& [replica, place] : placed) ledger.refund(place, memory_bytes);
+      for (const auto& [replica, location] : placed) occupancy.refund(location, memory_bytes);
       placed.clear();
     }
   }
-  for (const auto& [replica, place] : placed) {
-    if (job.leaving.contains(replica)) ledger.refund(*ledger.find(job.held.at(replica)), memory_bytes);
-    job.held.insert_or_assign(replica, assignment_at(job, replica, ledger, place));
+  for (const auto& [replica, location] : placed) {
+    if (job.leaving.contains(replica)) occupancy.refund(*occupancy.find(job.held.at(replica)), memory_bytes);
+    job.held.insert_or_assign(replica, assignment_at(job, replica, occupancy, location));
   }
   std::vector<std::uint32_t> waiting, stuck;
   for (const std::uint32_t replica : missing) {
@@ -302,10 +299,12 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
 }
 
 }  // namespace
+}  // namespace deployment
 
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
           const EgressPreference& preference) {
-  FleetLedger ledger(fleet);
+  using namespace deployment;
+  Occupancy occupancy(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
   std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <
@@ -317,7 +316,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
   Plan result;
   for (const DeploymentSpec& spec : specs) {
     if (names.insert(spec.name).second) {
-      jobs.push_back(job_for(spec, ledger, preference));
+      jobs.push_back(job_for(spec, occupancy, preference));
     } else {
       result.pending.push_back({spec.name, {}, reason_of(ReasonKind::invalid_spec, "another deployment has its name")});
     }
@@ -332,9 +331,9 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
     const auto [first, last] =
         std::equal_range(running.begin(), running.end(), Assignment{job.spec->name, 0, {}, {}, 0, false},
                          [](const Assignment& a, const Assignment& b) { return a.deployment < b.deployment; });
-    for (auto it = first; it != last; ++it) keep(job, ledger, *it);
+    for (auto it = first; it != last; ++it) keep_current(job, occupancy, *it);
   }
-  for (PlanJob& job : jobs) place(job, ledger);
+  for (PlanJob& job : jobs) place_missing(job, occupancy);
 
   std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) { return a.spec->name < b.spec->name; });
   for (PlanJob& job : jobs) {

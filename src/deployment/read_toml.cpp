@@ -9,7 +9,7 @@
 
 #include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "inventory/toml.hpp"
 
 namespace berth {
@@ -57,8 +57,8 @@ std::string_view type_text(const toml::node& node) {
   }
 }
 
-// One table of the file. Getters answer nothing when the key is absent or wrong;
-// wrong ones have told the Reading.
+// One table of the file. Getters return nothing when the key is absent or wrong; a
+// wrong one is the error of the Reading.
 class Table {
  public:
   Table(Reading& reading, const toml::table& table, std::string title, Known known)
@@ -66,7 +66,7 @@ class Table {
     for (const auto& [key, value] : table_) {
       if (std::find(known.begin(), known.end(), key.str()) == known.end())
         reading_.fail(key.source(), "unknown key \"" + std::string(key.str()) + "\" in " + title_,
-                      suggestion(key.str(), std::span(known.begin(), known.size())));
+                      deployment::suggestion(key.str(), std::span(known.begin(), known.size())));
     }
   }
 
@@ -102,7 +102,7 @@ class Table {
   }
   std::optional<std::string> required_name(std::string_view key) const {
     auto name = required_text(key);
-    if (name && !is_name(*name)) {
+    if (name && !deployment::is_name(*name)) {
       fail(key, "\"" + *name + "\" is no name: it is empty or has characters beyond letters, digits, '.', '_', '-'",
            "choose a plain name");
       return std::nullopt;
@@ -188,7 +188,7 @@ class Table {
     }
     return out;
   }
-  // One of a fixed set of words; each knows its own spelling through to_string.
+  // One of a fixed set of words, as to_string spells them.
   template <class Word>
   std::optional<Word> word(std::string_view key, std::initializer_list<Word> words) const {
     const auto given = text(key);
@@ -198,7 +198,7 @@ class Table {
       if (*given == to_string(word)) return word;
       spellings.push_back(to_string(word));
     }
-    fail(key, std::string(key) + " = \"" + *given + "\" is not known", suggestion(*given, spellings));
+    fail(key, std::string(key) + " = \"" + *given + "\" is not known", deployment::suggestion(*given, spellings));
     return std::nullopt;
   }
   std::optional<KeyRef> key_reference(std::string_view key) const {
@@ -299,7 +299,7 @@ void read_device_facts(const Table& table, NodeDevice& device) {
 constexpr auto intents = {Intent::in_service, Intent::cordoned, Intent::draining};
 constexpr auto healths = {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost};
 
-NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
+NodeView read_node(const Table& table) {
   NodeView node;
   node.id = NodeId(table.required_name("name").value_or(""));
   node.labels = table.labels("labels");
@@ -340,9 +340,6 @@ NodeView read_node(const Table& table, std::set<DeviceId>& device_ids) {
   for (NodeDevice& device : node.devices) {
     device.info.ordinal = ordinal++;
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
-    if (!device_ids.insert(device.info.id).second)
-      table.fail({}, "the device id \"" + device.info.id.text() + "\" is used twice",
-                 "give every device of the fleet an id of its own");
   }
   return node;
 }
@@ -407,14 +404,13 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
   if (!file) return reading.error();
   const Table top(reading, *file, "the fleet file", {"node"});
   Fleet fleet;
-  std::set<NodeId> names;
-  std::set<DeviceId> device_ids;
+  deployment::FleetIds ids;
   for (const toml::table* source : top.tables("node")) {
     const Table table(reading, *source, "[[node]]",
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
-    fleet.nodes.push_back(read_node(table, device_ids));
-    if (!names.insert(fleet.nodes.back().id).second)
-      table.fail("name", "two nodes are named \"" + fleet.nodes.back().id.text() + "\"", "rename one of them");
+    fleet.nodes.push_back(read_node(table));
+    if (const auto wrong = ids.add(fleet.nodes.back()))
+      table.fail({}, *wrong, "give every node and device of the fleet a name of its own");
   }
   if (reading.failed()) return reading.error();
   return fleet;

@@ -7,7 +7,7 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace berth {
@@ -40,7 +40,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// How a model's name gives its runtime away. The first rule that matches wins;
+// The runtime by the model's name. The first rule that matches wins;
 // docs/deployment.md publishes the table, and a test compares the two.
 enum class Part : std::uint8_t { contains, starts, ends };
 struct Rule {
@@ -197,7 +197,7 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   const std::string_view last = place.substr(place.rfind('/') == std::string_view::npos ? 0 : place.rfind('/') + 1);
   // None of these messages repeats the text: it may be the secret itself.
   if (looks_like_a_secret(text) || looks_like_a_secret(place) || looks_like_a_secret(last))
-    return wrong("this looks like a key itself, and a key never belongs here", advice);
+    return wrong("this looks like a key itself, which must not stand in a file", advice);
   if (scheme == "env") {
     const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
                             std::all_of(place.begin(), place.end(),
@@ -206,7 +206,7 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   } else if (scheme == "file") {
     if (place.empty()) return wrong("\"file:\" is not followed by a path", advice);
   } else {
-    return wrong("a key is given by reference only, and this is none", advice);
+    return wrong("a key is given by reference only, and this is not a reference", advice);
   }
   return KeyRef(std::string(text));
 }
@@ -233,7 +233,7 @@ std::uint32_t DeploymentSpec::gpus_per_replica() const {
 
 Result<void> validate(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
-  if (!is_name(spec.name.text()))
+  if (!deployment::is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is empty or has characters beyond letters, digits, '.', '_', '-'",
                  "choose a plain name");
   if (spec.model.empty()) return wrong("deployment " + name + " has no model", "add model = \"...\"");
@@ -267,8 +267,9 @@ Result<void> validate(const DeploymentSpec& spec) {
   }
   const bool falls_back = spec.serving.on_capacity_exhausted == OnCapacityExhausted::fallback;
   if (falls_back != spec.serving.fallback.has_value())
-    return wrong("deployment " + name + (falls_back ? " falls back to nobody" : " names a fallback it never uses"),
-                 "set fallback = \"NAME\" together with on_capacity_exhausted = \"fallback\"");
+    return wrong(
+        "deployment " + name + (falls_back ? " has no deployment to fall back to" : " names a fallback it never uses"),
+        "set fallback = \"NAME\" together with on_capacity_exhausted = \"fallback\"");
   if (spec.serving.fallback == spec.name)
     return wrong("deployment " + name + " falls back to itself", "name another deployment");
   if (spec.serving.max_concurrent == 0)

@@ -1,5 +1,7 @@
-// Specs and fleets for tests of plans, in few words.
+// Specs, fleets and short forms of plans for tests.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
@@ -77,6 +79,11 @@ inline std::vector<std::string> nodes_of(const Plan& plan) {
   std::vector<std::string> out;
   for (const Assignment& assignment : plan.assignments) out.push_back(assignment.node.text());
   return out;
+}
+
+inline const Reason& only_reason(const Plan& plan) {
+  EXPECT_EQ(plan.pending.size(), 1u);
+  return plan.pending.at(0).reason;
 }
 
 inline std::vector<std::string> sorted(std::vector<std::string> words) {

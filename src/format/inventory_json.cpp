@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <limits>
-#include <set>
 
 #include "berth/bytes.hpp"
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "format/device_json.hpp"
 #include "format/json_reading.hpp"
 #include "inventory/device_row.hpp"
@@ -49,7 +48,7 @@ Word word_of(const json::value& value, std::initializer_list<Word> words, const 
     if (text == to_string(word)) return word;
     spellings.push_back(to_string(word));
   }
-  throw Misread{where + " is \"" + text + "\"; " + suggestion(text, spellings)};
+  throw Misread{where + " is \"" + text + "\"; " + deployment::suggestion(text, spellings)};
 }
 Intent intent_of(const json::value& value, const std::string& where) {
   return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
@@ -162,7 +161,8 @@ NodeView node_of(const json::value& value, const std::string& where) {
   const json::object& source = object_of(member(object, "node", where), at);
   NodeView node;
   const std::string name = text_of(member(source, "name", at), at + ".name");
-  if (!is_name(name)) throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
+  if (!deployment::is_name(name))
+    throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
   node.id = NodeId(name);
   node.cpus = maybe(source, "cpus", at, small_number);
   node.memory_bytes = maybe(source, "memory", at, bytes_of);
@@ -261,19 +261,13 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
   if (!parsed) return parsed.error();
   try {
     Fleet fleet;
-    std::set<NodeId> names;
-    std::set<DeviceId> ids;
+    deployment::FleetIds ids;
     const auto add = [&](const json::value& value, const std::string& where) {
       const auto format = maybe(object_of(value, where), "format", where, number);
       if (format.value_or(inventory_format) > inventory_format)
         throw Misread{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
       fleet.nodes.push_back(node_of(value, where));
-      const NodeView& node = fleet.nodes.back();
-      if (!names.insert(node.id).second) throw Misread{"two nodes are named \"" + node.id.text() + "\""};
-      for (const NodeDevice& device : node.devices) {
-        if (!ids.insert(device.info.id).second)
-          throw Misread{"the device id \"" + device.info.id.text() + "\" is used twice"};
-      }
+      if (auto wrong = ids.add(fleet.nodes.back())) throw Misread{*std::move(wrong)};
     };
     if (parsed->is_array()) {
       for (const json::value& value : parsed->get_array()) add(value, "[" + std::to_string(fleet.nodes.size()) + "]");

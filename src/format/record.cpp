@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
 #include "world/printable.hpp"
@@ -313,7 +313,7 @@ DecisionRecord record_of(const json::value& value) {
     return take(member(object, key, where), where + "." + std::string(key));
   };
   record.id = need("id", text_of);
-  if (!is_name(record.id)) throw Misread{where + ".id is not a name"};
+  if (!deployment::is_name(record.id)) throw Misread{where + ".id is not a name"};
   record.wall_time_us = need("wall_time_us", whole_of);
   record.verb = need("verb", text_of);
   record.program = need("program", text_of);

@@ -1,27 +1,13 @@
-// Files the command reads and writes. A written file appears whole or not at
-// all: a full disk or an interruption leaves what was there before. Nothing here
-// looks into the text.
+// The text files of world/files.hpp under the names that the folders above use.
 #pragma once
 
-#include <string>
-#include <string_view>
-
-#include "berth/result.hpp"
+#include "world/files.hpp"
 
 namespace berth::machine {
 
-// not_found when there is no such file; io for everything else.
-Result<std::string> read_text(const std::string& path);
-
-// Replaces `path` in one step. What is no regular file (a pipe, a device) is
-// written in place, never replaced.
-Result<void> write_text(const std::string& path, std::string_view text);
-
-// The same for what is nobody else's business: mode 0600, and what is there is
-// replaced, whatever it is. A temporary file that was left behind begins with a dot.
-Result<void> write_private_text(const std::string& path, std::string_view text);
-
-// already_exists when there is a file of that name, which stays as it is.
-Result<void> create_text(const std::string& path, std::string_view text);
+using berth::create_text;
+using berth::read_text;
+using berth::write_private_text;
+using berth::write_text;
 
 }  // namespace berth::machine

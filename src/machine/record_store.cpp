@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 #include "machine/files.hpp"
 #include "world/wall_time.hpp"
 
@@ -67,7 +67,7 @@ std::vector<StoredName> stored_in(const std::string& folder) {
        entry.increment(failed)) {
     const std::string name = entry->path().filename().string();
     if (!name.ends_with(suffix) || name.starts_with('.')) continue;
-    if (StoredName found = stored_name(name); is_name(found.id)) stored.push_back(std::move(found));
+    if (StoredName found = stored_name(name); deployment::is_name(found.id)) stored.push_back(std::move(found));
   }
   std::sort(stored.begin(), stored.end());
   return stored;
@@ -130,7 +130,7 @@ std::vector<std::string> record_ids(const std::string& folder) {
 }
 
 Result<void> store_record(const std::string& folder, const DecisionRecord& record) {
-  if (!is_name(record.id)) {
+  if (!deployment::is_name(record.id)) {
     return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters", {}, {}};
   }
   const auto own = private_folder(folder);

@@ -1,4 +1,4 @@
-#include "machine/files.hpp"
+#include "world/files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,10 +9,10 @@
 #include <cstring>
 #include <utility>
 
-namespace berth::machine {
+namespace berth {
 namespace {
 
-// No project, fleet or plan comes near; /dev/zero would never end.
+// No text of ours comes near; /dev/zero would never end.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
 
 class OpenFile {
@@ -112,4 +112,4 @@ Result<void> create_text(const std::string& path, std::string_view text) {
   return failed("write", path, code);
 }
 
-}  // namespace berth::machine
+}  // namespace berth

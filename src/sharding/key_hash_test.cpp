@@ -5,7 +5,7 @@
 namespace berth {
 namespace {
 
-TEST(Routing, S2_12_TheReferencesHashIsThereWhenAskedFor) {
+TEST(Sharding, S2_12_SipHash13IsThereWhenAskedFor) {
   const auto hash = [](std::string_view key) { return hash_key(KeyHash::siphash13_v0, key); };
   EXPECT_EQ(hash(""), 0x30406ea523c53defu);
   EXPECT_EQ(hash("a"), 0x719b50b9a4f0e9f3u);
@@ -16,10 +16,10 @@ TEST(Routing, S2_12_TheReferencesHashIsThereWhenAskedFor) {
   EXPECT_EQ(space.shard_of("user-42"), 8u);
   EXPECT_EQ(space.shard_of("user-43"), 9u);
   EXPECT_EQ(space.shard_of("model/llama-70b"), 5u);
-  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "the reference's hash only when asked for";
+  EXPECT_EQ(ShardSpace().hash(), KeyHash::xxh3_v1) << "SipHash only when asked for";
 }
 
-TEST(Routing, S2_F3_TheHashIsNamedVersionedAndHasPublishedVectors) {
+TEST(Sharding, S2_F3_TheHashIsNamedVersionedAndHasPublishedVectors) {
   const auto hash = [](std::string_view key) { return hash_key(KeyHash::xxh3_v1, key); };
   EXPECT_EQ(hash(""), 0x2d06800538d394c2u);  // also the value XXH3's authors publish for empty input and seed 0
   EXPECT_EQ(hash("a"), 0xe6c632b61e964e1fu);
@@ -36,7 +36,7 @@ TEST(Routing, S2_F3_TheHashIsNamedVersionedAndHasPublishedVectors) {
   EXPECT_EQ(key_hash_named("md5").error().code, ErrorCode::invalid_argument);
 }
 
-TEST(Routing, AnIdMayHoldAnyBytes) {
+TEST(Sharding, AnIdMayHoldAnyBytes) {
   const std::string_view with_zero("a\0b", 3);
   EXPECT_NE(hash_key(KeyHash::xxh3_v1, with_zero), hash_key(KeyHash::xxh3_v1, "a"));
   EXPECT_NE(hash_key(KeyHash::siphash13_v0, with_zero), hash_key(KeyHash::siphash13_v0, "a"));

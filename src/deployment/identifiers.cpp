@@ -1,11 +1,11 @@
-#include "deployment/words.hpp"
+#include "deployment/identifiers.hpp"
 
 #include <algorithm>
 #include <cctype>
 
 #include "placement/nearest_name.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
@@ -20,4 +20,12 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
   return "known are " + list;
 }
 
-}  // namespace berth
+std::optional<std::string> FleetIds::add(const NodeView& node) {
+  if (!nodes_.insert(node.id).second) return "two nodes are named \"" + node.id.text() + "\"";
+  for (const NodeDevice& device : node.devices) {
+    if (!devices_.insert(device.info.id).second) return "the device id \"" + device.info.id.text() + "\" is used twice";
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth::deployment

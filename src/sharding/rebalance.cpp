@@ -5,6 +5,7 @@
 #include "berth/shard_table.hpp"
 
 namespace berth {
+namespace sharding {
 namespace {
 
 Error wrong(std::string message, std::string advice) {
@@ -30,7 +31,7 @@ __extension__ using u128 = unsigned __int128;
 class Rebalance {
  public:
   static Result<Rebalanced> run(const ShardTable& before, std::span<const ShardOwner> wanted, std::size_t budget);
-  static Rebalanced relieve(const ShardTable& before, std::span<const std::uint64_t> load, std::size_t budget);
+  static Rebalanced run_by_load(const ShardTable& before, std::span<const std::uint64_t> load, std::size_t budget);
 
  private:
   explicit Rebalance(const ShardTable& before) : table_(before) {}
@@ -75,13 +76,13 @@ std::vector<std::uint32_t> Rebalance::targets() const {
 
   const std::uint64_t shards = table_.slots_.size();
   std::vector<std::uint32_t> target;
-  std::vector<std::tuple<bool, std::uint64_t, std::size_t>> next;  // first in line for one more
+  std::vector<std::tuple<bool, std::uint64_t, std::size_t>> next;  // owners that get one more, in this order
   std::uint64_t left = shards;
   for (std::size_t i = 0; i < table_.owners_.size(); ++i) {
     const std::uint64_t exact = shards * table_.owners_[i].weight_milli;
     target.push_back(static_cast<std::uint32_t>(exact / weights));
     left -= target.back();
-    // Who holds one more already keeps it, which saves a move.
+    // An owner that holds one more already keeps it, which saves a move.
     if (exact % weights != 0) next.emplace_back(held_[i] <= target.back(), weights - exact % weights, i);
   }
   std::sort(next.begin(), next.end());
@@ -98,7 +99,7 @@ void Rebalance::move(std::uint32_t shard, std::size_t to) {
 }
 
 void Rebalance::move_towards(const std::vector<std::uint32_t>& target, std::size_t budget) {
-  // Who lacks most receives first, the lowest id among equals.
+  // The owner that lacks most receives first, the lowest id among equals.
   std::priority_queue<std::pair<std::uint32_t, std::size_t>> lacking;  // shards missing, owners counted from the end
   const std::size_t owners = target.size();
   for (std::size_t i = 0; i < owners; ++i)
@@ -159,7 +160,7 @@ Result<Rebalanced> Rebalance::run(const ShardTable& before, std::span<const Shar
   return work.finish(before);
 }
 
-Rebalanced Rebalance::relieve(const ShardTable& before, std::span<const std::uint64_t> load, std::size_t budget) {
+Rebalanced Rebalance::run_by_load(const ShardTable& before, std::span<const std::uint64_t> load, std::size_t budget) {
   BERTH_ASSERT(load.size() == before.slots_.size());
   Rebalance work(before);
   work.take_owners({before.owners_.begin(), before.owners_.end()});
@@ -169,7 +170,7 @@ Rebalanced Rebalance::relieve(const ShardTable& before, std::span<const std::uin
   for (std::size_t shard = 0; shard < load.size(); ++shard)
     if (const std::uint16_t slot = work.table_.slots_[shard]; slot != unowned) carried[slot] += load[shard];
   u128 total = 0, weights = 0;
-  std::vector<std::size_t> able;  // owners that may take part
+  std::vector<std::size_t> able;  // owners with a weight
   for (std::size_t i = 0; i < owners.size(); ++i)
     if (owners[i].weight_milli != 0) {
       able.push_back(i);
@@ -223,17 +224,20 @@ Rebalanced Rebalance::relieve(const ShardTable& before, std::span<const std::uin
   return work.finish(before);
 }
 
+}  // namespace sharding
+
 Result<Rebalanced> rebalance(const ShardTable& table, std::span<const ShardOwner> owners, std::size_t budget) {
-  return Rebalance::run(table, owners, budget);
+  return sharding::Rebalance::run(table, owners, budget);
 }
 
 Result<ShardTable> allocate(ShardSpace space, std::span<const ShardOwner> owners) {
-  if (space.count() > ShardSpace::count_max) return too_many_shards(space.count());
+  if (space.count() > ShardSpace::count_max) return sharding::too_many_shards(space.count());
   return rebalance(ShardTable(space), owners).transform([](Rebalanced r) { return std::move(r.table); });
 }
 
-Rebalanced relieve(const ShardTable& table, std::span<const std::uint64_t> load_by_shard, std::size_t budget) {
-  return Rebalance::relieve(table, load_by_shard, budget);
+Rebalanced rebalance_by_load(const ShardTable& table, std::span<const std::uint64_t> load_by_shard,
+                             std::size_t budget) {
+  return sharding::Rebalance::run_by_load(table, load_by_shard, budget);
 }
 
 }  // namespace berth

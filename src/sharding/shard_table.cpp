@@ -74,7 +74,7 @@ std::uint32_t ShardTable::shards_of(const DeviceId& owner) const noexcept {
 }
 
 // A line per fact, then the shards in order as runs "position*length" ("-" for
-// nobody), then the checksum of all lines before it.
+// no owner), then the checksum of all lines before it.
 std::string ShardTable::to_text() const {
   std::string text(first_line);
   text += "\nhash " + std::string(to_string(space_.hash()));

@@ -1,4 +1,4 @@
-// FleetLedger: what every node and GPU of a fleet has given out, within one plan.
+// Occupancy: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
 // both are kept by id, and of two equal ids the first stays. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
@@ -12,41 +12,43 @@
 
 #include "berth/deployment.hpp"
 #include "berth/device_view.hpp"
+#include "berth/topology.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
-struct LedgerNode {
+struct OccupiedNode {
   const NodeView* node = nullptr;  // owned by the fleet
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
   std::vector<DeviceView> gpus;
+  Topology topology;                           // the node's links between its GPUs
   std::vector<bool> held_exclusively;          // by a replica; parallel to gpus
   std::vector<std::uint64_t> promised_before;  // outside of the plan; parallel to gpus
   std::uint64_t memory_bytes_promised = 0;     // of the node, to CPU replicas
-  std::uint64_t deviceless = 0;                // CPU and remote replicas here
+  std::uint64_t replicas_without_gpu = 0;      // CPU and remote replicas here
 
-  bool works() const { return node->health != Health::quarantined && node->health != Health::lost; }
-  bool takes_new() const { return works() && node->intent == Intent::in_service; }
+  bool is_usable() const { return node->health != Health::quarantined && node->health != Health::lost; }
+  bool accepts_replicas() const { return is_usable() && node->intent == Intent::in_service; }
   Maybe memory_bytes_available() const;
 };
 
-// A place in the ledger: positions in `nodes` and in that node's `gpus`.
-struct Place {
+// Positions in `nodes` and in that node's `gpus`.
+struct Location {
   std::size_t node = 0;
   std::vector<std::size_t> gpus;
 };
 
-class FleetLedger {
+class Occupancy {
  public:
-  explicit FleetLedger(const Fleet& fleet);
+  explicit Occupancy(const Fleet& fleet);
 
-  std::vector<LedgerNode> nodes;  // by id
+  std::vector<OccupiedNode> nodes;  // by id
 
   // Absent when the node or one of the devices is gone.
-  std::optional<Place> find(const Assignment& assignment) const;
+  std::optional<Location> find(const Assignment& assignment) const;
 
-  void charge(const Place& place, std::uint64_t memory_bytes, bool exclusive);
-  void refund(const Place& place, std::uint64_t memory_bytes);
+  void charge(const Location& location, std::uint64_t memory_bytes, bool exclusive);
+  void refund(const Location& location, std::uint64_t memory_bytes);
 };
 
-}  // namespace berth
+}  // namespace berth::deployment

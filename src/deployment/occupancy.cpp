@@ -1,19 +1,21 @@
-#include "deployment/ledger.hpp"
+#include "deployment/occupancy.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 
 #include "inventory/driver_reserve.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 bool share_memory(const DeviceView& a, const DeviceView& b) {
   return a.info == b.info || (!a.info->memory_domain.empty() && a.info->memory_domain == b.info->memory_domain);
 }
 
-DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_works) {
+DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {
   DeviceView view;
   view.info = &device.info;
   // A plan takes the fleet as it is told.
@@ -30,62 +32,75 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_wor
     view.used_by_others |= foreign > driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
-  view.health = node_works ? device.health : node.health;
+  view.health = node_is_usable ? device.health : node.health;
   return view;
+}
+
+// Links to anything but the GPUs of the node are left out.
+Topology topology_of(const NodeView& node, std::span<const DeviceView> gpus) {
+  if (node.links.empty()) return {};
+  std::vector<DeviceId> ids;
+  for (const DeviceView& gpu : gpus) ids.push_back(gpu.info->id);
+  const auto known = [&](const DeviceId& id) { return std::binary_search(ids.begin(), ids.end(), id); };
+  std::vector<Link> links;
+  std::copy_if(node.links.begin(), node.links.end(), std::back_inserter(links),
+               [&](const Link& link) { return link.a != link.b && known(link.a) && known(link.b); });
+  return make_topology(std::move(ids), std::move(links)).value();
 }
 
 }  // namespace
 
-Maybe LedgerNode::memory_bytes_available() const {
+Maybe OccupiedNode::memory_bytes_available() const {
   if (!node->memory_bytes) return {};
   return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
 }
 
-FleetLedger::FleetLedger(const Fleet& fleet) {
+Occupancy::Occupancy(const Fleet& fleet) {
   std::map<NodeId, const NodeView*> by_id;
   for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
   std::set<DeviceId> seen;
   nodes.reserve(by_id.size());
   for (const auto& [id, node] : by_id) {
-    LedgerNode& entry = nodes.emplace_back();
+    OccupiedNode& entry = nodes.emplace_back();
     entry.node = node;
     for (const NodeDevice& device : node->devices) {
       if (device.is_gpu() && seen.insert(device.info.id).second)
-        entry.gpus.push_back(view_of(device, *node, entry.works()));
+        entry.gpus.push_back(view_of(device, *node, entry.is_usable()));
     }
     std::sort(entry.gpus.begin(), entry.gpus.end(),
               [](const DeviceView& a, const DeviceView& b) { return a.info->id < b.info->id; });
     for (std::size_t i = 0; i < entry.gpus.size(); ++i) entry.gpus[i].id_order = static_cast<std::uint32_t>(i);
+    entry.topology = topology_of(*node, entry.gpus);
     entry.held_exclusively.resize(entry.gpus.size());
     for (const DeviceView& gpu : entry.gpus) entry.promised_before.push_back(gpu.memory_bytes_promised);
   }
 }
 
-std::optional<Place> FleetLedger::find(const Assignment& assignment) const {
+std::optional<Location> Occupancy::find(const Assignment& assignment) const {
   const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
-                                     [](const LedgerNode& entry, const NodeId& id) { return entry.node->id < id; });
+                                     [](const OccupiedNode& entry, const NodeId& id) { return entry.node->id < id; });
   if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
-  Place place{static_cast<std::size_t>(node - nodes.begin()), {}};
+  Location location{static_cast<std::size_t>(node - nodes.begin()), {}};
   for (const DeviceId& id : assignment.devices) {
     const auto gpu =
         std::lower_bound(node->gpus.begin(), node->gpus.end(), id,
                          [](const DeviceView& view, const DeviceId& wanted) { return view.info->id < wanted; });
     if (gpu == node->gpus.end() || gpu->info->id != id) return std::nullopt;
-    place.gpus.push_back(static_cast<std::size_t>(gpu - node->gpus.begin()));
+    location.gpus.push_back(static_cast<std::size_t>(gpu - node->gpus.begin()));
   }
-  std::sort(place.gpus.begin(), place.gpus.end());
-  if (std::adjacent_find(place.gpus.begin(), place.gpus.end()) != place.gpus.end()) return std::nullopt;
-  return place;
+  std::sort(location.gpus.begin(), location.gpus.end());
+  if (std::adjacent_find(location.gpus.begin(), location.gpus.end()) != location.gpus.end()) return std::nullopt;
+  return location;
 }
 
-void FleetLedger::charge(const Place& place, std::uint64_t memory_bytes, bool exclusive) {
-  LedgerNode& node = nodes[place.node];
-  if (place.gpus.empty()) {
+void Occupancy::charge(const Location& location, std::uint64_t memory_bytes, bool exclusive) {
+  OccupiedNode& node = nodes[location.node];
+  if (location.gpus.empty()) {
     node.memory_bytes_promised += memory_bytes;
-    ++node.deviceless;
+    ++node.replicas_without_gpu;
   }
-  for (const std::size_t gpu : place.gpus) {
+  for (const std::size_t gpu : location.gpus) {
     ++node.gpus[gpu].in_flight;
     if (exclusive) node.held_exclusively[gpu] = true;
     for (DeviceView& other : node.gpus) {
@@ -94,13 +109,13 @@ void FleetLedger::charge(const Place& place, std::uint64_t memory_bytes, bool ex
   }
 }
 
-void FleetLedger::refund(const Place& place, std::uint64_t memory_bytes) {
-  LedgerNode& node = nodes[place.node];
-  if (place.gpus.empty()) {
+void Occupancy::refund(const Location& location, std::uint64_t memory_bytes) {
+  OccupiedNode& node = nodes[location.node];
+  if (location.gpus.empty()) {
     node.memory_bytes_promised -= memory_bytes;
-    --node.deviceless;
+    --node.replicas_without_gpu;
   }
-  for (const std::size_t gpu : place.gpus) {
+  for (const std::size_t gpu : location.gpus) {
     --node.gpus[gpu].in_flight;
     node.held_exclusively[gpu] = false;  // had it been exclusive, it was the only one
     for (DeviceView& other : node.gpus) {
@@ -109,4 +124,4 @@ void FleetLedger::refund(const Place& place, std::uint64_t memory_bytes) {
   }
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

@@ -77,7 +77,7 @@ Result<KeyHash> key_hash_named(std::string_view name) {
     if (name == to_string(hash)) return hash;
   return Error{.code = ErrorCode::invalid_argument,
                .message = "There is no key hash \"" + std::string(name) + "\".",
-               .advice = "Use xxh3_v1, or siphash13_v0 for ids placed by the reference.",
+               .advice = "Use xxh3_v1, or siphash13_v0 for ids that were placed by it before.",
                .where = {},
                .driver = {}};
 }

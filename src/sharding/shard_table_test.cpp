@@ -16,13 +16,13 @@ std::vector<ShardOwner> owners(std::initializer_list<const char*> ids) {
 
 std::string user(int i) { return "user-" + std::to_string(i); }
 
-TEST(Routing, S2_2_AShardCountBelowOneIsRaisedToOne) {
+TEST(Sharding, S2_2_AShardCountBelowOneIsRaisedToOne) {
   EXPECT_EQ(ShardSpace(0).count(), 1u);
   EXPECT_EQ(ShardSpace(0).shard_of("user-42"), 0u);
   EXPECT_EQ(ShardSpace(1).count(), 1u);
 }
 
-TEST(Routing, S2_3_TheShardIsTheHashModuloTheCountAndItsNameSaysSo) {
+TEST(Sharding, S2_3_TheShardIsTheHashModuloTheCountAndItsNameSaysSo) {
   for (const std::uint32_t count : {1u, 2u, 3u, 16u, 1000u, 1024u})
     for (int i = 0; i < 100; ++i) {
       const std::string id = user(i);
@@ -33,14 +33,14 @@ TEST(Routing, S2_3_TheShardIsTheHashModuloTheCountAndItsNameSaysSo) {
   EXPECT_EQ(shard_name(7), "shard-7");
 }
 
-TEST(Routing, ShardNamesAreExactlyShard0ToShardNMinus1) {
+TEST(Sharding, ShardNamesAreExactlyShard0ToShardNMinus1) {
   const ShardSpace space(5);
   std::set<std::string> names;
   for (int i = 0; i < 1000; ++i) names.insert(shard_name(space.shard_of(user(i))));
   EXPECT_EQ(names, (std::set<std::string>{"shard-0", "shard-1", "shard-2", "shard-3", "shard-4"}));
 }
 
-TEST(Routing, S2_11_ManyIdsSpreadEvenlyOverOwnersWhateverTheShardCount) {
+TEST(Sharding, S2_11_ManyIdsSpreadEvenlyOverOwnersWhateverTheShardCount) {
   constexpr int ids = 40000;
   for (const std::uint32_t count : {16u, 1000u, 1024u}) {
     const ShardTable table = *allocate(ShardSpace(count), owners({"a", "b", "c", "d"}));
@@ -52,7 +52,7 @@ TEST(Routing, S2_11_ManyIdsSpreadEvenlyOverOwnersWhateverTheShardCount) {
   }
 }
 
-TEST(Routing, NumbersInEveryStrideSpreadAsWellAsText) {
+TEST(Sharding, NumbersInEveryStrideSpreadAsWellAsText) {
   const ShardTable table = *allocate(ShardSpace(), owners({"a", "b", "c", "d"}));
   for (const std::uint64_t stride :
        {1ull, 2ull, 3ull, 10ull, 64ull, 1000ull, 4097ull, 1ull << 20, 1ull << 32, (1ull << 32) + 1, 1ull << 48}) {
@@ -63,8 +63,8 @@ TEST(Routing, NumbersInEveryStrideSpreadAsWellAsText) {
   }
 }
 
-TEST(Routing, S2_F2_AllIdsOfAShardHaveOneOwner) {
-  // Three owners do not divide 16 shards: the case in which the reference tears shards apart.
+TEST(Sharding, S2_F2_AllIdsOfAShardHaveOneOwner) {
+  // Three owners do not divide 16 shards, so a hash of the id modulo the owners would split some.
   const ShardTable table = *allocate(ShardSpace(16), owners({"a", "b", "c"}));
   std::map<std::uint32_t, std::set<DeviceId>> seen;
   for (int i = 0; i < 2000; ++i) seen[table.space().shard_of(user(i))].insert(*table.route(user(i)));
@@ -72,14 +72,14 @@ TEST(Routing, S2_F2_AllIdsOfAShardHaveOneOwner) {
   for (const auto& [shard, by] : seen) EXPECT_EQ(by, std::set<DeviceId>{*table.owner_of(shard)}) << shard_name(shard);
 }
 
-TEST(Routing, ATableWithoutOwnersRoutesToNobody) {
+TEST(Sharding, ATableWithoutOwnersRoutesNowhere) {
   const ShardTable empty(ShardSpace(8));
   EXPECT_EQ(empty.route("user-42"), nullptr);
   EXPECT_EQ(empty.route(42), nullptr);
   EXPECT_EQ(empty.epoch(), 0u);
 }
 
-TEST(Routing, ATableSurvivesItsText) {
+TEST(Sharding, ATableSurvivesItsText) {
   ShardTable table = *allocate(ShardSpace(100, KeyHash::siphash13_v0), owners({"GPU-a/sm64.0", "GPU-b", "with space"}));
   table = rebalance(table, owners({"GPU-b", "with space"}), 5)->table;
   ASSERT_EQ(table.owners().size(), 3u) << "the owner that left still holds shards";
@@ -87,13 +87,13 @@ TEST(Routing, ATableSurvivesItsText) {
   EXPECT_EQ(*ShardTable::parse(ShardTable(ShardSpace(3)).to_text()), ShardTable(ShardSpace(3)));
 }
 
-TEST(Routing, TheTextIsTheOneTheDocumentationShows) {  // docs/routing.md
+TEST(Sharding, TheTextIsTheOneTheDocumentationShows) {  // docs/sharding.md
   EXPECT_EQ(allocate(ShardSpace(4), owners({"gpu-0", "gpu-1"}))->to_text(),
             "berth-shards 1\nhash xxh3_v1\nshards 4\nepoch 1\nowner 1000 gpu-0\nowner 1000 gpu-1\n"
             "map 0*1 1*1 0*1 1*1\ncheck 2b73ab235acf2860\n");
 }
 
-TEST(Routing, AnyDamageToTheTextIsSeen) {
+TEST(Sharding, AnyDamageToTheTextIsSeen) {
   const std::string good = allocate(ShardSpace(16), owners({"a", "b"}))->to_text();
   ASSERT_TRUE(ShardTable::parse(good));
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -111,7 +111,7 @@ std::string sealed(std::string text) {
   return text + "check " + check + "\n";
 }
 
-TEST(Routing, TextThatIsWholeButWrongIsRefusedWithItsLine) {
+TEST(Sharding, TextThatIsWholeButWrongIsRefusedWithItsLine) {
   const std::string head = "berth-shards 1\nhash xxh3_v1\nshards 4\nepoch 7\n";
   const Result<ShardTable> good = ShardTable::parse(sealed(head + "owner 1000 a\nmap 0*3 -*1\n"));
   ASSERT_TRUE(good) << good.error().to_text();

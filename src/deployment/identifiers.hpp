@@ -1,0 +1,33 @@
+// Names in project and fleet files: which are valid, and what to suggest for one that
+// is not known.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "berth/deployment.hpp"
+
+namespace berth::deployment {
+
+// Letters, digits, '.', '_' and '-': safe in a path, a table and a terminal.
+bool is_name(std::string_view text);
+
+// "did you mean "replicas"?" when one of `known` is near, else "known are ...".
+std::string suggestion(std::string_view word, std::span<const std::string_view> known);
+
+// The names of nodes and the ids of devices of one fleet, each used once, in whatever
+// format the fleet is read.
+class FleetIds {
+ public:
+  // What is wrong with this node beside those added before; absent: nothing.
+  std::optional<std::string> add(const NodeView& node);
+
+ private:
+  std::set<NodeId> nodes_;
+  std::set<DeviceId> devices_;
+};
+
+}  // namespace berth::deployment

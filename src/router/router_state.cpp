@@ -1,0 +1,240 @@
+#include "router/router_state.hpp"
+
+#include <algorithm>
+
+namespace berth::router {
+namespace {
+
+// Whether a device may own shards, and with which weight. The same devices that pass
+// the filters of placement, except that a device on probation keeps its shards while it
+// has work in flight.
+std::uint32_t owner_weight_milli(const DeviceView& view) {
+  if (view.intent != Intent::in_service || view.health == Health::quarantined || view.health == Health::lost ||
+      view.sample == SampleState::stale)
+    return 0;
+  // A device on probation takes one piece of work at a time: with a tenth of its
+  // shards it gets enough work to recover, and few requests are refused.
+  if (view.health == Health::probation) return std::max(1u, view.weight_milli / 10);
+  return view.weight_milli;
+}
+
+Error no_owner(std::string_view key, std::uint32_t shard) {
+  return {ErrorCode::no_eligible_device,
+          "no device can own " + shard_name(shard) + ", the shard of " + std::string(key),
+          "retry when a device is in service and healthy again",
+          "",
+          {}};
+}
+
+}  // namespace
+
+// The table of the file where it fits the options, else an empty one.
+ShardTable RouterState::first_table(ShardSpace space) {
+  if (const Result<void> locked = file.lock(); !locked) write_warning = locked.error();
+  Result<std::optional<ShardTable>> kept = file.read();
+  if (!kept) {
+    read_warning = std::move(kept).error();
+    return ShardTable(space);
+  }
+  if (!*kept) return ShardTable(space);
+  const ShardSpace& found = (*kept)->space();
+  if (found.hash() == space.hash() && (options.shards == 0 || found.count() == space.count())) return **std::move(kept);
+  read_warning = Error{ErrorCode::invalid_argument,
+                       "the kept shard table has " + std::to_string(found.count()) + " shards by " +
+                           std::string(to_string(found.hash())) + ", the router was started with " +
+                           std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
+                           ": every key may have another owner than before",
+                       "start the router with the numbers of the table, or with another name",
+                       {},
+                       {}};
+  return ShardTable(space);
+}
+
+// Writes the table of this moment if it changed since the last time. Deliveries of
+// other threads go on meanwhile.
+void RouterState::keep_table() {
+  if (!table_changed.load()) return;
+  const std::lock_guard file_lock(file_mutex);
+  if (!table_changed.exchange(false)) return;
+  std::unique_lock lock(mutex);
+  const std::shared_ptr<const ShardTable> newest = table;
+  lock.unlock();
+  const Result<void> written = file.write(*newest);
+  lock.lock();
+  write_warning = written ? std::optional<Error>() : written.error();
+}
+
+void RouterState::adopt(Rebalanced changed) {
+  moves += changed.moves.size();
+  moves_left = changed.moves_left;
+  if (changed.table.epoch() == table->epoch()) return;
+  table = std::make_shared<const ShardTable>(std::move(changed.table));
+  table_changed = true;
+}
+
+Result<std::size_t> RouterState::update_owners(TimePoint time) {
+  const std::size_t count = scheduler->pool().board().snapshot({}, views);
+  owners_now.clear();
+  for (std::size_t i = 0; i < count; ++i)
+    if (const std::uint32_t weight = owner_weight_milli(views[i])) owners_now.emplace_back(views[i].info, weight);
+  const bool round = moves_left > 0 && time >= next_round;
+  if (owners_now == owners_seen && !round) return std::size_t{0};
+
+  std::vector<ShardOwner> owners;
+  for (const auto& [info, weight] : owners_now) owners.push_back({info->id, weight});
+  std::size_t orphans = 0;
+  for (const ShardOwner& old : table->owners())
+    if (std::none_of(owners.begin(), owners.end(), [&](const ShardOwner& o) { return o.id == old.id; }))
+      orphans += table->shards_of(old.id);
+  // The first table is no move by choice either.
+  if (table->owners().empty()) orphans = table->space().count();
+  const std::size_t by_choice = time >= next_round ? options.moves_per_round : 0;
+  Result<Rebalanced> changed =
+      rebalance(*table, owners, by_choice > unlimited_moves - orphans ? unlimited_moves : orphans + by_choice);
+  if (!changed) return std::move(changed).error();
+  const std::size_t moved = changed->moves.size();
+  if (moved > orphans) next_round = time + options.round;
+  adopt(std::move(changed).value());
+  owners_seen = owners_now;
+  return moved;
+}
+
+std::size_t RouterState::rebalance_by_load(std::size_t moves_max) {
+  std::vector<std::uint64_t> load;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto busy_ns = static_cast<std::uint64_t>(shards[i].busy.count());
+    load.push_back(busy_ns - std::exchange(busy_ns_counted[i], busy_ns));
+  }
+  Rebalanced changed = berth::rebalance_by_load(*table, load, moves_max);
+  changed.moves_left = moves_left;
+  const std::size_t moved = changed.moves.size();
+  adopt(std::move(changed));
+  return moved;
+}
+
+// What every delivery does before it asks for the owner.
+Result<std::size_t> RouterState::update(TimePoint time) {
+  Result<std::size_t> moved = update_owners(time);
+  if (!moved || options.load_interval <= Duration::zero() || time < next_load_round) return moved;
+  next_load_round = time + options.load_interval;
+  return *moved + rebalance_by_load(std::min(options.moves_per_round, options.load_moves_max));
+}
+
+EntityState& RouterState::entity(const std::string& key, TimePoint time) {
+  const auto [place, made] = entities.try_emplace(key);
+  EntityState& found = place->second;
+  if (made) {
+    found.shard = table->space().shard_of(key);
+    found.in_order = by_activity.insert(by_activity.end(), &place->first);
+  }
+  touch(found, time);
+  return found;
+}
+
+void RouterState::touch(EntityState& entity, TimePoint time) {
+  entity.active_at = time;
+  by_activity.splice(by_activity.end(), by_activity, entity.in_order);
+}
+
+void RouterState::passivate(TimePoint time) {
+  // Those that are busy go to the end, each at most once.
+  for (std::size_t looks = by_activity.size(); looks > 0; --looks) {
+    const auto longest = entities.find(*by_activity.front());
+    EntityState& entity = longest->second;
+    if (entities.size() <= options.entities_max && time - entity.active_at < options.idle_max) return;
+    if (entity.busy()) {
+      touch(entity, time);
+      continue;
+    }
+    by_activity.pop_front();
+    entities.erase(longest);
+    ++passivated;
+  }
+}
+
+Result<DeviceId> RouterState::owner(std::string_view key, std::uint32_t shard) {
+  const DeviceId* id = table->owner_of(shard);
+  // While any device can serve, shards of those that cannot have moved to it.
+  if (id == nullptr || owners_seen.empty()) return no_owner(key, shard);
+  return *id;
+}
+
+void RouterState::accept(std::shared_ptr<Delivery> delivery) {
+  const TimePoint time = clock->now();
+  std::unique_lock lock(mutex);
+  EntityState& to = entity(delivery->key_, time);
+  passivate(time);
+  if (to.busy() && waiting >= options.waiting_max) {
+    lock.unlock();
+    delivery->refuse({ErrorCode::queue_full,
+                      "too much work waits behind earlier work of its key",
+                      "wait for work to end, or raise waiting_max",
+                      "",
+                      {}});
+    return;
+  }
+  delivery->entity_ = &to;
+  delivery->shard_ = to.shard;
+  ++waiting;
+  to.waiting.push_back(std::move(delivery));
+  send_waiting(to, lock);
+}
+
+// One thread at a time sends for an entity, so the order is kept, and a series of
+// refusals is a loop and not a recursion.
+void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock) {
+  if (entity.sending) return;
+  entity.sending = true;
+  while (!entity.running && !entity.waiting.empty()) {
+    const std::shared_ptr<Delivery> delivery = std::move(entity.waiting.front());
+    entity.waiting.pop_front();
+    --waiting;
+    if (!delivery->begin_submission()) continue;
+
+    const TimePoint time = clock->now();
+    std::optional<Error> error;
+    // After an error the last good table stays in force.
+    static_cast<void>(update(time));
+    Result<DeviceId> device = owner(delivery->key_, entity.shard);
+    std::vector<DeviceId>& only = delivery->work_.hints.only;
+    if (!device) {
+      ++undeliverable;
+      error = std::move(device).error();
+    } else if (!only.empty() && std::find(only.begin(), only.end(), *device) == only.end()) {
+      error = Error{ErrorCode::invalid_argument,
+                    "the work may not run on the device that owns its key",
+                    "leave hints.only empty for routed work",
+                    device->text(),
+                    {}};
+    } else {
+      only = {*device};
+      delivery->work_.may_run_twice = false;
+      entity.running = true;
+      ++delivered;
+      ++shards[entity.shard].delivered;
+      ++shards[entity.shard].in_flight;
+    }
+    lock.unlock();
+    keep_table();
+    if (error)
+      delivery->refuse(*std::move(error));
+    else
+      delivery->submit(*scheduler);
+    lock.lock();
+  }
+  entity.sending = false;
+  touch(entity, clock->now());
+}
+
+void RouterState::ended(Delivery& delivery) {
+  const TimePoint time = clock->now();
+  std::unique_lock lock(mutex);
+  EntityState& entity = *delivery.entity_;
+  entity.running = false;
+  ShardStatistics& shard = shards[delivery.shard_];
+  --shard.in_flight;
+  if (delivery.began_at_) shard.busy += time - *delivery.began_at_;
+  send_waiting(entity, lock);
+}
+
+}  // namespace berth::router

@@ -1,0 +1,84 @@
+// RouterState: the table, the entities and the counters of one router. Router and the
+// deliveries under way share it. Its lock is not held while work is submitted to the
+// scheduler, refused, or a file is written.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "berth/router.hpp"
+#include "pool/board.hpp"
+#include "router/table_file.hpp"
+
+namespace berth::router {
+
+struct EntityState {
+  std::uint32_t shard = 0;
+  bool running = false;  // its work is with the scheduler
+  bool sending = false;  // a thread is in send_waiting
+  std::deque<std::shared_ptr<Delivery>> waiting;
+  TimePoint active_at{};
+  std::list<const std::string*>::iterator in_order;  // position in by_activity
+  bool busy() const { return running || sending || !waiting.empty(); }
+};
+
+struct RouterState {
+  RouterState(Scheduler& s, RouterOptions o, std::string table_file)
+      : scheduler(&s),
+        clock(&s.pool().clock()),
+        options(std::move(o)),
+        views(s.pool().board().capacity()),
+        file(std::move(table_file)) {}
+
+  // All of these: the lock is held.
+  ShardTable first_table(ShardSpace space);
+  Result<std::size_t> update_owners(TimePoint time);
+  std::size_t rebalance_by_load(std::size_t moves_max);
+  Result<std::size_t> update(TimePoint time);
+  void adopt(Rebalanced changed);
+  EntityState& entity(const std::string& key, TimePoint now);
+  void touch(EntityState& entity, TimePoint now);
+  void passivate(TimePoint now);
+  Result<DeviceId> owner(std::string_view key, std::uint32_t shard);
+
+  // The lock is not held.
+  void accept(std::shared_ptr<Delivery> delivery);
+  void ended(Delivery& delivery);
+  void keep_table();
+
+  // The lock is held at the beginning and at the end, and not in between.
+  void send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock);
+
+  Scheduler* scheduler;
+  Clock* clock;
+  const RouterOptions options;
+
+  mutable std::mutex mutex;  // guards everything below
+  std::shared_ptr<const ShardTable> table;
+  std::vector<DeviceView> views;  // buffer for snapshots of the board
+  // Devices that can own shards, with their weights: as of the last update, and a buffer.
+  std::vector<std::pair<const DeviceInfo*, std::uint32_t>> owners_seen, owners_now;
+  TimePoint next_round{}, next_load_round{};
+  std::size_t moves_left = 0;
+  std::unordered_map<std::string, EntityState> entities;
+  std::list<const std::string*> by_activity;  // keys of `entities`, longest idle first
+  std::size_t waiting = 0;
+  std::uint64_t delivered = 0, undeliverable = 0, moves = 0, passivated = 0;
+  std::vector<ShardStatistics> shards;         // by number; statistics() fills in the owner
+  std::vector<std::uint64_t> busy_ns_counted;  // by shard, as of the last rebalance by load
+  std::optional<Error> read_warning, write_warning;
+
+  std::atomic<bool> table_changed{false};  // since it was last written
+  std::mutex file_mutex;                   // guards `file`; taken before `mutex`
+  TableFile file;
+};
+
+}  // namespace berth::router

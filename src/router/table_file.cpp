@@ -1,0 +1,92 @@
+#include "router/table_file.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "world/files.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::router {
+namespace {
+
+constexpr std::string_view any_version = "berth-shards ";
+constexpr std::string_view this_version = "berth-shards 1\n";
+
+Error unusable(ErrorCode code, const std::string& path, const std::string& what) {
+  return {code, path + " " + what, "remove the file, or give the router another table_file", {}, {}};
+}
+
+}  // namespace
+
+Result<std::string> default_table_file(std::string name) {
+  if (name.empty()) name = program_invocation_short_name;
+  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+    return Error{ErrorCode::invalid_argument,
+                 "the router's name \"" + name + "\" is not the name of a file",
+                 "use letters, digits and '-'",
+                 {},
+                 {}};
+  return state_folder("shards").transform([&](const std::string& folder) { return folder + "/" + name + ".table"; });
+}
+
+// A file beside the table, because each write replaces the table itself.
+Result<void> TableFile::lock() {
+  if (path_.empty() || lock_fd_ >= 0) return {};
+  const std::string path = path_ + ".lock";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return unusable(ErrorCode::io, path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    lock_fd_ = fd;
+    return {};
+  }
+  const int code = errno;
+  ::close(fd);
+  if (code != EWOULDBLOCK)
+    return unusable(ErrorCode::io, path, std::string("cannot be locked: ") + std::strerror(code));
+  return Error{ErrorCode::unavailable,
+               "another router writes " + path_ + "; what this one moves is not kept",
+               "give each router a name or a table_file of its own",
+               {},
+               {}};
+}
+
+Result<std::optional<ShardTable>> TableFile::read() {
+  if (path_.empty()) return std::optional<ShardTable>();
+  const std::string path = path_;
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    close();
+    return unusable(ErrorCode::invalid_argument, path, "is not a regular file; the shard table is not kept");
+  }
+  const Result<std::string> text = read_text(path);
+  if (!text && text.error().code == ErrorCode::not_found) return std::optional<ShardTable>();
+  if (!text) return text.error();
+  Result<ShardTable> table = ShardTable::parse(*text);
+  if (table) return std::optional(std::move(table).value());
+  // Only a damaged table may be replaced. An empty file is what some file systems
+  // leave of one after a power failure.
+  if (text->empty() || text->starts_with(this_version))
+    return unusable(ErrorCode::invalid_argument, path, "was ignored. " + table.error().message);
+  close();
+  if (text->starts_with(any_version))
+    return unusable(ErrorCode::not_supported, path, "was written by a newer version; the shard table is not kept");
+  return unusable(ErrorCode::invalid_argument, path, "is not a shard table; the shard table is not kept");
+}
+
+Result<void> TableFile::write(const ShardTable& table) {
+  if (path_.empty()) return {};
+  if (Result<void> locked = lock(); !locked) return locked;
+  return write_private_text(path_, table.to_text());
+}
+
+void TableFile::close() {
+  path_.clear();
+  if (lock_fd_ >= 0) ::close(std::exchange(lock_fd_, -1));
+}
+
+}  // namespace berth::router

@@ -1,0 +1,43 @@
+// TableFile: a router's shard table in a file, so that a restart finds the owners of
+// before. The file is replaced by rename, so it is whole at any time. Of the routers
+// that use one file at the same time, the first writes it and the others only read it.
+// What is not a shard table of this version is never overwritten, except a damaged
+// one. Not thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "berth/result.hpp"
+#include "berth/shard_table.hpp"
+
+namespace berth::router {
+
+// The path for a router of this name; empty: the name of the program.
+Result<std::string> default_table_file(std::string name);
+
+class TableFile {
+ public:
+  // An empty path: nothing is read or written.
+  explicit TableFile(std::string path = {}) : path_(std::move(path)) {}
+  ~TableFile() { close(); }
+  TableFile(const TableFile&) = delete;
+  TableFile& operator=(const TableFile&) = delete;
+
+  // For the errors of all three see RouterStatistics::table_warning. A file that is
+  // locked elsewhere can be read; write() tries again to lock it.
+  Result<void> lock();
+  // Absent: there is no file yet.
+  Result<std::optional<ShardTable>> read();
+  // Nothing is written after read() found something that must not be replaced.
+  Result<void> write(const ShardTable& table);
+  // Unlocks the file; nothing is written after it.
+  void close();
+
+ private:
+  std::string path_;
+  int lock_fd_ = -1;
+};
+
+}  // namespace berth::router
