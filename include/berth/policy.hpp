@@ -88,6 +88,7 @@ class Candidate {
   Candidate(const Candidates& all, std::size_t position);
 
   std::size_t position() const { return position_; }  // among the candidates
+  std::size_t slot() const { return slot_; }          // of the device in its pool
   const DeviceInfo& info() const { return *columns_.info[slot_].load(std::memory_order_acquire); }
   // Pieces of work on the device, without the one to be placed.
   std::uint32_t in_flight() const {
@@ -150,6 +151,11 @@ class Candidates {
   const Hints& requirements() const { return requirements_; }
   Ticket ticket() const { return ticket_; }
 
+  // For a choice among some of them.
+  const detail::Columns& columns() const { return columns_; }
+  std::size_t slot(std::size_t position) const { return slots_[position]; }
+  std::uint64_t charge(std::size_t position) const { return charges_[position]; }
+
  private:
   friend class Candidate;
   const detail::Columns& columns_;
@@ -177,8 +183,9 @@ struct Policy {
   // when it is busy, and not passed over.
   bool takes_turns = false;
 
-  // Position of the best candidate. An answer out of range, or an exception, is overruled
-  // by least_loaded.
+  static constexpr std::size_t declined = ~std::size_t{0};
+  // Position of the best candidate, or `declined`: none is good enough. Another answer out of
+  // range, or an exception, is overruled by least_loaded.
   std::function<std::size_t(const Candidates&)> choose;
   // Cost of each candidate, for rankings and explanations. A policy without it is ranked
   // by asking `choose` again without the ones chosen before.

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,13 @@
 #include "berth/placement.hpp"
 #include "berth/random.hpp"
 #include "berth/result.hpp"
+#include "berth/statistics.hpp"
 
 namespace berth {
 
+namespace detail {
+struct PoolInternals;  // src/pool/internals.hpp
+}
 class Pool;
 class Board;   // the live counters; src/pool/board.hpp
 class Poller;  // asks the devices; src/pool/poller.hpp
@@ -163,7 +168,10 @@ class Pool {
   // then in order of arrival; a request that does not fit yet holds up nobody
   // behind it. Too late: timeout, with the reasons.
   Result<Lease> acquire(const Hints& hints = {});
+  // By another policy than the pool's own.
+  Result<Lease> acquire(const Hints& hints, const Policy& policy);
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
+  Result<Lease> acquire(const Hints& hints, Duration timeout) { return acquire(hints, Deadline::after(*clock_, timeout)); }
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);
   // The same decision without charging it, explained.
@@ -186,15 +194,21 @@ class Pool {
   // them until the poll deadline. Judges the age of all samples.
   void poll_now();
 
+  // What has happened on each device, as one consistent cut.
+  Statistics statistics() const;
+  // A number for a class of work, whose cost is learnt apart from other classes; the same
+  // name, the same number. Names beyond the fifteenth share the class of unnamed work.
+  std::uint16_t work_class(std::string_view name);
+
   // Why this program does not share its promises with others, if it should: where the
   // ledger could not be entered, as long as the pool lives.
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }
-  Board& board() noexcept { return *board_; }
   Clock& clock() const noexcept { return *clock_; }
 
  private:
+  friend struct detail::PoolInternals;
   Pool(PoolOptions options, const Policy* policy, std::size_t devices);
   static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
   void start();

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "machine/files.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {

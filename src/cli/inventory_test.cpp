@@ -8,7 +8,7 @@
 
 #include "cli/devices_text.hpp"
 #include "format/inventory_json.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {

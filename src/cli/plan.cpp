@@ -12,7 +12,7 @@
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
 #include "inventory/short_id.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {

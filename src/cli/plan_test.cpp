@@ -12,7 +12,7 @@
 
 #include "cli/terminal.hpp"
 #include "format/plan_json.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "berth/placement.hpp"
 #include "cli/terminal.hpp"
 #include "cli/unpack.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 #ifdef BERTH_HAS_ZLIB
 #include <zlib.h>
 #endif

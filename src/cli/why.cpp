@@ -6,7 +6,7 @@
 #include "cli/candidates_text.hpp"
 #include "cli/terminal.hpp"
 #include "inventory/short_id.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::cli {

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "deployment/identifiers.hpp"
-#include "machine/files.hpp"
+#include "world/files.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::machine {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <map>
 
-#include "machine/files.hpp"
+#include "world/files.hpp"
 #include "placement/test_fleet.hpp"
 
 namespace berth::machine {

@@ -27,6 +27,7 @@ bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceV
   for (const Ranked& ranked : tier) left.push_back(static_cast<std::uint32_t>(ranked.position));
   const ViewCandidates all(views, left, hints, ticket);
   PolicyAnswer answer = ask(policy, all);
+  if (answer.position == Policy::declined) return false;
   const bool misbehaved = answer.misbehaved;
   const std::vector<std::uint64_t> costs = costs_of(misbehaved ? *find_policy("least_loaded") : policy, all);
   if (costs.empty()) {
@@ -37,6 +38,7 @@ bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceV
       left.erase(left.begin() + chosen);
       if (left.empty()) return misbehaved;
       answer = ask(policy, ViewCandidates(views, left, hints, ticket));
+      if (answer.position == Policy::declined) return misbehaved;
     }
   }
   for (std::size_t i = 0; i < tier.size(); ++i) tier[i].cost = costs[i];
@@ -70,7 +72,7 @@ std::vector<std::uint32_t> eligible_positions(const Hints& hints, std::span<cons
 PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
   try {
     const std::size_t position = policy.choose(all);
-    if (position < all.size()) return {position, false};
+    if (position < all.size() || position == Policy::declined) return {position, false};
   } catch (...) {
     // A policy of the caller's own may throw; a decision has no caller for its exception.
   }
@@ -115,7 +117,7 @@ Decision choose(const Policy& policy, const Hints& hints, std::span<const Device
   Decision decision;
   if (const std::vector<std::uint32_t> positions = eligible_positions(hints, views); !positions.empty()) {
     const PolicyAnswer answer = ask(policy, ViewCandidates(views, positions, hints, ticket));
-    decision = {positions[answer.position], answer.misbehaved};
+    if (answer.position != Policy::declined) decision = {positions[answer.position], answer.misbehaved};
   }
   if (explanation != nullptr) {
     GroupDecision group{{}, decision.policy_misbehaved};

@@ -14,7 +14,7 @@ namespace berth {
 // The policy's answer, or least_loaded's where it has none: the policy answered out of
 // range, or threw.
 struct PolicyAnswer {
-  std::size_t position = 0;
+  std::size_t position = 0;  // or Policy::declined
   bool misbehaved = false;
 };
 PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept;

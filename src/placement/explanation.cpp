@@ -210,7 +210,8 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
   }
 
   if (decision.winners.empty()) {
-    result.cause = cause_of(hints, count, views);
+    const bool declined = count == 1 && left > 0;
+    if (!declined) result.cause = cause_of(hints, count, views);
     return result;
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
@@ -236,7 +237,8 @@ std::string Explanation::reason() const {
     if (!runner_up) return text + (count == 1 ? ", the only eligible device" : ", all of the eligible devices");
     return text + " among " + count_of(eligible, "eligible device") + "; next is " + runner_up->text();
   }
-  if (!cause) return "there is nothing to explain";
+  if (!cause)
+    return eligible ? policy + " declined " + count_of(eligible, "eligible device") : "there is nothing to explain";
   if (candidates.empty()) return "there are no devices";
   if (*cause == Cause::too_few_devices) {
     return count_of(count, "device") + " were asked for, and there " + (candidates.size() == 1 ? "is " : "are ") +

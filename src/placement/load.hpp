@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "placement/learnt.hpp"
@@ -25,6 +26,15 @@ inline std::uint64_t load(Candidate device) {
 // so that load always counts.
 constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
   return std::clamp<std::uint64_t>(unit_cost_ns, 1, Learnt::expected_ns_max);
+}
+
+// Sizes of work in 2^-20 units: whole numbers, fine enough for a millionth. A size that is
+// none (negative, infinite, not a number) counts as one unit.
+inline constexpr int size_bits = 20;
+inline std::uint64_t size_of(double cost) noexcept {
+  constexpr double one = 1 << size_bits;
+  if (!(cost > 0) || !std::isfinite(cost)) return 1 << size_bits;
+  return static_cast<std::uint64_t>(std::clamp(cost * one, 1.0, one * one));
 }
 
 // Which speeds count. Weights that differ were configured and are believed; otherwise the

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "placement/explain.hpp"
+#include "placement/small_array.hpp"
 #include "pool/look.hpp"
 
 namespace berth {
@@ -73,6 +74,12 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints) {
   return lease;
 }
 
+Lease Board::try_acquire(const Policy& policy, const Hints& hints) {
+  Lease lease;
+  acquire_into(lease, policy, hints, draw(policy));
+  return lease;
+}
+
 Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket) {
   for (int losses = 0; losses < tries_without_lock && !hints.wants_alone(); ++losses) {
     if (exclusive_.load(std::memory_order_relaxed) == 0) {
@@ -112,19 +119,16 @@ Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Hints& h
     return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], hints, version);
   }
   const std::size_t used = counters_.used();
-  pool::SmallArray<std::uint32_t> slots(used);
-  pool::SmallArray<std::uint64_t> charges(used);
+  SmallArray<std::uint32_t> slots(used);
+  SmallArray<std::uint64_t> charges(used);
   const std::size_t count = look(hints, used, slots.data(), charges.data());
   if (count == 0) return {};
   const Candidates all(counters_.columns(), slots.data(), charges.data(), count, hints, ticket);
-  const std::size_t chosen = ask_policy(policy, all);
-  return charge(lease, slots[chosen], charges[chosen], hints, version);
-}
-
-std::size_t Board::ask_policy(const Policy& policy, const Candidates& all) const {
   const PolicyAnswer answer = ask(policy, all);
   if (answer.misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
-  return answer.position;
+  if (answer.position == Policy::declined) return {};
+  const std::size_t chosen = answer.position;
+  return charge(lease, slots[chosen], charges[chosen], hints, version);
 }
 
 // The devices that may serve, and their charge words. Closed devices refuse every request

@@ -65,6 +65,8 @@ class Board {
 
   // Filter, choose, charge. no_eligible_device names the reason of every device.
   Result<Lease> acquire(const Policy& policy, const Hints& hints = {});
+  // The same without a reason: empty if no device may serve.
+  Lease try_acquire(const Policy& policy, const Hints& hints);
   // Waits for a release or another change until the deadline; served by priority, then in
   // order of arrival.
   Result<Lease> acquire(const Policy& policy, const Hints& hints, Deadline deadline);
@@ -75,6 +77,8 @@ class Board {
   // The same, explained, and without drawing from the sequence.
   Explanation explain(const Policy& policy, const Hints& hints) const;
 
+  // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
+  std::uint64_t changes() const noexcept { return membership_.changes(); }
   // Copies the devices at hand into `views`, in slot order; gives how many there are.
   // `slots`, if not empty, gets the slot of each.
   std::size_t snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots = {}) const;
@@ -164,7 +168,6 @@ class Board {
   Attempt attempt(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket);
   std::size_t look(const Hints& hints, std::size_t used, std::uint32_t* slots, std::uint64_t* charges) const;
   Attempt charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t version);
-  std::size_t ask_policy(const Policy& policy, const Candidates& all) const;
   Ticket draw(const Policy& policy) const noexcept;
 
   Snapshot copy(const Hints& hints) const;

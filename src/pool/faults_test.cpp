@@ -22,7 +22,7 @@
 #include "device/simulated.hpp"
 #include "ledger/test_folder.hpp"
 #include "ledger/usage.hpp"
-#include "pool/board.hpp"
+#include "pool/internals.hpp"
 
 namespace berth {
 namespace {
@@ -407,7 +407,7 @@ class World {
   void audit() {
     DeviceView views[devices_max];
     std::size_t slots[devices_max];
-    const std::size_t count = pool_->board().snapshot({}, views, slots);
+    const std::size_t count = board_of(*pool_).snapshot({}, views, slots);
     bool known[devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;
@@ -880,7 +880,7 @@ class World {
   // Every lease that was ever given is in exactly one place.
   void add_up() {
     std::uint64_t dispatched = 0;
-    const Statistics statistics = pool_->board().statistics();
+    const Statistics statistics = board_of(*pool_).statistics();
     for (const DeviceStatistics& device : statistics.devices) {
       const Account& account = account_of(device.device);
       dispatched += device.dispatched;
@@ -895,7 +895,7 @@ class World {
   void nothing_is_left() {
     add_up();
     if (!waiting_.empty()) complain("somebody still waits");
-    for (const Board::Entry& entry : pool_->board().entries()) {
+    for (const Board::Entry& entry : board_of(*pool_).entries()) {
       if (entry.view.in_flight != 0 || entry.view.memory_bytes_promised != 0 || entry.view.backlog_ns != 0)
         complain("something is left on " + entry.info->id.text());
     }

@@ -212,6 +212,7 @@ void Membership::write(std::size_t slot, const Status& next) {
   const bool opens = next.present && !reject(no_requirements, idle);
   if (was_open && !opens) counters_.close(slot);
   columns_.status[slot].store(next.pack(), std::memory_order_release);
+  if (before.pack() != next.pack()) changes_.fetch_add(1, std::memory_order_release);
   if (!was_open && opens) {
     counters_.reset_shares();
     counters_.open(slot);

@@ -31,6 +31,8 @@ class Membership {
   bool is_held(std::size_t slot) const noexcept { return (status_word(slot) & held_bit) != 0; }
   // Whether the health rules must hear of a success on the device.
   bool is_troubled(std::size_t slot) const noexcept { return (status_word(slot) & troubled_bit) != 0; }
+  // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
+  std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
   bool any_on_probation() const noexcept { return on_probation_.load(std::memory_order_relaxed) != 0; }
   Health health(std::size_t slot) const noexcept {
     return static_cast<Health>(status_word(slot) >> Columns::health_shift & 7);
@@ -124,6 +126,7 @@ class Membership {
   const HealthRules rules_;
   const Duration stale_after_;
   std::atomic<std::uint64_t> version_;
+  std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::uint32_t> on_probation_{0};
   const std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   // Read without the lock by view().

@@ -300,9 +300,11 @@ bool Pool::await_first_poll() const {
   return true;
 }
 
-Result<Lease> Pool::acquire(const Hints& hints) {
-  Result<Lease> lease = board_->acquire(*policy_, hints);
-  if (!lease && await_first_poll()) lease = board_->acquire(*policy_, hints);
+Result<Lease> Pool::acquire(const Hints& hints) { return acquire(hints, *policy_); }
+
+Result<Lease> Pool::acquire(const Hints& hints, const Policy& policy) {
+  Result<Lease> lease = board_->acquire(policy, hints);
+  if (!lease && await_first_poll()) lease = board_->acquire(policy, hints);
   return lease;
 }
 
@@ -315,6 +317,9 @@ Result<std::vector<Lease>> Pool::acquire_group(const Hints& hints, std::size_t c
   if (!leases && await_first_poll()) leases = board_->acquire_group(*policy_, hints, count);
   return leases;
 }
+
+Statistics Pool::statistics() const { return board_->statistics(); }
+std::uint16_t Pool::work_class(std::string_view name) { return board_->work_class(name); }
 
 Explanation Pool::explain(const Hints& hints) const { return board_->explain(*policy_, hints); }
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "berth/fake_clock.hpp"
-#include "pool/board.hpp"
+#include "pool/internals.hpp"
 #include "pool/test_device.hpp"
 
 namespace berth {
@@ -470,7 +470,7 @@ TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
   hints.avoid = {DeviceId("d")};
   EXPECT_EQ((*pool)->acquire(hints)->id().text(), "b");
   EXPECT_EQ((*pool)->explain(hints).winner->text(), "b");
-  EXPECT_EQ((*pool)->board().select((*pool)->policy(), hints)->text(), "b");
+  EXPECT_EQ(board_of(**pool).select((*pool)->policy(), hints)->text(), "b");
 }
 
 TEST(Pool, S0_F18_FiltersPollingAndLeastLoadedWorkTogether) {
@@ -495,7 +495,7 @@ TEST(Pool, ExplainingTellsTheSameDecisionAndChargesNothing) {
   const Explanation explanation = pool->explain(bytes(150));
   ASSERT_TRUE(explanation.winner);
   EXPECT_EQ(explanation.winner->text(), "a");
-  EXPECT_EQ(pool->board().statistics().total().dispatched, 0U);
+  EXPECT_EQ(board_of(*pool).statistics().total().dispatched, 0U);
   EXPECT_EQ(pool->acquire(bytes(150))->id(), *explanation.winner);
 }
 
@@ -505,11 +505,11 @@ TEST(Pool, X_F2_WhatOneCallerHoldsEveryQuestionSees) {
   const Result<std::vector<Lease>> group = pool->acquire_group(bytes(100), 3);
   ASSERT_TRUE(group);
   for (const DeviceStatus& status : pool->status()) EXPECT_EQ(status.view.memory_bytes_promised, 100U);
-  EXPECT_EQ(pool->board().statistics().total().in_flight, 3U);
+  EXPECT_EQ(board_of(*pool).statistics().total().in_flight, 3U);
   EXPECT_EQ((*pool->best_available_device())->id().text(), "a");
   EXPECT_EQ(pool->explain(bytes(150)).winner->text(), "a");
   EXPECT_FALSE(pool->acquire(bytes(250)));
-  EXPECT_EQ(pool->board().select(pool->policy(), bytes(200))->text(), "a");
+  EXPECT_EQ(board_of(*pool).select(pool->policy(), bytes(200))->text(), "a");
 }
 
 TEST(Pool, X_F3_OneNameOfADeviceWorksEverywhere) {
@@ -520,7 +520,7 @@ TEST(Pool, X_F3_OneNameOfADeviceWorksEverywhere) {
   EXPECT_TRUE(pool->set_weight(id, 2));
   EXPECT_TRUE(pool->set_intent(id, Intent::cordoned));
   EXPECT_EQ(pool->status().at(2).info.id, id);
-  EXPECT_EQ(pool->board().statistics().devices.at(2).device, id);
+  EXPECT_EQ(board_of(*pool).statistics().devices.at(2).device, id);
   EXPECT_TRUE(pool->leave(id));
   EXPECT_EQ(pool->leave(id).error().where, "c");
 }
@@ -555,7 +555,7 @@ TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
   ASSERT_TRUE(pool->report(DeviceId("a"), more));
   LoadSample old;
   old.memory_bytes_free = 100;
-  EXPECT_FALSE(pool->board().apply_sample(0, 1000, old, before, pool->board().entries()[0].incarnation));
+  EXPECT_FALSE(board_of(*pool).apply_sample(0, 1000, old, before, board_of(*pool).entries()[0].incarnation));
   EXPECT_TRUE(pool->acquire(bytes(200))) << "that was asked before the report";
   LoadSample gone = more;
   gone.events.push_back({DeviceEvent::Kind::xid, 79, clock.now()});
@@ -589,7 +589,7 @@ TEST(Pool, WaitersAreServedWhenADeviceHeldAloneIsGivenBack) {
   alone.exclusive = true;
   std::optional<Lease> held = pool->acquire(alone).value();
   std::jthread other([&] {
-    EXPECT_TRUE(eventually([&] { return pool->board().waiting() == 1; }));
+    EXPECT_TRUE(eventually([&] { return board_of(*pool).waiting() == 1; }));
     held.reset();
   });
   EXPECT_TRUE(pool->acquire({}, Deadline::after(real_clock(), 60s)));

@@ -5,13 +5,12 @@
 namespace berth::router {
 namespace {
 
-// Whether a device may own shards, and with which weight. The same devices that pass
-// the filters of placement, except that a device on probation keeps its shards while it
-// has work in flight.
-std::uint32_t owner_weight_milli(const DeviceView& view) {
-  if (view.intent != Intent::in_service || view.health == Health::quarantined || view.health == Health::lost ||
-      view.sample == SampleState::stale)
-    return 0;
+// Whether a device may own shards, and with which weight: the devices that pass the filters
+// of placement. Work in flight and an exclusive lease pass, and move no shard.
+std::uint32_t owner_weight_milli(DeviceView view) {
+  view.in_flight = 0;
+  view.held_exclusively = false;
+  if (reject({}, view)) return 0;
   // A device on probation takes one piece of work at a time: with a tenth of its
   // shards it gets enough work to recover, and few requests are refused.
   if (view.health == Health::probation) return std::max(1u, view.weight_milli / 10);
@@ -73,12 +72,18 @@ void RouterState::adopt(Rebalanced changed) {
 }
 
 Result<std::size_t> RouterState::update_owners(TimePoint time) {
-  const std::size_t count = scheduler->pool().board().snapshot({}, views);
+  Board& board = board_of(scheduler->pool());
+  const std::uint64_t changes = board.changes();
+  const bool round = moves_left > 0 && time >= next_round;
+  if (changes == changes_seen && !round) return std::size_t{0};
+  const std::size_t count = board.snapshot({}, views);
   owners_now.clear();
   for (std::size_t i = 0; i < count; ++i)
     if (const std::uint32_t weight = owner_weight_milli(views[i])) owners_now.emplace_back(views[i].info, weight);
-  const bool round = moves_left > 0 && time >= next_round;
-  if (owners_now == owners_seen && !round) return std::size_t{0};
+  if (owners_now == owners_seen && !round) {
+    changes_seen = changes;
+    return std::size_t{0};
+  }
 
   std::vector<ShardOwner> owners;
   for (const auto& [info, weight] : owners_now) owners.push_back({info->id, weight});
@@ -96,6 +101,7 @@ Result<std::size_t> RouterState::update_owners(TimePoint time) {
   if (moved > orphans) next_round = time + options.round;
   adopt(std::move(changed).value());
   owners_seen = owners_now;
+  changes_seen = changes;
   return moved;
 }
 

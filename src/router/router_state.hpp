@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "berth/router.hpp"
-#include "pool/board.hpp"
+#include "pool/internals.hpp"
 #include "router/table_file.hpp"
 
 namespace berth::router {
@@ -35,7 +35,7 @@ struct RouterState {
       : scheduler(&s),
         clock(&s.pool().clock()),
         options(std::move(o)),
-        views(s.pool().board().capacity()),
+        views(board_of(s.pool()).capacity()),
         file(std::move(table_file)) {}
 
   // All of these: the lock is held.
@@ -66,6 +66,7 @@ struct RouterState {
   std::vector<DeviceView> views;  // buffer for snapshots of the board
   // Devices that can own shards, with their weights: as of the last update, and a buffer.
   std::vector<std::pair<const DeviceInfo*, std::uint32_t>> owners_seen, owners_now;
+  std::optional<std::uint64_t> changes_seen;  // Board::changes at the last update
   TimePoint next_round{}, next_load_round{};
   std::size_t moves_left = 0;
   std::unordered_map<std::string, EntityState> entities;

@@ -9,27 +9,13 @@
 // device runs one piece after the other, learnt times fit the class of work.
 // Ties: lowest id.
 // Loses to least_loaded when sizes are unknown or wrong: then the backlog is too.
-#include <cmath>
-
 #include "placement/load.hpp"
 
 namespace berth::policy {
-namespace {
-
-// Size of the work in 2^-20 units: fine enough for a millionth, and in whole
-// numbers. A size that is none (negative, infinite, not a number) counts as 1.
-constexpr int size_bits = 20;
-std::uint64_t size_of(const Hints& requirements) {
-  constexpr double one = 1 << size_bits;
-  if (!(requirements.cost > 0) || !std::isfinite(requirements.cost)) return 1 << size_bits;
-  return static_cast<std::uint64_t>(std::clamp(requirements.cost * one, 1.0, one * one));
-}
-
-}  // namespace
 
 Policy expected_finish() {
   return by_cost("earliest expected finish: backlog plus size times learnt time", [](const Candidates& all) {
-    return [size = size_of(all.requirements()), mean_ns = mean_unit_ns(all)](Candidate device) -> std::uint64_t {
+    return [size = size_of(all.requirements().cost), mean_ns = mean_unit_ns(all)](Candidate device) -> std::uint64_t {
       if (to_be_tried(device)) return 0;
       const Maybe cost = device.unit_cost_ns();
       const std::uint64_t work_ns = saturated((u128{cost ? capped_ns(*cost) : mean_ns} * size) >> size_bits);
