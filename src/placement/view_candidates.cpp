@@ -28,7 +28,8 @@ Columns columns_at(Columns::Word* words, std::atomic<const DeviceInfo*>* infos, 
   return columns;
 }
 
-std::uint64_t half(Maybe value) { return std::min<std::uint64_t>(value.value_or(0xffffffff), 0xffffffff); }
+constexpr std::uint64_t unknown_half = 0xffffffff;
+std::uint64_t half(Maybe value) { return value ? std::min(*value, unknown_half - 1) : unknown_half; }
 
 void write(const DeviceView& view, std::size_t slot, const Columns& columns) {
   const auto store = [slot](Columns::Word* column, std::uint64_t value) {

