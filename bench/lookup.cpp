@@ -1,10 +1,14 @@
 // Key to owner with a table already held. Numbers against a plain Maglev table
 // (Eisenbud et al., NSDI 2016, section 3.4) of a prime size known to the
 // compiler, which takes the key as it is; text against a model of the reference's path.
+// route: the whole path of Router::route, with its lock and its look at the pool, against the
+// same model.
 #include <unordered_map>
 
 #include "berth/random.hpp"
+#include "berth/router.hpp"
 #include "berth/shard_table.hpp"
+#include "device/simulated.hpp"
 #include "report.hpp"
 
 namespace berth {
@@ -99,20 +103,51 @@ void key64(bench::Report& report, std::size_t n) {
   report.add({.name = name, .ours = ours, .peer = peer, .better = bench::Better::lower, .goal = 1.2, .fields = {}});
 }
 
-void string16(bench::Report& report, std::size_t n) {
-  const std::string name = "string/" + std::to_string(n);
-  if (!report.wants(name)) return;
+std::vector<std::string> session_keys() {
   std::vector<std::string> keys(keys_in_turn);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     keys[i] = "session-" + std::to_string(10'000'000 + i);
     BERTH_ASSERT(keys[i].size() == 16);
   }
+  return keys;
+}
+
+void string16(bench::Report& report, std::size_t n) {
+  const std::string name = "string/" + std::to_string(n);
+  if (!report.wants(name)) return;
+  const std::vector<std::string> keys = session_keys();
   const ShardTable table = table_for(n);
   const Reference reference(n);
   const auto [ours, peer] = bench::interleaved(15, 300'000, lookups(table, keys), lookups(reference, keys));
   report.add({.name = name, .ours = ours, .peer = peer, .better = bench::Better::higher, .goal = 4.0, .fields = {}});
   if (peer < 110 * 0.7 || peer > 110 * 1.3)
     report.note("the model of the reference's path is more than 30 % away from the 110 ns quoted for it");
+}
+
+void route(bench::Report& report, std::size_t n) {
+  const std::string name = "route/" + std::to_string(n);
+  if (!report.wants(name)) return;
+  const std::vector<std::string> keys = session_keys();
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const ShardOwner& owner : fleet(n)) {
+    SimulatedSpec spec;
+    spec.id = owner.id.text();
+    devices.push_back(make_simulated_device(spec, real_clock()));
+  }
+  const std::unique_ptr<Pool> pool = Pool::open(std::move(devices)).value();
+  SchedulerOptions one_lane;
+  one_lane.lanes_per_device = 1;
+  const std::unique_ptr<Scheduler> scheduler = Scheduler::start(*pool, one_lane).value();
+  RouterOptions options;
+  options.shards = 1024;
+  options.table_file = "";
+  const std::unique_ptr<Router> router = Router::start(*scheduler, options).value();
+  const Reference reference(n);
+  const auto ours = [&](std::size_t iterations) {
+    for (std::size_t i = 0; i < iterations; ++i) bench::keep(router->route(keys[i % keys_in_turn]).has_value());
+  };
+  const auto [mine, peer] = bench::interleaved(15, 100'000, ours, lookups(reference, keys));
+  report.add({.name = name, .ours = mine, .peer = peer, .better = bench::Better::higher, .goal = 1.0, .fields = {}});
 }
 
 }  // namespace
@@ -124,4 +159,5 @@ int main(int argc, char** argv) {
   berth::key64<65537>(report, 64);
   berth::key64<655373>(report, 1024);
   for (const std::size_t n : {8, 64, 1024}) berth::string16(report, n);
+  for (const std::size_t n : {8, 64}) berth::route(report, n);
 }

@@ -62,6 +62,23 @@ double makespan_ms(const std::vector<double>& costs, const char* policy) {
   return elapsed;
 }
 
+// Of items that do nothing: what map itself costs.
+double empty_item_ns() {
+  std::vector<std::shared_ptr<Device>> devices;
+  for (int i = 0; i < 8; ++i) {
+    SimulatedSpec spec;
+    spec.id = "empty-" + std::to_string(i);
+    devices.push_back(make_simulated_device(std::move(spec), real_clock()));
+  }
+  auto pool = std::move(Pool::open(std::move(devices))).value();
+  auto scheduler = std::move(Scheduler::start(*pool)).value();
+  const std::vector<int> items(20'000);
+  const auto run = [&](std::size_t) { scheduler->map(items, [](Execution&, int) { return 0; }); };
+  std::vector<double> times;
+  for (int round = 0; round < 5; ++round) times.push_back(bench::time_ns(items.size(), run));
+  return bench::median(times);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,7 +100,8 @@ int main(int argc, char** argv) {
   result.better = bench::Better::lower;
   result.goal = 1.05;
   result.fields = {{"round_robin", makespan_ms(costs, "round_robin") / bound_ms},
-                   {"least_loaded", makespan_ms(costs, "least_loaded") / bound_ms}};
+                   {"least_loaded", makespan_ms(costs, "least_loaded") / bound_ms},
+                   {"empty_item_ns", empty_item_ns()}};
   report.add(result);
   return 0;
 }

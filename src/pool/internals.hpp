@@ -1,0 +1,17 @@
+// The board of a pool, for the scheduler, the router and tests.
+#pragma once
+
+#include "berth/pool.hpp"
+#include "pool/board.hpp"
+
+namespace berth {
+
+struct detail::PoolInternals {
+  static Board& board(Pool& pool) noexcept { return *pool.board_; }
+  // Whether a decision is worth another try: the first poll has just ended.
+  static bool await_first_poll(Pool& pool) { return pool.await_first_poll(); }
+};
+
+inline Board& board_of(Pool& pool) noexcept { return detail::PoolInternals::board(pool); }
+
+}  // namespace berth
