@@ -108,13 +108,9 @@ class Candidate {
     return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
   }
   // Configured capacity in thousandths, positive.
-  std::uint32_t weight_milli() const {
-    return std::max<std::uint32_t>(static_cast<std::uint32_t>(load(columns_.status)), 1);
-  }
-  std::uint32_t id_order() const { return (load(columns_.status) >> detail::Columns::id_order_shift) & 0xfff; }
-  Health health() const {
-    return static_cast<Health>((load(columns_.status) >> detail::Columns::health_shift) & 7);
-  }
+  std::uint32_t weight_milli() const { return std::max<std::uint32_t>(static_cast<std::uint32_t>(status_), 1); }
+  std::uint32_t id_order() const { return (status_ >> detail::Columns::id_order_shift) & 0xfff; }
+  Health health() const { return static_cast<Health>((status_ >> detail::Columns::health_shift) & 7); }
   bool is_suspect() const { return health() == Health::suspect; }
   Maybe memory_bytes_available() const { return columns_.available(slot_); }
   // As the device reports them.
@@ -127,8 +123,8 @@ class Candidate {
 
   const detail::Columns& columns_;
   const detail::Columns::Word* const unit_ns_;
-  const std::uint64_t charge_;
   const std::size_t slot_, position_;
+  const std::uint64_t charge_, status_;
 };
 
 // All devices that may serve the request, at least one, in registration order. The work in
@@ -170,9 +166,10 @@ class Candidates {
 inline Candidate::Candidate(const Candidates& all, std::size_t position)
     : columns_(all.columns_),
       unit_ns_(all.unit_ns_),
-      charge_(all.charges_[position]),
       slot_(all.slots_[position]),
-      position_(position) {}
+      position_(position),
+      charge_(all.charges_[position]),
+      status_(detail::Columns::load(columns_.status[slot_])) {}
 
 struct Policy {
   std::string_view name;     // file, symbol, configuration name, metric label, test name
@@ -206,11 +203,6 @@ auto cost_for(const Rule& rule, const Candidates& all) {
     return rule(all);
 }
 
-inline bool wins_tie(Ties ties, const Candidate& later, const Candidate& earlier) {
-  if (ties == Ties::stable_id) return later.id_order() < earlier.id_order();
-  return ties == Ties::last;
-}
-
 }  // namespace detail
 
 // The candidate with the lowest cost. `rule` is cost(candidate), or rule(all) that looks at
@@ -224,11 +216,15 @@ Policy by_cost(std::string_view summary, Rule rule, Ties ties = Ties::stable_id)
     const auto cost = detail::cost_for(rule, all);
     std::size_t best = 0;
     std::uint64_t lowest = cost(all[0]);
+    std::uint32_t best_order = all[0].id_order();
     for (std::size_t i = 1; i < all.size(); ++i) {
-      const std::uint64_t here = cost(all[i]);
-      if (here > lowest || (here == lowest && !detail::wins_tie(ties, all[i], all[best]))) continue;
+      const Candidate device = all[i];
+      const std::uint64_t here = cost(device);
+      const bool wins_tie = ties == Ties::stable_id ? device.id_order() < best_order : ties == Ties::last;
+      if (here > lowest || (here == lowest && !wins_tie)) continue;
       lowest = here;
       best = i;
+      best_order = device.id_order();
     }
     return best;
   };

@@ -81,11 +81,12 @@ struct Outcome {
 class Lease {
  public:
   Lease() = default;
-  Lease(Lease&& other) noexcept : held_(std::exchange(other.held_, {})) {}
+  Lease(Lease&& other) noexcept : held_(other.held_) { other.held_.board = nullptr; }
   Lease& operator=(Lease&& other) noexcept {
     if (this == &other) return *this;
     release();
-    held_ = std::exchange(other.held_, {});
+    held_ = other.held_;
+    other.held_.board = nullptr;
     return *this;
   }
   ~Lease() { release(); }

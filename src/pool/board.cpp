@@ -140,7 +140,7 @@ std::size_t Board::look(const Hints& hints, std::size_t used, std::uint32_t* slo
   const bool needs_bytes = hints.memory_bytes_min != 0 || hints.memory_share;
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < used; ++slot) {
-    const std::uint64_t charge = counters_.charge_word(slot);
+    const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // the charge checks it
     if (charge & Columns::closed) continue;
     if (allowed && !(allowed[slot / 64] >> slot % 64 & 1)) continue;
     if (any_on_probation && !is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
@@ -389,7 +389,8 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Hints& 
 
 // Does not wait: a cut of the statistics waits for it.
 std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
-  const Lease::Held held = std::exchange(lease.held_, {});
+  const Lease::Held& held = lease.held_;
+  lease.held_.board = nullptr;
   if (held.bytes) promises_.take_back(held.memory_home, held.bytes);
   return counters_.settle(held.slot, held.backlog_ns, verdict);
 }

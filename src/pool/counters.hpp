@@ -32,7 +32,9 @@ class Counters {
     if (slot >= used()) used_.store(slot + 1, std::memory_order_release);
   }
 
-  std::uint64_t charge_word(std::size_t slot) const noexcept { return charges_[slot].load(std::memory_order_acquire); }
+  std::uint64_t charge_word(std::size_t slot, std::memory_order order = std::memory_order_acquire) const noexcept {
+    return charges_[slot].load(order);
+  }
   std::uint64_t in_flight(std::size_t slot) const noexcept { return charges_[slot].load() & Columns::in_flight_mask; }
   bool is_open(std::size_t slot) const noexcept { return (charge_word(slot) & Columns::closed) == 0; }
   // A closed device refuses every charge.
