@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/backends.hpp"
-#include "device/opencl.hpp"
+#include "device/opencl/backend.hpp"
 #include "report.hpp"
 
 #include <barrier>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "berth/fake_clock.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "leases.hpp"
 #include "pool/board.hpp"
 #include "report.hpp"

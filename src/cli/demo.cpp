@@ -15,7 +15,7 @@
 #include "cli/edges.hpp"
 #include "cli/terminal.hpp"
 #include "cli/y4m.hpp"
-#include "device/pocl_devices.hpp"
+#include "device/opencl/pocl_devices.hpp"
 
 namespace berth::cli {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "berth/ledger.hpp"
 #include "cli/doctor.hpp"
-#include "device/host_limits.hpp"
-#include "device/nvml_api.hpp"
+#include "device/cuda/nvml_api.hpp"
+#include "device/host/limits.hpp"
 #include "machine/mps.hpp"
 
 namespace berth::cli {

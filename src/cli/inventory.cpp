@@ -13,7 +13,7 @@
 #include "cli/devices.hpp"
 #include "cli/devices_text.hpp"
 #include "deployment/words.hpp"
-#include "device/host_limits.hpp"
+#include "device/host/limits.hpp"
 #include "format/inventory_json.hpp"
 #include "machine/sight.hpp"
 

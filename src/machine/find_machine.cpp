@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "device/pocl_devices.hpp"
+#include "device/opencl/pocl_devices.hpp"
 #include "machine/accelerator.hpp"
 
 namespace berth::machine {

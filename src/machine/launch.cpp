@@ -19,7 +19,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "device/host_cores.hpp"
+#include "device/host/cores.hpp"
 #include "machine/inherited.hpp"
 
 extern char** environ;

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "berth/fake_clock.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 
 namespace berth {
 namespace {

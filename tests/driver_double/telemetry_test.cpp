@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "berth/pool.hpp"
-#include "device/nvml.hpp"
+#include "device/cuda/nvml.hpp"
 #include "device/test_process.hpp"
 #include "driver_double/fixture.hpp"
 

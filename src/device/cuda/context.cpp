@@ -1,0 +1,259 @@
+#include "device/cuda/context.hpp"
+
+#include <algorithm>
+
+#include <map>
+#include <thread>
+
+#include "device/cuda/attributes.hpp"
+#include "device/local.hpp"
+
+namespace berth {
+namespace {
+
+// How long closing waits for work on its way; longer than any sane kernel, and
+// short enough for a person to wait for the end of a program.
+constexpr std::chrono::seconds drain_limit{10};
+
+// What the pool keeps, so that memory is not mapped anew for each piece of work:
+// thirty 1080p frames on their way, 0.2 % of a large GPU and 3 % of a small one.
+// It goes back when the last handle of the opening does.
+constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
+// Freed memory is watched in lots of this size: small beside the share, and an
+// event per lot costs nothing beside filling it.
+constexpr std::uint64_t noticed_bytes = 32ULL << 20;
+
+// What took the GPU from this process; code_success while nothing did.
+// Retaining the primary context again would succeed and every call on it fail,
+// so opening asks here first.
+std::atomic<cuda::Code>& loss_of(const std::string& fault_domain) {
+  static std::mutex mutex;  // guards losses, whose elements never move
+  // Never destroyed: a device may live until after the end of main.
+  static auto& losses = *new std::map<std::string, std::atomic<cuda::Code>>;
+  const std::lock_guard lock(mutex);
+  return losses[fault_domain];
+}
+
+Error lost_error(cuda::Code code, const DeviceId& id) {
+  Error error = cuda::error_of(code, "", id.text());
+  error.message = "the device is lost to this process since an earlier fault";
+  return error;
+}
+
+// In plain words, as far as the driver's answer and the device's mode tell.
+Error cannot_open(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Code code, const DeviceId& id) {
+  Error error = cuda::error_of(code, "opening the device", id.text());
+  const int mode = cuda::attribute(driver, number, cuda::compute_mode).value_or(cuda::mode_default);
+  if (mode == cuda::mode_prohibited) {
+    error.code = ErrorCode::not_supported;
+    error.message = "no program may compute on this GPU: its compute mode is 'prohibited'";
+    error.advice = "let an administrator run nvidia-smi -i " + id.text() + " -c DEFAULT";
+  } else if (mode == cuda::mode_exclusive &&
+             (error.code == ErrorCode::unavailable || error.code == ErrorCode::no_device)) {
+    error.code = ErrorCode::unavailable;
+    error.message = "another process has this GPU to itself: its compute mode is 'exclusive process'";
+    error.advice = "wait for that process (nvidia-smi shows it), or let an administrator run nvidia-smi -i " +
+                   id.text() + " -c DEFAULT";
+  } else if (error.code == ErrorCode::no_device) {
+    error.code = ErrorCode::not_found;
+    error.message = "the device is gone: it was listed, and now the driver does not know it";
+    error.advice = "list the devices again; the kernel log tells whether it fell off the bus";
+  }
+  return error;
+}
+
+}  // namespace
+
+CudaContext::CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Context handle, DeviceInfo info,
+                         Clock& clock)
+    : driver(driver),
+      number(number),
+      handle(handle),
+      info(std::move(info)),
+      limits(cuda::limits_of(driver, number)),
+      clock(clock),
+      generation(next_generation()),
+      lost_by_(loss_of(this->info.fault_domain)) {}
+
+Result<std::shared_ptr<CudaContext>> CudaContext::open(const cuda::Driver& driver, cuda::DeviceNumber number,
+                                                       DeviceInfo info, Clock& clock,
+                                                       std::vector<cuda::Resource> part) {
+  const cuda::Code lost_by = loss_of(info.fault_domain).load();
+  if (lost_by != cuda::code_success) return lost_error(lost_by, info.id);
+  cuda::Context handle = nullptr;
+  if (const cuda::Code code = driver.cuDevicePrimaryCtxRetain(&handle, number); code != cuda::code_success) {
+    return cannot_open(driver, number, code, info.id);
+  }
+  std::shared_ptr<CudaContext> context(new CudaContext(driver, number, handle, std::move(info), clock));
+  if (part.empty()) return context;
+  if (const cuda::Code code = context->make_part(part); code != cuda::code_success) {
+    return context->fail(code, "cutting " + std::to_string(context->info.compute_units.value_or(0)) + " SMs out of " +
+                                   context->info.fault_domain);
+  }
+  return context;
+}
+
+cuda::Code CudaContext::make_part(std::vector<cuda::Resource>& groups) {
+  cuda::ResourceDescription description = nullptr;
+  cuda::Code code = driver.cuDevResourceGenerateDesc(&description, groups.data(), static_cast<unsigned>(groups.size()));
+  if (code != cuda::code_success) return code;
+  code = driver.cuGreenCtxCreate(&green_, description, number, cuda::green_default_stream);
+  if (code != cuda::code_success) return code;
+  return driver.cuCtxFromGreenCtx(&green_handle_, green_);
+}
+
+CudaContext::~CudaContext() {
+  release([&] {
+    for (cuda::EventHandle event : idle_events_) driver.cuEventDestroy_v2(event);
+    for (cuda::EventHandle event : freed_events_) driver.cuEventDestroy_v2(event);
+    if (const cuda::MemoryPool pool = trimmed_.load()) driver.cuMemPoolTrimTo(pool, 0);
+  });
+  if (lost()) return;
+  if (green_ != nullptr) driver.cuGreenCtxDestroy(green_);
+  driver.cuDevicePrimaryCtxRelease_v2(number);
+}
+
+void CudaContext::destroy(cuda::StreamHandle stream) noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  streams_.erase(stream);
+  release([&] { driver.cuStreamDestroy_v2(stream); });
+}
+
+void CudaContext::close() noexcept {
+  if (closing_.exchange(true)) return;
+  const TimePoint until = clock.now() + drain_limit;
+  const auto busy = [&] {
+    bool any = false;
+    const std::lock_guard lock(streams_mutex_);
+    release([&] {
+      for (cuda::StreamHandle stream : streams_) any = any || driver.cuStreamQuery(stream) == cuda::code_not_ready;
+    });
+    return any;
+  };
+  while (busy() && clock.now() < until) std::this_thread::yield();
+  closed_.store(true);
+}
+
+Error CudaContext::fail(cuda::Code code, std::string_view doing) {
+  Error error = cuda::error_of(code, doing, info.id.text());
+  if (error.code == ErrorCode::device_lost) {
+    error.message = "the device is lost to this process: " + error.message;
+    cuda::Code none = cuda::code_success;
+    lost_by_.compare_exchange_strong(none, code);
+  }
+  return error;
+}
+
+Error CudaContext::unusable() const {
+  const cuda::Code code = lost_by_.load();
+  if (code == cuda::code_success) {
+    return {ErrorCode::device_lost, "the device was closed", "open it again", info.id.text(), {}};
+  }
+  return lost_error(code, info.id);
+}
+
+cuda::Code CudaContext::create_stream(cuda::StreamHandle* stream, int level) {
+  if (green_ == nullptr) return driver.cuStreamCreateWithPriority(stream, cuda::stream_non_blocking, level);
+  const std::lock_guard lock(green_mutex_);
+  return driver.cuGreenCtxStreamCreate(stream, green_, cuda::stream_non_blocking, level);
+}
+
+// An event is recorded on streams of the context in which it was made.
+cuda::Code CudaContext::create_event(cuda::EventHandle* event) {
+  if (green_ == nullptr) return driver.cuEventCreate(event, cuda::event_default);
+  const std::lock_guard lock(green_mutex_);
+  const CudaCurrent current(driver, green_handle_);
+  return current.code() != cuda::code_success ? current.code() : driver.cuEventCreate(event, cuda::event_default);
+}
+
+Result<cuda::EventHandle> CudaContext::take_event() {
+  {
+    const std::lock_guard lock(events_mutex_);
+    if (!idle_events_.empty()) {
+      const cuda::EventHandle event = idle_events_.back();
+      idle_events_.pop_back();
+      return event;
+    }
+  }
+  cuda::EventHandle event = nullptr;
+  Result<void> made = call("creating an event", [&] { return create_event(&event); });
+  if (!made) return std::move(made).error();
+  return event;
+}
+
+void CudaContext::give_back(cuda::EventHandle event) noexcept {
+  const std::lock_guard lock(events_mutex_);
+  idle_events_.push_back(event);
+}
+
+void CudaContext::reach(const CudaContext& other) {
+  const std::lock_guard lock(reached_mutex_);
+  if (!reached_.insert(other.generation).second) return;
+  int can = 0;
+  if (driver.cuDeviceCanAccessPeer(&can, number, other.number) != cuda::code_success || can == 0) return;
+  // Whatever it answers (somebody else did it already, there are too many
+  // peers), the copy works: the driver then goes through the host.
+  release([&] { driver.cuCtxEnablePeerAccess(other.handle, 0); });
+}
+
+bool CudaContext::has_pool() {
+  std::call_once(pool_once_, [&] {
+    if (!info.features.contains("memory_pools")) return;
+    release([&] {
+      cuda::MemoryPool pool = nullptr;
+      if (driver.cuDeviceGetDefaultMemPool(&pool, number) != cuda::code_success) return;
+      has_pool_ = true;
+      // The pool is the whole process's: who gave it a share before us had a reason.
+      std::uint64_t share = 0;
+      if (driver.cuMemPoolGetAttribute(pool, cuda::pool_release_threshold, &share) != cuda::code_success) return;
+      if (share != 0 && share != pool_bytes_kept) return;
+      share = pool_bytes_kept;
+      if (driver.cuMemPoolSetAttribute(pool, cuda::pool_release_threshold, &share) == cuda::code_success) {
+        trimmed_.store(pool);
+      }
+    });
+  });
+  return has_pool_;
+}
+
+void CudaContext::freed(std::uint64_t bytes, cuda::StreamHandle stream) noexcept {
+  if (trimmed_.load() == nullptr || freed_bytes_.fetch_add(bytes) + bytes < noticed_bytes) return;
+  freed_bytes_.store(0);
+  Result<cuda::EventHandle> event = take_event();
+  if (!event) return;
+  driver.cuEventRecord(*event, stream);
+  const std::lock_guard lock(events_mutex_);
+  freed_events_.push_back(*event);
+}
+
+void CudaContext::trim_pool() noexcept {
+  const cuda::MemoryPool pool = trimmed_.load();
+  if (pool == nullptr) return;
+  std::vector<cuda::EventHandle> pending;
+  {
+    const std::lock_guard lock(events_mutex_);
+    pending.swap(freed_events_);
+  }
+  release([&] {
+    // What was freed counts as in use until somebody has waited for it. These
+    // waits are over before they begin.
+    const auto over = std::partition(pending.begin(), pending.end(), [&](cuda::EventHandle event) {
+      return driver.cuEventQuery(event) == cuda::code_not_ready;
+    });
+    for (auto event = over; event != pending.end(); ++event) {
+      driver.cuEventSynchronize(*event);
+      give_back(*event);
+    }
+    pending.erase(over, pending.end());
+    std::uint64_t reserved = 0, used = 0;
+    if (driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_reserved, &reserved) != cuda::code_success ||
+        driver.cuMemPoolGetAttribute(pool, cuda::pool_bytes_used, &used) != cuda::code_success)
+      return;
+    // Trimming to the share would keep any single block that is larger than it.
+    if (reserved > used && reserved - used > pool_bytes_kept) driver.cuMemPoolTrimTo(pool, 0);
+  });
+  const std::lock_guard lock(events_mutex_);
+  freed_events_.insert(freed_events_.end(), pending.begin(), pending.end());
+}
+
+}  // namespace berth

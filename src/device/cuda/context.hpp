@@ -1,0 +1,182 @@
+// One opening of a GPU or of a part of it: the context its calls are made in,
+// whether it can still be used, the events it lends. The context is the GPU's
+// primary one, which libraries on the runtime API use too; it is retained while
+// the Device or anything made from it lives. A part is a green context beside it,
+// from which its streams come; it is never current, as only one thread at a time
+// could have it. After a fault nothing in this process reaches the GPU again
+// (measured: neither new contexts nor a reset help), so every opening of that GPU
+// is lost at once and no further driver call is made for it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/device_info.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/geometry.hpp"
+
+namespace berth {
+
+// Shared by the device and every handle made from it. Thread-safe.
+class CudaContext {
+ public:
+  // With `part`, groups of one split of the GPU: the part that consists of them.
+  static Result<std::shared_ptr<CudaContext>> open(const cuda::Driver& driver, cuda::DeviceNumber number,
+                                                   DeviceInfo info, Clock& clock, std::vector<cuda::Resource> part);
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+  ~CudaContext();
+
+  const cuda::Driver& driver;
+  const cuda::DeviceNumber number;
+  const cuda::Context handle;
+  const DeviceInfo info;
+  const cuda::GeometryLimits limits;
+  Clock& clock;
+  const std::uint64_t generation;
+
+  // Refuses new work, then waits for what the streams still have: a copy on its
+  // way must not outlive the caller's memory. A stuck stream is given up after
+  // ten seconds.
+  void close() noexcept;
+
+  bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != cuda::code_success; }
+  // For new work.
+  Result<void> usable() const {
+    if (!lost() && !closing_.load(std::memory_order_relaxed)) [[likely]]
+      return {};
+    return unusable();
+  }
+  // For watching work that is on its way; true until closing has waited for it.
+  Result<void> watchable() const {
+    if (!lost() && !closed_.load(std::memory_order_relaxed)) [[likely]]
+      return {};
+    return unusable();
+  }
+  // The error for a failed call; a fatal code loses the device.
+  Error fail(cuda::Code code, std::string_view doing);
+  Error refuse(std::string message, std::string advice) const {
+    return {ErrorCode::invalid_argument, std::move(message), std::move(advice), info.id.text(), {}};
+  }
+
+  // Makes one driver call, f() -> Code, with the context current.
+  template <class F>
+  Result<void> call(std::string_view doing, F&& f);
+  // The same for releasing things: says nothing, and leaves a lost device alone.
+  template <class F>
+  void release(F&& f) noexcept;
+
+  // A stream of the GPU or of the part; call() it.
+  cuda::Code create_stream(cuda::StreamHandle* stream, int level);
+  Result<cuda::EventHandle> take_event();
+  void give_back(cuda::EventHandle event) noexcept;
+
+  // Lets copies from `other` go over the link between the two GPUs instead of
+  // through the host, where the hardware allows it.
+  void reach(const CudaContext& other);
+  // Stream-ordered memory comes from a pool of the driver's. False: there is none.
+  bool has_pool();
+  // That many bytes go back to the pool when the stream gets there.
+  void freed(std::uint64_t bytes, cuda::StreamHandle stream) noexcept;
+  // Gives back to the GPU what the pool holds beyond its share. The driver does so
+  // by itself only when somebody waits in it, which Berth does not.
+  void trim_pool() noexcept;
+
+ private:
+  friend class CudaStreamHandle;
+  void add(cuda::StreamHandle stream) {
+    const std::lock_guard lock(streams_mutex_);
+    streams_.insert(stream);
+  }
+  void destroy(cuda::StreamHandle stream) noexcept;
+  CudaContext(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Context handle, DeviceInfo info,
+              Clock& clock);
+  cuda::Code make_part(std::vector<cuda::Resource>& groups);
+  cuda::Code create_event(cuda::EventHandle* event);
+  Error unusable() const;
+
+  std::atomic<cuda::Code>& lost_by_;  // shared by everything that fails with this GPU
+  std::atomic<bool> closing_{false};
+  std::atomic<bool> closed_{false};
+  cuda::GreenContext green_ = nullptr;    // null: the whole GPU
+  cuda::Context green_handle_ = nullptr;  // green_ as a context
+  std::mutex green_mutex_;                // held while green_ is used: the driver does not guard it
+  std::mutex events_mutex_;               // guards idle_events_ and freed_events_
+  std::vector<cuda::EventHandle> idle_events_;
+  std::atomic<std::uint64_t> freed_bytes_{0};    // since the last of freed_events_
+  std::vector<cuda::EventHandle> freed_events_;  // recorded after memory went back in stream order
+  std::once_flag pool_once_;
+  bool has_pool_ = false;                           // set once
+  std::atomic<cuda::MemoryPool> trimmed_{nullptr};  // the pool, where its share is ours to say
+  std::mutex reached_mutex_;                        // guards reached_
+  std::set<std::uint64_t> reached_;                 // generations of the contexts whose memory this one reaches
+  std::mutex streams_mutex_;  // guards streams_; held while one is asked, so that it is not destroyed meanwhile
+  std::set<cuda::StreamHandle> streams_;
+};
+
+// A stream of the driver. Lives as long as the Stream, or memory that goes back
+// in its order. What is enqueued still runs; the driver frees it afterwards.
+class CudaStreamHandle {
+ public:
+  CudaStreamHandle(std::shared_ptr<CudaContext> owner, cuda::StreamHandle stream)
+      : context(std::move(owner)), handle(stream) {
+    context->add(handle);
+  }
+  ~CudaStreamHandle() { context->destroy(handle); }
+  CudaStreamHandle(const CudaStreamHandle&) = delete;
+  CudaStreamHandle& operator=(const CudaStreamHandle&) = delete;
+  const std::shared_ptr<CudaContext> context;
+  const cuda::StreamHandle handle;
+};
+
+// The context is current on this thread for a scope; afterwards the thread is
+// as it was.
+class CudaCurrent {
+ public:
+  explicit CudaCurrent(const CudaContext& context) noexcept : CudaCurrent(context.driver, context.handle) {}
+  CudaCurrent(const cuda::Driver& driver, cuda::Context context) noexcept : driver_(driver) {
+    code_ = driver_.cuCtxGetCurrent(&before_);
+    if (code_ != cuda::code_success || before_ == context) return;
+    code_ = driver_.cuCtxPushCurrent_v2(context);
+    pushed_ = code_ == cuda::code_success;
+  }
+  ~CudaCurrent() {
+    cuda::Context popped = nullptr;
+    if (pushed_ && driver_.cuCtxPopCurrent_v2(&popped) != cuda::code_success) driver_.cuCtxSetCurrent(before_);
+  }
+  CudaCurrent(const CudaCurrent&) = delete;
+  CudaCurrent& operator=(const CudaCurrent&) = delete;
+  cuda::Code code() const noexcept { return code_; }
+
+ private:
+  const cuda::Driver& driver_;
+  cuda::Context before_ = nullptr;
+  cuda::Code code_;
+  bool pushed_ = false;
+};
+
+template <class F>
+Result<void> CudaContext::call(std::string_view doing, F&& f) {
+  if (Result<void> ok = usable(); !ok) return ok;
+  const CudaCurrent current(*this);
+  cuda::Code code = current.code();
+  if (code == cuda::code_success) code = f();
+  if (code != cuda::code_success) return fail(code, doing);
+  return {};
+}
+
+template <class F>
+void CudaContext::release(F&& f) noexcept {
+  if (lost()) return;
+  const CudaCurrent current(*this);
+  if (current.code() == cuda::code_success) f();
+}
+
+}  // namespace berth

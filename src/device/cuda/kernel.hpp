@@ -1,0 +1,43 @@
+// A kernel on a GPU: the loaded module, the entry, and what a launch of it must
+// respect. Of the forms a source has, the first that works on the device is
+// taken: cubin, PTX, CUDA C++. The compiler's own words are in the error of a
+// source it refuses.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/device.hpp"
+#include "device/cuda/context.hpp"
+
+namespace berth {
+
+class CudaKernel final : public Kernel {
+ public:
+  static Result<std::shared_ptr<CudaKernel>> load(const std::shared_ptr<CudaContext>& context,
+                                                  const KernelSource& source);
+  CudaKernel(std::shared_ptr<CudaContext> owner, cuda::Module module, std::string entry)
+      : context(std::move(owner)), entry(std::move(entry)), module_(module) {}
+  ~CudaKernel() override;
+  CudaKernel(const CudaKernel&) = delete;
+  CudaKernel& operator=(const CudaKernel&) = delete;
+
+  Result<Occupancy> occupancy(std::uint32_t group_items) const override;
+  Result<void> check_arguments(std::span<const Argument> arguments) const;
+
+  const std::shared_ptr<CudaContext> context;
+  const std::string entry;
+  cuda::Function function = nullptr;
+  std::uint32_t most_threads = 0;
+
+ private:
+  // Finds the entry and learns what a launch must respect.
+  Result<void> resolve();
+
+  const cuda::Module module_;
+  std::optional<std::vector<std::size_t>> parameter_bytes_;  // absent: the driver is too old to tell
+};
+
+}  // namespace berth
