@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace berth {
+namespace berth::opencl {
 
-Result<OpenclApi> load_opencl(std::span<const char* const> libraries) {
+Result<Api> load_api(std::span<const char* const> libraries) {
   void* library = nullptr;
   std::string tried;
   for (const char* name : libraries) {
@@ -21,7 +21,7 @@ Result<OpenclApi> load_opencl(std::span<const char* const> libraries) {
                  {},
                  {}};
   }
-  OpenclApi api;
+  Api api;
   const char* missing = nullptr;
 #define BERTH_OPENCL_FIND(name) api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));
 #define BERTH_OPENCL_CHECK(name) \
@@ -41,11 +41,11 @@ Result<OpenclApi> load_opencl(std::span<const char* const> libraries) {
   return api;
 }
 
-Result<const OpenclApi*> opencl_api() {
+Result<const Api*> system_api() {
   static constexpr const char* names[] = {"libOpenCL.so.1", "libOpenCL.so"};
-  static const Result<OpenclApi> api = load_opencl(names);
+  static const Result<Api> api = load_api(names);
   if (!api) return api.error();
   return &*api;
 }
 
-}  // namespace berth
+}  // namespace berth::opencl

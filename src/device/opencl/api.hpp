@@ -1,7 +1,7 @@
-// The functions of the OpenCL loader, found at run time: building needs the
-// headers, running needs no library. The table is filled once per process and
-// never unloaded, because drivers leave threads behind. Tests hand in a table of
-// their own.
+// The functions of the OpenCL loader, found at run time: building needs the headers,
+// running works without the library. The table is filled once per process and the
+// library is never unloaded, because drivers leave threads running. Tests pass their
+// own table.
 #pragma once
 
 #ifndef CL_TARGET_OPENCL_VERSION
@@ -52,20 +52,20 @@
 // OpenCL 2.0: null where the loader is older.
 #define BERTH_OPENCL_OPTIONAL(X) X(clCreateCommandQueueWithProperties)
 
-namespace berth {
+namespace berth::opencl {
 
-struct OpenclApi {
+struct Api {
 #define BERTH_OPENCL_MEMBER(name) decltype(&::name) name = nullptr;
   BERTH_OPENCL_REQUIRED(BERTH_OPENCL_MEMBER)
   BERTH_OPENCL_OPTIONAL(BERTH_OPENCL_MEMBER)
 #undef BERTH_OPENCL_MEMBER
 };
 
-// Opens the first of `libraries` that is there. None, or one without a required
-// function: not_initialized.
-Result<OpenclApi> load_opencl(std::span<const char* const> libraries);
+// Opens the first of `libraries` that exists. not_initialized: none exists, or a
+// required function is missing.
+Result<Api> load_api(std::span<const char* const> libraries);
 
 // libOpenCL.so.1 or libOpenCL.so, looked for once per process. Thread-safe.
-Result<const OpenclApi*> opencl_api();
+Result<const Api*> system_api();
 
-}  // namespace berth
+}  // namespace berth::opencl

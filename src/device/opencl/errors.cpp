@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 
-namespace berth {
+namespace berth::opencl {
 namespace {
 
 using enum ErrorCode;
 
-// Our handles are checked before the driver sees them. When it still calls a
-// queue or a context invalid, it means that a fault has taken them away.
-constexpr OpenclErrorRow rows[] = {
+// Handles are checked before they are passed to the driver. When it still calls a
+// queue or a context invalid, a fault has destroyed them.
+constexpr ErrorRow rows[] = {
     {-1, "CL_DEVICE_NOT_FOUND", no_device},
     {-2, "CL_DEVICE_NOT_AVAILABLE", unavailable},
     {-3, "CL_COMPILER_NOT_AVAILABLE", not_supported},
@@ -114,23 +114,23 @@ std::string advice_for(ErrorCode code) {
 
 }  // namespace
 
-std::span<const OpenclErrorRow> opencl_error_table() noexcept { return rows; }
+std::span<const ErrorRow> error_table() noexcept { return rows; }
 
-const OpenclErrorRow* find_opencl_error(int code) noexcept {
-  const auto* row = std::ranges::lower_bound(rows, code, std::ranges::greater{}, &OpenclErrorRow::code);
+const ErrorRow* find_error(int code) noexcept {
+  const auto* row = std::ranges::lower_bound(rows, code, std::ranges::greater{}, &ErrorRow::code);
   return row != std::end(rows) && row->code == code ? row : nullptr;
 }
 
-const OpenclErrorRow* find_opencl_error(std::string_view name) noexcept {
-  const auto* row = std::ranges::find(rows, name, &OpenclErrorRow::name);
+const ErrorRow* find_error(std::string_view name) noexcept {
+  const auto* row = std::ranges::find(rows, name, &ErrorRow::name);
   return row != std::end(rows) ? row : nullptr;
 }
 
-Error opencl_error(int code, std::string what, std::string where) {
-  const OpenclErrorRow* row = find_opencl_error(code);
+Error error_of(int code, std::string what, std::string where) {
+  const ErrorRow* row = find_error(code);
   const ErrorCode error = row ? row->error : work_failed;
   return {error, std::move(what), advice_for(error), std::move(where),
           DriverError{code, row ? std::string(row->name) : "unknown OpenCL error"}};
 }
 
-}  // namespace berth
+}  // namespace berth::opencl

@@ -1,7 +1,6 @@
-// What the numbers of OpenCL mean to a caller: one table from the driver's code
-// to its name and to our ErrorCode. It holds every error code of the OpenCL
-// headers, extensions included. The table is the only place that knows; nothing
-// else in the back end compares against an error number to classify it.
+// The table from OpenCL error codes to their names and to ErrorCode, with every code
+// of the OpenCL headers, extensions included. Nothing else in the back end classifies
+// an error number.
 #pragma once
 
 #include <span>
@@ -10,22 +9,22 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::opencl {
 
-struct OpenclErrorRow {
+struct ErrorRow {
   int code;
   std::string_view name;
   ErrorCode error;
 };
 // Sorted by code, highest (-1) first.
-std::span<const OpenclErrorRow> opencl_error_table() noexcept;
+std::span<const ErrorRow> error_table() noexcept;
 
 // Null for a code that is not in the table.
-const OpenclErrorRow* find_opencl_error(int code) noexcept;
-const OpenclErrorRow* find_opencl_error(std::string_view name) noexcept;
+const ErrorRow* find_error(int code) noexcept;
+const ErrorRow* find_error(std::string_view name) noexcept;
 
-// `what` is the sentence, `where` the device's id. A code without a row keeps its
-// number and counts as work_failed: nothing is known that would justify a retry.
-Error opencl_error(int code, std::string what, std::string where = {});
+// `what` is the message, `where` the id of the device. A code that is not in the table
+// keeps its number and is work_failed: nothing is known that would justify a retry.
+Error error_of(int code, std::string what, std::string where = {});
 
-}  // namespace berth
+}  // namespace berth::opencl

@@ -7,7 +7,7 @@
 #include <CL/cl_egl.h>
 #include <CL/cl_gl.h>
 
-namespace berth {
+namespace berth::opencl {
 namespace {
 
 #define ROW(name) {name, #name}
@@ -92,7 +92,7 @@ constexpr std::pair<int, std::string_view> header_rows[] = {
 
 TEST(OpenclErrors, TheTableAgreesWithTheHeaders) {
   for (const auto& [code, name] : header_rows) {
-    const OpenclErrorRow* row = find_opencl_error(code);
+    const ErrorRow* row = find_error(code);
     ASSERT_NE(row, nullptr) << name;
     EXPECT_EQ(row->name, name);
   }
@@ -100,18 +100,18 @@ TEST(OpenclErrors, TheTableAgreesWithTheHeaders) {
 
 TEST(OpenclErrors, EveryRowIsFoundByItsCodeAndByItsName) {
   int before = 0;
-  for (const OpenclErrorRow& row : opencl_error_table()) {
+  for (const ErrorRow& row : error_table()) {
     EXPECT_LT(row.code, before) << row.name;
     before = row.code;
-    EXPECT_EQ(find_opencl_error(row.code), &row);
-    EXPECT_EQ(find_opencl_error(row.name), &row);
+    EXPECT_EQ(find_error(row.code), &row);
+    EXPECT_EQ(find_error(row.name), &row);
   }
-  EXPECT_EQ(find_opencl_error(0), nullptr);
-  EXPECT_EQ(find_opencl_error("CL_SUCCESS"), nullptr);
+  EXPECT_EQ(find_error(0), nullptr);
+  EXPECT_EQ(find_error("CL_SUCCESS"), nullptr);
 }
 
 TEST(OpenclErrors, ClassesSayWhatTheCallerCanDo) {
-  const auto class_of = [](int code) { return opencl_error(code, "it failed").code; };
+  const auto class_of = [](int code) { return error_of(code, "it failed").code; };
   EXPECT_EQ(class_of(CL_MEM_OBJECT_ALLOCATION_FAILURE), ErrorCode::out_of_memory);
   EXPECT_EQ(class_of(CL_OUT_OF_RESOURCES), ErrorCode::out_of_memory);
   EXPECT_EQ(class_of(CL_OUT_OF_HOST_MEMORY), ErrorCode::out_of_memory);
@@ -127,14 +127,14 @@ TEST(OpenclErrors, ClassesSayWhatTheCallerCanDo) {
 }
 
 TEST(OpenclErrors, TheErrorCarriesTheDeviceAndTheDriversWords) {
-  const Error error = opencl_error(CL_OUT_OF_RESOURCES, "the kernel could not be enqueued", "opencl/pocl/basic.0");
+  const Error error = error_of(CL_OUT_OF_RESOURCES, "the kernel could not be enqueued", "opencl/pocl/basic.0");
   EXPECT_EQ(error.to_text(),
             "the kernel could not be enqueued (CL_OUT_OF_RESOURCES, code -5) on opencl/pocl/basic.0; "
             "free buffers of this device, or ask for less");
 }
 
 TEST(OpenclErrors, AnUnknownCodeKeepsItsNumberAndPromisesNoRetry) {
-  const Error error = opencl_error(-31337, "it failed");
+  const Error error = error_of(-31337, "it failed");
   EXPECT_EQ(error.code, ErrorCode::work_failed);
   EXPECT_EQ(error.reaction(), Reaction::give_up);
   ASSERT_TRUE(error.driver);
@@ -142,4 +142,4 @@ TEST(OpenclErrors, AnUnknownCodeKeepsItsNumberAndPromisesNoRetry) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::opencl

@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-namespace berth {
+namespace berth::opencl {
 namespace {
 
 // Of all releases up to PoCL 7; which of them a build has is its own affair.
@@ -43,4 +43,4 @@ std::optional<Error> pocl_devices_problem(std::string_view value) {
   return refused("POCL_DEVICES is set and names no device");
 }
 
-}  // namespace berth
+}  // namespace berth::opencl

@@ -1,6 +1,6 @@
-// POCL_DEVICES, which says what devices PoCL (the OpenCL driver for processors)
-// makes. PoCL leaves out every name that it does not know without a word, so a
-// typing error costs a device and nobody says why: Berth says it. Pure.
+// Checks POCL_DEVICES, which selects the devices that PoCL (the OpenCL driver for
+// processors) creates. PoCL silently ignores names that it does not know, so a typing
+// error would cost a device without a message. Pure.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,12 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::opencl {
 
 constexpr const char* pocl_devices_variable = "POCL_DEVICES";
 constexpr std::string_view pocl_platform_name = "Portable Computing Language";
 
-// What is wrong with the value of the variable; absent: nothing.
+// The error in the value of the variable; absent if it is correct.
 std::optional<Error> pocl_devices_problem(std::string_view value);
 
-}  // namespace berth
+}  // namespace berth::opencl

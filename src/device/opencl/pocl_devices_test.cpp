@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::opencl {
 namespace {
 
 TEST(PoclDevices, NamesWithBlanksBetweenThemAreFine) {
@@ -34,4 +34,4 @@ TEST(PoclDevices, WhatPoclWouldLeaveOutIsNamedInOneSentence) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::opencl
