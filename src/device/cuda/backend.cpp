@@ -12,6 +12,7 @@
 #include "device/cuda/device.hpp"
 #include "device/cuda/list.hpp"
 #include "device/cuda/nvml.hpp"
+#include "device/cuda/nvml_links.hpp"
 #include "device/cuda/nvml_list.hpp"
 #include "device/cuda/partition.hpp"
 #include "device/cuda/start.hpp"

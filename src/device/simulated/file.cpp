@@ -1,5 +1,5 @@
-// Reads simulated devices from TOML. Strict: an unknown key is as wrong as a
-// wrong type, because a misspelt key would silently simulate something else.
+// Reads simulated devices from TOML. Strict: an unknown key is an error, because a
+// misspelt key would silently simulate something else.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "berth/bytes.hpp"
-#include "device/simulated/backend.hpp"
+#include "device/simulated/spec.hpp"
 #include "inventory/toml.hpp"
 
 namespace berth {
@@ -25,8 +25,8 @@ Error at_position(const std::string& path, const toml::source_position& position
       {}};
 }
 
-// One table of the file. Each read names a key; finish() refuses what nobody
-// read. The first error stays.
+// One table of the file. finish() refuses keys that were not read. The first error is
+// kept.
 class Reader {
  public:
   Reader(const toml::table& table, const std::string& path, std::string what)
@@ -44,7 +44,7 @@ class Reader {
     if (const auto value = node->value_exact<std::string>(); value && !value->empty()) {
       into = *value;
     } else {
-      fail(*node, key, "must be a text that is not empty");
+      fail(*node, key, "must be a string that is not empty");
     }
   }
   void text(std::string_view key, std::optional<std::string>& into) {
@@ -250,7 +250,7 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
         to_string(capability) == words) {
       spec.capability = capability;
     } else {
-      reader.fail(*node, "capability", "must be a text such as \"9.0\"");
+      reader.fail(*node, "capability", "must be a string such as \"9.0\"");
     }
   }
   reader.whole("compute_units", spec.compute_units, 1);
@@ -268,22 +268,22 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
     if (const toml::array* features = node->as_array()) {
       for (const toml::node& element : *features) {
         const auto feature = element.value_exact<std::string>();
-        if (!feature) reader.fail(element, "features", "must be a list of texts");
+        if (!feature) reader.fail(element, "features", "must be a list of strings");
         spec.features.insert(feature.value_or(""));
       }
     } else {
-      reader.fail(*node, "features", "must be a list of texts");
+      reader.fail(*node, "features", "must be a list of strings");
     }
   }
   if (const toml::node* node = reader.find("labels")) {
     if (const toml::table* labels = node->as_table()) {
       for (const auto& [key, value] : *labels) {
         const auto label = value.value_exact<std::string>();
-        if (!label) reader.fail(value, "labels", "must be a table of texts");
+        if (!label) reader.fail(value, "labels", "must be a table of strings");
         spec.labels.emplace(key.str(), label.value_or(""));
       }
     } else {
-      reader.fail(*node, "labels", "must be a table of texts");
+      reader.fail(*node, "labels", "must be a table of strings");
     }
   }
   spec.utilisation = reader.number("utilisation", false);
@@ -319,7 +319,7 @@ Result<std::vector<SimulatedSpec>> parse_simulated(std::string_view text, const 
   for_tables(file, "device", [&](const toml::table& table) {
     specs.push_back(read_device(table, file));
     const std::string& id = specs.back().id;
-    if (!id.empty() && !ids.insert(id).second) file.fail(*table.get("id"), "id", "names '" + id + "' a second time");
+    if (!id.empty() && !ids.insert(id).second) file.fail(*table.get("id"), "id", "repeats '" + id + "'");
   });
   if (std::optional<Error> error = file.finish()) return *std::move(error);
   return specs;
@@ -332,7 +332,7 @@ Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path) 
   if (in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
   if (!in.is_open() || in.bad() || !text) {
     return Error{errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-                 "cannot read the simulated devices in '" + path + "': " + std::strerror(errno != 0 ? errno : EIO),
+                 "cannot read the file of simulated devices '" + path + "': " + std::strerror(errno != 0 ? errno : EIO),
                  "give the path of a file in the format of docs/simulated.md",
                  {},
                  {}};
