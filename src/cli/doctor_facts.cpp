@@ -210,12 +210,13 @@ Result<void> try_to_write(Ledger& ledger) {
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;
-  Answer<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
-                                         "the NVIDIA management library does not answer",
-                                         "sudo dmesg | grep -iE 'nvrm|xid'",
-                                         {},
-                                         {}});
-  Answer<std::vector<VendorFacts>> vendors([]() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); }, {});
+  DeadlineCall<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
+                                               "the NVIDIA management library does not answer",
+                                               "sudo dmesg | grep -iE 'nvrm|xid'",
+                                               {},
+                                               {}});
+  DeadlineCall<std::vector<VendorFacts>> vendors([]() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); },
+                                                 {});
   const Deadline deadline = Deadline::after(real_clock(), list_deadline);
 
   Backends backends;

@@ -122,7 +122,7 @@ TEST(Partition, WhatDoesNotAddUpIsRefusedWithTheNumbers) {
       {{"cuda:1", {81}}, "81 compute units, but GPU-b has 80"},
       {{"cuda:0", {4294967295, 4294967295}}, "4294967295 + 4294967295 = 8589934590 compute units, but GPU-a has 132"},
       {{"cuda:0", {1, 0}}, "a part of 'cuda:0' has no compute units"},
-      {{"cuda:2", {1}}, "the device does not say how many compute units it has"},
+      {{"cuda:2", {1}}, "the device does not report its number of compute units"},
       {{"cuda:3", {1}}, "there is no device 'cuda:3' to cut into parts"},
       {{"cuda:GPU-", {1}}, "there is no device 'cuda:GPU-' to cut into parts"},
   };
@@ -139,7 +139,7 @@ TEST(Partition, TwoRequestsForOneDeviceAreRefusedHoweverItIsNamed) {
   EXPECT_TRUE(divided({{"cuda:0", {1}}, {"cuda:1", {1}}}));
   const auto twice = divided({{"cuda:0", {1}}, {"cuda:GPU-a", {1}}});
   ASSERT_FALSE(twice);
-  EXPECT_EQ(twice.error().message, "two partitions were asked for");
+  EXPECT_EQ(twice.error().message, "the device is named by two partitions");
   EXPECT_EQ(twice.error().where, "GPU-a");
 }
 

@@ -1,5 +1,5 @@
-// What the CUDA driver says about a device without opening it: who it is, what
-// it has, what a launch on it may look like. Creates no context.
+// The description and launch limits of a device that the CUDA driver reports without a
+// context.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace berth::cuda {
 
-// Two streams fill the link in both directions at once; a third hides the
-// moment in which a thread learns of one frame and submits the next.
+// Two streams use the link in both directions at once; a third covers the gap between
+// the completion of one piece of work and the submission of the next.
 inline constexpr std::uint32_t streams_to_fill_a_gpu = 3;
 
-// Absent where the driver does not know it.
+// Absent if the driver does not know it.
 std::optional<int> attribute(const Driver& driver, DeviceNumber number, Attribute which);
 // A slice of a GPU (MIG) has its GPU as parent.
 DeviceInfo describe(const Driver& driver, DeviceNumber number, int ordinal);

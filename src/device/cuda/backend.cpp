@@ -1,6 +1,5 @@
-// NVIDIA GPUs through the driver API: which there are, what they are cut into,
-// and opening them. What is opened is a CudaDevice (cuda/device.hpp), which
-// stands on a CudaContext.
+// NVIDIA GPUs through the driver API: listing, cutting into parts and opening. An opened
+// device is a CudaDevice (cuda/device.hpp) with a CudaContext.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -39,7 +38,7 @@ Error cannot_cut(const DeviceInfo& gpu, std::string message, std::string advice)
   return {ErrorCode::not_supported, std::move(message), std::move(advice), gpu.id.text(), {}};
 }
 
-// Creates nothing: a split is plain data until a context is made of it.
+// A split is plain data until a context is created from it.
 Result<Cut> cut_gpu(const Driver& driver, cuda::DeviceNumber number, const DeviceInfo& gpu,
                     std::span<const std::uint32_t> parts) {
   if (gpu.parent) {
@@ -55,7 +54,7 @@ Result<Cut> cut_gpu(const Driver& driver, cuda::DeviceNumber number, const Devic
   cuda::Resource all;
   if (const cuda::Code code = driver.cuDeviceGetDevResource(number, &all, cuda::resource_sm);
       code != cuda::code_success) {
-    return cuda::error_of(code, "asking for the SMs to cut into parts", gpu.id.text());
+    return cuda::error_of(code, "reading the SMs of the GPU", gpu.id.text());
   }
   cuda::SmLimits limits = cuda::usual_limits(all.sm.count, gpu.capability.value_or(Capability{}));
   if (all.sm.part_min != 0 && all.sm.alignment != 0) {
@@ -88,7 +87,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
       : requests_(options.partitions),
-        // Only CUDA knows how it can cut a GPU.
+        // Only CUDA knows how a GPU can be cut.
         starts_to_list_(options.listing_starts_driver || std::any_of(requests_.begin(), requests_.end(),
                                                                      [](const PartitionRequest& request) {
                                                                        return request.device.starts_with("cuda:");
@@ -126,14 +125,14 @@ class CudaBackend final : public Backend {
     for (const DeviceInfo& slice : unseen_slices({})) {
       if (slice.id != id) continue;
       return Error{ErrorCode::not_supported,
-                   "CUDA shows a process only one MIG slice, and in this one it is another",
-                   "start a process with CUDA_VISIBLE_DEVICES=" + id.text(),
+                   "CUDA shows only one MIG slice to a process, and this process has another",
+                   "start the program with CUDA_VISIBLE_DEVICES=" + id.text(),
                    id.text(),
                    {}};
     }
     return Error{ErrorCode::not_found,
                  is_cut ? "the device is cut into parts" : "there is no CUDA device called '" + id.text() + "'",
-                 is_cut ? "open its parts, or leave out the partition"
+                 is_cut ? "open its parts, or remove the partition"
                         : "see `berth devices` for the ids; CUDA_VISIBLE_DEVICES may hide some",
                  id.text(),
                  {}};
@@ -159,7 +158,7 @@ class CudaBackend final : public Backend {
     std::vector<DeviceId> ids;
     for (const DeviceInfo& info : *infos) ids.push_back(info.id);
     Result<std::vector<Link>> links = nvml::links(ids);
-    // Without NVML nobody knows.
+    // Unknown without NVML.
     if (!links) return std::vector<Link>{};
     const bool complete =
         std::all_of(links->begin(), links->end(), [](const Link& link) { return link.peer_access.has_value(); });
@@ -177,7 +176,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Whether each can read the other's memory.
+  // Whether both GPUs can read each other's memory.
   static std::optional<bool> reaches(const Driver& driver, cuda::DeviceNumber a, cuda::DeviceNumber b) {
     int there = 0, back = 0;
     if (driver.cuDeviceCanAccessPeer(&there, a, b) != cuda::code_success ||
@@ -186,8 +185,8 @@ class CudaBackend final : public Backend {
     return there != 0 && back != 0;
   }
 
-  // Slices that the machine has and CUDA does not show, unless somebody chose
-  // what it shows.
+  // Slices of the machine that CUDA does not show, unless CUDA_VISIBLE_DEVICES selects what
+  // it shows.
   static std::vector<DeviceInfo> unseen_slices(std::span<const DeviceInfo> seen) {
     std::vector<DeviceInfo> unseen;
     if (std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return unseen;
@@ -208,7 +207,7 @@ class CudaBackend final : public Backend {
     std::map<std::size_t, Cut> cuts;  // by the whole's position
   };
 
-  // What is there now, and how it is cut.
+  // The devices as they are now, and their cuts.
   Result<Found> look() {
     Result<cuda::StartedDriver> started = cuda::start();
     if (!started) return std::move(started).error();
@@ -217,7 +216,7 @@ class CudaBackend final : public Backend {
     std::vector<DeviceInfo> wholes;
     for (int ordinal = 0; ordinal < started->devices; ++ordinal) {
       cuda::DeviceNumber number = 0;
-      // A device that cannot even be named hides no other.
+      // A device that cannot be opened does not hide the others.
       if (found.driver->cuDeviceGet(&number, ordinal) != cuda::code_success) continue;
       found.numbers.push_back(number);
       wholes.push_back(cuda::describe(*found.driver, number, ordinal));
@@ -253,7 +252,7 @@ class CudaBackend final : public Backend {
   Clock& clock_;
   std::mutex mutex_;  // guards everything below
   std::map<DeviceId, Cut> cuts_;
-  std::map<DeviceId, std::shared_ptr<nvml::Watch>> watches_;  // of observe(), to tell each event once
+  std::map<DeviceId, std::shared_ptr<nvml::Watch>> watches_;  // of observe(), to report each event once
 };
 
 }  // namespace

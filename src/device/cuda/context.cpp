@@ -11,21 +11,21 @@
 namespace berth {
 namespace {
 
-// How long closing waits for work on its way; longer than any sane kernel, and
-// short enough for a person to wait for the end of a program.
+// How long close() waits for enqueued work: longer than most kernels, and short enough to
+// wait for when a program ends.
 constexpr std::chrono::seconds drain_limit{10};
 
-// What the pool keeps, so that memory is not mapped anew for each piece of work:
-// thirty 1080p frames on their way, 0.2 % of a large GPU and 3 % of a small one.
-// It goes back when the last handle of the opening does.
+// What the pool keeps, so that memory is not mapped again for each piece of work: thirty
+// 1080p frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last
+// handle of the opening.
 constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
-// Freed memory is watched in lots of this size: small beside the share, and an
-// event per lot costs nothing beside filling it.
+// An event is recorded for each such amount of freed memory: small compared to the share,
+// and large compared to the cost of an event.
 constexpr std::uint64_t noticed_bytes = 32ULL << 20;
 
-// What took the GPU from this process; code_success while nothing did.
-// Retaining the primary context again would succeed and every call on it fail,
-// so opening asks here first.
+// The code of the fault that lost the GPU for this process, or code_success. Retaining the
+// primary context again would succeed and every call on it fail, so open() checks this
+// first.
 std::atomic<cuda::Code>& loss_of(const std::string& fault_domain) {
   static std::mutex mutex;  // guards losses, whose elements never move
   // Never destroyed: a device may live until after the end of main.
@@ -36,28 +36,28 @@ std::atomic<cuda::Code>& loss_of(const std::string& fault_domain) {
 
 Error lost_error(cuda::Code code, const DeviceId& id) {
   Error error = cuda::error_of(code, "", id.text());
-  error.message = "the device is lost to this process since an earlier fault";
+  error.message = "this process lost the device by an earlier fault";
   return error;
 }
 
-// In plain words, as far as the driver's answer and the device's mode tell.
+// Explains the error by the compute mode of the device where that is the cause.
 Error cannot_open(const cuda::Driver& driver, cuda::DeviceNumber number, cuda::Code code, const DeviceId& id) {
   Error error = cuda::error_of(code, "opening the device", id.text());
   const int mode = cuda::attribute(driver, number, cuda::compute_mode).value_or(cuda::mode_default);
   if (mode == cuda::mode_prohibited) {
     error.code = ErrorCode::not_supported;
-    error.message = "no program may compute on this GPU: its compute mode is 'prohibited'";
-    error.advice = "let an administrator run nvidia-smi -i " + id.text() + " -c DEFAULT";
+    error.message = "the compute mode of this GPU is 'prohibited': no program may compute on it";
+    error.advice = "ask an administrator to run nvidia-smi -i " + id.text() + " -c DEFAULT";
   } else if (mode == cuda::mode_exclusive &&
              (error.code == ErrorCode::unavailable || error.code == ErrorCode::no_device)) {
     error.code = ErrorCode::unavailable;
-    error.message = "another process has this GPU to itself: its compute mode is 'exclusive process'";
-    error.advice = "wait for that process (nvidia-smi shows it), or let an administrator run nvidia-smi -i " +
-                   id.text() + " -c DEFAULT";
+    error.message = "another process uses this GPU, and its compute mode is 'exclusive process'";
+    error.advice = "wait for that process (see nvidia-smi), or ask an administrator to run nvidia-smi -i " + id.text() +
+                   " -c DEFAULT";
   } else if (error.code == ErrorCode::no_device) {
     error.code = ErrorCode::not_found;
-    error.message = "the device is gone: it was listed, and now the driver does not know it";
-    error.advice = "list the devices again; the kernel log tells whether it fell off the bus";
+    error.message = "the device was listed, but the driver no longer knows it";
+    error.advice = "list the devices again; see the kernel log whether it fell off the bus";
   }
   return error;
 }
@@ -137,7 +137,7 @@ void CudaContext::close() noexcept {
 Error CudaContext::fail(cuda::Code code, std::string_view doing) {
   Error error = cuda::error_of(code, doing, info.id.text());
   if (error.code == ErrorCode::device_lost) {
-    error.message = "the device is lost to this process: " + error.message;
+    error.message = "this process lost the device: " + error.message;
     cuda::Code none = cuda::code_success;
     lost_by_.compare_exchange_strong(none, code);
   }
@@ -158,7 +158,7 @@ cuda::Code CudaContext::create_stream(cuda::StreamHandle* stream, int level) {
   return driver.cuGreenCtxStreamCreate(stream, green_, cuda::stream_non_blocking, level);
 }
 
-// An event is recorded on streams of the context in which it was made.
+// An event can be recorded only on streams of the context in which it was created.
 cuda::Code CudaContext::create_event(cuda::EventHandle* event) {
   if (green_ == nullptr) return driver.cuEventCreate(event, cuda::event_default);
   const std::lock_guard lock(green_mutex_);
@@ -191,8 +191,8 @@ void CudaContext::reach(const CudaContext& other) {
   if (!reached_.insert(other.generation).second) return;
   int can = 0;
   if (driver.cuDeviceCanAccessPeer(&can, number, other.number) != cuda::code_success || can == 0) return;
-  // Whatever it answers (somebody else did it already, there are too many
-  // peers), the copy works: the driver then goes through the host.
+  // On any error (already enabled, too many peers) the copy still works: the driver then
+  // copies through the host.
   release([&] { driver.cuCtxEnablePeerAccess(other.handle, 0); });
 }
 
@@ -203,7 +203,7 @@ bool CudaContext::has_pool() {
       cuda::MemoryPool pool = nullptr;
       if (driver.cuDeviceGetDefaultMemPool(&pool, number) != cuda::code_success) return;
       has_pool_ = true;
-      // The pool is the whole process's: who gave it a share before us had a reason.
+      // The pool belongs to the whole process: a share that other code set is kept.
       std::uint64_t share = 0;
       if (driver.cuMemPoolGetAttribute(pool, cuda::pool_release_threshold, &share) != cuda::code_success) return;
       if (share != 0 && share != pool_bytes_kept) return;
@@ -235,8 +235,8 @@ void CudaContext::trim_pool() noexcept {
     pending.swap(freed_events_);
   }
   release([&] {
-    // What was freed counts as in use until somebody has waited for it. These
-    // waits are over before they begin.
+    // Freed memory counts as in use until its event was waited for. These events are done,
+    // so the waits return at once.
     const auto over = std::partition(pending.begin(), pending.end(), [&](cuda::EventHandle event) {
       return driver.cuEventQuery(event) == cuda::code_not_ready;
     });

@@ -1,11 +1,10 @@
-// One opening of a GPU or of a part of it: the context its calls are made in,
-// whether it can still be used, the events it lends. The context is the GPU's
-// primary one, which libraries on the runtime API use too; it is retained while
-// the Device or anything made from it lives. A part is a green context beside it,
-// from which its streams come; it is never current, as only one thread at a time
-// could have it. After a fault nothing in this process reaches the GPU again
-// (measured: neither new contexts nor a reset help), so every opening of that GPU
-// is lost at once and no further driver call is made for it.
+// One opening of a GPU or of a part of it: its context, whether it can still be used, and
+// a pool of events. The context is the GPU's primary context, which libraries on the
+// runtime API use too; it is retained while the Device or anything made from it lives. A
+// part has a green context as well, which only creates its streams; it is never current,
+// because only one thread at a time could have it. After a fault this process cannot use
+// the GPU again (measured: neither new contexts nor a reset help), so every opening of
+// that GPU is lost at once and no further driver call is made for it.
 #pragma once
 
 #include <atomic>
@@ -27,7 +26,7 @@ namespace berth {
 // Shared by the device and every handle made from it. Thread-safe.
 class CudaContext {
  public:
-  // With `part`, groups of one split of the GPU: the part that consists of them.
+  // `part` are groups of one split of the GPU; empty: the whole GPU.
   static Result<std::shared_ptr<CudaContext>> open(const cuda::Driver& driver, cuda::DeviceNumber number,
                                                    DeviceInfo info, Clock& clock, std::vector<cuda::Resource> part);
   CudaContext(const CudaContext&) = delete;
@@ -42,9 +41,8 @@ class CudaContext {
   Clock& clock;
   const std::uint64_t generation;
 
-  // Refuses new work, then waits for what the streams still have: a copy on its
-  // way must not outlive the caller's memory. A stuck stream is given up after
-  // ten seconds.
+  // Refuses new work, then waits for the streams: a copy must not run after the caller
+  // has freed its memory. A stream that hangs is abandoned after ten seconds.
   void close() noexcept;
 
   bool lost() const noexcept { return lost_by_.load(std::memory_order_relaxed) != cuda::code_success; }
@@ -54,7 +52,7 @@ class CudaContext {
       return {};
     return unusable();
   }
-  // For watching work that is on its way; true until closing has waited for it.
+  // For waiting for enqueued work; true until close() has waited for it.
   Result<void> watchable() const {
     if (!lost() && !closed_.load(std::memory_order_relaxed)) [[likely]]
       return {};
@@ -69,11 +67,11 @@ class CudaContext {
   // Makes one driver call, f() -> Code, with the context current.
   template <class F>
   Result<void> call(std::string_view doing, F&& f);
-  // The same for releasing things: says nothing, and leaves a lost device alone.
+  // The same for releasing resources: ignores errors and does nothing on a lost device.
   template <class F>
   void release(F&& f) noexcept;
 
-  // A stream of the GPU or of the part; call() it.
+  // Creates a stream of the GPU or of the part, inside call().
   cuda::Code create_stream(cuda::StreamHandle* stream, int level);
   Result<cuda::EventHandle> take_event();
   void give_back(cuda::EventHandle event) noexcept;
@@ -81,12 +79,12 @@ class CudaContext {
   // Lets copies from `other` go over the link between the two GPUs instead of
   // through the host, where the hardware allows it.
   void reach(const CudaContext& other);
-  // Stream-ordered memory comes from a pool of the driver's. False: there is none.
+  // Whether the driver has a pool for stream-ordered memory.
   bool has_pool();
-  // That many bytes go back to the pool when the stream gets there.
+  // That many bytes return to the pool when the stream reaches this point.
   void freed(std::uint64_t bytes, cuda::StreamHandle stream) noexcept;
-  // Gives back to the GPU what the pool holds beyond its share. The driver does so
-  // by itself only when somebody waits in it, which Berth does not.
+  // Returns the memory of the pool beyond its share to the GPU. The driver does so only
+  // during its own blocking waits, which Berth does not use.
   void trim_pool() noexcept;
 
  private:
@@ -111,18 +109,18 @@ class CudaContext {
   std::mutex events_mutex_;               // guards idle_events_ and freed_events_
   std::vector<cuda::EventHandle> idle_events_;
   std::atomic<std::uint64_t> freed_bytes_{0};    // since the last of freed_events_
-  std::vector<cuda::EventHandle> freed_events_;  // recorded after memory went back in stream order
+  std::vector<cuda::EventHandle> freed_events_;  // recorded after memory was freed in stream order
   std::once_flag pool_once_;
   bool has_pool_ = false;                           // set once
-  std::atomic<cuda::MemoryPool> trimmed_{nullptr};  // the pool, where its share is ours to say
+  std::atomic<cuda::MemoryPool> trimmed_{nullptr};  // the pool, if Berth set its share
   std::mutex reached_mutex_;                        // guards reached_
   std::set<std::uint64_t> reached_;                 // generations of the contexts whose memory this one reaches
-  std::mutex streams_mutex_;  // guards streams_; held while one is asked, so that it is not destroyed meanwhile
+  std::mutex streams_mutex_;  // guards streams_; held while one is queried, so that it is not destroyed meanwhile
   std::set<cuda::StreamHandle> streams_;
 };
 
-// A stream of the driver. Lives as long as the Stream, or memory that goes back
-// in its order. What is enqueued still runs; the driver frees it afterwards.
+// A stream of the driver. Lives as long as the Stream, or as memory that is freed in its
+// order. Work that is enqueued still runs when it is destroyed.
 class CudaStreamHandle {
  public:
   CudaStreamHandle(std::shared_ptr<CudaContext> owner, cuda::StreamHandle stream)

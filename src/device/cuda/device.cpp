@@ -35,17 +35,16 @@ Result<LoadSample> CudaDevice::sample() {
   context_->trim_pool();
   Result<LoadSample> seen = watch_.sample();
   if (!seen && seen.error().code == ErrorCode::device_lost) return seen;
-  // Without NVML there is at least what the context knows.
+  // Without NVML only the free memory is known, from the context.
   LoadSample sample = seen ? *std::move(seen) : LoadSample{};
-  // NVML's total counts memory that no program can have; what can be
-  // allocated is the total that matters here.
+  // The total of NVML may include memory that no program can allocate.
   sample.memory_bytes_total = context_->info.memory_bytes_total;
-  // How busy the GPU is says nothing about one part of it.
+  // The utilisation of the GPU is not that of a part.
   if (context_->info.features.contains("partition")) sample.utilisation.reset();
   std::size_t free = sample.memory_bytes_free.value_or(0), total = 0;
   if (!sample.memory_bytes_free) {
     Result<void> asked =
-        context_->call("asking for free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
+        context_->call("reading the free memory", [&] { return context_->driver.cuMemGetInfo_v2(&free, &total); });
     if (!asked) return std::move(asked).error();
   }
   sample.memory_bytes_free = std::min<std::uint64_t>(free, sample.memory_bytes_total.value_or(free));

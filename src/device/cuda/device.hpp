@@ -1,4 +1,4 @@
-// A GPU in use: hands out memory, streams and kernels, all on one CudaContext.
+// An opened GPU: memory, streams and kernels of one CudaContext.
 #pragma once
 
 #include "berth/device.hpp"

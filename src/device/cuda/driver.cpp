@@ -28,9 +28,9 @@ Result<const Driver*> open_library() {
   BERTH_CUDA_REQUIRED(BERTH_CUDA_FIND)
   BERTH_CUDA_OPTIONAL(BERTH_CUDA_FIND)
 #undef BERTH_CUDA_FIND
-#define BERTH_CUDA_CHECK(symbol, ...)                                       \
-  if (driver.symbol == nullptr)                                             \
-    return missing("the CUDA driver library is too old, it lacks " #symbol, \
+#define BERTH_CUDA_CHECK(symbol, ...)                                        \
+  if (driver.symbol == nullptr)                                              \
+    return missing("the CUDA driver library is too old: it has no " #symbol, \
                    "update the NVIDIA driver to release 470 (CUDA 11.4) or later");
   BERTH_CUDA_REQUIRED(BERTH_CUDA_CHECK)
 #undef BERTH_CUDA_CHECK

@@ -1,8 +1,7 @@
-// The CUDA driver library, opened at run time: our own declarations of the few
-// calls Berth makes, so that building needs no SDK and a machine without a GPU
-// is a normal condition. Names carry the version suffix that the toolkit's
-// header gives them; tests/cuda_headers.cu compares every line with that
-// header. The library stays loaded for the life of the process.
+// The CUDA driver library, opened at run time, with declarations of the calls that Berth
+// makes: building needs no SDK, and Berth works on a machine without a GPU. Names have the
+// version suffix of the toolkit's header; tests/cuda_headers.cu compares every line with
+// that header. The library stays loaded until the process ends.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 #include "device/cuda/errors.hpp"
 #include "device/cuda/identity.hpp"
 
-// The toolkit's own tags, so that a handle can be passed to code that uses it.
+// The tags of the toolkit, so that handles can be passed to code that uses it.
 struct CUctx_st;
 struct CUmod_st;
 struct CUfunc_st;
@@ -37,8 +36,8 @@ using GreenContext = CUgreenCtx_st*;
 using ResourceDescription = CUdevResourceDesc_st*;
 using MemoryPool = CUmemPoolHandle_st*;
 
-// CUdevResource: some compute units of a device. Only the driver fills it; 144
-// bytes in every release since it appeared.
+// CUdevResource: some compute units of a device, filled by the driver. 144 bytes in every
+// release so far.
 struct Resource {
   struct Multiprocessors {
     unsigned count;
@@ -84,7 +83,7 @@ inline constexpr unsigned stream_non_blocking = 1;
 inline constexpr unsigned event_default = 0;
 inline constexpr unsigned host_alloc_portable = 1;     // pinned for every context
 inline constexpr unsigned host_register_portable = 1;  // the same for registered memory
-inline constexpr unsigned green_default_stream = 1;    // the only flag a green context knows, and must have
+inline constexpr unsigned green_default_stream = 1;    // required, and the only flag of a green context
 inline constexpr int pool_release_threshold = 4;
 inline constexpr int pool_bytes_reserved = 5;
 inline constexpr int pool_bytes_used = 7;
@@ -144,7 +143,7 @@ inline constexpr int pool_bytes_used = 7;
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, Code(int*, Function, int, std::size_t))                               \
   X(cuOccupancyMaxPotentialBlockSize, Code(int*, int*, Function, std::size_t (*)(int), std::size_t, int))
 
-// Null on drivers that are too old for them: what needs them is not supported.
+// Null on drivers that are too old: what needs them is not_supported.
 #define BERTH_CUDA_OPTIONAL(X)                                                                               \
   X(cuEventElapsedTime_v2, Code(float*, EventHandle, EventHandle))                                           \
   X(cuFuncGetParamInfo, Code(Function, std::size_t, std::size_t*, std::size_t*))                             \
@@ -165,11 +164,10 @@ struct Driver {
 #undef BERTH_CUDA_MEMBER
   void* library = nullptr;
 
-  // The loaded driver, not yet started with cuInit. No library, or one that
-  // lacks a required symbol: not_initialized, and a later call tries again.
-  // Thread-safe; loads once.
+  // The loaded driver, before cuInit. not_initialized: the library or a required symbol is
+  // missing; a later call tries again. Thread-safe; loads once.
   static Result<const Driver*> load();
-  // Whether there is a library at all, useful or not.
+  // Whether the library exists, usable or not.
   static bool is_installed();
 
   // For calls that only tests and benchmarks make; null when absent.

@@ -119,7 +119,7 @@ const DriverCode* find(int code) noexcept {
 
 std::string_view advice_for(int code, ErrorCode meaning) noexcept {
   switch (code) {
-    case 34: return "remove the stub libcuda from the library path; the NVIDIA driver brings the real one";
+    case 34: return "remove the stub libcuda from the library path; the NVIDIA driver installs the real one";
     case 803: return "reboot, or install the libcuda that belongs to the loaded kernel driver";
     default: break;
   }
@@ -127,7 +127,7 @@ std::string_view advice_for(int code, ErrorCode meaning) noexcept {
     case device_lost: return "restart the process: a GPU context that faulted cannot be rebuilt inside it";
     case out_of_memory: return "free buffers or ask for less";
     case not_initialized: return "check the NVIDIA driver with nvidia-smi";
-    case unavailable: return "try again, or see with nvidia-smi who holds the device";
+    case unavailable: return "try again, or see with nvidia-smi which processes use the device";
     default: return "";
   }
 }

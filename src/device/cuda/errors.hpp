@@ -1,8 +1,7 @@
-// What every code of the CUDA driver means for a caller: its name and our
-// ErrorCode, from which the reaction follows. A code that leaves the process
-// without a usable context is device_lost: a faulted GPU context cannot be
-// rebuilt inside the process that faulted. Pure data; nothing here calls the
-// driver. Codes of newer drivers are unavailable and keep their number.
+// The table from codes of the CUDA driver to their names and to ErrorCode. A code that
+// leaves the process without a usable context is device_lost: a faulted GPU context cannot
+// be rebuilt inside the process. Unknown codes of newer drivers are unavailable and keep
+// their number. Pure.
 #pragma once
 
 #include <span>
@@ -32,7 +31,7 @@ ErrorCode meaning_of(int code) noexcept;
 std::string name_of(int code);  // "CUDA_ERROR_ILLEGAL_ADDRESS"; unlisted codes: "CUDA_ERROR_<code>"
 bool is_fatal(int code) noexcept;
 
-// An Error for a failed driver call. `doing` completes "the driver failed while ...".
+// The error for a failed driver call. `doing` completes "the CUDA driver failed while ...".
 Error error_of(int code, std::string_view doing, std::string where);
 
 }  // namespace berth::cuda

@@ -9,7 +9,7 @@ namespace {
 // Eight warps: enough to hide latency on every architecture, small enough that
 // several groups share a multiprocessor.
 constexpr std::uint32_t preferred_threads = 256;
-// Neighbours in the first dimension should share a warp, whatever the rest.
+// Neighbours in the first dimension should share a warp.
 constexpr std::uint32_t warp_threads = 32;
 
 // Never more threads than work items, so that a small launch is exact.

@@ -1,6 +1,6 @@
-// How a LaunchShape becomes a CUDA grid. Work items are rounded up to whole
-// groups; where the caller leaves the group open, this chooses one. What a
-// device cannot launch is refused here, before the driver sees it. Pure.
+// Converts a LaunchShape to a CUDA grid. Work items are rounded up to whole groups; without
+// a group size from the caller one is chosen. A launch beyond the limits of the device is
+// refused here, before the driver is called. Pure.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct Geometry {
 };
 
 // A dimension of the group that is 0 is chosen if all are 0, and 1 otherwise.
-// `kernel_threads`: the most threads per group this kernel's registers allow.
+// `kernel_threads`: the most threads per group that the registers of the kernel allow.
 Result<Geometry> geometry_of(const LaunchShape& shape, const GeometryLimits& limits, std::uint32_t kernel_threads);
 
 }  // namespace berth::cuda

@@ -1,6 +1,5 @@
-// How a CUDA device is named: the UUID exactly as nvidia-smi prints it, and the
-// PCI address in the kernel's form, so that other tools and back ends mean the
-// same device by the same text. Pure.
+// The names of a CUDA device: the UUID exactly as nvidia-smi prints it, and the PCI address
+// in the format of the kernel, as other tools and back ends use them. Pure.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@ using UuidBytes = std::array<char, 16>;
 
 // "GPU-ea3b8f50-...": `prefix` is "GPU" or, for a slice of one, "MIG".
 std::string uuid_text(std::string_view prefix, const UuidBytes& uuid);
-// "0000:8a:00.0"; a GPU computes in function 0.
+// "0000:8a:00.0"; the function of a GPU is 0.
 std::string pci_text(int domain, int bus, int device);
 
 }  // namespace berth::cuda

@@ -8,7 +8,7 @@
 namespace berth {
 namespace {
 
-// Enough for the compiler's first complaints; it cuts off the rest.
+// Enough for the first errors of the compiler; it truncates the rest.
 constexpr std::size_t jit_log_bytes = 8192;
 // Kernels take at most 32764 bytes of parameters.
 constexpr std::size_t most_parameters = 4096;
@@ -19,7 +19,7 @@ const std::string& text_of(const KernelSource& source, Form form) {
   return form == Form::cubin ? source.cubin : form == Form::ptx ? source.ptx : source.cuda_cpp;
 }
 
-// A binary for another GPU, PTX of a newer toolkit than the driver, no compiler.
+// For example a binary for another GPU, PTX of a newer toolkit, or no compiler.
 bool another_form_may_work(ErrorCode code) {
   return code == ErrorCode::not_supported || code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized;
 }
@@ -35,9 +35,9 @@ Result<cuda::Module> load_image(CudaContext& context, const char* image, const s
   if (loaded) return module;
   Error error = std::move(loaded).error();
   log.back() = '\0';
-  std::string complaint = log.data();
-  while (!complaint.empty() && complaint.back() == '\n') complaint.pop_back();
-  if (!complaint.empty()) error.message += ": " + complaint;
+  std::string text = log.data();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (!text.empty()) error.message += ": " + text;
   return error;
 }
 
@@ -48,9 +48,8 @@ Result<cuda::Module> load_form(CudaContext& context, const KernelSource& source,
     return load_image(context, text.c_str(), "loading the binary of the kernel '" + source.entry + "'")
         .transform_error([&](Error error) {
           if (error.advice.empty()) {
-            error.advice = "make the binary for capability " +
-                           to_string(context.info.capability.value_or(Capability{})) +
-                           ", or give the source's ptx as well";
+            error.advice = "compile the binary for capability " +
+                           to_string(context.info.capability.value_or(Capability{})) + ", or give ptx as well";
           }
           return error;
         });
@@ -80,7 +79,7 @@ Result<std::shared_ptr<CudaKernel>> CudaKernel::load(const std::shared_ptr<CudaC
       if (found) return kernel;
       Error error = std::move(found).error();
       if (error.code == ErrorCode::not_found && form == Form::cuda_cpp) {
-        error.advice = "declare it extern \"C\" __global__, or its name is another in the binary";
+        error.advice = "declare it extern \"C\" __global__, because C++ changes its name in the binary";
       }
       return error;
     }
@@ -93,7 +92,7 @@ Result<std::shared_ptr<CudaKernel>> CudaKernel::load(const std::shared_ptr<CudaC
   if (refused) return *std::move(refused);
   return Error{ErrorCode::not_supported,
                "the kernel '" + source.entry + "' has no form for CUDA",
-               "give the source's cubin, ptx or cuda_cpp, or use a back end that speaks the form it has",
+               "give the source as cubin, ptx or cuda_cpp, or use a back end for the form that it has",
                context->info.id.text(),
                {}};
 }
@@ -114,7 +113,7 @@ Result<void> CudaKernel::resolve() {
     std::size_t offset = 0, bytes = 0;
     while (sizes.size() < most_parameters) {
       const cuda::Code code = driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes);
-      // The answer to the first index past the last one.
+      // Returned for the first index past the last one.
       if (code == cuda::code_invalid_value) break;
       if (code != cuda::code_success) return code;
       sizes.push_back(bytes);
@@ -128,11 +127,11 @@ Result<Occupancy> CudaKernel::occupancy(std::uint32_t group_items) const {
   if (group_items == 0 || group_items > most_threads) {
     return context->refuse("the kernel '" + entry + "' runs in groups of 1 to " + std::to_string(most_threads) +
                                " work items, not " + std::to_string(group_items),
-                           "ask for a group size it can have");
+                           "use a group size in this range");
   }
   const cuda::Driver& driver = context->driver;
   int groups = 0, grid = 0, best = 0, threads = 0;
-  Result<void> asked = context->call("asking how many groups of '" + entry + "' run at a time", [&] {
+  Result<void> asked = context->call("computing the occupancy of '" + entry + "'", [&] {
     cuda::Code code =
         driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, function, static_cast<int>(group_items), 0);
     if (code != cuda::code_success) return code;
@@ -152,7 +151,7 @@ Result<void> CudaKernel::check_arguments(std::span<const Argument> arguments) co
   if (!parameter_bytes_) return {};
   if (arguments.size() != parameter_bytes_->size()) {
     return context->refuse("the kernel '" + entry + "' takes " + std::to_string(parameter_bytes_->size()) +
-                               " arguments and got " + std::to_string(arguments.size()),
+                               " arguments, but was given " + std::to_string(arguments.size()),
                            "pass one argument per parameter");
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {

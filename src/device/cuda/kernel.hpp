@@ -1,7 +1,6 @@
-// A kernel on a GPU: the loaded module, the entry, and what a launch of it must
-// respect. Of the forms a source has, the first that works on the device is
-// taken: cubin, PTX, CUDA C++. The compiler's own words are in the error of a
-// source it refuses.
+// A kernel on a GPU: the loaded module, the entry and the limits of its launches. The first
+// form of the source that works on the device is used: cubin, PTX, CUDA C++. The error of a
+// source that does not compile has the compiler's log.
 #pragma once
 
 #include <optional>
@@ -33,11 +32,11 @@ class CudaKernel final : public Kernel {
   std::uint32_t most_threads = 0;
 
  private:
-  // Finds the entry and learns what a launch must respect.
+  // Finds the entry and the limits of its launches.
   Result<void> resolve();
 
   const cuda::Module module_;
-  std::optional<std::vector<std::size_t>> parameter_bytes_;  // absent: the driver is too old to tell
+  std::optional<std::vector<std::size_t>> parameter_bytes_;  // absent: the driver is too old
 };
 
 }  // namespace berth

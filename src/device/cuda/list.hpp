@@ -1,4 +1,4 @@
-// The devices that CUDA would list, found out without starting it.
+// The devices that CUDA would list, found without starting it.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,9 @@
 
 namespace berth::cuda {
 
-// The same devices in the same order as after start(), and the same errors as
-// far as they show before it: no library, one that is too old, a wrong
-// CUDA_VISIBLE_DEVICES. Absent: only CUDA knows. That is so without a working
-// management library, with MIG, and where the order of unlike GPUs matters and
+// The same devices in the same order as after start(), or the errors that can be found
+// before it: a missing or old library, a wrong CUDA_VISIBLE_DEVICES. Absent: only CUDA can
+// tell, without a working management library, with MIG, or if the GPUs differ and
 // CUDA_DEVICE_ORDER is not PCI_BUS_ID.
 std::optional<Result<std::vector<DeviceInfo>>> list_without_starting();
 

@@ -6,16 +6,16 @@ namespace berth {
 
 namespace {
 
-// What a process can have at all; the driver rounds sizes up and may overflow.
+// The address space of a process. The driver rounds sizes up and may overflow.
 constexpr std::uint64_t address_space_bytes = 1ULL << 47;
 
-// Lets go of pinned host memory with `let_go`, a call that takes its address.
+// Unpins host memory with `unpin`, a driver call that takes its address.
 class PinnedPages {
  public:
-  PinnedPages(std::shared_ptr<CudaContext> context, void* address, cuda::Code (*let_go)(void*))
-      : context_(std::move(context)), address_(address), let_go_(let_go) {}
+  PinnedPages(std::shared_ptr<CudaContext> context, void* address, cuda::Code (*unpin)(void*))
+      : context_(std::move(context)), address_(address), unpin_(unpin) {}
   ~PinnedPages() {
-    context_->release([&] { let_go_(address_); });
+    context_->release([&] { unpin_(address_); });
   }
   PinnedPages(const PinnedPages&) = delete;
   PinnedPages& operator=(const PinnedPages&) = delete;
@@ -23,17 +23,16 @@ class PinnedPages {
  private:
   const std::shared_ptr<CudaContext> context_;
   void* const address_;
-  cuda::Code (*const let_go_)(void*);
+  cuda::Code (*const unpin_)(void*);
 };
 
 Result<void> check_range(const CudaContext& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
   if (offset <= buffer.bytes() && bytes <= buffer.bytes() - offset) return {};
-  return here.refuse(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
-                         " reach beyond the buffer of " + std::to_string(buffer.bytes()),
+  return here.refuse(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " exceed the buffer of " +
+                         std::to_string(buffer.bytes()) + " bytes",
                      "keep offset and length inside the buffer");
 }
 
-// The buffer's memory, which another back end may have made.
 Result<const CudaMemory*> memory_of(const CudaContext& here, const Buffer& buffer) {
   if (!buffer) return here.refuse("the buffer is empty", "allocate it first");
   const Memory& memory = *buffer.memory();
@@ -58,12 +57,12 @@ CudaMemory::~CudaMemory() {
 Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const Device& device, std::uint64_t bytes,
                              std::shared_ptr<CudaStreamHandle> order) {
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
-  if (bytes == 0) return context->refuse("a buffer of zero bytes was asked for", "ask for at least one byte");
+  if (bytes == 0) return context->refuse("the size of the buffer is zero", "ask for at least one byte");
   if (context->info.memory_bytes_total && bytes > *context->info.memory_bytes_total) {
     return Error{ErrorCode::out_of_memory,
-                 std::to_string(bytes) + " bytes do not fit, the device has " +
+                 std::to_string(bytes) + " bytes do not fit: the device has " +
                      std::to_string(*context->info.memory_bytes_total),
-                 "ask for less, or split the data over devices",
+                 "ask for less, or divide the data between devices",
                  context->info.id.text(),
                  {}};
   }
@@ -85,7 +84,7 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
 
 Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::uint64_t bytes) {
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
-  if (bytes == 0) return context->refuse("pinned memory of zero bytes was asked for", "ask for at least one byte");
+  if (bytes == 0) return context->refuse("the size of the pinned memory is zero", "ask for at least one byte");
   if (bytes > address_space_bytes) {
     return Error{ErrorCode::out_of_memory,
                  "no host has " + std::to_string(bytes) + " bytes of memory",
@@ -95,8 +94,8 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
   }
   const cuda::Driver& driver = context->driver;
   void* address = nullptr;
-  // Portable: any GPU of the process copies with it at the full rate.
-  Result<void> got = context->call("pinning " + std::to_string(bytes) + " new bytes of the host's memory",
+  // Portable: copies are fast on every GPU of the process.
+  Result<void> got = context->call("pinning " + std::to_string(bytes) + " bytes of new host memory",
                                    [&] { return driver.cuMemHostAlloc(&address, bytes, cuda::host_alloc_portable); });
   if (!got) return std::move(got).error();
   return PinnedMemory({static_cast<std::byte*>(address), static_cast<std::size_t>(bytes)},
@@ -105,14 +104,15 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
 
 Result<PinnedMemory> pin_callers(const std::shared_ptr<CudaContext>& context, std::span<std::byte> memory) {
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
-  if (memory.empty()) return context->refuse("there is no memory to pin", "give at least one byte");
+  if (memory.empty()) return context->refuse("the memory to pin is empty", "give at least one byte");
   const cuda::Driver& driver = context->driver;
   Result<void> got = context->call("pinning " + std::to_string(memory.size()) + " bytes of the caller's memory", [&] {
     return driver.cuMemHostRegister_v2(memory.data(), memory.size(), cuda::host_register_portable);
   });
   if (!got) {
     Error error = std::move(got).error();
-    if (error.code == ErrorCode::already_exists) error.advice = "keep the handle that pinned these pages, or let it go";
+    if (error.code == ErrorCode::already_exists)
+      error.advice = "keep using the handle that pinned these pages, or release it first";
     return error;
   }
   return PinnedMemory(memory, std::make_shared<PinnedPages>(context, memory.data(), driver.cuMemHostUnregister));
@@ -125,7 +125,7 @@ Result<void> check_owner(const CudaContext& here, const CudaContext& owner, cons
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(owner.generation) +
                      ", the device is at " + std::to_string(here.generation),
-                 "make it anew on the reopened device",
+                 "create it again on the reopened device",
                  here.info.id.text(),
                  {}};
   }

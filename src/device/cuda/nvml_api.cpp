@@ -14,7 +14,7 @@ struct Meaning {
   Code code;
   std::string_view name;
   ErrorCode meaning;
-  std::string_view words;   // instead of "failed while doing"; empty: that
+  std::string_view words;   // replaces "failed while doing" if not empty
   std::string_view advice;  // empty: none
 };
 
@@ -32,11 +32,11 @@ constexpr std::array meanings{
             "load it with `modprobe nvidia`, or reboot if it was just installed"},
     Meaning{timed_out, "NVML_ERROR_TIMEOUT", ErrorCode::timeout, {}, {}},
     Meaning{
-        gpu_is_lost, "NVML_ERROR_GPU_IS_LOST", ErrorCode::device_lost, "the driver cannot reach the GPU any more", {}},
+        gpu_is_lost, "NVML_ERROR_GPU_IS_LOST", ErrorCode::device_lost, "the driver can no longer reach the GPU", {}},
     Meaning{
         reset_required, "NVML_ERROR_RESET_REQUIRED", ErrorCode::device_lost, "the GPU must be reset before use", {}},
     Meaning{blocked, "NVML_ERROR_OPERATING_SYSTEM", ErrorCode::unavailable,
-            "the operating system keeps this process from the NVIDIA driver",
+            "the operating system denies this process access to the NVIDIA driver",
             "start the container with its GPUs, or allow /dev/nvidia* in its device rules"},
     Meaning{version_mismatch, "NVML_ERROR_LIB_RM_VERSION_MISMATCH", ErrorCode::not_initialized,
             "the NVIDIA libraries and the loaded kernel driver differ in version, as after an update", reload},
@@ -48,7 +48,7 @@ Error missing(std::string message, std::string advice) {
 
 Result<const Library*> open_library() {
   static Library library;
-  // Never closed: the library keeps threads and state of its own.
+  // Never closed: the library keeps threads and state.
   void* opened = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     return missing("this machine has no NVIDIA management library (libnvidia-ml.so.1)",
@@ -58,16 +58,16 @@ Result<const Library*> open_library() {
   BERTH_NVML_REQUIRED(BERTH_NVML_FIND)
   BERTH_NVML_OPTIONAL(BERTH_NVML_FIND)
 #undef BERTH_NVML_FIND
-#define BERTH_NVML_CHECK(symbol, ...)                                                                          \
-  if (library.symbol == nullptr) {                                                                             \
-    return missing("the NVIDIA management library is too old, it lacks " #symbol, "update the NVIDIA driver"); \
+#define BERTH_NVML_CHECK(symbol, ...)                                                                           \
+  if (library.symbol == nullptr) {                                                                              \
+    return missing("the NVIDIA management library is too old: it has no " #symbol, "update the NVIDIA driver"); \
   }
   BERTH_NVML_REQUIRED(BERTH_NVML_CHECK)
 #undef BERTH_NVML_CHECK
   if (const Code code = library.nvmlInit_v2(); code != success) {
     Error error = error_of(code, "starting", "");
     error.code = ErrorCode::not_initialized;
-    if (error.advice.empty()) error.advice = "see what `nvidia-smi` says";
+    if (error.advice.empty()) error.advice = "see the output of `nvidia-smi`";
     return error;
   }
   return &library;

@@ -1,9 +1,8 @@
-// The NVIDIA management library, opened at run time: our own declarations of
-// the calls Berth makes, so that building needs no SDK and a machine without
-// the library is a normal condition. tests/cuda_headers.cu compares them with
-// the toolkit's header where that is installed. The library numbers devices in
-// its own order, so devices are asked for by UUID. It stays loaded for the life
-// of the process.
+// The NVIDIA management library, opened at run time, with declarations of the calls that
+// Berth makes: building needs no SDK, and Berth works without the library.
+// tests/cuda_headers.cu compares them with the toolkit's header if it is installed. The
+// library numbers devices in its own order, so devices are identified by UUID. It stays
+// loaded until the process ends.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 
 #include "berth/result.hpp"
 
-// The library's own tags.
+// The tags of the library.
 struct nvmlDevice_st;
 struct nvmlEventSet_st;
 
@@ -32,14 +31,14 @@ inline constexpr Code driver_not_loaded = 9;
 inline constexpr Code timed_out = 10;
 inline constexpr Code gpu_is_lost = 15;
 inline constexpr Code reset_required = 16;
-inline constexpr Code blocked = 17;           // by the operating system or a container's rules
+inline constexpr Code blocked = 17;           // by the operating system or the rules of a container
 inline constexpr Code version_mismatch = 18;  // library and kernel module differ
 
 struct Memory {
   unsigned long long total, free, used;
 };
-// `version` is sizeof(MemoryV2) | 2 << 24. Unlike Memory, `used` leaves out
-// what the driver reserves.
+// `version` is sizeof(MemoryV2) | 2 << 24. Unlike in Memory, `used` does not include
+// `reserved`.
 struct MemoryV2 {
   unsigned version;
   unsigned long long total, reserved, free, used;
@@ -106,7 +105,7 @@ inline constexpr int remote_gpu = 0, remote_switch = 2;
 inline constexpr unsigned most_links = 36;
 inline constexpr std::size_t uuid_bytes = 96;
 
-// X(symbol, type). Without these there is no telemetry at all.
+// X(symbol, type). Without these there is no telemetry.
 #define BERTH_NVML_REQUIRED(X)                                    \
   X(nvmlInit_v2, Code())                                          \
   X(nvmlDeviceGetCount_v2, Code(unsigned*))                       \
@@ -115,7 +114,7 @@ inline constexpr std::size_t uuid_bytes = 96;
   X(nvmlDeviceGetUUID, Code(DeviceHandle, char*, unsigned))       \
   X(nvmlDeviceGetMemoryInfo, Code(DeviceHandle, Memory*))
 
-// Null where the driver is too old: the value is absent then.
+// Null if the driver is too old: the value is absent then.
 #define BERTH_NVML_OPTIONAL(X)                                                                 \
   X(nvmlSystemGetDriverVersion, Code(char*, unsigned))                                         \
   X(nvmlSystemGetCudaDriverVersion_v2, Code(int*))                                             \
@@ -169,14 +168,13 @@ struct Library {
   BERTH_NVML_OPTIONAL(BERTH_NVML_MEMBER)
 #undef BERTH_NVML_MEMBER
 
-  // The library, loaded and started once per process. None, one that is too
-  // old, or one that does not start: not_initialized, with what to do; a later
-  // call tries again.
-  // Thread-safe; the first call takes about 10 ms.
+  // The library, loaded and started once per process. not_initialized: it is missing, too
+  // old or does not start; a later call tries again. Thread-safe; the first call takes
+  // about 10 ms.
   static Result<const Library*> load();
 };
 
-// "NVML_ERROR_GPU_IS_LOST"; a code without a name here is "NVML_ERROR_" and its number.
+// "NVML_ERROR_GPU_IS_LOST"; unlisted codes: "NVML_ERROR_<code>".
 std::string name_of(Code code);
 // A failed call as an error of the device `where` (a UUID; empty: of no device).
 Error error_of(Code code, std::string_view doing, std::string where);

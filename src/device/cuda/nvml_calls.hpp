@@ -1,5 +1,5 @@
-// What several readers of the management library share: calls that may be
-// missing, a device's UUID and its memory.
+// Shared by the readers of the management library: optional calls, and the UUID and the
+// memory of a device.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace berth::nvml {
 
-// Makes calls that may be missing or not supported, and remembers the answer
-// that the GPU is gone.
+// Makes calls that may be missing or not supported, and keeps the code that says that the
+// GPU is lost.
 class Calls {
  public:
   template <class... Parameters, class... Arguments>
@@ -23,7 +23,7 @@ class Calls {
     if (code == gpu_is_lost || code == reset_required) fatal_ = code;
     return code == success;
   }
-  Code fatal() const { return fatal_; }  // success: none
+  Code fatal() const { return fatal_; }  // success: there was none
 
  private:
   Code fatal_ = success;
@@ -35,7 +35,7 @@ inline std::optional<std::string> uuid_of(const Library& library, DeviceHandle d
   return text.data();
 }
 
-// In bytes that programs can have: without what the driver reserves, where it says.
+// Without what the driver reserves, if it reports that.
 struct MemoryBytes {
   std::uint64_t total = 0;
   std::uint64_t free = 0;

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <bit>
 
-#include "device/ask_apart.hpp"
 #include "device/cuda/attributes.hpp"
 #include "device/cuda/identity.hpp"
 #include "device/cuda/nvml_calls.hpp"
+#include "device/deadline_call.hpp"
 
 namespace berth::nvml {
 namespace {
 
-// A GPU that answers at all does so in milliseconds.
+// A GPU that works answers in milliseconds.
 constexpr Duration describe_within = std::chrono::seconds(1);
 
-// What the order of CUDA may depend on, beside the PCI address.
+// A GPU with what the order of CUDA may depend on.
 struct Listed {
   DeviceInfo info;
   std::array<unsigned, 3> pci{};
@@ -29,8 +29,8 @@ bool is_alike(const Listed& a, const Listed& b) {
          a.clock_mhz_max == b.clock_mhz_max;
 }
 
-// Of a GPU that this process sees as it is; a part of a shared virtual GPU may
-// lack what the GPU has.
+// False for a GPU in MIG mode or a shared virtual GPU, which may lack features of the
+// physical one.
 bool is_whole(const Library& library, DeviceHandle gpu) {
   Calls calls;
   unsigned sliced = 0, pending = 0;
@@ -40,7 +40,7 @@ bool is_whole(const Library& library, DeviceHandle gpu) {
          (mode == virtualization_none || mode == virtualization_passthrough);
 }
 
-// The NUMA node of the host that is nearest. False: it may be one of several.
+// The nearest NUMA node of the host. False if there are several.
 bool read_node(const Library& library, DeviceHandle gpu, std::optional<std::int32_t>& node) {
   std::array<unsigned long, 16> sets{};
   Calls calls;
@@ -97,7 +97,7 @@ std::optional<Listed> describe(const Library& library, DeviceHandle gpu) {
 }  // namespace
 
 std::optional<std::uint32_t> cores_per_unit(Capability capability) {
-  // Without a destructor: threads that hang in the driver may read it while the program ends.
+  // An array needs no destructor: threads that hang in the driver may read it while the program ends.
   constexpr std::pair<Capability, std::uint32_t> cores[] = {
       {{5, 0}, 128}, {{5, 2}, 128}, {{6, 0}, 64},  {{6, 1}, 128},  {{7, 0}, 64},   {{7, 5}, 64},   {{8, 0}, 64},
       {{8, 6}, 128}, {{8, 9}, 128}, {{9, 0}, 128}, {{10, 0}, 128}, {{10, 3}, 128}, {{12, 0}, 128}, {{12, 1}, 128}};
@@ -107,28 +107,28 @@ std::optional<std::uint32_t> cores_per_unit(Capability capability) {
 }
 
 std::optional<GpuList> gpus() {
-  // Windows shows its GPUs through this file and has other rules for them.
+  // Under WSL, which has this file, other rules apply.
   if (access("/dev/dxg", F_OK) == 0) return std::nullopt;
   const Result<const Library*> loaded = Library::load();
   unsigned count = 0;
   if (!loaded || (*loaded)->nvmlDeviceGetCount_v2(&count) != success || count == 0) return std::nullopt;
-  // One that does not answer must not keep the others from being listed.
-  std::vector<Answer<Listed>> answers;
+  // In parallel, and limited in time: a GPU may hang.
+  std::vector<DeadlineCall<Listed>> calls;
   for (unsigned index = 0; index < count; ++index) {
-    answers.emplace_back(
+    calls.emplace_back(
         [library = *loaded, index]() -> Result<Listed> {
           DeviceHandle gpu = nullptr;
           std::optional<Listed> described;
           if (library->nvmlDeviceGetHandleByIndex_v2(index, &gpu) == success) described = describe(*library, gpu);
-          if (!described) return Error{ErrorCode::not_supported, "not all of the GPU is known", {}, {}, {}};
+          if (!described) return Error{ErrorCode::not_supported, "the GPU cannot be described completely", {}, {}, {}};
           return *std::move(described);
         },
-        Error{ErrorCode::timeout, "the GPU does not answer", {}, {}, {}});
+        Error{ErrorCode::timeout, "the GPU does not respond", {}, {}, {}});
   }
   std::vector<Listed> found;
   const Deadline deadline = Deadline::after(real_clock(), describe_within);
-  for (Answer<Listed>& answer : answers) {
-    Result<Listed> described = answer.wait(deadline);
+  for (DeadlineCall<Listed>& call : calls) {
+    Result<Listed> described = call.wait(deadline);
     if (!described) return std::nullopt;
     found.push_back(*std::move(described));
   }

@@ -1,6 +1,6 @@
-// Which GPUs and slices of GPUs the management library knows, as devices of CUDA,
-// without starting CUDA: that takes a fifth of a second or more, this some
-// milliseconds. What the library does not say exactly is not guessed.
+// The GPUs and slices that the management library knows, as CUDA devices, without starting
+// CUDA, which takes a fifth of a second or more; this takes milliseconds. Values that the
+// library does not report exactly are not guessed.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 namespace berth::nvml {
 
 struct GpuList {
-  // By PCI address, each as cuda::describe() has it, without the ordinal.
+  // Sorted by PCI address, each as from cuda::describe(), without the ordinal.
   std::vector<DeviceInfo> gpus;
-  // All of one model and speed: then CUDA's own order is that of the PCI addresses, too.
+  // All of one model and speed: then the order of CUDA is that of the PCI addresses.
   bool are_alike = false;
 };
-// All GPUs of the machine. Absent: the library is missing, or it does not tell
-// all that CUDA would (MIG, shared virtual GPUs, a GPU that is lost, a model of
-// which Berth does not know how many cores make a multiprocessor).
+// All GPUs of the machine. Absent: the library is missing, or it does not report all that
+// CUDA would (MIG, shared virtual GPUs, a lost GPU, a model whose number of cores per
+// multiprocessor is unknown).
 std::optional<GpuList> gpus();
 
-// The slices of the GPUs in MIG mode; empty without a library.
+// The slices of the GPUs in MIG mode; empty without the library.
 std::vector<DeviceInfo> slices();
 
-// The library counts cores, CUDA multiprocessors. Absent: not known here. Pure.
+// The library counts cores, CUDA counts multiprocessors. Absent: unknown model. Pure.
 std::optional<std::uint32_t> cores_per_unit(Capability capability);
 
 }  // namespace berth::nvml

@@ -8,7 +8,7 @@
 namespace berth::nvrtc {
 namespace {
 
-// Enough for the first complaints; the rest follows from them.
+// Enough for the first errors of the log.
 constexpr std::size_t log_bytes_shown = 8192;
 
 struct Library {
@@ -37,7 +37,7 @@ struct Library {
   }
 };
 
-// Never unloaded: the compiler keeps state of its own.
+// Never unloaded: the compiler keeps state.
 const Library& library() {
   static const Library& loaded = *new Library;
   return loaded;
@@ -57,7 +57,7 @@ class OwnedProgram {
   const Library& library_;
 };
 
-// Text of which the library first tells the size, the final zero included.
+// A string that the library returns with its size, which includes the final zero.
 template <class Size, class Get>
 std::string text_of(Program program, Size size_call, Get get_call) {
   std::size_t bytes = 0;
@@ -68,13 +68,13 @@ std::string text_of(Program program, Size size_call, Get get_call) {
   return text;
 }
 
-Error not_compiled(ErrorCode code, const Library& library, Code answer, const std::string& name, std::string log) {
+Error not_compiled(ErrorCode code, const Library& library, Code returned, const std::string& name, std::string log) {
   if (log.size() > log_bytes_shown) log.resize(log_bytes_shown);
   return {code,
-          "the run-time compiler refused the CUDA C++ of '" + name + "'" + (log.empty() ? "" : ": " + log),
-          "mend the source",
+          "the run-time compiler cannot compile the CUDA C++ of '" + name + "'" + (log.empty() ? "" : ": " + log),
+          "correct the source",
           {},
-          DriverError{answer, library.nvrtcGetErrorString(answer)}};
+          DriverError{returned, library.nvrtcGetErrorString(returned)}};
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ Result<std::string> compile(const std::string& source, const std::string& name, 
                         text_of(program.handle, compiler.nvrtcGetProgramLogSize, compiler.nvrtcGetProgramLog));
   }
   std::string ptx = text_of(program.handle, compiler.nvrtcGetPTXSize, compiler.nvrtcGetPTX);
-  if (ptx.empty()) return not_compiled(ErrorCode::internal, compiler, code, name, "it made no PTX");
+  if (ptx.empty()) return not_compiled(ErrorCode::internal, compiler, code, name, "there is no PTX");
   return ptx;
 }
 

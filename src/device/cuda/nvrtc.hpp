@@ -1,7 +1,7 @@
-// CUDA C++ to PTX with NVIDIA's run-time compiler, opened at run time: our own
-// declarations of the calls Berth makes (tests/cuda_headers.cu compares them
-// with the toolkit's header). The compiler is part of the toolkit, not of the
-// driver, so most machines that only run things do not have it.
+// Compiles CUDA C++ to PTX with NVIDIA's run-time compiler, opened at run time, with
+// declarations of the calls that Berth makes (tests/cuda_headers.cu compares them with the
+// toolkit's header). The compiler is part of the toolkit, not of the driver, so many
+// machines do not have it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "berth/device_info.hpp"
 #include "berth/result.hpp"
 
-// The toolkit's own tag.
+// The tag of the toolkit.
 struct _nvrtcProgram;
 
 namespace berth::nvrtc {
@@ -36,14 +36,13 @@ inline constexpr Code success = 0;
   X(nvrtcGetNumSupportedArchs, Code(int*))                                                             \
   X(nvrtcGetSupportedArchs, Code(int*))
 
-// PTX that runs on a device of this capability. The compiler's own words are in
-// the error of a source it refuses (invalid_argument); no compiler, or one that
-// does not know the device: not_supported. Thread-safe; the first call loads the
-// library.
+// PTX that runs on a device of this capability. invalid_argument: the source does not
+// compile, with the compiler's log; not_supported: no compiler, or one that does not know
+// the device. Thread-safe; the first call loads the library.
 Result<std::string> compile(const std::string& source, const std::string& name, Capability device);
 
-// What to compile for, of what the compiler knows (90 is 9.0): the newest the
-// device can run, as PTX runs on its own generation and later ones. Pure.
+// The newest architecture of `known` (90 is 9.0) that the device can run: PTX runs on its
+// own generation and later ones. Pure.
 std::optional<int> newest_for(std::span<const int> known, Capability device);
 
 }  // namespace berth::nvrtc

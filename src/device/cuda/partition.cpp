@@ -23,7 +23,7 @@ Result<void> check_size(const DeviceId& gpu, const SmLimits& limits, std::uint32
   const std::uint32_t first = (limits.least + limits.step - 1) / limits.step * limits.step;
   const std::uint32_t below = part / limits.step * limits.step;
   return refused(gpu,
-                 "a part of " + std::to_string(part) + " SMs cannot be cut: parts have " + std::to_string(first) +
+                 "a part cannot have " + std::to_string(part) + " SMs: parts have " + std::to_string(first) +
                      " SMs or more, in steps of " + std::to_string(limits.step),
                  below < first ? "use " + std::to_string(first)
                                : "use " + std::to_string(below) + " or " + std::to_string(below + limits.step));
@@ -61,10 +61,11 @@ Result<SmSplit> plan_split(const DeviceId& gpu, const SmLimits& limits, std::spa
                        std::to_string(limits.least) + " SMs or more",
                    "use multiples of " + std::to_string(limits.least));
   }
-  return refused(gpu,
-                 joined(parts, " + ") + " = " + std::to_string(sum) + " SMs, but of the " +
-                     std::to_string(limits.count) + " the driver makes groups for " + std::to_string(most) + " only",
-                 "ask for no more than " + std::to_string(most) + " in all, or for parts with a larger common divisor");
+  return refused(
+      gpu,
+      joined(parts, " + ") + " = " + std::to_string(sum) + " SMs, but the driver can group only " +
+          std::to_string(most) + " of the " + std::to_string(limits.count) + " SMs in this way",
+      "ask for no more than " + std::to_string(most) + " in total, or for parts with a larger common divisor");
 }
 
 }  // namespace berth::cuda

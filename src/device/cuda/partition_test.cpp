@@ -54,7 +54,8 @@ TEST(CudaPartition, WhatTheDriverCannotGroupIsRefusedWithTheNumbers) {
   const auto refused = plan(h200, {64, 56, 8});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
-  EXPECT_EQ(refused.error().message, "64 + 56 + 8 = 128 SMs, but of the 132 the driver makes groups for 120 only");
+  EXPECT_EQ(refused.error().message,
+            "64 + 56 + 8 = 128 SMs, but the driver can group only 120 of the 132 SMs in this way");
   EXPECT_NE(refused.error().advice.find("120"), std::string::npos);
   EXPECT_EQ(refused.error().where, "GPU-1");
   EXPECT_TRUE(plan(h200, {64, 48, 8}).has_value()) << "120 fit";
@@ -63,7 +64,7 @@ TEST(CudaPartition, WhatTheDriverCannotGroupIsRefusedWithTheNumbers) {
 TEST(CudaPartition, SizesBetweenTheStepsAreRefusedWithTheNearest) {
   const auto odd = plan(h200, {64, 20});
   ASSERT_FALSE(odd.has_value());
-  EXPECT_EQ(odd.error().message, "a part of 20 SMs cannot be cut: parts have 8 SMs or more, in steps of 8");
+  EXPECT_EQ(odd.error().message, "a part cannot have 20 SMs: parts have 8 SMs or more, in steps of 8");
   EXPECT_EQ(odd.error().advice, "use 16 or 24");
   EXPECT_EQ(plan(h200, {4}).error().advice, "use 8");
   EXPECT_EQ(plan(h200, {0}).error().code, ErrorCode::invalid_argument);

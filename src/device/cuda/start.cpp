@@ -12,8 +12,7 @@
 namespace berth::cuda {
 namespace {
 
-// The files through which the driver reaches the kernel: nvidiactl, nvidia-uvm
-// and one with a number for each GPU.
+// The device files of the driver: nvidiactl, nvidia-uvm and a numbered one for each GPU.
 std::vector<DeviceFile> device_files() {
   std::vector<DeviceFile> files;
   std::error_code failed;
@@ -36,7 +35,7 @@ std::optional<Error> check_device_files(std::span<const DeviceFile> files) {
   if (closed == files.end()) return {};
   return Error{ErrorCode::not_initialized,
                "this user may not open " + closed->path + ", so CUDA finds no device",
-               "see with ls -l " + closed->path + " which group may, and add the user to it",
+               "see with ls -l " + closed->path + " which group may open it, and add the user to that group",
                {},
                {}};
 }

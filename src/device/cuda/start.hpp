@@ -1,7 +1,6 @@
-// Starting the CUDA driver. What keeps it from starting, or from showing the
-// devices that were asked for, is said in one sentence with what to do: no
-// library, one that is too old, a malformed CUDA_VISIBLE_DEVICES, device files
-// that this user may not open.
+// Starts the CUDA driver, with an error and advice for each known cause of a failure: a
+// missing or old library, a malformed CUDA_VISIBLE_DEVICES, device files that this user may
+// not open.
 #pragma once
 
 #include <optional>
@@ -14,16 +13,16 @@ namespace berth::cuda {
 
 struct StartedDriver {
   const Driver* driver = nullptr;
-  int devices = 0;  // that it shows
+  int devices = 0;  // that the driver shows
 };
-// No device at all is no error here. Thread-safe; costs little after the first call.
+// No device is not an error. Thread-safe; cheap after the first call.
 Result<StartedDriver> start();
 
 struct DeviceFile {
   std::string path;
   bool may_open = true;
 };
-// Why a driver that finds no device may find none. Pure.
+// The error for a device file that cannot be opened, so that no device is found. Pure.
 std::optional<Error> check_device_files(std::span<const DeviceFile> files);
 
 }  // namespace berth::cuda

@@ -11,8 +11,8 @@
 namespace berth {
 namespace {
 
-// A query takes well under a microsecond: short work is met without a system
-// call, a wait of more than about a millisecond offers its core to others.
+// A query takes well under a microsecond: short work is waited for without a system call,
+// and a wait of more than about a millisecond yields its core.
 constexpr unsigned polls_before_yielding = 2000;
 constexpr std::string_view waiting = "work was running";
 
@@ -43,7 +43,7 @@ Result<void> CudaEvent::wait(Deadline deadline) {
     const cuda::Code code = query();
     if (code == cuda::code_success) return {};
     if (code != cuda::code_not_ready) return context_->fail(code, waiting);
-    // Another thread may have closed the device or met its fault.
+    // Another thread may have closed or lost the device.
     if (Result<void> ok = context_->watchable(); !ok) return ok;
     if (deadline.passed(context_->clock.now())) {
       return Error{ErrorCode::timeout,
@@ -112,7 +112,8 @@ Result<void> CudaStream::copy(const Buffer& to, std::uint64_t to_offset, const B
   if (!target) return std::move(target).error();
   Result<CopySource> source = locate_source(*context_, from, from_offset, bytes);
   if (!source) return std::move(source).error();
-  if (Result<void> apart = check_apart(to, to_offset, from, from_offset, bytes); !apart || bytes == 0) return apart;
+  if (Result<void> disjoint = check_apart(to, to_offset, from, from_offset, bytes); !disjoint || bytes == 0)
+    return disjoint;
   const auto& [owner, pointer] = *source;
   const cuda::Driver& driver = context_->driver;
   // Parts of one GPU share its memory.
@@ -186,7 +187,7 @@ Result<void> CudaStream::run(const std::function<Result<void>(Stream&)>& closure
   } catch (const std::exception& failure) {
     return threw(failure.what());
   } catch (...) {
-    return threw("something that is no std::exception");
+    return threw("something that is not a std::exception");
   }
 }
 

@@ -1,6 +1,5 @@
-// Streams and events of a GPU. Completion is learnt by polling events, which
-// tells of errors as well; a host callback would never come once the context
-// has failed.
+// Streams and events of a GPU. Completion is found by polling events, which reports errors
+// too; a host callback would never run after the context has failed.
 #pragma once
 
 #include <atomic>
@@ -60,7 +59,7 @@ class CudaStream final : public Stream {
 
   Device& device_;
   const std::shared_ptr<CudaStreamHandle> stream_;
-  const std::shared_ptr<CudaContext>& context_;  // the stream's, as is the handle
+  const std::shared_ptr<CudaContext>& context_;  // of the stream, as is the handle
   const cuda::StreamHandle handle_;
   const Priority priority_;
 };

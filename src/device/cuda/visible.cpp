@@ -15,7 +15,7 @@ constexpr std::string_view none_of_slurm = "NoDevFiles";
 Error malformed(std::string_view text, const std::string& what) {
   return {ErrorCode::invalid_argument,
           "CUDA_VISIBLE_DEVICES='" + std::string(text) + "' " + what,
-          "list indices or UUIDs of nvidia-smi -L with commas between, as in 0,1 or GPU-8f6a, or unset it",
+          "list indices or UUIDs of nvidia-smi -L separated by commas, as in 0,1 or GPU-8f6a, or unset it",
           {},
           {}};
 }
@@ -36,7 +36,7 @@ bool is_uuid(std::string_view item, std::string_view prefix) {
   return item.size() <= uuid_length && only(item, uuid_characters);
 }
 
-// "MIG-<uuid>", or "MIG-GPU-<uuid>/<instance>/<instance>" as older drivers have it.
+// "MIG-<uuid>", or "MIG-GPU-<uuid>/<instance>/<instance>" of older drivers.
 bool is_slice(std::string_view item) {
   if (is_uuid(item, "MIG-")) return true;
   const auto slash = item.find('/');
@@ -73,7 +73,7 @@ std::optional<Error> check_visible_devices(std::string_view text, std::optional<
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
-  // Of several slices the driver takes one.
+  // The driver uses only one of several slices.
   if (!shown || slices || *shown >= named.size()) return {};
   return malformed(text, "names '" + std::string(named[*shown]) + "', which the driver does not show");
 }
@@ -104,7 +104,7 @@ std::optional<std::vector<std::size_t>> visible_gpus(std::string_view text, std:
     } else if (is_slice(item)) {
       return std::nullopt;
     }
-    // The list ends at the first item that is not there.
+    // The list ends at the first item that does not exist.
     if (index >= uuids.size()) return shown;
     if (std::find(shown.begin(), shown.end(), index) != shown.end()) return std::nullopt;
     shown.push_back(index);

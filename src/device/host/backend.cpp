@@ -1,11 +1,10 @@
-// The host back end: this machine's processor, as one device or as parts that
-// own cores of it and share its memory. It is always there and really computes.
+// The host back end: the processor of this machine, as one device or as parts that have
+// separate cores and share the memory. It always exists and really computes.
 //
-// Work runs at once on the thread that enqueues it, so events are done when
-// they are recorded and a lane thread per core uses the whole machine. While a
-// part computes (launch, run), the thread keeps to the cores of that part and is
-// given back its own afterwards; copies run where the thread is. Work that throws
-// is work_failed at the next event of its stream, and only there; the stream goes on.
+// Work runs at once on the thread that enqueues it, so events are done when they are
+// recorded. During a launch or run() on a part, the thread is pinned to the cores of the
+// part and gets its own affinity back afterwards; copies run on any core. Work that
+// throws is work_failed at the next event of its stream only.
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -22,10 +21,10 @@
 namespace berth {
 namespace {
 
-// Far more than any machine has cores: beyond it the number is a mistake.
+// Far more than the cores of any machine.
 constexpr unsigned most_devices = 1024;
-// Reading the free memory costs microseconds; only an allocation that could
-// bring the machine down is worth it.
+// Reading the free memory costs microseconds, so it is read only for allocations that
+// could exhaust the machine.
 constexpr std::uint64_t checked_from_bytes = 256ULL << 20;
 
 class HostEvent final : public Event {
@@ -42,7 +41,7 @@ class HostEvent final : public Event {
   Result<Duration> since(const Event& earlier) const override {
     const auto* other = dynamic_cast<const HostEvent*>(&earlier);
     if (other == nullptr || other->at_ > at_) {
-      return Error{ErrorCode::invalid_argument, "the other event is not an earlier one of this back end", {}, {}, {}};
+      return Error{ErrorCode::invalid_argument, "the other event is not an earlier event of this back end", {}, {}, {}};
     }
     return at_ - other->at_;
   }
@@ -74,16 +73,16 @@ class HostStream final : public Stream {
   std::optional<Error> failed_;  // work since the last event, first failure
 };
 
-// What stays when a device is closed and opened again.
+// The state of a device that survives closing it.
 struct HostPart {
   DeviceInfo info;
   std::shared_ptr<Account> account;
   std::vector<unsigned> cores;
-  std::shared_ptr<const CoreSet> pin;  // null: the whole machine, threads run where they like
+  std::shared_ptr<const CoreSet> pin;  // null: threads are not pinned
   std::optional<CoreTimes> times;      // when last observed
 
-  // What the machine has left, but never more than was not promised yet:
-  // pages count before they are touched.
+  // What the machine has free, but no more than is not allocated yet: an allocation
+  // counts before its pages are touched.
   std::optional<std::uint64_t> memory_bytes_free() const {
     const auto available = read_host_limits().memory_bytes_free;
     if (!available || !info.memory_bytes_total) return {};
@@ -102,12 +101,12 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
  public:
   HostDevice(HostPart part, Clock& clock)
       : part_(std::move(part)),
-        incarnation_{part_.account, next_generation(), std::make_shared<std::atomic<bool>>(false)},
+        opening_{part_.account, next_generation(), std::make_shared<std::atomic<bool>>(false)},
         clock_(clock) {}
   ~HostDevice() override { close(); }
 
   const DeviceInfo& info() const noexcept override { return part_.info; }
-  std::uint64_t generation() const noexcept override { return incarnation_.generation; }
+  std::uint64_t generation() const noexcept override { return opening_.generation; }
 
   Result<Buffer> allocate(std::uint64_t bytes) override {
     if (closed()) return lost();
@@ -116,7 +115,7 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
       const auto free = part_.memory_bytes_free();
       if (free && bytes > *free) return too_much_error(id(), bytes, *free);
     }
-    return allocate_local(*this, incarnation_, bytes, limit);
+    return allocate_local(*this, opening_, bytes, limit);
   }
 
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override {
@@ -133,7 +132,7 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
                    id().text(),
                    {}};
     }
-    return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(incarnation_, source));
+    return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(opening_, source));
   }
 
   Result<LoadSample> sample() override {
@@ -142,24 +141,24 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
   }
 
   NativeHandles native() const noexcept override { return {}; }
-  void close() noexcept override { *incarnation_.over = true; }
+  void close() noexcept override { *opening_.over = true; }
 
-  bool closed() const noexcept { return *incarnation_.over; }
+  bool closed() const noexcept { return *opening_.over; }
   Error lost() const { return device_lost_error(id()); }
   const CoreSet* cores() const noexcept { return part_.pin.get(); }
   Error not_pinned() const {
     return {ErrorCode::unavailable,
-            "the cores of this device are no longer open to this process",
-            "give the process its cores back, or make the parts anew",
+            "this process may no longer use the cores of this device",
+            "allow the process to use these cores again, or create the back end again",
             id().text(),
             {}};
   }
-  const Incarnation& incarnation() const noexcept { return incarnation_; }
+  const Opening& opening() const noexcept { return opening_; }
   const Clock& clock() const noexcept { return clock_; }
 
  private:
   const HostPart part_;
-  const Incarnation incarnation_;
+  const Opening opening_;
   Clock& clock_;
 };
 
@@ -167,7 +166,7 @@ Device& HostStream::device() noexcept { return *device_; }
 
 Result<void> HostStream::copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) {
   if (device_->closed()) return device_->lost();
-  const Result<std::byte*> target = locate(device_->incarnation(), to, offset, from.size());
+  const Result<std::byte*> target = locate(device_->opening(), to, offset, from.size());
   if (!target) return target.error();
   if (!from.empty()) std::memcpy(*target, from.data(), from.size());
   return {};
@@ -175,7 +174,7 @@ Result<void> HostStream::copy_in(const Buffer& to, std::uint64_t offset, std::sp
 
 Result<void> HostStream::copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) {
   if (device_->closed()) return device_->lost();
-  const Result<std::byte*> source = locate(device_->incarnation(), from, offset, to.size());
+  const Result<std::byte*> source = locate(device_->opening(), from, offset, to.size());
   if (!source) return source.error();
   if (!to.empty()) std::memcpy(to.data(), *source, to.size());
   return {};
@@ -184,11 +183,11 @@ Result<void> HostStream::copy_out(const Buffer& from, std::uint64_t offset, std:
 Result<void> HostStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                               std::uint64_t bytes) {
   if (device_->closed()) return device_->lost();
-  const Result<std::byte*> target = locate(device_->incarnation(), to, to_offset, bytes);
+  const Result<std::byte*> target = locate(device_->opening(), to, to_offset, bytes);
   if (!target) return target.error();
-  const Result<const std::byte*> source = locate_source(device_->incarnation(), from, from_offset, bytes);
+  const Result<const std::byte*> source = locate_source(device_->opening(), from, from_offset, bytes);
   if (!source) return source.error();
-  if (Result<void> apart = check_apart(to, to_offset, from, from_offset, bytes); !apart) return apart;
+  if (Result<void> disjoint = check_apart(to, to_offset, from, from_offset, bytes); !disjoint) return disjoint;
   if (bytes > 0) std::memcpy(*target, *source, bytes);
   return {};
 }
@@ -199,7 +198,7 @@ Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, 
   if (local == nullptr) {
     return Error{ErrorCode::invalid_argument, "the kernel belongs to another back end", {}, device_->id().text(), {}};
   }
-  if (Result<void> usable = local->check(device_->incarnation(), shape, arguments); !usable) return usable;
+  if (Result<void> usable = local->check(device_->opening(), shape, arguments); !usable) return usable;
   const CorePin pin(device_->cores());
   if (pin.failed()) return device_->not_pinned();
   Result<void> computed = local->compute(shape, arguments);
@@ -220,7 +219,7 @@ Result<void> HostStream::run(const std::function<Result<void>(Stream&)>& closure
   return guarded(device_->id(), [&] { return closure(*this); });
 }
 
-// "model name" on x86; other processors do not say, so their architecture must do.
+// "model name" on x86, otherwise the architecture.
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -231,7 +230,7 @@ std::string processor_name() {
   return uname(&machine) == 0 ? std::string(machine.machine) + " processor" : "processor";
 }
 
-// The cores shared out as evenly as they can be.
+// The cores divided as evenly as possible.
 PartitionRequest equal_shares(unsigned cores, unsigned devices) {
   PartitionRequest request{"host:0", {}};
   for (unsigned i = 0; i < devices; ++i) {
@@ -261,7 +260,7 @@ class HostBackend final : public Backend {
     return std::shared_ptr<Device>(std::make_shared<HostDevice>(**part, clock_));
   }
 
-  // How busy the cores are shows between two observations.
+  // The utilisation is that of the time since the last observation.
   Result<Telemetry> observe(const DeviceId& id) override {
     const std::lock_guard guard(mutex_);
     const Result<HostPart*> part = find(id);
@@ -329,8 +328,11 @@ class HostBackend final : public Backend {
     for (HostPart& part : *parts_) {
       if (part.info.id == id) return &part;
     }
-    return Error{
-        ErrorCode::not_found, "there is no host device '" + id.text() + "'", "see the list of devices", id.text(), {}};
+    return Error{ErrorCode::not_found,
+                 "there is no host device called '" + id.text() + "'",
+                 "see `berth devices` for the ids",
+                 id.text(),
+                 {}};
   }
 
   Clock& clock_;

@@ -1,5 +1,5 @@
-// Cores of this machine: which of them the process may use, how busy they are,
-// and the thread that keeps to some of them for a while.
+// Cores of this machine: which of them the process may use, how busy they are, and
+// pinning a thread to some of them.
 #pragma once
 
 #include <sched.h>
@@ -13,26 +13,24 @@
 
 namespace berth {
 
-// Numbers of the cores in the calling thread's affinity mask, ascending. Empty:
-// the system does not say.
+// The cores in the calling thread's affinity mask, ascending. Empty if it cannot be read.
 std::vector<unsigned> allowed_cores();
 
-// As many cores as a kernel can be built for.
+// Large enough for every kernel configuration.
 struct CoreSet {
   explicit CoreSet(std::span<const unsigned> cores = {});
   std::array<cpu_set_t, 8> bits{};
 };
 
-// While it lives, the calling thread runs on these cores only. Nested ones of the
-// same set cost nothing; a thread that keeps to them anyway is left alone. Null:
-// nothing happens.
+// Pins the calling thread to these cores while it lives. Nested pins to the same set cost
+// nothing, and a thread with exactly this mask is left as it is. Null: no effect.
 class CorePin {
  public:
   explicit CorePin(const CoreSet* wanted);
   CorePin(const CorePin&) = delete;
   CorePin& operator=(const CorePin&) = delete;
   ~CorePin();
-  // The system refused: these cores are no longer open to this process.
+  // The system refused: this process may no longer use these cores.
   bool failed() const noexcept { return failed_; }
 
  private:
@@ -46,10 +44,10 @@ struct CoreTimes {
   std::uint64_t busy = 0;
   std::uint64_t all = 0;
 };
-// Of these cores, from proc/stat under `root`. Absent where one is not listed.
+// Of these cores, from proc/stat under `root`. Absent if one is not listed.
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std::span<const unsigned> cores);
-// Share of the time between the two that the cores were busy, 0 to 1. Absent
-// where no time has passed.
+// Share of the time between the two in which the cores were busy, 0 to 1. Absent if no
+// time has passed.
 std::optional<double> utilisation_between(const CoreTimes& before, const CoreTimes& after);
 
 }  // namespace berth

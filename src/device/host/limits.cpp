@@ -61,7 +61,7 @@ void apply_group(const path& group, HostLimits& limits) {
   lower(limits.memory_bytes_total, max);
   const std::vector<std::string> current = words(group / "memory.current");
   if (current.empty()) return;
-  // Inactive file pages are counted as used but given up on demand.
+  // Inactive file pages count as used but are reclaimed on demand.
   const std::uint64_t used = parse_number(current[0]).value_or(0);
   const std::uint64_t reclaimable = number_after(group / "memory.stat", "inactive_file").value_or(0);
   const std::uint64_t held = used > reclaimable ? used - reclaimable : 0;

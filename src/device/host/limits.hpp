@@ -1,5 +1,5 @@
-// How much of this machine the process may use: the cores of its affinity mask
-// and the memory of the machine, both cut down to what its control group allows.
+// How much of this machine the process may use: the cores of its affinity mask and the
+// memory of the machine, both limited by its control group.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct HostLimits {
   std::optional<std::uint64_t> memory_bytes_free;
 };
 
-// Reads the files under `root`, which is "/" outside of tests; the affinity mask
-// comes as `affinity_cores`. What cannot be read limits nothing.
+// Reads the files under `root`, which is "/" outside of tests. A limit that cannot be
+// read is ignored.
 HostLimits read_host_limits(const std::filesystem::path& root, unsigned affinity_cores);
 // The limits of this process now.
 HostLimits read_host_limits();

@@ -7,18 +7,18 @@
 namespace berth::opencl {
 namespace {
 
-// Of all releases up to PoCL 7; which of them a build has is its own affair.
+// Of all releases up to PoCL 7; a build may have fewer.
 constexpr std::array<std::string_view, 15> known{"pthread", "basic",  "cpu",    "cpu-minimal", "cpu-tbb",
                                                  "tbb",     "cuda",   "level0", "vulkan",      "hsa",
                                                  "almaif",  "ttasim", "accel",  "proxy",       "remote"};
 
-// Enough to recognise what was typed.
+// Longer names are truncated in the message.
 constexpr std::size_t shown_most = 60;
 
 Error refused(std::string message) {
   return {ErrorCode::invalid_argument,
           std::move(message),
-          "give names such as pthread and basic with blanks between them, as in POCL_DEVICES=\"basic basic\", or "
+          "give names such as pthread and basic separated by blanks, as in POCL_DEVICES=\"basic basic\", or "
           "leave the variable unset",
           {},
           {}};
@@ -36,11 +36,11 @@ std::optional<Error> pocl_devices_problem(std::string_view value) {
     named = true;
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return refused("POCL_DEVICES names '" + std::string(name.substr(0, shown_most)) +
-                     "', which is no device of PoCL");
+                     "', which is not a device of PoCL");
     }
   }
   if (named) return {};
-  return refused("POCL_DEVICES is set and names no device");
+  return refused("POCL_DEVICES is set but names no device");
 }
 
 }  // namespace berth::opencl

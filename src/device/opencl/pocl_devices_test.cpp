@@ -13,15 +13,15 @@ TEST(PoclDevices, NamesWithBlanksBetweenThemAreFine) {
 
 TEST(PoclDevices, WhatPoclWouldLeaveOutIsNamedInOneSentence) {
   const std::pair<std::string, std::string> wrong[] = {
-      {"basic bogus", "'bogus', which is no device"},
-      {"basic,basic", "'basic,basic', which is no device"},
-      {"basic\tbasic", "'basic\tbasic', which is no"},
-      {"BASIC", "'BASIC', which is no device"},
-      {"basic0", "'basic0', which is no device"},
-      {"0", "'0', which is no device"},
+      {"basic bogus", "'bogus', which is not a device"},
+      {"basic,basic", "'basic,basic', which is not a device"},
+      {"basic\tbasic", "'basic\tbasic', which is not"},
+      {"BASIC", "'BASIC', which is not a device"},
+      {"basic0", "'basic0', which is not a device"},
+      {"0", "'0', which is not a device"},
       {"", "names no device"},
       {"  ", "names no device"},
-      {std::string(100'000, 'b'), "which is no device"},
+      {std::string(100'000, 'b'), "which is not a device"},
   };
   for (const auto& [value, sentence] : wrong) {
     const auto problem = pocl_devices_problem(value);

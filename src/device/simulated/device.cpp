@@ -16,13 +16,12 @@ Result<Buffer> SimulatedDevice::allocate(std::uint64_t bytes) {
   }
   const std::uint64_t limit = hardware.memory_limit();
   lock.unlock();
-  return allocate_local(*this, incarnation_, bytes, limit);
+  return allocate_local(*this, opening_, bytes, limit);
 }
 
 Result<std::unique_ptr<Stream>> SimulatedDevice::open_stream(Priority priority) {
   if (!alive()) return opened_.lost();
-  return std::unique_ptr<Stream>(
-      std::make_unique<SimulatedStream>(shared_from_this(), opened_, incarnation_, priority));
+  return std::unique_ptr<Stream>(std::make_unique<SimulatedStream>(shared_from_this(), opened_, opening_, priority));
 }
 
 Result<std::shared_ptr<Kernel>> SimulatedDevice::load(const KernelSource& source) {
@@ -31,7 +30,7 @@ Result<std::shared_ptr<Kernel>> SimulatedDevice::load(const KernelSource& source
     return opened_.error(ErrorCode::not_supported, "kernel '" + source.entry + "' has no source",
                          "give its source a host function");
   }
-  return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(incarnation_, source));
+  return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(opening_, source));
 }
 
 Result<LoadSample> SimulatedDevice::sample() {

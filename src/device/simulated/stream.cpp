@@ -17,9 +17,9 @@ Duration to_duration(double nanoseconds) {
 Result<void> SimulatedStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from,
                                    std::uint64_t from_offset, std::uint64_t bytes) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> target = locate(incarnation_, to, to_offset, bytes);
+  const Result<std::byte*> target = locate(opening_, to, to_offset, bytes);
   if (!target) return target.error();
-  const Result<const std::byte*> source = locate_source(incarnation_, from, from_offset, bytes);
+  const Result<const std::byte*> source = locate_source(opening_, from, from_offset, bytes);
   if (!source) return source.error();
   if (Result<void> disjoint = check_apart(to, to_offset, from, from_offset, bytes); !disjoint) return disjoint;
   return transfer(*target, *source, bytes, link_in);
@@ -68,14 +68,14 @@ Result<bool> SimulatedEvent::outcome(TimePoint now) const {
 
 Result<void> SimulatedStream::copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> target = locate(incarnation_, to, offset, from.size());
+  const Result<std::byte*> target = locate(opening_, to, offset, from.size());
   if (!target) return target.error();
   return transfer(*target, from.data(), from.size(), link_in);
 }
 
 Result<void> SimulatedStream::copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> source = locate(incarnation_, from, offset, to.size());
+  const Result<std::byte*> source = locate(opening_, from, offset, to.size());
   if (!source) return source.error();
   return transfer(to.data(), *source, to.size(), link_out);
 }
@@ -87,7 +87,7 @@ Result<void> SimulatedStream::launch(const Kernel& kernel, const LaunchShape& sh
     return opened_.error(ErrorCode::invalid_argument, "the kernel belongs to another back end");
   }
   if (Result<void> alive = check_alive(); !alive) return alive;
-  if (Result<void> usable = local->check(incarnation_, shape, arguments); !usable) return usable;
+  if (Result<void> usable = local->check(opening_, shape, arguments); !usable) return usable;
   double items = 1;
   for (const std::uint32_t size : shape.global) items *= size;
   const SimulatedSpec& spec = opened_.hardware->spec;

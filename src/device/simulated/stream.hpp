@@ -31,10 +31,10 @@ class SimulatedEvent final : public Event {
 
 class SimulatedStream final : public Stream {
  public:
-  SimulatedStream(std::shared_ptr<Device> device, Opened opened, Incarnation incarnation, Priority priority)
+  SimulatedStream(std::shared_ptr<Device> device, Opened opened, Opening opening, Priority priority)
       : device_(std::move(device)),
         opened_(std::move(opened)),
-        incarnation_(std::move(incarnation)),
+        opening_(std::move(opening)),
         priority_(priority),
         state_{.life = opened_.life.get(), .failed = {}} {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
@@ -82,7 +82,7 @@ class SimulatedStream final : public Stream {
 
   const std::shared_ptr<Device> device_;
   const Opened opened_;
-  const Incarnation incarnation_;
+  const Opening opening_;
   const Priority priority_;
   StreamState state_;
 };
