@@ -47,7 +47,7 @@ TEST_P(BackendContract, IsOnThisMachine) {
   EXPECT_FALSE(listed->empty()) << GetParam() << " works here but finds no device";
 }
 
-TEST_P(BackendContract, ListsTheSameDevicesTwiceOrSaysTwiceWhyNot) {
+TEST_P(BackendContract, ListingTwiceGivesTheSameDevicesOrTheSameError) {
   const auto first = backend_->list();
   const auto second = contract_backend(GetParam(), nullptr)->list();
   ASSERT_EQ(first.has_value(), second.has_value());
@@ -70,7 +70,7 @@ TEST_P(BackendContract, IdsAreUniqueAndNameTheirBackend) {
   EXPECT_EQ(backend_->name(), GetParam());
 }
 
-TEST_P(BackendContract, AnUnknownIdIsNotFoundAndALackingLibrarySaysSo) {
+TEST_P(BackendContract, AnUnknownIdIsNotFoundAndAMissingLibraryIsNotInitialized) {
   const bool present = backend_->list().has_value();
   for (const char* id : {"no-such-device", "", "0"}) {
     EXPECT_TRUE(fails_with(backend_->open(DeviceId(id)), present ? ErrorCode::not_found : ErrorCode::not_initialized));
@@ -83,7 +83,7 @@ TEST_P(BackendContract, ObservingAnUnknownDeviceIsNotFound) {
                          present ? ErrorCode::not_found : ErrorCode::not_initialized));
 }
 
-TEST_P(BackendContract, APartitionThatDoesNotFitIsRefusedAndTheOthersAreNotTouched) {
+TEST_P(BackendContract, APartitionThatDoesNotFitIsRefusedAndOtherBackendsAreUnchanged) {
   const auto whole = backend_->list();
   if (whole) {
     std::vector<PartitionRequest> wrong{
@@ -108,7 +108,7 @@ TEST_P(BackendContract, APartitionThatDoesNotFitIsRefusedAndTheOthersAreNotTouch
   }
 }
 
-TEST_P(BackendContract, PartsExecuteAloneAndShareMemoryAndFaults) {
+TEST_P(BackendContract, PartsHaveTheirOwnUnitsAndShareMemoryAndFaults) {
   const Partitions cut = contract_cut(GetParam());
   const auto whole = backend_->list();
   if (GetParam() == "host") {

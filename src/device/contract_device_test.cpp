@@ -17,7 +17,7 @@ bool is_pci_address(std::string_view text) {
          });
 }
 
-TEST_P(DeviceContract, InformationIsSaneAndUnknownIsAbsentNotZero) {
+TEST_P(DeviceContract, InformationIsPlausibleAndUnknownValuesAreAbsentNotZero) {
   const DeviceInfo& info = device_->info();
   const DeviceInfo& listed = GetParam().info;
   EXPECT_EQ(info.id, listed.id);
@@ -38,7 +38,7 @@ TEST_P(DeviceContract, InformationIsSaneAndUnknownIsAbsentNotZero) {
   EXPECT_TRUE(!is("host") || info.is_fallback);
 }
 
-TEST_P(DeviceContract, GenerationStaysWhileTheDeviceLives) {
+TEST_P(DeviceContract, TheGenerationIsConstantWhileTheDeviceIsOpen) {
   const std::uint64_t generation = device_->generation();
   const Buffer buffer = filled(std::vector<int>(16, 1));
   EXPECT_EQ(buffer.memory()->generation, generation);
@@ -68,7 +68,7 @@ TEST_P(DeviceContract, HandlesOfOtherDevicesAreRefused) {
   EXPECT_TRUE(works(stream_->wait(soon()))) << "refusals leave the stream usable";
 }
 
-TEST_P(DeviceContract, EventsBecomeDoneAndTimeRunsForward) {
+TEST_P(DeviceContract, EventsBecomeDoneAndTheirTimesAscend) {
   const auto before = stream_->record();
   ASSERT_TRUE(works(before));
   const Buffer buffer = filled(std::vector<float>(1000, 1.0F));
@@ -84,7 +84,7 @@ TEST_P(DeviceContract, EventsBecomeDoneAndTimeRunsForward) {
   EXPECT_EQ(*(*after)->since(**after), Duration::zero());
 }
 
-TEST_P(DeviceContract, WaitingIsOverAtTheDeadline) {
+TEST_P(DeviceContract, WaitingEndsAtTheDeadline) {
   const Buffer buffer = filled(std::vector<float>(1000, 1.0F));
   std::vector<float> out(1000);
   ASSERT_TRUE(works(stream_->copy_out(buffer, 0, bytes_of(out))));
@@ -97,7 +97,7 @@ TEST_P(DeviceContract, WaitingIsOverAtTheDeadline) {
   EXPECT_TRUE(works((*event)->wait(soon()))) << "a timeout leaves the work alone";
 }
 
-TEST_P(DeviceContract, EventsMayBeWatchedFromOtherThreads) {
+TEST_P(DeviceContract, EventsCanBeWaitedForOnOtherThreads) {
   const Buffer buffer = filled(std::vector<float>(1000, 1.0F));
   std::vector<float> out(1000);
   ASSERT_TRUE(works(stream_->copy_out(buffer, 0, bytes_of(out))));
@@ -128,7 +128,7 @@ TEST_P(DeviceContract, ASampleIsPlausible) {
   }
 }
 
-TEST_P(DeviceContract, AHealthyDeviceHasNoEventsToTell) {
+TEST_P(DeviceContract, AHealthyDeviceReportsNoEvents) {
   for (int i = 0; i < 3; ++i) {
     const auto sample = device_->sample();
     ASSERT_TRUE(works(sample));
@@ -162,7 +162,7 @@ TEST_P(DeviceContract, AnObservationIsPlausibleAndNeedsNoOpenDevice) {
   }
 }
 
-TEST_P(DeviceContract, StreamsOfEveryPriorityOpenAndSayIt) {
+TEST_P(DeviceContract, StreamsOfEveryPriorityOpenAndReportIt) {
   for (const Priority priority : {Priority::low, Priority::normal, Priority::high}) {
     const auto stream = device_->open_stream(priority);
     ASSERT_TRUE(works(stream));
@@ -173,13 +173,13 @@ TEST_P(DeviceContract, StreamsOfEveryPriorityOpenAndSayIt) {
   EXPECT_EQ(stream_->priority(), Priority::normal);
 }
 
-TEST_P(DeviceContract, NativeHandlesAreThereWhereTheyArePromised) {
+TEST_P(DeviceContract, NativeHandlesExistWhereTheyAreDocumented) {
   const bool promised = is("cuda") || is("opencl");
   EXPECT_EQ(device_->native().context != nullptr, promised);
   EXPECT_EQ(stream_->native() != nullptr, promised);
 }
 
-TEST_P(DeviceContract, ThreadsWithAStreamEachDoNotDisturbOneAnother) {
+TEST_P(DeviceContract, ThreadsWithSeparateStreamsDoNotInterfere) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   constexpr std::uint32_t n = 512;
@@ -212,7 +212,7 @@ TEST_P(DeviceContract, ThreadsWithAStreamEachDoNotDisturbOneAnother) {
   EXPECT_EQ(wrong, std::vector<int>(threads, 0));
 }
 
-TEST_P(DeviceContract, AfterClosingEverythingIsLostAndNothingHangs) {
+TEST_P(DeviceContract, AfterClosingEveryCallIsDeviceLostAndNothingHangs) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   const Buffer buffer = filled(std::vector<float>(16, 1.0F));
@@ -266,7 +266,7 @@ TEST_P(DeviceContract, ADeviceCanBeOpenedAgainAndOldHandlesAreStale) {
   EXPECT_EQ(out, std::vector<float>(16, 2.0F));
 }
 
-TEST_P(DeviceContract, ClosingOneOpeningLeavesAnotherAlone) {
+TEST_P(DeviceContract, ClosingOneOpeningDoesNotAffectAnother) {
   auto second = backend_->open(GetParam().info.id);
   ASSERT_TRUE(works(second));
   (*second)->close();

@@ -7,7 +7,7 @@
 namespace berth::contract {
 namespace {
 
-TEST_P(DeviceContract, OccupancyIsSaneOrNotSupported) {
+TEST_P(DeviceContract, OccupancyIsPlausibleOrNotSupported) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   const auto occupancy = kernel->occupancy(128);
@@ -66,7 +66,7 @@ TEST_P(DeviceContract, ATwoDimensionalLaunchCoversEveryCellOnce) {
   }
 }
 
-TEST_P(DeviceContract, ALaunchOfNothingIsRefused) {
+TEST_P(DeviceContract, ALaunchOfZeroWorkItemsIsRefused) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   const Buffer buffer = filled(std::vector<float>(4));
@@ -93,7 +93,7 @@ TEST_P(DeviceContract, AStreamKeepsItsOrder) {
   }
 }
 
-TEST_P(DeviceContract, ASourceWithoutAFormForTheDeviceIsNotSupported) {
+TEST_P(DeviceContract, ASourceInNoLanguageOfTheDeviceIsNotSupported) {
   KernelSource nothing;
   nothing.entry = "add";
   EXPECT_TRUE(fails_with(device_->load(nothing), ErrorCode::not_supported));
@@ -113,7 +113,7 @@ TEST_P(DeviceContract, ASourceWithoutAFormForTheDeviceIsNotSupported) {
   EXPECT_EQ(refused.error().where, device_->id().text());
 }
 
-TEST_P(DeviceContract, ASourceThatDoesNotCompileComesBackWithTheCompilersWords) {
+TEST_P(DeviceContract, ASourceThatDoesNotCompileIsRefusedWithTheCompilersLog) {
   KernelSource bad;
   bad.entry = "add";
   bad.opencl_c = "kernel void add(global float* out) { out[0] = no_such_name; }";
@@ -139,7 +139,7 @@ TEST_P(DeviceContract, AnEntryThatIsNotInTheSourceIsRefused) {
   }
 }
 
-TEST_P(DeviceContract, AClosureSeesItsDeviceAndItsErrorComesBack) {
+TEST_P(DeviceContract, AClosureGetsItsStreamAndItsErrorIsReturned) {
   const Buffer buffer = filled(std::vector<std::uint8_t>(8, 1));
   std::vector<std::uint8_t> bytes(8);
   int calls = 0;
@@ -160,7 +160,7 @@ TEST_P(DeviceContract, AClosureSeesItsDeviceAndItsErrorComesBack) {
   EXPECT_TRUE(works(stream_->wait(soon()))) << "the closure's error is the closure's alone";
 }
 
-TEST_P(DeviceContract, AnExceptionOfAClosureStopsAtTheStream) {
+TEST_P(DeviceContract, AnExceptionOfAClosureIsAnErrorOfTheStream) {
   const auto thrown = stream_->run([](Stream&) -> Result<void> { throw std::runtime_error("spilt"); });
   ASSERT_TRUE(fails_with(thrown, ErrorCode::work_failed));
   EXPECT_NE(thrown.error().message.find("spilt"), std::string::npos);

@@ -6,7 +6,7 @@
 namespace berth::contract {
 namespace {
 
-TEST_P(DeviceContract, BuffersHaveTheSizeThatWasAskedFor) {
+TEST_P(DeviceContract, BuffersHaveTheRequestedSize) {
   const auto buffer = device_->allocate(1000);
   ASSERT_TRUE(works(buffer));
   EXPECT_EQ(buffer->bytes(), 1000U);
@@ -14,7 +14,7 @@ TEST_P(DeviceContract, BuffersHaveTheSizeThatWasAskedFor) {
   EXPECT_EQ(buffer->memory()->device, device_.get());
 }
 
-TEST_P(DeviceContract, NothingAndTooMuchAreTypedErrors) {
+TEST_P(DeviceContract, ZeroBytesAreInvalidAndTooManyAreOutOfMemory) {
   EXPECT_TRUE(fails_with(device_->allocate(0), ErrorCode::invalid_argument));
   for (const std::uint64_t bytes : {std::uint64_t{1} << 60, ~std::uint64_t{0}}) {
     const auto huge = device_->allocate(bytes);
@@ -33,7 +33,7 @@ TEST_P(DeviceContract, CopiesComeBackUnchanged) {
   EXPECT_EQ(received, sent);
 }
 
-TEST_P(DeviceContract, CopiesReachTheirOffsetAndNothingElse) {
+TEST_P(DeviceContract, CopiesChangeOnlyTheirRange) {
   const Buffer buffer = filled(std::vector<std::uint8_t>(100, 1));
   const std::vector<std::uint8_t> part(10, 2);
   ASSERT_TRUE(works(stream_->copy_in(buffer, 37, bytes_of(part))));
@@ -61,14 +61,14 @@ TEST_P(DeviceContract, CopiesOutsideOfTheBufferAreRefused) {
   EXPECT_TRUE(works(stream_->wait(soon()))) << "a refusal leaves the stream usable";
 }
 
-TEST_P(DeviceContract, ACopyOfNothingDoesNothing) {
+TEST_P(DeviceContract, ACopyOfZeroBytesSucceeds) {
   const Buffer buffer = filled(std::vector<std::uint8_t>(64, 1));
   EXPECT_TRUE(works(stream_->copy_in(buffer, 64, {})));
   EXPECT_TRUE(works(stream_->copy_out(buffer, 0, {})));
   EXPECT_TRUE(works(stream_->wait(soon())));
 }
 
-TEST_P(DeviceContract, CopiesBetweenBuffersReachTheirOffsetAndNothingElse) {
+TEST_P(DeviceContract, CopiesBetweenBuffersChangeOnlyTheirRange) {
   const Buffer from = filled(std::vector<std::uint8_t>(100, 1)), to = filled(std::vector<std::uint8_t>(100, 2));
   std::vector<std::uint8_t> part(10, 3), all(100), source(100);
   ASSERT_TRUE(works(stream_->copy_in(from, 20, bytes_of(std::as_const(part)))));
@@ -86,7 +86,7 @@ TEST_P(DeviceContract, CopiesBetweenBuffersReachTheirOffsetAndNothingElse) {
   EXPECT_EQ(source, unchanged);
 }
 
-TEST_P(DeviceContract, CopiesBetweenBuffersComeAfterWhatWasEnqueuedBefore) {
+TEST_P(DeviceContract, CopiesBetweenBuffersKeepTheOrderOfTheStream) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   constexpr std::uint32_t n = 100'000;
@@ -102,7 +102,7 @@ TEST_P(DeviceContract, CopiesBetweenBuffersComeAfterWhatWasEnqueuedBefore) {
   EXPECT_EQ(out, std::vector<float>(n, 1.0F));
 }
 
-TEST_P(DeviceContract, CopiesBetweenBuffersAreCheckedOnBothSides) {
+TEST_P(DeviceContract, CopiesBetweenBuffersAreCheckedAtSourceAndTarget) {
   const Buffer a = filled(std::vector<std::uint8_t>(64, 1)), b = filled(std::vector<std::uint8_t>(64, 2));
   const auto refused = [&](const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                            std::uint64_t bytes) {
@@ -122,7 +122,7 @@ TEST_P(DeviceContract, CopiesBetweenBuffersAreCheckedOnBothSides) {
   EXPECT_TRUE(works(stream_->wait(soon()))) << "refusals leave the stream usable";
 }
 
-TEST_P(DeviceContract, CopiesFromAnotherDeviceAreMadeOrNotSupported) {
+TEST_P(DeviceContract, CopiesFromAnotherDeviceSucceedOrAreNotSupported) {
   const Buffer own = filled(std::vector<std::uint8_t>(64, 1));
   for (const auto& other : others()) {
     SCOPED_TRACE(other->id().text());
@@ -156,7 +156,7 @@ TEST_P(DeviceContract, CopiesFromAnotherDeviceAreMadeOrNotSupported) {
   EXPECT_TRUE(works(stream_->wait(soon())));
 }
 
-TEST_P(DeviceContract, MemoryOfAStreamIsThereForWhatIsEnqueuedAfterIt) {
+TEST_P(DeviceContract, StreamOrderedMemoryServesTheWorkEnqueuedAfterIt) {
   const auto kernel = loaded(add_source());
   ASSERT_NE(kernel, nullptr);
   constexpr std::uint32_t n = 10'000;
@@ -183,7 +183,7 @@ TEST_P(DeviceContract, MemoryOfAStreamIsThereForWhatIsEnqueuedAfterIt) {
   EXPECT_TRUE(fails_with(stream_->allocate(std::uint64_t{1} << 60), ErrorCode::out_of_memory));
 }
 
-TEST_P(DeviceContract, PinnedMemoryTakesCopiesBothWays) {
+TEST_P(DeviceContract, PinnedMemoryCanBeCopiedToAndFrom) {
   std::vector<std::byte> mine(10'000);
   auto fresh = device_->pin(10'000);
   ASSERT_TRUE(works(fresh));
@@ -208,7 +208,7 @@ TEST_P(DeviceContract, PinnedMemoryTakesCopiesBothWays) {
   EXPECT_TRUE(std::equal(mine.begin(), mine.end(), fresh->bytes().begin()));
 }
 
-TEST_P(DeviceContract, NothingCannotBePinned) {
+TEST_P(DeviceContract, PinningZeroBytesIsRefused) {
   EXPECT_TRUE(fails_with(device_->pin(0), ErrorCode::invalid_argument));
   EXPECT_TRUE(fails_with(device_->pin(std::span<std::byte>()), ErrorCode::invalid_argument));
   EXPECT_TRUE(fails_with(device_->pin(~std::uint64_t{0}), ErrorCode::out_of_memory));

@@ -17,7 +17,7 @@ Result<const int*> load() {
   return &library;
 }
 
-TEST(LoadOnce, AFailureIsTriedAgainAfterASecondAndASuccessIsKept) {
+TEST(LoadOnce, AFailedLoadIsRepeatedAfterASecondAndASuccessfulOneIsKept) {
   FakeClock clock;
   LoadOnce<int> loaded(load);
   EXPECT_FALSE(loaded.get(clock));

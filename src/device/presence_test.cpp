@@ -36,7 +36,7 @@ class Copy {
 
 DeviceProcess on_gpu(pid_t pid) { return {static_cast<std::uint32_t>(pid), ProcessKind::foreign, {}, 1}; }
 
-TEST(Presence, ProcessesAreOwnOthersOfBerthOrForeignAndHaveNames) {
+TEST(Presence, ProcessesAreOwnBerthOrForeignAndHaveNames) {
   const test::ChildProcess foreign({"sleep", "60"});
   const Copy berth;
   std::vector<DeviceProcess> processes{on_gpu(foreign.pid()), on_gpu(berth.pid), on_gpu(getpid())};
@@ -48,7 +48,7 @@ TEST(Presence, ProcessesAreOwnOthersOfBerthOrForeignAndHaveNames) {
   EXPECT_EQ(processes[1].name, processes[2].name);
 }
 
-TEST(Presence, AProcessThatIsNotThereIsForeignWithoutAName) {
+TEST(Presence, AProcessThatDoesNotExistIsForeignWithoutAName) {
   // Above what a kernel hands out.
   std::vector<DeviceProcess> processes{on_gpu((1 << 22) + 1)};
   EXPECT_TRUE(identify("GPU-1", processes));
@@ -56,7 +56,7 @@ TEST(Presence, AProcessThatIsNotThereIsForeignWithoutAName) {
   EXPECT_FALSE(processes[0].name);
 }
 
-TEST(Presence, NumbersOfAnotherNamespaceNameNobody) {
+TEST(Presence, PidsOfAnotherNamespaceIdentifyNoProcess) {
   const test::ChildProcess other({"sleep", "60"});
   std::vector<DeviceProcess> processes{on_gpu(other.pid())};
   {

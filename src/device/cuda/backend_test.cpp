@@ -68,7 +68,7 @@ TEST(Cuda, EveryDeviceHasANameMemoryAndAContext) {
   }
 }
 
-TEST(Cuda, S4_F3_ContextIsTheDevicesPrimaryOne) {
+TEST(Cuda, S4_F3_TheContextIsThePrimaryContextOfTheDevice) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   EXPECT_EQ(gpu->active(), 1);
@@ -98,7 +98,7 @@ void use_everything(Device& device, const std::function<void()>& check) {
   EXPECT_TRUE(device.sample().has_value());
 }
 
-TEST(Cuda, S4_F4_CallersContextIsLeftAsFound) {
+TEST(Cuda, S4_F4_TheCurrentContextOfTheCallerIsRestored) {
   BERTH_NEEDS_GPU(gpu);
   ASSERT_EQ(gpu->driver->cuCtxSetCurrent(nullptr), 0);
   {
@@ -139,7 +139,7 @@ TEST(Cuda, PrimaryContextIsReleasedWithTheLastHandle) {
   EXPECT_EQ(gpu->active(), 0);
 }
 
-TEST(Cuda, TelemetrySeesAnAllocationAndItsEnd) {
+TEST(Cuda, TelemetryReportsAnAllocationAndItsRelease) {
   BERTH_NEEDS_GPU(gpu);
   if (!nvml::Library::load()) GTEST_SKIP() << "this test needs NVML";
   const auto device = gpu->open();

@@ -85,7 +85,7 @@ TEST(CudaErrors, FaultsThatEndTheProcessAreDeviceLostAndNothingElseIs) {
   }
 }
 
-TEST(CudaErrors, UsageErrorsAskForAFixedCall) {
+TEST(CudaErrors, UsageErrorsTellTheCallerToCorrectTheCall) {
   for (const int code : {1, 200, 201, 215, 218, 300, 400, 701, 720, 800, 801, 912}) {
     EXPECT_EQ(reaction_to(meaning_of(code)), Reaction::fix_the_call) << name_of(code);
   }
@@ -93,7 +93,7 @@ TEST(CudaErrors, UsageErrorsAskForAFixedCall) {
   EXPECT_EQ(meaning_of(101), ErrorCode::no_device);
 }
 
-TEST(CudaErrors, PassingFaultsMayBeRetriedAndScarceMemoryWaitedFor) {
+TEST(CudaErrors, TransientFaultsAreRetriedAndMissingMemoryIsWaitedFor) {
   for (const int code : {46, 216, 600, 802, 805, 806, 807, 808, 809, 909}) {
     EXPECT_EQ(reaction_to(meaning_of(code)), Reaction::retry) << name_of(code);
   }
@@ -106,7 +106,7 @@ TEST(CudaErrors, DriverThatCannotStartIsNotInitialized) {
   for (const int code : {3, 34, 803}) EXPECT_EQ(meaning_of(code), ErrorCode::not_initialized) << name_of(code);
 }
 
-TEST(CudaErrors, CodesAreSortedAndUniqueSoThatEachIsFound) {
+TEST(CudaErrors, CodesAreSortedAndUnique) {
   const auto codes = driver_codes();
   EXPECT_TRUE(std::is_sorted(codes.begin(), codes.end(), [](auto& a, auto& b) { return a.code <= b.code; }));
   for (const DriverCode& row : codes) EXPECT_EQ(name_of(row.code), row.name);
@@ -118,7 +118,7 @@ TEST(CudaErrors, CodeOfANewerDriverKeepsItsNumber) {
   EXPECT_FALSE(is_fatal(12345));
 }
 
-TEST(CudaErrors, ErrorSaysWhatWhereAndWhatToDo) {
+TEST(CudaErrors, AnErrorHasMessageDeviceAndAdvice) {
   const Error error = error_of(700, "work was running", "GPU-1");
   EXPECT_EQ(error.code, ErrorCode::device_lost);
   EXPECT_EQ(error.driver, (DriverError{700, "CUDA_ERROR_ILLEGAL_ADDRESS"}));

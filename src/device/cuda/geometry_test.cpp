@@ -23,17 +23,17 @@ TEST(CudaGeometry, WorkItemsAreRoundedUpToWholeGroups) {
   EXPECT_EQ(geometry({{4294967295U, 1, 1}, {1024, 1, 1}}), (Geometry{{4194304, 1, 1}, {1024, 1, 1}}));
 }
 
-TEST(CudaGeometry, OpenGroupIsChosenAsEightWarpsAlongTheFirstDimension) {
+TEST(CudaGeometry, WithoutAGroupSizeEightWarpsAreChosen) {
   EXPECT_EQ(geometry({{1000, 1, 1}, {}}), (Geometry{{4, 1, 1}, {256, 1, 1}}));
   EXPECT_EQ(geometry({{1920, 1080, 1}, {}}), (Geometry{{60, 135, 1}, {32, 8, 1}}));
 }
 
-TEST(CudaGeometry, SmallLaunchIsExact) {
+TEST(CudaGeometry, ASmallLaunchIsNotRoundedUp) {
   EXPECT_EQ(geometry({{1, 1, 1}, {}}), (Geometry{{1, 1, 1}, {1, 1, 1}}));
   EXPECT_EQ(geometry({{7, 3, 2}, {}}), (Geometry{{1, 1, 1}, {7, 3, 2}}));
 }
 
-TEST(CudaGeometry, ChosenGroupRespectsWhatTheKernelCanHave) {
+TEST(CudaGeometry, TheChosenGroupRespectsTheLimitOfTheKernel) {
   EXPECT_EQ(geometry({{1000, 1, 1}, {}}, 64), (Geometry{{16, 1, 1}, {64, 1, 1}}));
   for (const std::uint32_t kernel_threads : {1U, 3U, 31U, 100U, 255U, 1024U}) {
     const LaunchShape shape{{50, 40, 30}, {}};
@@ -43,11 +43,11 @@ TEST(CudaGeometry, ChosenGroupRespectsWhatTheKernelCanHave) {
   }
 }
 
-TEST(CudaGeometry, GroupGivenInPartIsOneInTheRest) {
+TEST(CudaGeometry, DimensionsWithoutAGroupSizeAreOne) {
   EXPECT_EQ(geometry({{100, 5, 1}, {50, 0, 0}}), (Geometry{{2, 5, 1}, {50, 1, 1}}));
 }
 
-TEST(CudaGeometry, WhatTheDeviceCannotLaunchIsRefused) {
+TEST(CudaGeometry, LaunchesBeyondTheLimitsAreRefused) {
   EXPECT_EQ(refusal({{0, 1, 1}, {}}), ErrorCode::invalid_argument);
   EXPECT_EQ(refusal({{4096, 1, 1}, {2048, 1, 1}}), ErrorCode::invalid_argument);
   EXPECT_EQ(refusal({{64, 64, 1}, {64, 64, 1}}), ErrorCode::invalid_argument);

@@ -7,7 +7,7 @@
 namespace berth::cuda {
 namespace {
 
-TEST(Cuda, S3_F13_KernelReallyComputesAndItsEventTellsOfCompletion) {
+TEST(Cuda, S3_F13_AKernelComputesAndItsEventReportsCompletion) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -27,7 +27,7 @@ TEST(Cuda, S3_F13_KernelReallyComputesAndItsEventTellsOfCompletion) {
   EXPECT_EQ(got, want);
 }
 
-TEST(Cuda, CompilersOwnWordsAreInTheError) {
+TEST(Cuda, TheLogOfTheCompilerIsInTheError) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto bad = device->load({"broken", {}, {}, ".version 7.0\n.target sm_52\n.address_size 64\nnonsense here\n"});
@@ -81,7 +81,7 @@ std::optional<std::string> cubin_of(const Gpu& gpu, Stream& stream) {
   return binary;
 }
 
-TEST(Cuda, ABinaryMadeForTheDeviceRuns) {
+TEST(Cuda, ABinaryForTheDeviceRuns) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -95,7 +95,7 @@ TEST(Cuda, ABinaryMadeForTheDeviceRuns) {
   expect_counts_up(*device, *stream, **kernel);
 }
 
-TEST(Cuda, ABinaryTheDeviceCannotRunGivesWayToPtx) {
+TEST(Cuda, PtxIsUsedIfTheDeviceCannotRunTheBinary) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -116,7 +116,7 @@ TEST(Cuda, ABinaryTheDeviceCannotRunGivesWayToPtx) {
   EXPECT_NE(both.error().message.find("; then "), std::string::npos) << both.error().message;
 }
 
-TEST(Cuda, CudaCppIsCompiledForTheDeviceWhereTheCompilerIsInstalled) {
+TEST(Cuda, CudaCppIsCompiledIfTheCompilerIsInstalled) {
   BERTH_NEEDS_GPU(gpu);
   if (gpu->is_double()) GTEST_SKIP() << "a scripted GPU does not read what the run-time compiler writes";
   const auto device = gpu->open();
@@ -146,7 +146,7 @@ TEST(Cuda, CudaCppIsCompiledForTheDeviceWhereTheCompilerIsInstalled) {
   EXPECT_EQ(wrong.error().where, gpu->info.id.text());
 }
 
-TEST(Cuda, OccupancyTellsHowManyGroupsFillAUnit) {
+TEST(Cuda, OccupancyIsTheNumberOfGroupsPerUnit) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto kernel = load(*device, "count_up");

@@ -10,7 +10,7 @@
 namespace berth::cuda {
 namespace {
 
-TEST(Cuda, ExhaustedMemoryIsTypedAndTheDeviceGoesOn) {
+TEST(Cuda, ExhaustedMemoryIsOutOfMemoryAndTheDeviceStaysUsable) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   // All there is: the context itself needs some of it.
@@ -22,7 +22,7 @@ TEST(Cuda, ExhaustedMemoryIsTypedAndTheDeviceGoesOn) {
   EXPECT_TRUE(device->allocate(64).has_value());
 }
 
-TEST(Cuda, MemoryOfAStreamIsThereForItsWorkAndOutlivesStreamAndDevice) {
+TEST(Cuda, StreamOrderedMemoryServesItsWorkAndOutlivesStreamAndDevice) {
   BERTH_NEEDS_GPU(gpu);
   auto device = gpu->open();
   auto stream = open_stream(*device);
@@ -53,7 +53,7 @@ TEST(Cuda, MemoryOfAStreamIsThereForItsWorkAndOutlivesStreamAndDevice) {
   EXPECT_EQ(gpu->current(), nullptr);
 }
 
-TEST(Cuda, MemoryOfAStreamIsNotHeldBackFromOtherProcesses) {
+TEST(Cuda, FreedStreamOrderedMemoryIsReturnedToTheGpu) {
   BERTH_NEEDS_GPU(gpu);
   if (!gpu->info.features.contains("memory_pools")) GTEST_SKIP() << "this test needs a device with memory pools";
   if (!nvml::Library::load()) GTEST_SKIP() << "this test needs NVML";
@@ -117,7 +117,7 @@ TEST(Cuda, PinnedMemoryCopiesBothWaysAndOutlivesTheDevice) {
   EXPECT_EQ(gpu->current(), nullptr);
 }
 
-TEST(Cuda, CallersMemoryIsPinnedForTheLifeOfTheHandle) {
+TEST(Cuda, MemoryOfTheCallerIsPinnedWhileTheHandleLives) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);

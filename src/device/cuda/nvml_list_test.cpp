@@ -6,7 +6,7 @@ namespace berth::nvml {
 namespace {
 
 // Cores of the data sheet and multiprocessors that CUDA reports.
-TEST(NvmlList, CoresOfKnownGpusMakeTheirMultiprocessors) {
+TEST(NvmlList, CoresPerMultiprocessorAreKnownForEveryGeneration) {
   struct Known {
     Capability capability;
     std::uint32_t cores, units;
@@ -25,7 +25,7 @@ TEST(NvmlList, CoresOfKnownGpusMakeTheirMultiprocessors) {
   }
 }
 
-TEST(NvmlList, ACapabilityThatIsNotKnownIsNotGuessed) {
+TEST(NvmlList, AnUnknownCapabilityHasNoNumberOfCores) {
   EXPECT_FALSE(cores_per_unit({3, 5}));
   EXPECT_FALSE(cores_per_unit({99, 0}));
 }

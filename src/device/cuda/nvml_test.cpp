@@ -5,7 +5,7 @@
 namespace berth::nvml {
 namespace {
 
-TEST(Nvml, CodesBecomeErrorsInPlainWordsWithWhatToDo) {
+TEST(Nvml, CodesBecomeErrorsWithMessageAndAdvice) {
   const Error lost = error_of(gpu_is_lost, "reading", "GPU-1");
   EXPECT_EQ(lost.code, ErrorCode::device_lost);
   EXPECT_EQ(lost.driver, (DriverError{15, "NVML_ERROR_GPU_IS_LOST"}));
@@ -20,7 +20,7 @@ TEST(Nvml, CodesBecomeErrorsInPlainWordsWithWhatToDo) {
   EXPECT_EQ(unknown.message, "the NVIDIA management library failed while counting");
 }
 
-TEST(Nvml, ThrottleReasonsAreWordsAndIdlingIsNone) {
+TEST(Nvml, ThrottleReasonsHaveNamesAndIdleIsNotAReason) {
   EXPECT_TRUE(throttle_words(0).empty());
   EXPECT_TRUE(throttle_words(0x1).empty());
   EXPECT_EQ(throttle_words(0x5), (std::vector<std::string>{"power cap"}));

@@ -17,7 +17,7 @@ bool is_missing(const Result<std::string>& compiled) {
   return true;
 }
 
-TEST(Nvrtc, TheNewestThatTheDeviceCanRunIsCompiledFor) {
+TEST(Nvrtc, TheNewestArchitectureThatTheDeviceCanRunIsChosen) {
   constexpr std::array known{75, 80, 86, 90, 100, 120};
   EXPECT_EQ(newest_for(known, {9, 0}), 90);
   EXPECT_EQ(newest_for(known, {8, 9}), 86) << "a device the compiler does not know runs what is next below";
@@ -28,7 +28,7 @@ TEST(Nvrtc, TheNewestThatTheDeviceCanRunIsCompiledFor) {
   EXPECT_EQ(newest_for(reversed, {9, 0}), 90) << "whatever the order";
 }
 
-TEST(Nvrtc, CudaCppBecomesPtxWithItsEntryOrTheMissingCompilerIsNamed) {
+TEST(Nvrtc, CudaCppIsCompiledToPtxOrTheCompilerIsMissing) {
   const auto ptx = compile(good, "twice", {9, 0});
   if (is_missing(ptx)) return;
   ASSERT_TRUE(ptx.has_value()) << ptx.error().to_text();
@@ -37,14 +37,14 @@ TEST(Nvrtc, CudaCppBecomesPtxWithItsEntryOrTheMissingCompilerIsNamed) {
   EXPECT_NE(ptx->back(), '\0');
 }
 
-TEST(Nvrtc, ADeviceNewerThanTheCompilerGetsTheNewestItKnows) {
+TEST(Nvrtc, ADeviceNewerThanTheCompilerGetsItsNewestArchitecture) {
   const auto ptx = compile(good, "twice", {99, 9});
   if (is_missing(ptx)) return;
   ASSERT_TRUE(ptx.has_value()) << ptx.error().to_text();
   EXPECT_NE(ptx->find(".target sm_"), std::string::npos);
 }
 
-TEST(Nvrtc, ADeviceTheCompilerForgotIsNotSupported) {
+TEST(Nvrtc, ADeviceTooOldForTheCompilerIsNotSupported) {
   const auto refused = compile(good, "twice", {1, 0});
   if (is_missing(refused)) return;
   ASSERT_FALSE(refused.has_value());
@@ -52,7 +52,7 @@ TEST(Nvrtc, ADeviceTheCompilerForgotIsNotSupported) {
   EXPECT_NE(refused.error().message.find("1.0"), std::string::npos) << refused.error().message;
 }
 
-TEST(Nvrtc, TheCompilersOwnWordsAreInTheError) {
+TEST(Nvrtc, TheLogOfTheCompilerIsInTheError) {
   const auto refused = compile("extern \"C\" __global__ void twice() { no_such_name(); }", "twice", {9, 0});
   if (is_missing(refused)) return;
   ASSERT_FALSE(refused.has_value());

@@ -40,7 +40,7 @@ TEST(CudaPartition, GroupsAreAsLargeAsThePartsAllow) {
   EXPECT_EQ(plan(h200, {8})->groups, std::vector<std::uint32_t>{1});
 }
 
-TEST(CudaPartition, SmallerGroupsServeWhereLargeOnesAreTooFew) {
+TEST(CudaPartition, SmallerGroupsAreUsedIfThereAreTooFewLargeOnes) {
   // Of groups of 48 the chip has but one, of 24 three: 48 + 48 takes groups of 16.
   const auto few = [](std::uint32_t size) { return size == 48 ? 1U : size == 24 ? 3U : h200_groups(size); };
   const auto split = plan_split(gpu, h200, std::array<std::uint32_t, 2>{48, 48}, few);
@@ -78,7 +78,7 @@ TEST(CudaPartition, PartsWithoutACommonGroupAreRefused) {
   EXPECT_EQ(plan(ampere, {6, 12})->group_sms, 6u);
 }
 
-TEST(CudaPartition, LimitsFollowTheGenerationWhereTheDriverDoesNotTell) {
+TEST(CudaPartition, LimitsDependOnTheGenerationIfTheDriverDoesNotReportThem) {
   EXPECT_EQ(usual_limits(132, {9, 0}).least, 8u);
   EXPECT_EQ(usual_limits(132, {9, 0}).step, 8u);
   EXPECT_EQ(usual_limits(148, {10, 0}).step, 8u);
@@ -87,7 +87,7 @@ TEST(CudaPartition, LimitsFollowTheGenerationWhereTheDriverDoesNotTell) {
   EXPECT_EQ(usual_limits(80, {7, 0}).least, 2u);
 }
 
-TEST(CudaPartition, WhateverIsPlannedAddsUpAndIsNeverMoreThanTheDriverHas) {
+TEST(CudaPartition, EveryPlanHasTheRequestedSizesAndNoMoreThanTheDriverHas) {
   for (std::uint32_t a = 8; a <= 128; a += 8) {
     for (std::uint32_t b = 8; a + b <= 132; b += 8) {
       for (std::uint32_t c = 8; a + b + c <= 132; c += 8) {

@@ -119,7 +119,7 @@ TEST(Cuda, PartsRunOnTheirOwnMultiprocessorsOnly) {
   }
 }
 
-TEST(Cuda, APartitionThatDoesNotAddUpIsOneClearSentence) {
+TEST(Cuda, APartitionThatDoesNotFitIsRefusedWithTheReason) {
   BERTH_NEEDS_GPU(gpu);
   const auto refused = [](const BackendOptions& options) {
     const auto listed = make_cuda_backend(options)->list();

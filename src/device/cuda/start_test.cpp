@@ -7,7 +7,7 @@
 namespace berth::cuda {
 namespace {
 
-TEST(CudaStart, AFileThatMayNotBeOpenedIsNamedWithWhatToDo) {
+TEST(CudaStart, AFileThatCannotBeOpenedIsNamedWithAdvice) {
   const std::array files{DeviceFile{"/dev/nvidia0", true}, DeviceFile{"/dev/nvidia1", false},
                          DeviceFile{"/dev/nvidiactl", true}};
   const auto error = check_device_files(files);
@@ -17,7 +17,7 @@ TEST(CudaStart, AFileThatMayNotBeOpenedIsNamedWithWhatToDo) {
   EXPECT_NE(error->advice.find("ls -l /dev/nvidia1"), std::string::npos);
 }
 
-TEST(CudaStart, FilesThatMayBeOpenedAndNoFilesAtAllAreNoReason) {
+TEST(CudaStart, AccessibleFilesAndNoFilesAreNoError) {
   EXPECT_FALSE(check_device_files(std::array{DeviceFile{"/dev/nvidia0", true}}).has_value());
   EXPECT_FALSE(check_device_files({}).has_value());
 }

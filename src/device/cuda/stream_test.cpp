@@ -31,7 +31,7 @@ TEST(Cuda, S3_F14_EventsMeasureTheKernelNotItsSubmission) {
   EXPECT_LE(*took, 150ms);
 }
 
-TEST(Cuda, WaitGivesUpAtItsDeadlineAndTheWorkGoesOn) {
+TEST(Cuda, WaitTimesOutAtItsDeadlineAndTheWorkContinues) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -45,7 +45,7 @@ TEST(Cuda, WaitGivesUpAtItsDeadlineAndTheWorkGoesOn) {
   expect_ok((*event)->wait(soon()));
 }
 
-TEST(Cuda, EventPendingAtCloseResolvesAsLost) {
+TEST(Cuda, AnEventPendingAtCloseIsDeviceLost) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -78,7 +78,7 @@ TEST(Cuda, PrioritiesBecomeStreamPriorities) {
   EXPECT_GT(level[1], level[2]);
 }
 
-TEST(Cuda, CopyWithinTheDeviceReachesItsOffsetAndNothingElse) {
+TEST(Cuda, CopyWithinTheDeviceChangesOnlyItsRange) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
@@ -128,7 +128,7 @@ TEST(Cuda, CopyBetweenTwoGpusArrivesAndAClosedSourceIsStale) {
   EXPECT_EQ(content(*near_stream, here), sent) << "the refusal left this device alone";
 }
 
-TEST(Cuda, ClosingWaitsForTheCopiesOnTheirWay) {
+TEST(Cuda, ClosingWaitsForEnqueuedCopies) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
   const auto stream = open_stream(*device);

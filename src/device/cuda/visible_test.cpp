@@ -14,7 +14,7 @@ std::string complaint(std::string_view text, std::optional<std::uint32_t> shown 
   return error->message;
 }
 
-TEST(CudaVisible, WhatTheDriverUnderstandsIsGood) {
+TEST(CudaVisible, ValuesThatTheDriverUnderstandsAreValid) {
   for (const char* text :
        {"", " ", "0", "0,1", "7,3,5", " 0, 1 ", "-1", "0,-1", "0,-1,what,ever", "NoDevFiles", "GPU-8f6a",
         "GPU-8f6a1b2c-0000-1111-2222-333344445555", "GPU-8F6A,1", "MIG-8f6a1b2c-0000-1111-2222-333344445555",
@@ -23,7 +23,7 @@ TEST(CudaVisible, WhatTheDriverUnderstandsIsGood) {
   }
 }
 
-TEST(CudaVisible, WhatItSilentlyEndsAtIsNamed) {
+TEST(CudaVisible, TheItemAtWhichTheDriverSilentlyStopsIsNamed) {
   for (const char* text : {"zero", "0,x", "0;1", "0 1", "1.5", "+1", "-2", "GPU-", "GPU-xyz", "gpu-8f6a", "MIG-", "all",
                            "GPU-8f6a1b2c-0000-1111-2222-333344445555-66", "MIG-GPU-8f6a/x/0", "/1/0"}) {
     EXPECT_NE(complaint(text).find("where an index or a UUID must be"), std::string::npos) << text;
@@ -37,7 +37,7 @@ TEST(CudaVisible, WhatItSilentlyEndsAtIsNamed) {
   }
 }
 
-TEST(CudaVisible, ADeviceThatIsNotThereIsNamedOnceTheDriverWasAsked) {
+TEST(CudaVisible, ADeviceThatTheDriverDoesNotShowIsNamed) {
   EXPECT_EQ(complaint("0,1", 2), "");
   EXPECT_NE(complaint("0,9,1", 1).find("'9', which the driver does not show"), std::string::npos);
   EXPECT_NE(complaint("GPU-beef", 0).find("'GPU-beef'"), std::string::npos);
@@ -48,7 +48,7 @@ TEST(CudaVisible, ADeviceThatIsNotThereIsNamedOnceTheDriverWasAsked) {
 
 using Positions = std::optional<std::vector<std::size_t>>;
 
-TEST(VisibleDevices, WhatTheDriverShowsIsKnownWithoutIt) {
+TEST(VisibleDevices, VisibleGpusAreFoundWithoutTheDriver) {
   const std::vector<std::string> uuids{"GPU-aaaa0000", "GPU-aabb0000", "GPU-cccc0000"};
   const auto shown = [&](std::string_view text) { return visible_gpus(text, uuids, /*in_order=*/true); };
   EXPECT_EQ(shown("2, 0"), (Positions{{2, 0}}));
@@ -64,7 +64,7 @@ TEST(VisibleDevices, WhatTheDriverShowsIsKnownWithoutIt) {
   EXPECT_FALSE(hides_every_device("0,-1"));
 }
 
-TEST(VisibleDevices, WhatOnlyTheDriverKnowsIsNotGuessed) {
+TEST(VisibleDevices, WhatOnlyTheDriverKnowsIsAbsent) {
   const std::vector<std::string> uuids{"GPU-aaaa0000", "GPU-cccc0000"};
   EXPECT_EQ(visible_gpus("0", uuids, /*in_order=*/false), Positions());
   EXPECT_EQ(visible_gpus("GPU-cc", uuids, /*in_order=*/false), (Positions{{1}}));

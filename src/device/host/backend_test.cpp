@@ -34,7 +34,7 @@ KernelSource kernel_of(decltype(KernelSource::host) host) {
   return source;
 }
 
-TEST(Host, E1_AlwaysExistsAndSaysThatItIsAFallback) {
+TEST(Host, E1_AlwaysExistsAndIsAFallback) {
   const auto listed = host_backend()->list();
   ASSERT_TRUE(listed.has_value());
   ASSERT_EQ(listed->size(), 1U);
@@ -66,7 +66,7 @@ TEST(Host, MoreDevicesThanCoresStillHaveOneEach) {
   for (const DeviceInfo& info : *listed) EXPECT_GE(info.concurrency, 1U);
 }
 
-TEST(Host, ASenselessNumberOfDevicesIsRefused) {
+TEST(Host, AnInvalidNumberOfDevicesIsRefused) {
   for (const unsigned count : {0U, ~0U}) {
     const auto listed = host_backend(count)->list();
     ASSERT_FALSE(listed.has_value());
@@ -75,7 +75,7 @@ TEST(Host, ASenselessNumberOfDevicesIsRefused) {
   }
 }
 
-TEST(Host, AskedToBeSplitInTwoWaysItRefuses) {
+TEST(Host, TwoWaysToSplitTheHostAreRefused) {
   EXPECT_TRUE(host_backend(1, {{"host:0", {1}}})->list());
   const auto twice = host_backend(2, {{"host:0", {1}}})->list();
   ASSERT_FALSE(twice);
@@ -114,7 +114,7 @@ class HostParts : public testing::Test {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-TEST_F(HostParts, WorkRunsOnTheCoresOfItsPartAndNoOther) {
+TEST_F(HostParts, WorkRunsOnlyOnTheCoresOfItsPart) {
   std::set<unsigned> all;
   for (const auto& stream : streams_) {
     const auto seen = cores_of(*stream);
@@ -128,7 +128,7 @@ TEST_F(HostParts, WorkRunsOnTheCoresOfItsPartAndNoOther) {
   }
 }
 
-TEST_F(HostParts, TheCallersThreadGetsItsOwnCoresBack) {
+TEST_F(HostParts, TheAffinityOfTheCallingThreadIsRestored) {
   const auto before = allowed_cores();
   cores_of(*streams_.front());
   EXPECT_EQ(allowed_cores(), before);
@@ -147,7 +147,7 @@ TEST_F(HostParts, AClosureOfOnePartMayWorkOnAnother) {
   }));
 }
 
-TEST_F(HostParts, BytesOfOnePartAreMissingInEveryOther) {
+TEST_F(HostParts, AllocationsOfOnePartReduceTheFreeMemoryOfAll) {
   const std::uint64_t total = *devices_.front()->info().memory_bytes_total;
   const std::uint64_t piece = std::uint64_t{64} << 20;
   std::vector<Buffer> held;
@@ -158,7 +158,7 @@ TEST_F(HostParts, BytesOfOnePartAreMissingInEveryOther) {
   EXPECT_TRUE(devices_.back()->allocate(piece));
 }
 
-TEST_F(HostParts, UtilisationIsThatOfTheCoresBetweenTwoObservations) {
+TEST_F(HostParts, UtilisationIsMeasuredBetweenTwoObservations) {
   const DeviceId id = devices_.front()->id();
   const auto first = backend_->observe(id);
   ASSERT_TRUE(first);
@@ -193,7 +193,7 @@ TEST(Host, OwnAllocationsCountBeforeTheyAreTouched) {
   EXPECT_TRUE(device->allocate(piece).has_value());
 }
 
-TEST(Host, FreeMemoryIsWhatTheMachineHasLeft) {
+TEST(Host, FreeMemoryIsThatOfTheMachine) {
   const auto device = *host_backend()->open(DeviceId("host"));
   const auto free = device->sample()->memory_bytes_free;
   ASSERT_TRUE(free.has_value());
@@ -246,7 +246,7 @@ TEST(Host, TheOutermostDimensionIsTheLastThatIsLargerThanOne) {
   EXPECT_EQ((LaunchShape{{1, 1, 2}, {}}.outermost()), 2U);
 }
 
-TEST(HostDeathTest, AKernelThatMisreadsItsArgumentsIsStopped) {
+TEST(HostDeathTest, AKernelThatMisreadsItsArgumentsIsAnAssertionFailure) {
   const std::vector<Argument> arguments{std::uint32_t{1}};
   const HostArguments seen(arguments);
   EXPECT_DEATH(static_cast<void>(seen.value<std::uint64_t>(0)), "assertion failed");
@@ -279,7 +279,7 @@ TEST_F(HostLimitsTest, WithoutControlGroupsTheMachineIsTheLimit) {
   EXPECT_EQ(limits.memory_bytes_free, 600U * 1024);
 }
 
-TEST_F(HostLimitsTest, TheTightestGroupOnTheWayUpCounts) {
+TEST_F(HostLimitsTest, TheTightestLimitOfAllAncestorGroupsApplies) {
   write("sys/fs/cgroup/user/memory.max", "512000\n");
   write("sys/fs/cgroup/user/memory.current", "300000\n");
   write("sys/fs/cgroup/user/memory.stat", "anon 100000\ninactive_file 50000\n");

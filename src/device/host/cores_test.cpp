@@ -9,7 +9,7 @@
 namespace berth {
 namespace {
 
-TEST(HostCores, APinHoldsForTheTimeOfItsScope) {
+TEST(HostCores, APinLastsForItsScope) {
   const std::vector<unsigned> all = allowed_cores();
   ASSERT_FALSE(all.empty());
   const std::vector<unsigned> last{all.back()}, first{all.front()};
@@ -37,7 +37,7 @@ TEST(HostCores, APinHoldsForTheTimeOfItsScope) {
   EXPECT_EQ(allowed_cores(), all);
 }
 
-TEST(HostCores, APinToCoresThatAreNotThereFailsAndChangesNothing) {
+TEST(HostCores, APinToCoresThatDoNotExistFailsAndChangesNothing) {
   const std::vector<unsigned> all = allowed_cores(), beyond{8191};
   const CoreSet nowhere(beyond);
   const CorePin pin(&nowhere);
@@ -60,7 +60,7 @@ class CoreTimesTest : public testing::Test {
   std::filesystem::path root_;
 };
 
-TEST_F(CoreTimesTest, CountsOnlyTheCoresThatWereAskedFor) {
+TEST_F(CoreTimesTest, CountsOnlyTheRequestedCores) {
   const std::string text =
       "cpu  1000 1000 1000 1000 1000 1000 1000 1000 0 0\n"
       "cpu0 1 2 4 8 16 32 64 128 1 2\ncpu1 100 0 0 300 0 0 0 0 100 0\ncpu10 5 0 0 5 0 0 0 0 0 0\nintr 7\n";
@@ -74,7 +74,7 @@ TEST_F(CoreTimesTest, CountsOnlyTheCoresThatWereAskedFor) {
   EXPECT_EQ(two->busy, 105U);
 }
 
-TEST_F(CoreTimesTest, WhatIsNotThereIsAbsent) {
+TEST_F(CoreTimesTest, CoresThatAreNotListedAreAbsent) {
   EXPECT_FALSE(read("cpu0 1 2 3 4 5 6 7 8\n", {0, 1}));
   EXPECT_FALSE(read("cpu0 1 2 3 4 5 6 7 8\n", {}));
   EXPECT_FALSE(read("cpu0 1 2 3\n", {0}));

@@ -110,7 +110,7 @@ TEST(OpenclErrors, EveryRowIsFoundByItsCodeAndByItsName) {
   EXPECT_EQ(find_error("CL_SUCCESS"), nullptr);
 }
 
-TEST(OpenclErrors, ClassesSayWhatTheCallerCanDo) {
+TEST(OpenclErrors, CodesHaveTheRightReaction) {
   const auto class_of = [](int code) { return error_of(code, "it failed").code; };
   EXPECT_EQ(class_of(CL_MEM_OBJECT_ALLOCATION_FAILURE), ErrorCode::out_of_memory);
   EXPECT_EQ(class_of(CL_OUT_OF_RESOURCES), ErrorCode::out_of_memory);
@@ -126,14 +126,14 @@ TEST(OpenclErrors, ClassesSayWhatTheCallerCanDo) {
   EXPECT_EQ(class_of(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST), ErrorCode::work_failed);
 }
 
-TEST(OpenclErrors, TheErrorCarriesTheDeviceAndTheDriversWords) {
+TEST(OpenclErrors, TheErrorHasTheDeviceAndTheDriversCode) {
   const Error error = error_of(CL_OUT_OF_RESOURCES, "the kernel could not be enqueued", "opencl/pocl/basic.0");
   EXPECT_EQ(error.to_text(),
             "the kernel could not be enqueued (CL_OUT_OF_RESOURCES, code -5) on opencl/pocl/basic.0; "
             "free buffers of this device, or ask for less");
 }
 
-TEST(OpenclErrors, AnUnknownCodeKeepsItsNumberAndPromisesNoRetry) {
+TEST(OpenclErrors, AnUnknownCodeKeepsItsNumberAndIsNotRetried) {
   const Error error = error_of(-31337, "it failed");
   EXPECT_EQ(error.code, ErrorCode::work_failed);
   EXPECT_EQ(error.reaction(), Reaction::give_up);

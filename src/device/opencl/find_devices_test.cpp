@@ -99,7 +99,7 @@ ScriptedDevice scripted_gpu(const std::string& name, const std::string& extensio
       .value<cl_bool>(CL_DEVICE_COMPILER_AVAILABLE, CL_TRUE);
 }
 
-TEST(OpenclLoader, AMissingLibraryIsNotInitializedAndSaysWhatToInstall) {
+TEST(OpenclLoader, AMissingLibraryIsNotInitializedWithAdvice) {
   const char* const names[] = {"libNoSuchOpenCL.so.1", "libNoSuchOpenCL.so"};
   const Result<Api> api = load_api(names);
   ASSERT_FALSE(api);
@@ -124,7 +124,7 @@ TEST(OpenclList, ALoaderWithoutPlatformsListsNothing) {
   EXPECT_TRUE(list_scripted({.platforms = {{"Empty", "E", {}}}}).value().empty());
 }
 
-TEST(OpenclList, APlatformThatFailsIsLeftOutWhileAnotherAnswers) {
+TEST(OpenclList, APlatformThatFailsDoesNotHideAnother) {
   const auto list = list_scripted(
       {.platforms = {{"Broken", "B", {}, CL_OUT_OF_HOST_MEMORY}, {"Works", "W", {scripted_gpu("Chip")}}}});
   ASSERT_TRUE(list) << list.error().to_text();
@@ -132,7 +132,7 @@ TEST(OpenclList, APlatformThatFailsIsLeftOutWhileAnotherAnswers) {
   EXPECT_EQ(list->front().id, DeviceId("opencl/w/chip.0"));
 }
 
-TEST(OpenclList, WhenEveryPlatformFailsTheFirstFailureIsTheAnswer) {
+TEST(OpenclList, IfEveryPlatformFailsTheFirstErrorIsReturned) {
   const auto list = list_scripted(
       {.platforms = {{"Broken", "B", {}, CL_OUT_OF_HOST_MEMORY}, {"Worse", "W", {}, CL_INVALID_PLATFORM}}});
   ASSERT_FALSE(list);
@@ -142,7 +142,7 @@ TEST(OpenclList, WhenEveryPlatformFailsTheFirstFailureIsTheAnswer) {
   EXPECT_EQ(list.error().driver->name, "CL_OUT_OF_HOST_MEMORY");
 }
 
-TEST(OpenclList, AGpuIsNamedByItsUuidAndPlacedByItsPciAddress) {
+TEST(OpenclList, TheIdOfAGpuIsItsUuid) {
   std::array<cl_uchar, 16> uuid{};
   std::iota(uuid.begin(), uuid.end(), cl_uchar{0xa0});
   const auto gpu = scripted_gpu("NVIDIA H200", "cl_khr_icd cl_khr_device_uuid cl_khr_pci_bus_info cl_khr_fp64")
@@ -162,7 +162,7 @@ TEST(OpenclList, AGpuIsNamedByItsUuidAndPlacedByItsPciAddress) {
   EXPECT_FALSE(info.features.contains("stream_priority"));
 }
 
-TEST(OpenclList, WithoutAUuidThePciAddressNamesIt) {
+TEST(OpenclList, WithoutAUuidTheIdIsThePciAddress) {
   const auto gpu = scripted_gpu("Chip", "cl_nv_device_attribute_query")
                        .value<cl_uint>(0x4008, 0x1b)            // bus
                        .value<cl_uint>(0x4009, (3U << 3) | 1U)  // device 3, function 1
@@ -173,7 +173,7 @@ TEST(OpenclList, WithoutAUuidThePciAddressNamesIt) {
   EXPECT_EQ(list->front().id, DeviceId("PCI-0002:1b:03.1"));
 }
 
-TEST(OpenclList, EqualDevicesWithoutHardwareNamesAreToldApartByPlace) {
+TEST(OpenclList, EqualDevicesWithoutAUuidAreNumbered) {
   std::array<cl_uchar, 16> uuid{};
   uuid[0] = 1;
   const auto made_up = scripted_gpu("Clone", "cl_khr_device_uuid").value(CL_DEVICE_UUID_KHR, uuid);
@@ -187,7 +187,7 @@ TEST(OpenclList, EqualDevicesWithoutHardwareNamesAreToldApartByPlace) {
   EXPECT_EQ((*list)[3].id, DeviceId("opencl/some-platform-r/clone.0"));
 }
 
-TEST(OpenclList, WhatTheDriverDoesNotSayIsAbsentNotZero) {
+TEST(OpenclList, ValuesThatTheDriverDoesNotReportAreAbsentNotZero) {
   const auto mute = ScriptedDevice().value<cl_device_type>(CL_DEVICE_TYPE, CL_DEVICE_TYPE_GPU);
   const auto list = list_scripted({.platforms = {{"P", "P", {mute}}}});
   ASSERT_TRUE(list);
@@ -200,7 +200,7 @@ TEST(OpenclList, WhatTheDriverDoesNotSayIsAbsentNotZero) {
   EXPECT_TRUE(info.features.empty());
 }
 
-TEST(OpenclList, AProcessorStandsInAndSharesTheHostsMemory) {
+TEST(OpenclList, AProcessorIsAFallbackAndSharesTheHostMemory) {
   const auto cpu = scripted_gpu("cpu").value<cl_device_type>(CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU);
   const auto list = list_scripted({.platforms = {{"P", "P", {cpu}}}});
   ASSERT_TRUE(list);
@@ -209,7 +209,7 @@ TEST(OpenclList, AProcessorStandsInAndSharesTheHostsMemory) {
   EXPECT_EQ(list->front().concurrency, 1U);
 }
 
-TEST(OpenclList, AMisspeltPoclDeviceLeavesTheOtherPlatformsAlone) {
+TEST(OpenclList, AMisspeltPoclDeviceDoesNotHideOtherPlatforms) {
   const char* before = std::getenv("POCL_DEVICES");
   const std::string kept = before ? before : "";
   setenv("POCL_DEVICES", "bsaic", /*overwrite=*/1);

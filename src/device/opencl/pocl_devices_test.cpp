@@ -5,13 +5,13 @@
 namespace berth::opencl {
 namespace {
 
-TEST(PoclDevices, NamesWithBlanksBetweenThemAreFine) {
+TEST(PoclDevices, NamesSeparatedByBlanksAreValid) {
   for (const char* value : {"basic", "pthread", "basic basic", " pthread  basic ", "cpu cpu-minimal", "cuda"}) {
     EXPECT_FALSE(pocl_devices_problem(value)) << value;
   }
 }
 
-TEST(PoclDevices, WhatPoclWouldLeaveOutIsNamedInOneSentence) {
+TEST(PoclDevices, NamesThatPoclWouldIgnoreAreErrors) {
   const std::pair<std::string, std::string> wrong[] = {
       {"basic bogus", "'bogus', which is not a device"},
       {"basic,basic", "'basic,basic', which is not a device"},

@@ -10,7 +10,7 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
 std::string example_file() { return BERTH_SOURCE_DIR "/examples/devices.toml"; }
 
-TEST(SimulatedFile, TheExampleSaysWhatItSays) {
+TEST(SimulatedFile, TheExampleIsRead) {
   const auto specs = read_simulated_file(example_file());
   ASSERT_TRUE(specs.has_value()) << specs.error().to_text();
   ASSERT_EQ(specs->size(), 5U);
@@ -63,7 +63,7 @@ TEST(SimulatedFile, TheExampleSaysWhatItSays) {
   EXPECT_EQ(part.events[1].code, static_cast<std::uint32_t>(RecoveryAction::reset));
 }
 
-TEST(SimulatedFile, FaultsOfEveryKindAndPointAreRead) {
+TEST(SimulatedFile, FaultsOfEveryKindAndTriggerAreRead) {
   const auto specs = parse_simulated(R"(
 [[device]]
 id = "a"
@@ -200,7 +200,7 @@ TEST(SimulatedFile, AFileThatCannotBeReadIsNamed) {
   }
 }
 
-TEST(SimulatedFile, TheBackendListsTheFileOrSaysWhatIsWrongWithIt) {
+TEST(SimulatedFile, TheBackendListsTheFileOrReturnsItsError) {
   BackendOptions options;
   FakeClock clock;
   options.clock = &clock;
