@@ -94,7 +94,7 @@ TEST_P(DeviceContract, WaitingEndsAtTheDeadline) {
   const Result<void> waited = (*event)->wait(Deadline{clock_->now()});
   EXPECT_TRUE(works_or_fails_with(waited, ErrorCode::timeout));
   EXPECT_LT(real_clock().now() - start, seconds(10));
-  EXPECT_TRUE(works((*event)->wait(soon()))) << "a timeout leaves the work alone";
+  EXPECT_TRUE(works((*event)->wait(soon()))) << "the work continues after a timeout";
 }
 
 TEST_P(DeviceContract, EventsCanBeWaitedForOnOtherThreads) {
@@ -236,7 +236,7 @@ TEST_P(DeviceContract, AfterClosingEveryCallIsDeviceLostAndNothingHangs) {
   EXPECT_TRUE(fails_with(stream_->record(), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->wait(soon()), ErrorCode::device_lost));
   EXPECT_TRUE(fails_with(stream_->run([](Stream&) { return Result<void>(); }), ErrorCode::device_lost));
-  EXPECT_EQ(device_->id(), GetParam().info.id) << "it still says who it was";
+  EXPECT_EQ(device_->id(), GetParam().info.id) << "the id stays available";
 
   const Result<void> waited = (*event)->wait(soon());
   EXPECT_TRUE(works_or_fails_with(waited, ErrorCode::device_lost));

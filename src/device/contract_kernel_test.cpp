@@ -105,7 +105,7 @@ TEST_P(DeviceContract, ASourceInNoLanguageOfTheDeviceIsNotSupported) {
   } else if (is("cuda")) {
     other.ptx.clear();
   } else {
-    EXPECT_TRUE(works(device_->load(other))) << "a simulated device takes every form";
+    EXPECT_TRUE(works(device_->load(other))) << "a simulated device accepts every language";
     return;
   }
   const auto refused = device_->load(other);
@@ -120,11 +120,11 @@ TEST_P(DeviceContract, ASourceThatDoesNotCompileIsRefusedWithTheCompilersLog) {
   bad.ptx = ".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry add() { no_such_instruction; }\n";
   const auto refused = device_->load(bad);
   if (is("simulated")) {
-    EXPECT_TRUE(works(refused)) << "a simulated device reads no source";
+    EXPECT_TRUE(works(refused)) << "a simulated device does not compile";
     return;
   }
   ASSERT_TRUE(is_refused(refused));
-  if (is("host")) return;  // it has no compiler, and no form of this to run
+  if (is("host")) return;  // it has no compiler
   EXPECT_NE(refused.error().message.find("no_such_"), std::string::npos) << refused.error().to_text();
 }
 
@@ -133,7 +133,7 @@ TEST_P(DeviceContract, AnEntryThatIsNotInTheSourceIsRefused) {
   source.entry = "subtract";
   const auto kernel = device_->load(source);
   if (is("host") || is("simulated")) {
-    EXPECT_TRUE(works(kernel)) << "a host form is a function, whatever it is called";
+    EXPECT_TRUE(works(kernel)) << "a host function has no name to compare";
   } else {
     EXPECT_TRUE(is_refused(kernel));
   }
@@ -157,13 +157,13 @@ TEST_P(DeviceContract, AClosureGetsItsStreamAndItsErrorIsReturned) {
   const auto failed = stream_->run([&](Stream&) -> Result<void> { return mine; });
   ASSERT_TRUE(fails_with(failed, ErrorCode::unavailable));
   EXPECT_EQ(failed.error().message, "not today");
-  EXPECT_TRUE(works(stream_->wait(soon()))) << "the closure's error is the closure's alone";
+  EXPECT_TRUE(works(stream_->wait(soon()))) << "the error of a closure does not affect the stream";
 }
 
 TEST_P(DeviceContract, AnExceptionOfAClosureIsAnErrorOfTheStream) {
-  const auto thrown = stream_->run([](Stream&) -> Result<void> { throw std::runtime_error("spilt"); });
+  const auto thrown = stream_->run([](Stream&) -> Result<void> { throw std::runtime_error("failed"); });
   ASSERT_TRUE(fails_with(thrown, ErrorCode::work_failed));
-  EXPECT_NE(thrown.error().message.find("spilt"), std::string::npos);
+  EXPECT_NE(thrown.error().message.find("failed"), std::string::npos);
   EXPECT_TRUE(works(stream_->wait(soon())));
 }
 

@@ -74,7 +74,7 @@ TEST_P(DeviceContract, CopiesBetweenBuffersChangeOnlyTheirRange) {
   ASSERT_TRUE(works(stream_->copy_in(from, 20, bytes_of(std::as_const(part)))));
   ASSERT_TRUE(works(stream_->copy(to, 37, from, 15, 20)));
   ASSERT_TRUE(works(stream_->copy(to, 90, to, 40, 10))) << "within one buffer";
-  ASSERT_TRUE(works(stream_->copy(to, 100, from, 0, 0))) << "nothing";
+  ASSERT_TRUE(works(stream_->copy(to, 100, from, 0, 0))) << "zero bytes";
   ASSERT_TRUE(works(stream_->copy_out(to, 0, bytes_of(all))));
   ASSERT_TRUE(works(stream_->copy_out(from, 0, bytes_of(source))));
   ASSERT_TRUE(works(stream_->wait(soon())));
@@ -173,7 +173,7 @@ TEST_P(DeviceContract, StreamOrderedMemoryServesTheWorkEnqueuedAfterIt) {
     ASSERT_TRUE(works(scratch));
     ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, std::vector<Argument>{*buffer, *buffer, *scratch, n})));
     ASSERT_TRUE(works(stream_->launch(*kernel, {{n, 1, 1}, {}}, std::vector<Argument>{*scratch, result, result, n})));
-    // Freed here, while the work that uses it may still be under way.
+    // Freed here, while the work that uses it may still run.
   }
   *buffer = Buffer();
   ASSERT_TRUE(works(stream_->copy_out(result, 0, bytes_of(out))));
@@ -190,7 +190,7 @@ TEST_P(DeviceContract, PinnedMemoryCanBeCopiedToAndFrom) {
   auto registered = device_->pin(std::span(mine));
   ASSERT_TRUE(works(registered));
   ASSERT_EQ(fresh->bytes().size(), 10'000U);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(fresh->bytes().data()) % 4096, 0U) << "a page of its own";
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(fresh->bytes().data()) % 4096, 0U) << "aligned to a page";
   EXPECT_EQ(registered->bytes().data(), mine.data());
   EXPECT_EQ(registered->bytes().size(), mine.size());
   for (std::size_t i = 0; i < 10'000; ++i) fresh->bytes()[i] = static_cast<std::byte>(i % 251);

@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-// A copy of this process that has a GPU open, as far as others can see.
+// A child process that has a GPU open through Berth.
 class Copy {
  public:
   Copy() {
@@ -16,8 +16,8 @@ class Copy {
     pid = fork();
     if (pid == 0) {
       const Presence presence("GPU-1");
-      const bool told = write(ready[1], "x", 1) == 1;
-      while (told) pause();
+      const bool ready_sent = write(ready[1], "x", 1) == 1;
+      while (ready_sent) pause();
       _exit(1);
     }
     char byte = 0;
@@ -49,7 +49,7 @@ TEST(Presence, ProcessesAreOwnBerthOrForeignAndHaveNames) {
 }
 
 TEST(Presence, AProcessThatDoesNotExistIsForeignWithoutAName) {
-  // Above what a kernel hands out.
+  // Above every PID of the kernel.
   std::vector<DeviceProcess> processes{on_gpu((1 << 22) + 1)};
   EXPECT_TRUE(identify("GPU-1", processes));
   EXPECT_EQ(processes[0].kind, ProcessKind::foreign);

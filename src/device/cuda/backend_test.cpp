@@ -26,7 +26,7 @@ TEST(Cuda, MissingDriverLibraryIsNotInitializedWithAdvice) {
 }
 
 TEST(Cuda, MissingTelemetryIsAnErrorNotZero) {
-  const auto seen = nvml::Watch(DeviceId("GPU-of-nobody"), real_clock()).sample();
+  const auto seen = nvml::Watch(DeviceId("GPU-that-does-not-exist"), real_clock()).sample();
   ASSERT_FALSE(seen.has_value());
   EXPECT_TRUE(seen.error().code == ErrorCode::not_initialized || seen.error().code == ErrorCode::not_found);
   EXPECT_FALSE(seen.error().advice.empty());
@@ -109,7 +109,7 @@ TEST(Cuda, S4_F4_TheCurrentContextOfTheCallerIsRestored) {
   }
   EXPECT_EQ(gpu->current(), nullptr);
 
-  // The same with a context of the caller's own.
+  // The same with a context that the caller created.
   const auto create = gpu->driver->find<Code(Context*, unsigned, int)>("cuCtxCreate_v2");
   const auto destroy = gpu->driver->find<Code(Context)>("cuCtxDestroy_v2");
   ASSERT_TRUE(create && destroy);
@@ -151,7 +151,7 @@ TEST(Cuda, TelemetryReportsAnAllocationAndItsRelease) {
     Result<Buffer> buffer = device->allocate(4 * gibibyte);
     ASSERT_TRUE(buffer.has_value()) << buffer.error().to_text();
     EXPECT_LE(free_bytes(), before - 4 * gibibyte + slack);
-    // A slice does not say how busy it is.
+    // A slice does not report its utilisation.
     EXPECT_NE(device->sample()->utilisation.has_value(), gpu->info.parent.has_value());
   }
   EXPECT_GE(free_bytes() + slack, before);

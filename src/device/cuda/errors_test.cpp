@@ -77,7 +77,7 @@ TEST(CudaErrors, EveryListedCodeKeepsItsDriverName) {
 
 TEST(CudaErrors, FaultsThatEndTheProcessAreDeviceLostAndNothingElseIs) {
   // The codes the driver's documentation calls fatal to the process or context,
-  // with the launch time-out and the lost MPS client.
+  // with the launch timeout and the lost MPS client.
   const std::set<int> fatal{4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
   for (const DriverCode& row : driver_codes()) {
     EXPECT_EQ(is_fatal(row.code), fatal.contains(row.code)) << row.name;

@@ -1,4 +1,4 @@
-// Faults of kernels. Each runs in a process of its own, which the fault makes unusable.
+// Faults of kernels. Each runs in a separate process, which the fault makes unusable.
 #include "device/cuda/test_gpu.hpp"
 
 #include <unistd.h>
@@ -12,15 +12,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Runs in a process of its own, which the fault spoils. Says on stderr what
-// went wrong and ends with 1, or ends with 0.
+// Runs in a separate process. Writes failures to stderr and exits with 1, or with 0.
 [[noreturn]] void fault_and_report() {
   alarm(60);  // a hang is a failure
   int wrong = 0;
   const auto expect = [&](bool good, const std::string& what) {
     if (good) return;
     ++wrong;
-    std::fprintf(stderr, "not as promised: %s\n", what.c_str());
+    std::fprintf(stderr, "failed: %s\n", what.c_str());
   };
   const auto expect_lost = [&](const auto& result, const char* what) {
     expect(!result && result.error().code == ErrorCode::device_lost &&
@@ -58,7 +57,7 @@ using namespace std::chrono_literals;
     expect(gpu->current() == nullptr, "the caller's context");
   }
   expect_lost(gpu->backend->open(id), "opening again");
-  std::fprintf(stderr, wrong == 0 ? "all calls answer device_lost\n" : "%d promises broken\n", wrong);
+  std::fprintf(stderr, wrong == 0 ? "all calls answer device_lost\n" : "%d checks failed\n", wrong);
   std::fflush(stderr);
   std::_Exit(wrong == 0 ? 0 : 1);
 }
@@ -79,7 +78,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
   const auto expect = [&](bool good, const std::string& what) {
     if (good) return;
     ++wrong;
-    std::fprintf(stderr, "not as promised: %s\n", what.c_str());
+    std::fprintf(stderr, "failed: %s\n", what.c_str());
   };
   Result<CutGpu> gpu = cut_gpu({64, 32, 16, 16});
   {
@@ -92,7 +91,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
     Result<Buffer> ordered = streams[1]->allocate(4096);
     Result<PinnedMemory> pinned = devices[1]->pin(4096);
     const auto fault = load(*devices[2], "fault"), spin_kernel = load(*devices[0], "spin");
-    // Work of the siblings is on its way when the fault comes.
+    // Work of the siblings is running when the fault occurs.
     expect(spin(*streams[0], *spin_kernel, 2s).has_value(), "the sibling's launch");
     Result<std::shared_ptr<Event>> sibling = streams[0]->record();
     expect(streams[2]->launch(*fault, {}, {}).has_value(), "the launch itself");
@@ -123,7 +122,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
   }
   const auto whole = make_cuda_backend({})->open(gpu->info.id);
   expect(!whole && whole.error().code == ErrorCode::device_lost, "opening the whole GPU");
-  std::fprintf(stderr, wrong == 0 ? "every part is lost\n" : "%d promises broken\n", wrong);
+  std::fprintf(stderr, wrong == 0 ? "every part is lost\n" : "%d checks failed\n", wrong);
   std::fflush(stderr);
   std::_Exit(wrong == 0 ? 0 : 1);
 }

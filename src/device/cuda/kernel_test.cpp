@@ -44,7 +44,7 @@ TEST(Cuda, TheLogOfTheCompilerIsInTheError) {
 TEST(Cuda, LaunchWithWrongArgumentsIsRefused) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
-  if (gpu->driver->cuFuncGetParamInfo == nullptr) GTEST_SKIP() << "this driver does not tell a kernel's parameters";
+  if (gpu->driver->cuFuncGetParamInfo == nullptr) GTEST_SKIP() << "this driver does not report the parameters of kernels";
   const auto stream = open_stream(*device);
   const auto kernel = load(*device, "count_up");
   Result<Buffer> buffer = device->allocate(64);
@@ -56,7 +56,7 @@ TEST(Cuda, LaunchWithWrongArgumentsIsRefused) {
   expect_ok(stream->wait(soon()));
 }
 
-// The PTX above linked into a binary for this GPU; absent where the driver has no linker.
+// The PTX linked into a binary for this GPU; absent if the driver has no linker.
 std::optional<std::string> cubin_of(const Gpu& gpu, Stream& stream) {
   using State = void*;
   const auto create = gpu.driver->find<Code(unsigned, int*, void**, State*)>("cuLinkCreate_v2");
@@ -89,7 +89,7 @@ TEST(Cuda, ABinaryForTheDeviceRuns) {
   if (!binary) GTEST_SKIP() << "this driver has no linker to make a binary with";
   KernelSource form{"count_up", {}, {}, {}};
   form.cubin = *binary;
-  form.ptx = "nobody reads this";
+  form.ptx = "not read";
   const auto kernel = device->load(form);
   ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
   expect_counts_up(*device, *stream, **kernel);
@@ -100,7 +100,7 @@ TEST(Cuda, PtxIsUsedIfTheDeviceCannotRunTheBinary) {
   const auto device = gpu->open();
   const auto stream = open_stream(*device);
   KernelSource form = source("count_up");
-  form.cubin = "no binary of any GPU, and long enough to have a header of some kind that nobody knows";
+  form.cubin = "not a binary of any GPU, but long enough to have a header of some unknown format";
   const auto kernel = device->load(form);
   ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
   expect_counts_up(*device, *stream, **kernel);
@@ -132,7 +132,7 @@ TEST(Cuda, CudaCppIsCompiledIfTheCompilerIsInstalled) {
   }
   ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
   expect_counts_up(*device, *stream, **kernel);
-  // Without extern "C" the entry has another name, and the error says so.
+  // Without extern "C" the entry has a mangled name.
   form.cuda_cpp = "__global__ void count_up(unsigned* out, unsigned count, unsigned first) {}";
   const auto mangled = device->load(form);
   ASSERT_FALSE(mangled.has_value());

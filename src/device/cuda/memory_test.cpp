@@ -73,12 +73,12 @@ TEST(Cuda, FreedStreamOrderedMemoryIsReturnedToTheGpu) {
     }
     expect_ok(stream->wait(soon()));
     EXPECT_TRUE(device->sample().has_value());
-    EXPECT_GE(free_bytes() + kept + slack, before) << "each sample gives back what exceeds the pool's share";
+    EXPECT_GE(free_bytes() + kept + slack, before) << "each sample returns what exceeds the share of the pool";
   }
-  EXPECT_GE(free_bytes() + slack, before) << "the last handle gives all of it back";
+  EXPECT_GE(free_bytes() + slack, before) << "the last handle releases all of it";
 }
 
-// Whether the driver knows the memory as pinned; absent where it cannot be asked.
+// Whether the driver reports the memory as pinned; absent if it has no such call.
 std::optional<bool> is_pinned(const Gpu& gpu, Stream& stream, void* memory) {
   const auto flags_of = gpu.driver->find<Code(unsigned*, void*)>("cuMemHostGetFlags");
   if (flags_of == nullptr) return {};
@@ -138,7 +138,7 @@ TEST(Cuda, MemoryOfTheCallerIsPinnedWhileTheHandleLives) {
   EXPECT_TRUE(std::equal(sent.begin(), sent.end(), memory.begin()));
   pinned = PinnedMemory();
   EXPECT_NE(is_pinned(*gpu, *stream, memory.data()), std::optional(true));
-  EXPECT_TRUE(device->pin(whole).has_value()) << "letting go made it free to be pinned again";
+  EXPECT_TRUE(device->pin(whole).has_value()) << "it can be pinned again after the handle was released";
   EXPECT_EQ(device->pin(std::span<std::byte>()).error().code, ErrorCode::invalid_argument);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* good = R"(extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; })";
 
-// No compiler on this machine: the error says so, which is all that can be tested.
+// Without a compiler on this machine only the error can be tested.
 bool is_missing(const Result<std::string>& compiled) {
   if (compiled || compiled.error().message.find("no CUDA run-time compiler") == std::string::npos) return false;
   EXPECT_EQ(compiled.error().code, ErrorCode::not_supported);
@@ -25,7 +25,7 @@ TEST(Nvrtc, TheNewestArchitectureThatTheDeviceCanRunIsChosen) {
   EXPECT_EQ(newest_for(known, {7, 0}), std::nullopt) << "a device the compiler no longer knows";
   EXPECT_EQ(newest_for({}, {9, 0}), std::nullopt);
   constexpr std::array reversed{90, 75};
-  EXPECT_EQ(newest_for(reversed, {9, 0}), 90) << "whatever the order";
+  EXPECT_EQ(newest_for(reversed, {9, 0}), 90) << "in any order";
 }
 
 TEST(Nvrtc, CudaCppIsCompiledToPtxOrTheCompilerIsMissing) {

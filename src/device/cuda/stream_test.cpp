@@ -125,7 +125,7 @@ TEST(Cuda, CopyBetweenTwoGpusArrivesAndAClosedSourceIsStale) {
   EXPECT_EQ(gpu->current(), nullptr);
   far->close();
   EXPECT_EQ(near_stream->copy(here, 0, there, 0, 64).error().code, ErrorCode::stale_handle);
-  EXPECT_EQ(content(*near_stream, here), sent) << "the refusal left this device alone";
+  EXPECT_EQ(content(*near_stream, here), sent) << "a refused copy changes nothing";
 }
 
 TEST(Cuda, ClosingWaitsForEnqueuedCopies) {
@@ -146,7 +146,7 @@ TEST(Cuda, ClosingWaitsForEnqueuedCopies) {
   device->close();
   EXPECT_GE(real_clock().now() - before, 100ms);
   EXPECT_TRUE(std::equal(sent.begin(), sent.end(), target->bytes().begin()))
-      << "after close() nobody writes to the caller's memory";
+      << "the copy was finished when close() returned";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 
 namespace berth::cuda {
 
-// Long enough for a busy machine, short enough that a hang is a failure.
+// Long enough for a busy machine; reached only by a hang.
 inline Deadline soon() { return Deadline::after(real_clock(), std::chrono::seconds(20)); }
 
 inline constexpr const char* kernels = R"(
@@ -68,7 +68,7 @@ again:
   ret;
 }
 
-// Writes to an address nobody owns.
+// Writes to an unmapped address.
 .visible .entry fault()
 {
   .reg .b32 %r<2>;
@@ -82,7 +82,7 @@ again:
 
 inline KernelSource source(const char* entry) { return {entry, {}, {}, kernels}; }
 
-// The first GPU, its back end, and the raw driver beside it.
+// The first GPU, its back end and the driver itself.
 struct Gpu {
   std::unique_ptr<Backend> backend;
   DeviceInfo info;
@@ -94,7 +94,7 @@ struct Gpu {
     EXPECT_TRUE(device.has_value()) << device.error().to_text();
     return *device;
   }
-  // Stands for a GPU, and has no multiprocessors of its own.
+  // The driver double of tests/double, which has no multiprocessors.
   bool is_double() const { return driver->find<long long(const char*, int)>("berth_double_count") != nullptr; }
   int active() const {
     const auto state = driver->find<Code(int, unsigned*, int*)>("cuDevicePrimaryCtxGetState");
@@ -120,7 +120,7 @@ inline Result<Gpu> first_gpu(const BackendOptions& options = {}) {
   return gpu;
 }
 
-// The first GPU in parts, with what was listed; an error where it cannot be cut.
+// The first GPU cut into parts, or an error if it cannot be cut.
 struct CutGpu : Gpu {
   std::vector<DeviceInfo> parts;  // of the first GPU
 };
@@ -147,7 +147,7 @@ inline Result<CutGpu> cut_gpu(std::vector<std::uint32_t> units) {
   Result<Gpu> gpu = first_gpu(); \
   if (!gpu) GTEST_SKIP() << "this test needs an NVIDIA GPU: " << gpu.error().to_text()
 
-// Green contexts are of whole GPUs and recent drivers.
+// Green contexts need a whole GPU and a recent driver.
 #define BERTH_NEEDS_CUT_GPU(gpu, ...)                                          \
   Result<CutGpu> gpu = cut_gpu({__VA_ARGS__});                                 \
   if (!gpu && (gpu.error().code == ErrorCode::invalid_argument)) {             \

@@ -5,7 +5,7 @@
 namespace berth::cuda {
 namespace {
 
-std::string complaint(std::string_view text, std::optional<std::uint32_t> shown = {}) {
+std::string message_for(std::string_view text, std::optional<std::uint32_t> shown = {}) {
   const auto error = check_visible_devices(text, shown);
   if (!error) return {};
   EXPECT_EQ(error->code, ErrorCode::invalid_argument);
@@ -19,31 +19,31 @@ TEST(CudaVisible, ValuesThatTheDriverUnderstandsAreValid) {
        {"", " ", "0", "0,1", "7,3,5", " 0, 1 ", "-1", "0,-1", "0,-1,what,ever", "NoDevFiles", "GPU-8f6a",
         "GPU-8f6a1b2c-0000-1111-2222-333344445555", "GPU-8F6A,1", "MIG-8f6a1b2c-0000-1111-2222-333344445555",
         "MIG-GPU-8f6a1b2c-0000-1111-2222-333344445555/1/0"}) {
-    EXPECT_EQ(complaint(text), "") << text;
+    EXPECT_EQ(message_for(text), "") << text;
   }
 }
 
 TEST(CudaVisible, TheItemAtWhichTheDriverSilentlyStopsIsNamed) {
   for (const char* text : {"zero", "0,x", "0;1", "0 1", "1.5", "+1", "-2", "GPU-", "GPU-xyz", "gpu-8f6a", "MIG-", "all",
                            "GPU-8f6a1b2c-0000-1111-2222-333344445555-66", "MIG-GPU-8f6a/x/0", "/1/0"}) {
-    EXPECT_NE(complaint(text).find("where an index or a UUID must be"), std::string::npos) << text;
+    EXPECT_NE(message_for(text).find("where an index or a UUID must be"), std::string::npos) << text;
   }
-  EXPECT_NE(complaint("0,x").find("'x'"), std::string::npos);
+  EXPECT_NE(message_for("0,x").find("'x'"), std::string::npos);
   for (const char* text : {",", "0,", ",0", "0,,1", "0, ,1"}) {
-    EXPECT_NE(complaint(text).find("has an empty item"), std::string::npos) << text;
+    EXPECT_NE(message_for(text).find("has an empty item"), std::string::npos) << text;
   }
   for (const char* text : {"0,0", "1,0,01", "GPU-8f6a,GPU-8f6a", "00,0"}) {
-    EXPECT_NE(complaint(text).find("twice"), std::string::npos) << text;
+    EXPECT_NE(message_for(text).find("twice"), std::string::npos) << text;
   }
 }
 
 TEST(CudaVisible, ADeviceThatTheDriverDoesNotShowIsNamed) {
-  EXPECT_EQ(complaint("0,1", 2), "");
-  EXPECT_NE(complaint("0,9,1", 1).find("'9', which the driver does not show"), std::string::npos);
-  EXPECT_NE(complaint("GPU-beef", 0).find("'GPU-beef'"), std::string::npos);
-  EXPECT_EQ(complaint("", 0), "") << "nothing was asked for, nothing is missing";
-  EXPECT_EQ(complaint("0,-1,9", 1), "") << "what is behind the end is not asked for";
-  EXPECT_EQ(complaint("MIG-8f6a,MIG-beef", 1), "") << "of several slices the driver takes one";
+  EXPECT_EQ(message_for("0,1", 2), "");
+  EXPECT_NE(message_for("0,9,1", 1).find("'9', which the driver does not show"), std::string::npos);
+  EXPECT_NE(message_for("GPU-beef", 0).find("'GPU-beef'"), std::string::npos);
+  EXPECT_EQ(message_for("", 0), "") << "no device is named";
+  EXPECT_EQ(message_for("0,-1,9", 1), "") << "-1 ends the list";
+  EXPECT_EQ(message_for("MIG-8f6a,MIG-beef", 1), "") << "the driver uses only one of several slices";
 }
 
 using Positions = std::optional<std::vector<std::size_t>>;

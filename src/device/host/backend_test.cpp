@@ -120,7 +120,7 @@ TEST_F(HostParts, WorkRunsOnlyOnTheCoresOfItsPart) {
     const auto seen = cores_of(*stream);
     ASSERT_EQ(seen.size(), 1U) << "always on the same cores";
     ASSERT_EQ(seen.begin()->size(), 1U);
-    EXPECT_TRUE(all.insert(seen.begin()->front()).second) << "a core of its own";
+    EXPECT_TRUE(all.insert(seen.begin()->front()).second) << "a separate core";
   }
   for (const unsigned core : all) {
     const auto allowed = allowed_cores();
@@ -132,7 +132,7 @@ TEST_F(HostParts, TheAffinityOfTheCallingThreadIsRestored) {
   const auto before = allowed_cores();
   cores_of(*streams_.front());
   EXPECT_EQ(allowed_cores(), before);
-  EXPECT_FALSE(streams_.front()->run([](Stream&) -> Result<void> { throw std::runtime_error("spilt"); }));
+  EXPECT_FALSE(streams_.front()->run([](Stream&) -> Result<void> { throw std::runtime_error("failed"); }));
   EXPECT_EQ(allowed_cores(), before);
 }
 
@@ -198,7 +198,7 @@ TEST(Host, FreeMemoryIsThatOfTheMachine) {
   const auto free = device->sample()->memory_bytes_free;
   ASSERT_TRUE(free.has_value());
   EXPECT_GT(*free, 0U);
-  EXPECT_LT(*free, *device->info().memory_bytes_total) << "this very process uses some";
+  EXPECT_LT(*free, *device->info().memory_bytes_total) << "this process uses some";
   EXPECT_EQ(code_of(device->allocate(*device->info().memory_bytes_total)), ErrorCode::out_of_memory);
 }
 
@@ -289,7 +289,7 @@ TEST_F(HostLimitsTest, TheTightestLimitOfAllAncestorGroupsApplies) {
   const HostLimits limits = read_host_limits(root_, 8);
   EXPECT_EQ(limits.cores, 3U) << "two and a half cores are used by three threads";
   EXPECT_EQ(limits.memory_bytes_total, 512000U);
-  EXPECT_EQ(limits.memory_bytes_free, 262000U) << "inactive file pages are given up on demand";
+  EXPECT_EQ(limits.memory_bytes_free, 262000U) << "inactive file pages are reclaimed on demand";
 }
 
 TEST_F(HostLimitsTest, ALooserGroupChangesNothing) {

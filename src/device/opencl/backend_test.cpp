@@ -478,8 +478,8 @@ TEST_F(Opencl, ClosingADeviceThatHangsReleasesAWaiter) {
   EXPECT_EQ(waited.error().code, ErrorCode::device_lost);
 }
 
-// A copy that is still on its way when its event resolves would write into
-// memory that the caller has freed.
+// A copy that still runs when its event completes would write into memory that the
+// caller has freed.
 TEST_F(Opencl, ClosingWaitsForEnqueuedCopies) {
   static std::atomic<int> asked;
   asked = 0;
@@ -515,7 +515,7 @@ TEST_F(Opencl, ANegativeStatusIsTheErrorOfTheEvent) {
   EXPECT_TRUE(stream->device().allocate(64)) << "failed work does not cost the device";
 }
 
-// The command in the middle fails, the one the event stands for does not.
+// An earlier command fails, the last one does not.
 TEST_F(Opencl, AFailureBeforeTheLastCommandIsReported) {
   static std::atomic<int> asked;
   static cl_event first;

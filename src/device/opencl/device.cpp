@@ -163,7 +163,7 @@ Result<std::shared_ptr<Kernel>> OpenclDevice::load(const KernelSource& source) {
   Owned<cl_program> program(api_.clCreateProgramWithSource(context_->handle.get(), 1, &text, &size, &code),
                             api_.clReleaseProgram);
   if (code != CL_SUCCESS) return failed(code, "kernel '" + source.entry + "' could not be read");
-  // The argument kinds are needed to refuse a value in the place of a buffer, which
+  // The argument kinds are needed to refuse a value in place of a buffer, which
   // drivers would use as an address.
   code = api_.clBuildProgram(program.get(), 1, &found_.device, "-cl-kernel-arg-info", nullptr, nullptr);
   if (code != CL_SUCCESS) {

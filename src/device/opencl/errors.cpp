@@ -95,7 +95,7 @@ constexpr ErrorRow rows[] = {
     {-1140, "CL_INCOMPATIBLE_COMMAND_QUEUE_KHR", invalid_argument},
     {-1141, "CL_INVALID_MUTABLE_COMMAND_KHR", invalid_argument},
     {-1142, "CL_INVALID_SEMAPHORE_KHR", invalid_argument},
-    // Not in any header. NVIDIA's driver says it after an illegal address, and
+    // Not in any header. NVIDIA's driver returns it after an illegal address, and
     // from then on to every new context of the process.
     {-9999, "illegal address (NVIDIA)", device_lost},
 };

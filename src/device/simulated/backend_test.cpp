@@ -163,7 +163,7 @@ TEST(Simulated, CopiesBetweenBuffersTakeTheTimeOfTheLinkToo) {
   EXPECT_TRUE(*event->done());
 }
 
-// Two parts of one GPU, and a GPU of its own.
+// Two parts of one GPU, and another GPU.
 std::vector<SimulatedSpec> cut_gpu() {
   SimulatedSpec first = spec_called("gpu/sm64.0"), second = spec_called("gpu/sm64.1"), other = spec_called("other");
   first.parent = second.parent = "gpu";
@@ -231,7 +231,7 @@ TEST(Simulated, ALossByTimeAffectsTheDomainWhileItLasts) {
   ASSERT_TRUE(simulated_work(*stream, 60'000));
   const auto event = event_on(*stream);
   EXPECT_EQ(code_of(event->wait(Deadline::never())), ErrorCode::device_lost);
-  EXPECT_EQ(clock.now().time_since_epoch(), seconds(2)) << "a waiter hears of it when it happens";
+  EXPECT_EQ(clock.now().time_since_epoch(), seconds(2)) << "the waiter is woken by the loss";
   EXPECT_EQ(code_of(backend->open(DeviceId("gpu/sm64.0"))), ErrorCode::device_lost);
   EXPECT_EQ(code_of(backend->observe(DeviceId("gpu/sm64.0"))), ErrorCode::device_lost);
   EXPECT_TRUE(backend->open(DeviceId("other")));
@@ -384,7 +384,7 @@ TEST(Simulated, AHangTimesOutAtTheDeadlineOrTheLimit) {
   EXPECT_EQ(code_of(event->wait()), ErrorCode::device_lost) << "closing resolves it";
 }
 
-// The real clock. It tells that a thread waits, and whether a notification ended the wait.
+// The real clock, which also records that a thread waits and whether it was notified.
 class WaitClock final : public Clock {
  public:
   TimePoint now() const noexcept override { return real_clock().now(); }
@@ -495,7 +495,7 @@ TEST(Simulated, ALossByTimeKeepsFinishedWorkAndEndsWithItsWindow) {
   ASSERT_TRUE(simulated_work(*stream, 9.0).has_value());
   const auto too_late = event_on(*stream);
   EXPECT_EQ(code_of(too_late->wait()), ErrorCode::device_lost);
-  EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(10)) << "the waiter learns it when it happens";
+  EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(10)) << "the waiter is woken by the loss";
   EXPECT_TRUE(in_time->wait().has_value());
   EXPECT_EQ(code_of(backend->open(DeviceId("a"))), ErrorCode::device_lost);
   clock.advance(milliseconds(5));
@@ -536,7 +536,7 @@ TEST(Simulated, FreeMemoryIsTotalMinusForeignMinusOwn) {
   EXPECT_EQ(device->sample()->memory_bytes_free, 60 * unit);
   {
     const auto half = device->allocate(40 * unit);
-    ASSERT_TRUE(half.has_value()) << "more than this machine has is fine, nobody touches it";
+    ASSERT_TRUE(half.has_value()) << "more than this machine has, but never touched";
     EXPECT_EQ(device->sample()->memory_bytes_free, 20 * unit);
     EXPECT_EQ(code_of(device->allocate(20 * unit + 1)), ErrorCode::out_of_memory);
     ASSERT_TRUE(set_simulated_foreign_bytes(*device, 50 * unit).has_value());

@@ -35,7 +35,7 @@ struct SimulatedFault {
   // sample since the back end was created, counted from 1. Not for Trigger::time.
   std::uint64_t at = 1;
   std::uint64_t times = 1;
-  // For Trigger::time: since the back end was created. Without `lasting`: for ever.
+  // For Trigger::time: since the back end was created. Without `lasting` it never ends.
   Duration at_time{};
   std::optional<Duration> lasting;
 };
