@@ -4,7 +4,7 @@
 #include <system_error>
 #include <thread>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 std::atomic<std::size_t> running{0};
@@ -28,4 +28,4 @@ bool start_detached(std::function<void()> work) {
 
 std::size_t detached_threads() noexcept { return running.load(); }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -13,7 +13,7 @@
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::device {
 
 // Runs `work` on a detached thread. False: the process cannot start another thread.
 bool start_detached(std::function<void()> work);
@@ -52,4 +52,4 @@ class DeadlineCall {
   Error late_;
 };
 
-}  // namespace berth
+}  // namespace berth::device

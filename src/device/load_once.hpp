@@ -9,7 +9,7 @@
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::device {
 
 template <class Library>
 class LoadOnce {
@@ -35,4 +35,4 @@ class LoadOnce {
   TimePoint tried_at_{};
 };
 
-}  // namespace berth
+}  // namespace berth::device

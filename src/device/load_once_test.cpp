@@ -4,7 +4,7 @@
 
 #include "berth/fake_clock.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 int loads = 0;
@@ -36,4 +36,4 @@ TEST(LoadOnce, AFailedLoadIsRepeatedAfterASecondAndASuccessfulOneIsKept) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

@@ -7,7 +7,7 @@
 #include <exception>
 #include <new>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 // A cache line, and enough for every vector type.
@@ -185,4 +185,4 @@ Result<void> guarded(const DeviceId& id, const std::function<Result<void>()>& cl
   }
 }
 
-}  // namespace berth
+}  // namespace berth::device

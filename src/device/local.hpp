@@ -12,7 +12,7 @@
 
 #include "berth/device.hpp"
 
-namespace berth {
+namespace berth::device {
 
 // The bytes in use of a memory that several devices may share.
 using BytesUsed = std::atomic<std::uint64_t>;
@@ -73,4 +73,4 @@ class LocalKernel final : public Kernel {
 // Calls the closure; an exception becomes work_failed.
 Result<void> guarded(const DeviceId& id, const std::function<Result<void>()>& closure);
 
-}  // namespace berth
+}  // namespace berth::device

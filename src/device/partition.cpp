@@ -110,14 +110,17 @@ Result<PartitionRequest> parse_partition(std::string_view text) {
     if (!units)
       return refused(quoted + "asks for " + std::string(item) + " compute units, which no device has", advice);
     if (*units == 0) return refused(quoted + "has a part of zero compute units", "give each part one or more");
-    if (request.units.size() == partition_parts_most) {
-      return refused(quoted + "has more than " + std::to_string(partition_parts_most) + " parts", "ask for fewer");
+    if (request.units.size() == device::partition_parts_most) {
+      return refused(quoted + "has more than " + std::to_string(device::partition_parts_most) + " parts",
+                     "ask for fewer");
     }
     request.units.push_back(*units);
     if (comma == std::string_view::npos) return request;
     rest.remove_prefix(comma + 1);
   }
 }
+
+namespace device {
 
 Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit, std::span<const DeviceInfo> devices,
                                  std::span<const PartitionRequest> requests) {
@@ -162,5 +165,7 @@ Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].info.ordinal = static_cast<int>(i);
   return parts;
 }
+
+}  // namespace device
 
 }  // namespace berth

@@ -12,7 +12,7 @@
 
 #include "berth/device.hpp"
 
-namespace berth {
+namespace berth::device {
 
 // More parts than any known device can be cut into.
 constexpr std::size_t partition_parts_most = 64;
@@ -35,4 +35,4 @@ struct Part {
 Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit, std::span<const DeviceInfo> devices,
                                  std::span<const PartitionRequest> requests);
 
-}  // namespace berth
+}  // namespace berth::device

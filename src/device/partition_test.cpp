@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 TEST(Partition, TheTextHasABackendADeviceAndTheUnitsOfEachPart) {
@@ -150,4 +150,4 @@ TEST(Partition, RequestsForOtherBackendsAreIgnored) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

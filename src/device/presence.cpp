@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 constexpr const char* mark = "berth";
@@ -96,4 +96,4 @@ bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes) {
   return true;
 }
 
-}  // namespace berth
+}  // namespace berth::device

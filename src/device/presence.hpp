@@ -16,7 +16,7 @@
 
 #include "berth/telemetry.hpp"
 
-namespace berth {
+namespace berth::device {
 
 // While it lives, this process has the GPU open through Berth. Thread-safe.
 class Presence {
@@ -34,4 +34,4 @@ class Presence {
 // PID namespace.
 bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes);
 
-}  // namespace berth
+}  // namespace berth::device

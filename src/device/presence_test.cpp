@@ -4,7 +4,7 @@
 
 #include "device/test_process.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 // A child process that has a GPU open through Berth.
@@ -70,4 +70,4 @@ TEST(Presence, PidsOfAnotherNamespaceIdentifyNoProcess) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

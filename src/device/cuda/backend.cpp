@@ -18,16 +18,15 @@
 #include "device/partition.hpp"
 
 namespace berth {
+namespace cuda {
 namespace {
-
-using cuda::Driver;
 
 // One GPU split into equal groups, and how many of them each part gets.
 struct Cut {
-  std::vector<cuda::Resource> groups;
-  cuda::SmSplit split;
+  std::vector<Resource> groups;
+  SmSplit split;
 
-  std::vector<cuda::Resource> groups_of(std::size_t place) const {
+  std::vector<Resource> groups_of(std::size_t place) const {
     const auto before = split.groups.begin() + static_cast<std::ptrdiff_t>(place);
     const auto first = groups.begin() + std::accumulate(split.groups.begin(), before, std::ptrdiff_t{0});
     return {first, first + *before};
@@ -39,7 +38,7 @@ Error cannot_cut(const DeviceInfo& gpu, std::string message, std::string advice)
 }
 
 // A split is plain data until a context is created from it.
-Result<Cut> cut_gpu(const Driver& driver, cuda::DeviceNumber number, const DeviceInfo& gpu,
+Result<Cut> cut_gpu(const Driver& driver, DeviceNumber number, const DeviceInfo& gpu,
                     std::span<const std::uint32_t> parts) {
   if (gpu.parent) {
     return cannot_cut(gpu, "a MIG slice cannot be cut into parts", "make smaller slices with nvidia-smi mig");
@@ -51,29 +50,27 @@ Result<Cut> cut_gpu(const Driver& driver, cuda::DeviceNumber number, const Devic
     return cannot_cut(gpu, "the NVIDIA driver is too old to cut a GPU into parts",
                       "update it to release 555 (CUDA 12.5) or later, or leave the GPU whole");
   }
-  cuda::Resource all;
-  if (const cuda::Code code = driver.cuDeviceGetDevResource(number, &all, cuda::resource_sm);
-      code != cuda::code_success) {
-    return cuda::error_of(code, "reading the SMs of the GPU", gpu.id.text());
+  Resource all;
+  if (const Code code = driver.cuDeviceGetDevResource(number, &all, resource_sm); code != code_success) {
+    return error_of(code, "reading the SMs of the GPU", gpu.id.text());
   }
-  cuda::SmLimits limits = cuda::usual_limits(all.sm.count, gpu.capability.value_or(Capability{}));
+  SmLimits limits = usual_limits(all.sm.count, gpu.capability.value_or(Capability{}));
   if (all.sm.part_min != 0 && all.sm.alignment != 0) {
     limits.least = all.sm.part_min;
     limits.step = all.sm.alignment;
   }
-  Result<cuda::SmSplit> split = cuda::plan_split(gpu.id, limits, parts, [&](std::uint32_t size) {
+  Result<SmSplit> split = plan_split(gpu.id, limits, parts, [&](std::uint32_t size) {
     unsigned groups = 0;
-    const cuda::Code code = driver.cuDevSmResourceSplitByCount(nullptr, &groups, &all, nullptr, 0, size);
-    return code == cuda::code_success ? groups : 0;
+    const Code code = driver.cuDevSmResourceSplitByCount(nullptr, &groups, &all, nullptr, 0, size);
+    return code == code_success ? groups : 0;
   });
   if (!split) return std::move(split).error();
   const unsigned wanted = std::accumulate(split->groups.begin(), split->groups.end(), 0U);
   unsigned made = wanted;
-  Cut cut{std::vector<cuda::Resource>(wanted), *std::move(split)};
-  const cuda::Code code =
-      driver.cuDevSmResourceSplitByCount(cut.groups.data(), &made, &all, nullptr, 0, cut.split.group_sms);
-  if (code != cuda::code_success) return cuda::error_of(code, "splitting the SMs into groups", gpu.id.text());
-  for (const cuda::Resource& group : cut.groups) {
+  Cut cut{std::vector<Resource>(wanted), *std::move(split)};
+  const Code code = driver.cuDevSmResourceSplitByCount(cut.groups.data(), &made, &all, nullptr, 0, cut.split.group_sms);
+  if (code != code_success) return error_of(code, "splitting the SMs into groups", gpu.id.text());
+  for (const Resource& group : cut.groups) {
     if (made == wanted && group.sm.count == cut.split.group_sms) continue;
     return cannot_cut(gpu,
                       "the driver made " + std::to_string(made) + " groups of " + std::to_string(group.sm.count) +
@@ -97,13 +94,12 @@ class CudaBackend final : public Backend {
 
   Result<std::vector<DeviceInfo>> list() override {
     if (!starts_to_list_) {
-      if (std::optional<Result<std::vector<DeviceInfo>>> listed = cuda::list_without_starting())
-        return *std::move(listed);
+      if (std::optional<Result<std::vector<DeviceInfo>>> listed = list_without_starting()) return *std::move(listed);
     }
     Result<Found> found = look();
     if (!found) return std::move(found).error();
     std::vector<DeviceInfo> infos;
-    for (Part& part : found->parts) infos.push_back(std::move(part.info));
+    for (device::Part& part : found->parts) infos.push_back(std::move(part.info));
     for (DeviceInfo& slice : unseen_slices(infos)) infos.push_back(std::move(slice));
     return infos;
   }
@@ -112,10 +108,10 @@ class CudaBackend final : public Backend {
     Result<Found> found = look();
     if (!found) return std::move(found).error();
     bool is_cut = false;
-    for (Part& part : found->parts) {
+    for (device::Part& part : found->parts) {
       is_cut = is_cut || (part.place && part.info.parent == id);
       if (part.info.id != id) continue;
-      std::vector<cuda::Resource> groups;
+      std::vector<Resource> groups;
       if (part.place) groups = found->cuts.at(part.whole).groups_of(*part.place);
       Result<std::shared_ptr<CudaContext>> context = CudaContext::open(*found->driver, found->numbers[part.whole],
                                                                        std::move(part.info), clock_, std::move(groups));
@@ -165,8 +161,8 @@ class CudaBackend final : public Backend {
     if (!starts_to_list_ && complete) return links;
     Result<Found> found = look();
     if (!found) return std::move(found).error();
-    std::map<DeviceId, cuda::DeviceNumber> numbers;
-    for (const Part& part : found->parts) numbers[part.info.id] = found->numbers[part.whole];
+    std::map<DeviceId, DeviceNumber> numbers;
+    for (const device::Part& part : found->parts) numbers[part.info.id] = found->numbers[part.whole];
     for (Link& link : *links) {
       const auto a = numbers.find(link.a), b = numbers.find(link.b);
       if (a == numbers.end() || b == numbers.end()) continue;
@@ -177,10 +173,10 @@ class CudaBackend final : public Backend {
 
  private:
   // Whether both GPUs can read each other's memory.
-  static std::optional<bool> reaches(const Driver& driver, cuda::DeviceNumber a, cuda::DeviceNumber b) {
+  static std::optional<bool> reaches(const Driver& driver, DeviceNumber a, DeviceNumber b) {
     int there = 0, back = 0;
-    if (driver.cuDeviceCanAccessPeer(&there, a, b) != cuda::code_success ||
-        driver.cuDeviceCanAccessPeer(&back, b, a) != cuda::code_success)
+    if (driver.cuDeviceCanAccessPeer(&there, a, b) != code_success ||
+        driver.cuDeviceCanAccessPeer(&back, b, a) != code_success)
       return std::nullopt;
     return there != 0 && back != 0;
   }
@@ -202,30 +198,30 @@ class CudaBackend final : public Backend {
 
   struct Found {
     const Driver* driver = nullptr;
-    std::vector<cuda::DeviceNumber> numbers;  // of the whole devices
-    std::vector<Part> parts;
+    std::vector<DeviceNumber> numbers;  // of the whole devices
+    std::vector<device::Part> parts;
     std::map<std::size_t, Cut> cuts;  // by the whole's position
   };
 
   // The devices as they are now, and their cuts.
   Result<Found> look() {
-    Result<cuda::StartedDriver> started = cuda::start();
+    Result<StartedDriver> started = start();
     if (!started) return std::move(started).error();
     Found found;
     found.driver = started->driver;
     std::vector<DeviceInfo> wholes;
     for (int ordinal = 0; ordinal < started->devices; ++ordinal) {
-      cuda::DeviceNumber number = 0;
+      DeviceNumber number = 0;
       // A device that cannot be opened does not hide the others.
-      if (found.driver->cuDeviceGet(&number, ordinal) != cuda::code_success) continue;
+      if (found.driver->cuDeviceGet(&number, ordinal) != code_success) continue;
       found.numbers.push_back(number);
-      wholes.push_back(cuda::describe(*found.driver, number, ordinal));
+      wholes.push_back(describe(*found.driver, number, ordinal));
     }
-    Result<std::vector<Part>> parts = divide("cuda", "sm", wholes, requests_);
+    Result<std::vector<device::Part>> parts = device::divide("cuda", "sm", wholes, requests_);
     if (!parts) return std::move(parts).error();
     found.parts = *std::move(parts);
     std::map<std::size_t, std::vector<std::uint32_t>> sizes;
-    for (const Part& part : found.parts) {
+    for (const device::Part& part : found.parts) {
       if (part.place) sizes[part.whole].push_back(*part.info.compute_units);
     }
     for (const auto& [whole, units] : sizes) {
@@ -237,7 +233,7 @@ class CudaBackend final : public Backend {
   }
 
   // Parts are disjoint only if their groups come from one split.
-  Result<Cut> cut_once(const Driver& driver, cuda::DeviceNumber number, const DeviceInfo& gpu,
+  Result<Cut> cut_once(const Driver& driver, DeviceNumber number, const DeviceInfo& gpu,
                        std::span<const std::uint32_t> parts) {
     const std::lock_guard lock(mutex_);
     const auto known = cuts_.find(gpu.id);
@@ -256,9 +252,10 @@ class CudaBackend final : public Backend {
 };
 
 }  // namespace
+}  // namespace cuda
 
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
-  return std::make_unique<CudaBackend>(options);
+  return std::make_unique<cuda::CudaBackend>(options);
 }
 
 }  // namespace berth

@@ -6,7 +6,7 @@
 #include "device/cuda/memory.hpp"
 #include "device/cuda/stream.hpp"
 
-namespace berth {
+namespace berth::cuda {
 
 NativeHandles CudaDevice::native() const noexcept {
   return {reinterpret_cast<void*>(static_cast<std::intptr_t>(context_->number)), context_->handle};
@@ -51,4 +51,4 @@ Result<LoadSample> CudaDevice::sample() {
   return sample;
 }
 
-}  // namespace berth
+}  // namespace berth::cuda

@@ -6,7 +6,7 @@
 #include "device/cuda/nvml.hpp"
 #include "device/presence.hpp"
 
-namespace berth {
+namespace berth::cuda {
 
 class CudaDevice final : public Device {
  public:
@@ -33,7 +33,7 @@ class CudaDevice final : public Device {
  private:
   const std::shared_ptr<CudaContext> context_;
   nvml::Watch watch_;
-  const Presence presence_;
+  const device::Presence presence_;
 };
 
-}  // namespace berth
+}  // namespace berth::cuda

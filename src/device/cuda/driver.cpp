@@ -40,7 +40,7 @@ Result<const Driver*> open_library() {
 }  // namespace
 
 Result<const Driver*> Driver::load() {
-  static auto& driver = *new LoadOnce<Driver>(open_library);  // used until after the end of main
+  static auto& driver = *new device::LoadOnce<Driver>(open_library);  // used until after the end of main
   return driver.get();
 }
 

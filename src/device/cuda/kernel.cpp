@@ -5,7 +5,7 @@
 
 #include "device/cuda/nvrtc.hpp"
 
-namespace berth {
+namespace berth::cuda {
 namespace {
 
 // Enough for the first errors of the compiler; it truncates the rest.
@@ -24,11 +24,11 @@ bool another_form_may_work(ErrorCode code) {
   return code == ErrorCode::not_supported || code == ErrorCode::invalid_argument || code == ErrorCode::not_initialized;
 }
 
-Result<cuda::Module> load_image(CudaContext& context, const char* image, const std::string& doing) {
+Result<Module> load_image(CudaContext& context, const char* image, const std::string& doing) {
   std::array<char, jit_log_bytes> log{};
-  std::array<int, 2> options{cuda::jit_error_log_buffer, cuda::jit_error_log_buffer_size_bytes};
+  std::array<int, 2> options{jit_error_log_buffer, jit_error_log_buffer_size_bytes};
   std::array<void*, 2> values{log.data(), reinterpret_cast<void*>(log.size())};
-  cuda::Module module = nullptr;
+  Module module = nullptr;
   Result<void> loaded = context.call(doing, [&] {
     return context.driver.cuModuleLoadDataEx(&module, image, options.size(), options.data(), values.data());
   });
@@ -41,7 +41,7 @@ Result<cuda::Module> load_image(CudaContext& context, const char* image, const s
   return error;
 }
 
-Result<cuda::Module> load_form(CudaContext& context, const KernelSource& source, Form form) {
+Result<Module> load_form(CudaContext& context, const KernelSource& source, Form form) {
   const std::string& text = text_of(source, form);
   if (form == Form::ptx) return load_image(context, text.c_str(), "compiling the kernel '" + source.entry + "'");
   if (form == Form::cubin) {
@@ -72,7 +72,7 @@ Result<std::shared_ptr<CudaKernel>> CudaKernel::load(const std::shared_ptr<CudaC
   for (const Form form : {Form::cubin, Form::ptx, Form::cuda_cpp}) {
     if (text_of(source, form).empty()) continue;
     if (source.entry.empty()) return context->refuse("the kernel has no entry name", "name the function to launch");
-    Result<cuda::Module> module = load_form(*context, source, form);
+    Result<Module> module = load_form(*context, source, form);
     if (module) {
       auto kernel = std::make_shared<CudaKernel>(context, *module, source.entry);
       Result<void> found = kernel->resolve();
@@ -98,12 +98,12 @@ Result<std::shared_ptr<CudaKernel>> CudaKernel::load(const std::shared_ptr<CudaC
 }
 
 Result<void> CudaKernel::resolve() {
-  const cuda::Driver& driver = context->driver;
+  const Driver& driver = context->driver;
   int threads = 0;
   Result<void> found = context->call("looking for the kernel '" + entry + "' in its module", [&] {
-    const cuda::Code code = driver.cuModuleGetFunction(&function, module_, entry.c_str());
-    if (code != cuda::code_success) return code;
-    return driver.cuFuncGetAttribute(&threads, cuda::function_max_threads_per_block, function);
+    const Code code = driver.cuModuleGetFunction(&function, module_, entry.c_str());
+    if (code != code_success) return code;
+    return driver.cuFuncGetAttribute(&threads, function_max_threads_per_block, function);
   });
   if (!found) return found;
   most_threads = static_cast<std::uint32_t>(threads);
@@ -112,14 +112,14 @@ Result<void> CudaKernel::resolve() {
     std::vector<std::size_t> sizes;
     std::size_t offset = 0, bytes = 0;
     while (sizes.size() < most_parameters) {
-      const cuda::Code code = driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes);
+      const Code code = driver.cuFuncGetParamInfo(function, sizes.size(), &offset, &bytes);
       // Returned for the first index past the last one.
-      if (code == cuda::code_invalid_value) break;
-      if (code != cuda::code_success) return code;
+      if (code == code_invalid_value) break;
+      if (code != code_success) return code;
       sizes.push_back(bytes);
     }
     parameter_bytes_ = std::move(sizes);
-    return cuda::code_success;
+    return code_success;
   });
 }
 
@@ -129,15 +129,14 @@ Result<Occupancy> CudaKernel::occupancy(std::uint32_t group_items) const {
                                " work items, not " + std::to_string(group_items),
                            "use a group size in this range");
   }
-  const cuda::Driver& driver = context->driver;
+  const Driver& driver = context->driver;
   int groups = 0, grid = 0, best = 0, threads = 0;
   Result<void> asked = context->call("computing the occupancy of '" + entry + "'", [&] {
-    cuda::Code code =
-        driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, function, static_cast<int>(group_items), 0);
-    if (code != cuda::code_success) return code;
+    Code code = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&groups, function, static_cast<int>(group_items), 0);
+    if (code != code_success) return code;
     code = driver.cuOccupancyMaxPotentialBlockSize(&grid, &best, function, nullptr, 0, 0);
-    if (code != cuda::code_success) return code;
-    return driver.cuDeviceGetAttribute(&threads, cuda::max_threads_per_multiprocessor, context->number);
+    if (code != code_success) return code;
+    return driver.cuDeviceGetAttribute(&threads, max_threads_per_multiprocessor, context->number);
   });
   if (!asked) return std::move(asked).error();
   Occupancy seen{static_cast<std::uint32_t>(groups), static_cast<std::uint32_t>(best), 0};
@@ -155,7 +154,7 @@ Result<void> CudaKernel::check_arguments(std::span<const Argument> arguments) co
                            "pass one argument per parameter");
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::size_t bytes = arguments[i].is_buffer() ? sizeof(cuda::DevicePointer) : arguments[i].value_size();
+    const std::size_t bytes = arguments[i].is_buffer() ? sizeof(DevicePointer) : arguments[i].value_size();
     if (bytes == (*parameter_bytes_)[i]) continue;
     return context->refuse("argument " + std::to_string(i) + " of the kernel '" + entry + "' has " +
                                std::to_string(bytes) + " bytes instead of " + std::to_string((*parameter_bytes_)[i]),
@@ -164,4 +163,4 @@ Result<void> CudaKernel::check_arguments(std::span<const Argument> arguments) co
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::cuda

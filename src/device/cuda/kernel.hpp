@@ -11,13 +11,13 @@
 #include "berth/device.hpp"
 #include "device/cuda/context.hpp"
 
-namespace berth {
+namespace berth::cuda {
 
 class CudaKernel final : public Kernel {
  public:
   static Result<std::shared_ptr<CudaKernel>> load(const std::shared_ptr<CudaContext>& context,
                                                   const KernelSource& source);
-  CudaKernel(std::shared_ptr<CudaContext> owner, cuda::Module module, std::string entry)
+  CudaKernel(std::shared_ptr<CudaContext> owner, Module module, std::string entry)
       : context(std::move(owner)), entry(std::move(entry)), module_(module) {}
   ~CudaKernel() override;
   CudaKernel(const CudaKernel&) = delete;
@@ -28,15 +28,15 @@ class CudaKernel final : public Kernel {
 
   const std::shared_ptr<CudaContext> context;
   const std::string entry;
-  cuda::Function function = nullptr;
+  Function function = nullptr;
   std::uint32_t most_threads = 0;
 
  private:
   // Finds the entry and the limits of its launches.
   Result<void> resolve();
 
-  const cuda::Module module_;
+  const Module module_;
   std::optional<std::vector<std::size_t>> parameter_bytes_;  // absent: the driver is too old
 };
 
-}  // namespace berth
+}  // namespace berth::cuda

@@ -44,7 +44,8 @@ TEST(Cuda, TheLogOfTheCompilerIsInTheError) {
 TEST(Cuda, LaunchWithWrongArgumentsIsRefused) {
   BERTH_NEEDS_GPU(gpu);
   const auto device = gpu->open();
-  if (gpu->driver->cuFuncGetParamInfo == nullptr) GTEST_SKIP() << "this driver does not report the parameters of kernels";
+  if (gpu->driver->cuFuncGetParamInfo == nullptr)
+    GTEST_SKIP() << "this driver does not report the parameters of kernels";
   const auto stream = open_stream(*device);
   const auto kernel = load(*device, "count_up");
   Result<Buffer> buffer = device->allocate(64);

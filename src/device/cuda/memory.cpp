@@ -2,7 +2,7 @@
 
 #include <typeinfo>
 
-namespace berth {
+namespace berth::cuda {
 
 namespace {
 
@@ -12,7 +12,7 @@ constexpr std::uint64_t address_space_bytes = 1ULL << 47;
 // Unpins host memory with `unpin`, a driver call that takes its address.
 class PinnedPages {
  public:
-  PinnedPages(std::shared_ptr<CudaContext> context, void* address, cuda::Code (*unpin)(void*))
+  PinnedPages(std::shared_ptr<CudaContext> context, void* address, Code (*unpin)(void*))
       : context_(std::move(context)), address_(address), unpin_(unpin) {}
   ~PinnedPages() {
     context_->release([&] { unpin_(address_); });
@@ -23,7 +23,7 @@ class PinnedPages {
  private:
   const std::shared_ptr<CudaContext> context_;
   void* const address_;
-  cuda::Code (*const unpin_)(void*);
+  Code (*const unpin_)(void*);
 };
 
 Result<void> check_range(const CudaContext& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
@@ -43,7 +43,7 @@ Result<const CudaMemory*> memory_of(const CudaContext& here, const Buffer& buffe
 }  // namespace
 
 CudaMemory::~CudaMemory() {
-  const auto pointer = reinterpret_cast<cuda::DevicePointer>(native);
+  const auto pointer = reinterpret_cast<DevicePointer>(native);
   context->release([&] {
     if (order_ == nullptr) {
       context->driver.cuMemFree_v2(pointer);
@@ -66,8 +66,8 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
                  context->info.id.text(),
                  {}};
   }
-  const cuda::Driver& driver = context->driver;
-  cuda::DevicePointer pointer = 0;
+  const Driver& driver = context->driver;
+  DevicePointer pointer = 0;
   Result<void> got = context->call("allocating " + std::to_string(bytes) + " bytes", [&] {
     return order == nullptr ? driver.cuMemAlloc_v2(&pointer, bytes)
                             : driver.cuMemAllocAsync(&pointer, bytes, order->handle);
@@ -92,11 +92,11 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
                  context->info.id.text(),
                  {}};
   }
-  const cuda::Driver& driver = context->driver;
+  const Driver& driver = context->driver;
   void* address = nullptr;
   // Portable: copies are fast on every GPU of the process.
   Result<void> got = context->call("pinning " + std::to_string(bytes) + " bytes of new host memory",
-                                   [&] { return driver.cuMemHostAlloc(&address, bytes, cuda::host_alloc_portable); });
+                                   [&] { return driver.cuMemHostAlloc(&address, bytes, host_alloc_portable); });
   if (!got) return std::move(got).error();
   return PinnedMemory({static_cast<std::byte*>(address), static_cast<std::size_t>(bytes)},
                       std::make_shared<PinnedPages>(context, address, driver.cuMemFreeHost));
@@ -105,9 +105,9 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
 Result<PinnedMemory> pin_callers(const std::shared_ptr<CudaContext>& context, std::span<std::byte> memory) {
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
   if (memory.empty()) return context->refuse("the memory to pin is empty", "give at least one byte");
-  const cuda::Driver& driver = context->driver;
+  const Driver& driver = context->driver;
   Result<void> got = context->call("pinning " + std::to_string(memory.size()) + " bytes of the caller's memory", [&] {
-    return driver.cuMemHostRegister_v2(memory.data(), memory.size(), cuda::host_register_portable);
+    return driver.cuMemHostRegister_v2(memory.data(), memory.size(), host_register_portable);
   });
   if (!got) {
     Error error = std::move(got).error();
@@ -139,12 +139,11 @@ Result<void> check_buffer(const CudaContext& here, const Buffer& buffer) {
   return check_owner(here, *(*memory)->context, "buffer");
 }
 
-Result<cuda::DevicePointer> locate(const CudaContext& here, const Buffer& buffer, std::uint64_t offset,
-                                   std::uint64_t bytes) {
+Result<DevicePointer> locate(const CudaContext& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
   if (Result<void> ok = here.usable(); !ok) return std::move(ok).error();
   if (Result<void> ok = check_buffer(here, buffer); !ok) return std::move(ok).error();
   if (Result<void> ok = check_range(here, buffer, offset, bytes); !ok) return std::move(ok).error();
-  return reinterpret_cast<cuda::DevicePointer>(buffer.native()) + offset;
+  return reinterpret_cast<DevicePointer>(buffer.native()) + offset;
 }
 
 Result<CopySource> locate_source(const CudaContext& here, const Buffer& buffer, std::uint64_t offset,
@@ -161,7 +160,7 @@ Result<CopySource> locate_source(const CudaContext& here, const Buffer& buffer, 
     return error;
   }
   if (Result<void> ok = check_range(here, buffer, offset, bytes); !ok) return std::move(ok).error();
-  return CopySource{&owner, reinterpret_cast<cuda::DevicePointer>(buffer.native()) + offset};
+  return CopySource{&owner, reinterpret_cast<DevicePointer>(buffer.native()) + offset};
 }
 
-}  // namespace berth
+}  // namespace berth::cuda

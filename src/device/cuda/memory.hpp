@@ -8,7 +8,7 @@
 #include "berth/device.hpp"
 #include "device/cuda/context.hpp"
 
-namespace berth {
+namespace berth::cuda {
 
 class CudaMemory final : public Memory {
  public:
@@ -37,16 +37,15 @@ Result<void> check_owner(const CudaContext& here, const CudaContext& owner, cons
 // The same for a buffer, which may be empty or of another back end.
 Result<void> check_buffer(const CudaContext& here, const Buffer& buffer);
 // The address of the range on the device, or the error of an invalid range.
-Result<cuda::DevicePointer> locate(const CudaContext& here, const Buffer& buffer, std::uint64_t offset,
-                                   std::uint64_t bytes);
+Result<DevicePointer> locate(const CudaContext& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes);
 
 // The same for the source of a copy onto `here`, which may belong to another
 // device of this back end that is still open.
 struct CopySource {
   const CudaContext* owner;
-  cuda::DevicePointer pointer;
+  DevicePointer pointer;
 };
 Result<CopySource> locate_source(const CudaContext& here, const Buffer& buffer, std::uint64_t offset,
                                  std::uint64_t bytes);
 
-}  // namespace berth
+}  // namespace berth::cuda

@@ -190,7 +190,7 @@ Result<Telemetry> Watch::observe() {
   if (!seen.processes) {
     seen.memory_use.unattributed = used;
   } else {
-    const bool ours = identify(uuid_, *seen.processes);
+    const bool ours = device::identify(uuid_, *seen.processes);
     seen.memory_use = attribute_memory(used, *seen.processes);
     if (!ours) seen.memory_use.own.reset();
   }

@@ -83,7 +83,7 @@ const Meaning* find(Code code) noexcept {
 }  // namespace
 
 Result<const Library*> Library::load() {
-  static auto& library = *new LoadOnce<Library>(open_library);  // used until after the end of main
+  static auto& library = *new device::LoadOnce<Library>(open_library);  // used until after the end of main
   return library.get();
 }
 

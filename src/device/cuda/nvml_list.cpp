@@ -113,7 +113,7 @@ std::optional<GpuList> gpus() {
   unsigned count = 0;
   if (!loaded || (*loaded)->nvmlDeviceGetCount_v2(&count) != success || count == 0) return std::nullopt;
   // In parallel, and limited in time: a GPU may hang.
-  std::vector<DeadlineCall<Listed>> calls;
+  std::vector<device::DeadlineCall<Listed>> calls;
   for (unsigned index = 0; index < count; ++index) {
     calls.emplace_back(
         [library = *loaded, index]() -> Result<Listed> {
@@ -127,7 +127,7 @@ std::optional<GpuList> gpus() {
   }
   std::vector<Listed> found;
   const Deadline deadline = Deadline::after(real_clock(), describe_within);
-  for (DeadlineCall<Listed>& call : calls) {
+  for (device::DeadlineCall<Listed>& call : calls) {
     Result<Listed> described = call.wait(deadline);
     if (!described) return std::nullopt;
     found.push_back(*std::move(described));

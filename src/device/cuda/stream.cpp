@@ -8,7 +8,7 @@
 #include "device/cuda/kernel.hpp"
 #include "device/cuda/memory.hpp"
 
-namespace berth {
+namespace berth::cuda {
 namespace {
 
 // A query takes well under a microsecond: short work is waited for without a system call,
@@ -18,9 +18,9 @@ constexpr std::string_view waiting = "work was running";
 
 }  // namespace
 
-cuda::Code CudaEvent::query() noexcept {
-  const cuda::Code code = context_->driver.cuEventQuery(handle_);
-  if (code == cuda::code_success) seen_done_.store(true, std::memory_order_release);
+Code CudaEvent::query() noexcept {
+  const Code code = context_->driver.cuEventQuery(handle_);
+  if (code == code_success) seen_done_.store(true, std::memory_order_release);
   return code;
 }
 
@@ -28,9 +28,9 @@ Result<bool> CudaEvent::done() {
   if (seen_done_.load(std::memory_order_acquire)) return true;
   if (Result<void> ok = context_->watchable(); !ok) return std::move(ok).error();
   const CudaCurrent current(*context_);
-  const cuda::Code code = current.code() != cuda::code_success ? current.code() : query();
-  if (code == cuda::code_success) return true;
-  if (code == cuda::code_not_ready) return false;
+  const Code code = current.code() != code_success ? current.code() : query();
+  if (code == code_success) return true;
+  if (code == code_not_ready) return false;
   return context_->fail(code, waiting);
 }
 
@@ -38,11 +38,11 @@ Result<void> CudaEvent::wait(Deadline deadline) {
   if (seen_done_.load(std::memory_order_acquire)) return {};
   if (Result<void> ok = context_->watchable(); !ok) return ok;
   const CudaCurrent current(*context_);
-  if (current.code() != cuda::code_success) return context_->fail(current.code(), waiting);
+  if (current.code() != code_success) return context_->fail(current.code(), waiting);
   for (unsigned polls = 0;; ++polls) {
-    const cuda::Code code = query();
-    if (code == cuda::code_success) return {};
-    if (code != cuda::code_not_ready) return context_->fail(code, waiting);
+    const Code code = query();
+    if (code == code_success) return {};
+    if (code != code_not_ready) return context_->fail(code, waiting);
     // Another thread may have closed or lost the device.
     if (Result<void> ok = context_->watchable(); !ok) return ok;
     if (deadline.passed(context_->clock.now())) {
@@ -60,8 +60,8 @@ Result<Duration> CudaEvent::since(const Event& earlier) const {
   if (typeid(earlier) != typeid(CudaEvent) || static_cast<const CudaEvent&>(earlier).context_ != context_) {
     return context_->refuse("the earlier event belongs to another device", "compare events of one device");
   }
-  const cuda::Driver& driver = context_->driver;
-  const cuda::EventHandle from = static_cast<const CudaEvent&>(earlier).handle_;
+  const Driver& driver = context_->driver;
+  const EventHandle from = static_cast<const CudaEvent&>(earlier).handle_;
   float milliseconds = 0;
   Result<void> measured = context_->call("measuring the time between two events", [&] {
     return driver.cuEventElapsedTime_v2 != nullptr ? driver.cuEventElapsedTime_v2(&milliseconds, from, handle_)
@@ -73,13 +73,13 @@ Result<Duration> CudaEvent::since(const Event& earlier) const {
 
 Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::shared_ptr<CudaContext>& context,
                                                      Priority priority) {
-  const cuda::Driver& driver = context->driver;
-  cuda::StreamHandle handle = nullptr;
+  const Driver& driver = context->driver;
+  StreamHandle handle = nullptr;
   Result<void> made = context->call("opening a stream", [&] {
     // Lower numbers are more urgent; both are 0 where there are no priorities.
     int least = 0, greatest = 0;
-    const cuda::Code code = driver.cuCtxGetStreamPriorityRange(&least, &greatest);
-    if (code != cuda::code_success) return code;
+    const Code code = driver.cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (code != code_success) return code;
     const int level = priority == Priority::low    ? least
                       : priority == Priority::high ? greatest
                                                    : (least + greatest) / 2;
@@ -90,7 +90,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::open(Device& device, const std::
 }
 
 Result<void> CudaStream::copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) {
-  Result<cuda::DevicePointer> target = locate(*context_, to, offset, from.size());
+  Result<DevicePointer> target = locate(*context_, to, offset, from.size());
   if (!target) return std::move(target).error();
   if (from.empty()) return {};
   return context_->call("copying to the device", [&] {
@@ -99,7 +99,7 @@ Result<void> CudaStream::copy_in(const Buffer& to, std::uint64_t offset, std::sp
 }
 
 Result<void> CudaStream::copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) {
-  Result<cuda::DevicePointer> source = locate(*context_, from, offset, to.size());
+  Result<DevicePointer> source = locate(*context_, from, offset, to.size());
   if (!source) return std::move(source).error();
   if (to.empty()) return {};
   return context_->call("copying from the device",
@@ -108,14 +108,14 @@ Result<void> CudaStream::copy_out(const Buffer& from, std::uint64_t offset, std:
 
 Result<void> CudaStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                               std::uint64_t bytes) {
-  Result<cuda::DevicePointer> target = locate(*context_, to, to_offset, bytes);
+  Result<DevicePointer> target = locate(*context_, to, to_offset, bytes);
   if (!target) return std::move(target).error();
   Result<CopySource> source = locate_source(*context_, from, from_offset, bytes);
   if (!source) return std::move(source).error();
   if (Result<void> disjoint = check_apart(to, to_offset, from, from_offset, bytes); !disjoint || bytes == 0)
     return disjoint;
   const auto& [owner, pointer] = *source;
-  const cuda::Driver& driver = context_->driver;
+  const Driver& driver = context_->driver;
   // Parts of one GPU share its memory.
   if (owner->number == context_->number) {
     return context_->call("copying within the device", [&, &pointer = pointer] {
@@ -139,7 +139,7 @@ Result<void> CudaStream::launch(const Kernel& kernel, const LaunchShape& shape, 
   }
   const auto& ours = static_cast<const CudaKernel&>(kernel);
   if (Result<void> ok = check_owner(*context_, *ours.context, "kernel"); !ok) return ok;
-  Result<cuda::Geometry> geometry = cuda::geometry_of(shape, context_->limits, ours.most_threads);
+  Result<Geometry> geometry = geometry_of(shape, context_->limits, ours.most_threads);
   if (!geometry) {
     Error error = std::move(geometry).error();
     error.where = context_->info.id.text();
@@ -169,7 +169,7 @@ Result<void> CudaStream::launch(const Kernel& kernel, const LaunchShape& shape, 
 
 Result<std::shared_ptr<Event>> CudaStream::record() {
   if (Result<void> ok = context_->usable(); !ok) return std::move(ok).error();
-  Result<cuda::EventHandle> handle = context_->take_event();
+  Result<EventHandle> handle = context_->take_event();
   if (!handle) return std::move(handle).error();
   auto event = std::make_shared<CudaEvent>(context_, *handle);
   Result<void> recorded =
@@ -181,7 +181,7 @@ Result<std::shared_ptr<Event>> CudaStream::record() {
 Result<void> CudaStream::run(const std::function<Result<void>(Stream&)>& closure) {
   if (Result<void> ok = context_->usable(); !ok) return ok;
   const CudaCurrent current(*context_);
-  if (current.code() != cuda::code_success) return context_->fail(current.code(), "making its context current");
+  if (current.code() != code_success) return context_->fail(current.code(), "making its context current");
   try {
     return closure(*this);
   } catch (const std::exception& failure) {
@@ -195,4 +195,4 @@ Error CudaStream::threw(const std::string& what) const {
   return {ErrorCode::work_failed, "the work threw: " + what, {}, context_->info.id.text(), {}};
 }
 
-}  // namespace berth
+}  // namespace berth::cuda

@@ -9,12 +9,11 @@
 #include "berth/device.hpp"
 #include "device/cuda/context.hpp"
 
-namespace berth {
+namespace berth::cuda {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent(std::shared_ptr<CudaContext> context, cuda::EventHandle handle)
-      : context_(std::move(context)), handle_(handle) {}
+  CudaEvent(std::shared_ptr<CudaContext> context, EventHandle handle) : context_(std::move(context)), handle_(handle) {}
   ~CudaEvent() override { context_->give_back(handle_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -24,9 +23,9 @@ class CudaEvent final : public Event {
   Result<Duration> since(const Event& earlier) const override;
 
  private:
-  cuda::Code query() noexcept;
+  Code query() noexcept;
   const std::shared_ptr<CudaContext> context_;
-  const cuda::EventHandle handle_;
+  const EventHandle handle_;
   std::atomic<bool> seen_done_{false};
 };
 
@@ -60,8 +59,8 @@ class CudaStream final : public Stream {
   Device& device_;
   const std::shared_ptr<CudaStreamHandle> stream_;
   const std::shared_ptr<CudaContext>& context_;  // of the stream, as is the handle
-  const cuda::StreamHandle handle_;
+  const StreamHandle handle_;
   const Priority priority_;
 };
 
-}  // namespace berth
+}  // namespace berth::cuda

@@ -19,6 +19,7 @@
 #include "device/partition.hpp"
 
 namespace berth {
+namespace device {
 namespace {
 
 // Far more than the cores of any machine.
@@ -341,9 +342,10 @@ class HostBackend final : public Backend {
 };
 
 }  // namespace
+}  // namespace device
 
 std::unique_ptr<Backend> make_host_backend(const BackendOptions& options) {
-  return std::make_unique<HostBackend>(options);
+  return std::make_unique<device::HostBackend>(options);
 }
 
 }  // namespace berth

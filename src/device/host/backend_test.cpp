@@ -12,7 +12,7 @@
 #include "device/host/cores.hpp"
 #include "device/host/limits.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 template <class T>
@@ -325,4 +325,4 @@ TEST(HostLimits, TheAffinityMaskLimitsTheCores) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 thread_local const CoreSet* pinned_to = nullptr;
@@ -77,4 +77,4 @@ std::optional<double> utilisation_between(const CoreTimes& before, const CoreTim
   return std::min(1.0, busy / static_cast<double>(after.all - before.all));
 }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace berth {
+namespace berth::device {
 
 // The cores in the calling thread's affinity mask, ascending. Empty if it cannot be read.
 std::vector<unsigned> allowed_cores();
@@ -50,4 +50,4 @@ std::optional<CoreTimes> read_core_times(const std::filesystem::path& root, std:
 // time has passed.
 std::optional<double> utilisation_between(const CoreTimes& before, const CoreTimes& after);
 
-}  // namespace berth
+}  // namespace berth::device

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 TEST(HostCores, APinLastsForItsScope) {
@@ -92,4 +92,4 @@ TEST(CoreTimes, UtilisationIsTheBusyShareOfTheTimeBetween) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

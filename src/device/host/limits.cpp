@@ -9,7 +9,7 @@
 
 #include "device/host/cores.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 using std::filesystem::path;
@@ -100,4 +100,4 @@ HostLimits read_host_limits(const path& root, unsigned affinity_cores) {
 
 HostLimits read_host_limits() { return read_host_limits("/", affinity_cores()); }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace berth {
+namespace berth::device {
 
 struct HostLimits {
   unsigned cores = 1;  // at least 1
@@ -20,4 +20,4 @@ HostLimits read_host_limits(const std::filesystem::path& root, unsigned affinity
 // The limits of this process now.
 HostLimits read_host_limits();
 
-}  // namespace berth
+}  // namespace berth::device

@@ -64,7 +64,7 @@ class OpenclBackend final : public Backend {
   }
   // Shared by all openings of one device, or of its parts.
   struct Shared {
-    std::shared_ptr<BytesUsed> used = std::make_shared<BytesUsed>(0);
+    std::shared_ptr<device::BytesUsed> used = std::make_shared<device::BytesUsed>(0);
     std::weak_ptr<Context> context;  // of the open parts
   };
 

@@ -106,7 +106,7 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
   if (closed()) return lost();
   if (bytes == 0) return refused("the size of the buffer is zero");
   if (bytes > largest_bytes_) {
-    Error error = too_much_error(id(), bytes, largest_bytes_);
+    Error error = device::too_much_error(id(), bytes, largest_bytes_);
     error.message = std::to_string(bytes) + " bytes do not fit: the device allows at most " +
                     std::to_string(largest_bytes_) + " in one buffer";
     return error;
@@ -115,7 +115,7 @@ Result<Buffer> OpenclDevice::allocate(std::uint64_t bytes) {
   const std::uint64_t total = info().memory_bytes_total.value_or(std::numeric_limits<std::uint64_t>::max());
   const std::uint64_t used = used_->fetch_add(bytes, std::memory_order_relaxed);
   auto memory = std::make_shared<OpenclMemory>(shared_from_this(), used_, bytes);
-  if (used > total || bytes > total - used) return too_much_error(id(), bytes, total > used ? total - used : 0);
+  if (used > total || bytes > total - used) return device::too_much_error(id(), bytes, total > used ? total - used : 0);
   cl_int code = CL_SUCCESS;
   cl_mem handle = api_.clCreateBuffer(context_->handle.get(), CL_MEM_READ_WRITE, bytes, nullptr, &code);
   if (code != CL_SUCCESS) return failed(code, std::to_string(bytes) + " bytes could not be allocated");
@@ -191,7 +191,7 @@ Result<LoadSample> OpenclDevice::sample() {
     // allocated yet.
     const std::uint64_t total = *info().memory_bytes_total;
     const std::uint64_t used = used_->load(std::memory_order_relaxed);
-    const auto available = read_host_limits().memory_bytes_free;
+    const auto available = device::read_host_limits().memory_bytes_free;
     if (available) sample.memory_bytes_free = std::min(*available, total > used ? total - used : 0);
   } else if (found_.reports_free_memory) {
     const auto kib = device_value<std::array<std::size_t, 2>>(api_, found_.device, device_global_free_memory_amd);

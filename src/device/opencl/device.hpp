@@ -18,7 +18,7 @@ namespace berth::opencl {
 
 class OpenclDevice final : public Device, public std::enable_shared_from_this<OpenclDevice> {
  public:
-  OpenclDevice(const Api& api, Found found, std::shared_ptr<Context> context, std::shared_ptr<BytesUsed> used,
+  OpenclDevice(const Api& api, Found found, std::shared_ptr<Context> context, std::shared_ptr<device::BytesUsed> used,
                Clock& clock)
       : api_(api),
         found_(std::move(found)),
@@ -43,7 +43,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   bool closed() const noexcept { return closed_.load(); }
   // After close() or a loss: events that are still pending will never complete.
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
-  Error lost() const { return device_lost_error(id()); }
+  Error lost() const { return device::device_lost_error(id()); }
   Error refused(std::string message, std::string advice = "correct the call") const {
     return {ErrorCode::invalid_argument, std::move(message), std::move(advice), id().text(), {}};
   }
@@ -95,9 +95,9 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   const Found found_;
   const std::uint64_t largest_bytes_;  // of one allocation
   const std::shared_ptr<Context> context_;
-  const std::shared_ptr<BytesUsed> used_;  // of its memory, by all openings and parts of the device
+  const std::shared_ptr<device::BytesUsed> used_;  // of its memory, by all openings and parts of the device
   Clock& clock_;
-  const std::uint64_t generation_ = next_generation();
+  const std::uint64_t generation_ = device::next_generation();
   std::atomic<bool> closed_{false};
   std::atomic<bool> abandoned_{false};
   std::atomic<int> entered_{0};
@@ -107,7 +107,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
 
 class OpenclMemory final : public Memory {
  public:
-  OpenclMemory(std::shared_ptr<OpenclDevice> owner, std::shared_ptr<BytesUsed> used, std::uint64_t charged)
+  OpenclMemory(std::shared_ptr<OpenclDevice> owner, std::shared_ptr<device::BytesUsed> used, std::uint64_t charged)
       : owner_(std::move(owner)), used_(std::move(used)), charged_(charged) {}
   OpenclMemory(const OpenclMemory&) = delete;
   OpenclMemory& operator=(const OpenclMemory&) = delete;
@@ -120,7 +120,7 @@ class OpenclMemory final : public Memory {
 
  private:
   const std::shared_ptr<OpenclDevice> owner_;  // keeps the context alive
-  const std::shared_ptr<BytesUsed> used_;
+  const std::shared_ptr<device::BytesUsed> used_;
   const std::uint64_t charged_;
   Owned<cl_mem> memory_;
 };

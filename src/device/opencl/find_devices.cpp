@@ -202,10 +202,10 @@ Result<std::vector<Found>> find_devices(const Api& api, std::span<const Partitio
   if (!wholes || requests.empty()) return wholes;
   std::vector<DeviceInfo> infos;
   for (const Found& whole : *wholes) infos.push_back(whole.info);
-  Result<std::vector<Part>> parts = divide("opencl", "cu", infos, requests);
+  Result<std::vector<device::Part>> parts = device::divide("opencl", "cu", infos, requests);
   if (!parts) return std::move(parts).error();
   std::vector<Found> found;
-  for (Part& part : *parts) {
+  for (device::Part& part : *parts) {
     const Found& whole = (*wholes)[part.whole];
     if (part.place && !whole.partitionable) {
       return Error{ErrorCode::not_supported,

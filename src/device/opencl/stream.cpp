@@ -108,7 +108,7 @@ Result<std::shared_ptr<Event>> OpenclStream::record() {
 
 Result<void> OpenclStream::run(const std::function<Result<void>(Stream&)>& closure) {
   if (device_->closed()) return device_->lost();
-  return guarded(device_->id(), [&] { return closure(*this); });
+  return device::guarded(device_->id(), [&] { return closure(*this); });
 }
 
 Result<void> OpenclStream::accept(cl_int code, cl_event event, const char* what) {

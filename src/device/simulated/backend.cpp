@@ -18,7 +18,7 @@ using simulated::SimulatedStream;
 
 // Adds a device to the domain, which lives as long as any of its devices is held.
 std::shared_ptr<Hardware> add(const std::shared_ptr<FaultDomain>& domain, SimulatedSpec spec,
-                              std::shared_ptr<BytesUsed> used) {
+                              std::shared_ptr<device::BytesUsed> used) {
   domain->members.push_back(std::make_unique<Hardware>(std::move(spec), *domain, std::move(used)));
   return {domain, domain->members.back().get()};
 }
@@ -31,13 +31,13 @@ class SimulatedBackend final : public Backend {
       return;
     }
     std::map<std::string, std::shared_ptr<FaultDomain>> domains;
-    std::map<std::string, std::shared_ptr<BytesUsed>> memories;
+    std::map<std::string, std::shared_ptr<device::BytesUsed>> memories;
     for (SimulatedSpec& spec : *specs) {
       const DeviceInfo info = info_of(spec, 0);
       auto& domain = domains[info.fault_domain];
       if (!domain) domain = std::make_shared<FaultDomain>(clock);
       auto& memory = memories[info.memory_domain];
-      if (!memory) memory = std::make_shared<BytesUsed>(0);
+      if (!memory) memory = std::make_shared<device::BytesUsed>(0);
       hardware_.push_back(add(domain, std::move(spec), memory));
     }
   }
@@ -55,7 +55,7 @@ class SimulatedBackend final : public Backend {
     const Result<std::size_t> at = find(id);
     if (!at) return at.error();
     const Hardware& hardware = *hardware_[*at];
-    if (hardware.domain.gone(hardware.clock.now())) return device_lost_error(id);
+    if (hardware.domain.gone(hardware.clock.now())) return device::device_lost_error(id);
     return std::shared_ptr<Device>(
         std::make_shared<SimulatedDevice>(hardware_[*at], info_of(hardware.spec, static_cast<int>(*at))));
   }
@@ -93,7 +93,8 @@ std::shared_ptr<Device> make_simulated_device(SimulatedSpec spec, Clock& clock) 
   BERTH_ASSERT(!problem_with(spec));
   DeviceInfo info = info_of(spec, 0);
   return std::make_shared<SimulatedDevice>(
-      add(std::make_shared<FaultDomain>(clock), std::move(spec), std::make_shared<BytesUsed>(0)), std::move(info));
+      add(std::make_shared<FaultDomain>(clock), std::move(spec), std::make_shared<device::BytesUsed>(0)),
+      std::move(info));
 }
 
 std::unique_ptr<Backend> make_simulated_backend(std::vector<SimulatedSpec> specs, Clock& clock) {

@@ -16,7 +16,7 @@ Result<Buffer> SimulatedDevice::allocate(std::uint64_t bytes) {
   }
   const std::uint64_t limit = hardware.memory_limit();
   lock.unlock();
-  return allocate_local(*this, opening_, bytes, limit);
+  return device::allocate_local(*this, opening_, bytes, limit);
 }
 
 Result<std::unique_ptr<Stream>> SimulatedDevice::open_stream(Priority priority) {
@@ -30,7 +30,7 @@ Result<std::shared_ptr<Kernel>> SimulatedDevice::load(const KernelSource& source
     return opened_.error(ErrorCode::not_supported, "kernel '" + source.entry + "' has no source",
                          "give its source a host function");
   }
-  return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(opening_, source));
+  return std::shared_ptr<Kernel>(std::make_shared<device::LocalKernel>(opening_, source));
 }
 
 Result<LoadSample> SimulatedDevice::sample() {

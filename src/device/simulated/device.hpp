@@ -12,7 +12,7 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
   SimulatedDevice(std::shared_ptr<Hardware> hardware, DeviceInfo info)
       : opened_{std::move(hardware), std::make_shared<Life>()},
         info_(std::move(info)),
-        opening_{opened_.hardware->account, next_generation(), {opened_.life, &opened_.life->over}},
+        opening_{opened_.hardware->account, device::next_generation(), {opened_.life, &opened_.life->over}},
         // An event at this very moment counts as new for this opening.
         reported_(opened_.hardware->clock.now() - Duration(1)) {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
@@ -56,7 +56,7 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
 
   const Opened opened_;
   const DeviceInfo info_;
-  const Opening opening_;
+  const device::Opening opening_;
   TimePoint reported_;  // events up to here were reported; guarded by the domain's mutex
 };
 

@@ -48,7 +48,7 @@ Result<LoadSample> Hardware::load(const Life* life, std::unique_lock<std::mutex>
   if (strikes(Kind::sample_hang, Trigger::sample, count, now)) {
     const TimePoint give_up = after(now, simulated_wait_limit);
     while (!(life != nullptr && life->ended) && clock.now() < give_up) clock.wait_until(domain.ended, lock, give_up);
-    if (life != nullptr && life->ended) return device_lost_error(account->id);
+    if (life != nullptr && life->ended) return device::device_lost_error(account->id);
     return error(ErrorCode::timeout, "the device did not report its load in time");
   }
   LoadSample sample;
@@ -73,7 +73,7 @@ Result<Telemetry> Hardware::observe() {
   std::unique_lock lock(domain.mutex);
   const TimePoint now = clock.now();
   domain.catch_up(now);
-  if (domain.gone(now)) return device_lost_error(account->id);
+  if (domain.gone(now)) return device::device_lost_error(account->id);
   if (strikes(Kind::lost, Trigger::sample, samples + 1, now)) domain.lose(now);
   Result<LoadSample> loaded = load(nullptr, lock);
   if (!loaded) return std::move(loaded).error();

@@ -73,9 +73,9 @@ struct FaultDomain {
 // A device over all of its openings, with the counters of its script. The mutex of the
 // fault domain must be held for every member function except observe().
 struct Hardware {
-  Hardware(SimulatedSpec from, FaultDomain& failing, std::shared_ptr<BytesUsed> used)
+  Hardware(SimulatedSpec from, FaultDomain& failing, std::shared_ptr<device::BytesUsed> used)
       : spec(std::move(from)),
-        account(std::make_shared<Account>("simulated", DeviceId(spec.id), std::move(used))),
+        account(std::make_shared<device::Account>("simulated", DeviceId(spec.id), std::move(used))),
         domain(failing),
         clock(failing.clock),
         made(failing.made),
@@ -83,7 +83,7 @@ struct Hardware {
         engines(spec.concurrency, made) {}
 
   const SimulatedSpec spec;
-  const std::shared_ptr<Account> account;
+  const std::shared_ptr<device::Account> account;
   FaultDomain& domain;
   Clock& clock;
   const TimePoint made;
@@ -123,7 +123,7 @@ struct Opened {
   std::shared_ptr<Life> life;
 
   const DeviceId& id() const { return hardware->account->id; }
-  Error lost() const { return device_lost_error(id()); }
+  Error lost() const { return device::device_lost_error(id()); }
   Error error(ErrorCode code, std::string message, std::string advice = {}) const {
     return {code, std::move(message), std::move(advice), id().text(), {}};
   }

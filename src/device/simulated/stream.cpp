@@ -17,9 +17,9 @@ Duration to_duration(double nanoseconds) {
 Result<void> SimulatedStream::copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from,
                                    std::uint64_t from_offset, std::uint64_t bytes) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> target = locate(opening_, to, to_offset, bytes);
+  const Result<std::byte*> target = device::locate(opening_, to, to_offset, bytes);
   if (!target) return target.error();
-  const Result<const std::byte*> source = locate_source(opening_, from, from_offset, bytes);
+  const Result<const std::byte*> source = device::locate_source(opening_, from, from_offset, bytes);
   if (!source) return source.error();
   if (Result<void> disjoint = check_apart(to, to_offset, from, from_offset, bytes); !disjoint) return disjoint;
   return transfer(*target, *source, bytes, link_in);
@@ -68,21 +68,21 @@ Result<bool> SimulatedEvent::outcome(TimePoint now) const {
 
 Result<void> SimulatedStream::copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> target = locate(opening_, to, offset, from.size());
+  const Result<std::byte*> target = device::locate(opening_, to, offset, from.size());
   if (!target) return target.error();
   return transfer(*target, from.data(), from.size(), link_in);
 }
 
 Result<void> SimulatedStream::copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) {
   if (Result<void> alive = check_alive(); !alive) return alive;
-  const Result<std::byte*> source = locate(opening_, from, offset, to.size());
+  const Result<std::byte*> source = device::locate(opening_, from, offset, to.size());
   if (!source) return source.error();
   return transfer(to.data(), *source, to.size(), link_out);
 }
 
 Result<void> SimulatedStream::launch(const Kernel& kernel, const LaunchShape& shape,
                                      std::span<const Argument> arguments) {
-  const auto* local = dynamic_cast<const LocalKernel*>(&kernel);
+  const auto* local = dynamic_cast<const device::LocalKernel*>(&kernel);
   if (local == nullptr) {
     return opened_.error(ErrorCode::invalid_argument, "the kernel belongs to another back end");
   }
@@ -113,7 +113,7 @@ Result<void> SimulatedStream::work(double cost) {
 Result<void> SimulatedStream::run(const std::function<Result<void>(Stream&)>& closure) {
   if (Result<void> alive = check_alive(); !alive) return alive;
   const std::uint64_t launches_before = state_.launches;
-  Result<void> ran = guarded(opened_.id(), [&] { return closure(*this); });
+  Result<void> ran = device::guarded(opened_.id(), [&] { return closure(*this); });
   if (!ran || state_.launches != launches_before) return ran;
   return enqueue(0, [] { return Result<void>(); });
 }

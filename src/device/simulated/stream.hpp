@@ -31,7 +31,7 @@ class SimulatedEvent final : public Event {
 
 class SimulatedStream final : public Stream {
  public:
-  SimulatedStream(std::shared_ptr<Device> device, Opened opened, Opening opening, Priority priority)
+  SimulatedStream(std::shared_ptr<Device> device, Opened opened, device::Opening opening, Priority priority)
       : device_(std::move(device)),
         opened_(std::move(opened)),
         opening_(std::move(opening)),
@@ -82,7 +82,7 @@ class SimulatedStream final : public Stream {
 
   const std::shared_ptr<Device> device_;
   const Opened opened_;
-  const Opening opening_;
+  const device::Opening opening_;
   const Priority priority_;
   StreamState state_;
 };
