@@ -37,7 +37,7 @@ Result<LoadSample> SimulatedDevice::sample() {
   Hardware& hardware = *opened_.hardware;
   std::unique_lock lock(hardware.domain.mutex);
   if (!alive(Trigger::sample, hardware.samples + 1, hardware.clock.now())) return opened_.lost();
-  Result<LoadSample> sample = hardware.load(opened_.life.get(), lock);
+  Result<LoadSample> sample = hardware.load(opened_.opening.get(), lock);
   if (!sample) return sample;
   const TimePoint now = hardware.clock.now();
   sample->events = hardware.events_between(std::exchange(reported_, now), now);
@@ -47,14 +47,14 @@ Result<LoadSample> SimulatedDevice::sample() {
 bool SimulatedDevice::alive() {
   const std::lock_guard lock(opened_.hardware->domain.mutex);
   opened_.hardware->domain.catch_up(opened_.hardware->clock.now());
-  return !opened_.life->ended;
+  return !opened_.opening->ended;
 }
 
 bool SimulatedDevice::alive(Trigger trigger, std::uint64_t count, TimePoint now) {
   Hardware& hardware = *opened_.hardware;
   hardware.domain.catch_up(now);
-  if (!opened_.life->ended && hardware.strikes(Kind::lost, trigger, count, now)) hardware.domain.lose(now);
-  return !opened_.life->ended;
+  if (!opened_.opening->ended && hardware.strikes(Kind::lost, trigger, count, now)) hardware.domain.lose(now);
+  return !opened_.opening->ended;
 }
 
 }  // namespace berth::simulated

@@ -10,14 +10,14 @@ namespace berth::simulated {
 class SimulatedDevice final : public Device, public std::enable_shared_from_this<SimulatedDevice> {
  public:
   SimulatedDevice(std::shared_ptr<Hardware> hardware, DeviceInfo info)
-      : opened_{std::move(hardware), std::make_shared<Life>()},
+      : opened_{std::move(hardware), std::make_shared<OpeningState>()},
         info_(std::move(info)),
-        opening_{opened_.hardware->account, device::next_generation(), {opened_.life, &opened_.life->over}},
+        opening_{opened_.hardware->account, device::next_generation(), {opened_.opening, &opened_.opening->over}},
         // An event at this very moment counts as new for this opening.
         reported_(opened_.hardware->clock.now() - Duration(1)) {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
     opened_.hardware->domain.catch_up(opened_.hardware->clock.now());
-    opened_.hardware->lives.push_back(opened_.life);
+    opened_.hardware->openings.push_back(opened_.opening);
   }
   ~SimulatedDevice() override { close(); }
 
@@ -37,7 +37,7 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
 
   void close() noexcept override {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
-    opened_.hardware->end(opened_.life, opened_.hardware->clock.now());
+    opened_.hardware->end(opened_.opening, opened_.hardware->clock.now());
   }
 
   void lose() {

@@ -36,7 +36,7 @@ bool FaultDomain::gone(TimePoint now) const {
   });
 }
 
-Result<LoadSample> Hardware::load(const Life* life, std::unique_lock<std::mutex>& lock) {
+Result<LoadSample> Hardware::load(const OpeningState* opening, std::unique_lock<std::mutex>& lock) {
   const TimePoint now = clock.now();
   const std::uint64_t count = ++samples;
   const auto error = [&](ErrorCode code, const char* message) {
@@ -47,8 +47,9 @@ Result<LoadSample> Hardware::load(const Life* life, std::unique_lock<std::mutex>
   }
   if (strikes(Kind::sample_hang, Trigger::sample, count, now)) {
     const TimePoint give_up = after(now, simulated_wait_limit);
-    while (!(life != nullptr && life->ended) && clock.now() < give_up) clock.wait_until(domain.ended, lock, give_up);
-    if (life != nullptr && life->ended) return device::device_lost_error(account->id);
+    while (!(opening != nullptr && opening->ended) && clock.now() < give_up)
+      clock.wait_until(domain.ended, lock, give_up);
+    if (opening != nullptr && opening->ended) return device::device_lost_error(account->id);
     return error(ErrorCode::timeout, "the device did not report its load in time");
   }
   LoadSample sample;
@@ -62,7 +63,7 @@ Result<LoadSample> Hardware::load(const Life* life, std::unique_lock<std::mutex>
   sample.queue_depth = static_cast<std::uint32_t>(pending.size());
   sample.active_streams =
       static_cast<std::uint32_t>(std::count_if(streams.begin(), streams.end(), [&](const StreamState* state) {
-        return !state->life->ended && busy(state->tail);
+        return !state->opening->ended && busy(state->tail);
       }));
   sample.utilisation = spec.utilisation.value_or(
       static_cast<double>(std::count_if(engines.begin(), engines.end(), busy)) / static_cast<double>(engines.size()));
@@ -128,11 +129,11 @@ bool Hardware::strikes(Kind kind, Trigger trigger, std::uint64_t count, TimePoin
 }
 
 void Hardware::end_all(TimePoint when) {
-  for (const auto& life : lives) {
-    life->ended = when;
-    life->over = true;
+  for (const auto& opening : openings) {
+    opening->ended = when;
+    opening->over = true;
   }
-  lives.clear();
+  openings.clear();
   // The work ends with the last opening: the engines are free for the next one.
   std::fill(engines.begin(), engines.end(), when);
   std::fill(std::begin(links), std::end(links), when);
@@ -140,12 +141,12 @@ void Hardware::end_all(TimePoint when) {
   domain.ended.notify_all();
 }
 
-void Hardware::end(const std::shared_ptr<Life>& life, TimePoint when) {
-  if (life->ended) return;
-  if (lives.size() == 1) return end_all(when);
-  std::erase(lives, life);
-  life->ended = when;
-  life->over = true;
+void Hardware::end(const std::shared_ptr<OpeningState>& opening, TimePoint when) {
+  if (opening->ended) return;
+  if (openings.size() == 1) return end_all(when);
+  std::erase(openings, opening);
+  opening->ended = when;
+  opening->over = true;
   domain.ended.notify_all();
 }
 

@@ -29,14 +29,14 @@ inline TimePoint after(TimePoint start, Duration duration) {
 }
 
 // One opening of the device. `ended` is guarded by FaultDomain::mutex.
-struct Life {
+struct OpeningState {
   std::optional<TimePoint> ended;  // closed or lost
   std::atomic<bool> over{false};   // the same, to be read without the lock
 };
 
 // Guarded by FaultDomain::mutex.
 struct StreamState {
-  const Life* life;
+  const OpeningState* opening;
   TimePoint tail{};  // when everything enqueued so far is done
   std::uint64_t launches = 0;
   std::optional<Error> failed;  // work since the last event, first failure
@@ -53,7 +53,7 @@ struct FaultDomain {
   std::vector<std::unique_ptr<Hardware>> members;  // fixed once the back end is created
 
   std::mutex mutex;                        // guards what follows, and the members' own state
-  std::condition_variable ended;           // a life ended
+  std::condition_variable ended;           // an opening ended
   TimePoint caught_up = TimePoint::min();  // scripted losses up to here were applied
 
   TimePoint begins(const SimulatedFault& fault) const { return after(made, fault.at_time); }
@@ -95,21 +95,21 @@ struct Hardware {
   TimePoint links[2]{};                                                            // the copy engines, in and out
   std::priority_queue<TimePoint, std::vector<TimePoint>, std::greater<>> pending;  // finish times of launches
   std::vector<StreamState*> streams;
-  std::vector<std::shared_ptr<Life>> lives;  // those that have not ended
+  std::vector<std::shared_ptr<OpeningState>> openings;  // those that have not ended
 
   bool strikes(Kind kind, Trigger trigger, std::uint64_t count, TimePoint now) const;
 
   void end_all(TimePoint when);
-  void end(const std::shared_ptr<Life>& life, TimePoint when);
+  void end(const std::shared_ptr<OpeningState>& opening, TimePoint when);
 
   std::uint64_t memory_limit() const {
     if (!spec.memory_bytes_total) return std::uint64_t{1} << 62;
     return *spec.memory_bytes_total > foreign ? *spec.memory_bytes_total - foreign : 0;
   }
 
-  // For sample() and observe(). A scripted hang lasts until `life` (if any) ends, at
+  // For sample() and observe(). A scripted hang lasts until `opening` (if any) ends, at
   // most for simulated_wait_limit.
-  Result<LoadSample> load(const Life* life, std::unique_lock<std::mutex>& lock);
+  Result<LoadSample> load(const OpeningState* opening, std::unique_lock<std::mutex>& lock);
   // The events reported in (after_this, until].
   std::vector<DeviceEvent> events_between(TimePoint after_this, TimePoint until) const;
   Result<Telemetry> observe();
@@ -120,7 +120,7 @@ DeviceInfo info_of(const SimulatedSpec& spec, int ordinal);
 // A device and the opening that a stream or event belongs to.
 struct Opened {
   std::shared_ptr<Hardware> hardware;
-  std::shared_ptr<Life> life;
+  std::shared_ptr<OpeningState> opening;
 
   const DeviceId& id() const { return hardware->account->id; }
   Error lost() const { return device::device_lost_error(id()); }

@@ -59,7 +59,7 @@ Result<Duration> SimulatedEvent::since(const Event& earlier) const {
 
 Result<bool> SimulatedEvent::outcome(TimePoint now) const {
   opened_.hardware->domain.catch_up(now);
-  const auto& ended = opened_.life->ended;
+  const auto& ended = opened_.opening->ended;
   if (ended && finish_ > *ended) return opened_.lost();
   if (now < finish_) return false;
   if (error_) return *error_;

@@ -15,9 +15,7 @@ class SimulatedEvent final : public Event {
       : opened_(std::move(opened)), finish_(finish), error_(std::move(error)) {}
 
   Result<bool> done() override;
-
   Result<void> wait(Deadline deadline) override;
-
   Result<Duration> since(const Event& earlier) const override;
 
  private:
@@ -36,7 +34,7 @@ class SimulatedStream final : public Stream {
         opened_(std::move(opened)),
         opening_(std::move(opening)),
         priority_(priority),
-        state_{.life = opened_.life.get(), .failed = {}} {
+        state_{.opening = opened_.opening.get(), .failed = {}} {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
     opened_.hardware->streams.push_back(&state_);
   }
@@ -53,13 +51,9 @@ class SimulatedStream final : public Stream {
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
   Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                     std::uint64_t bytes) override;
-
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
-
   Result<void> work(double cost);
-
   Result<std::shared_ptr<Event>> record() override;
-
   // A closure that launches nothing counts as one launch of cost 0.
   Result<void> run(const std::function<Result<void>(Stream&)>& closure) override;
 
@@ -67,7 +61,7 @@ class SimulatedStream final : public Stream {
   // The mutex must be held.
   bool ended() const {
     opened_.hardware->domain.catch_up(opened_.hardware->clock.now());
-    return opened_.life->ended.has_value();
+    return opened_.opening->ended.has_value();
   }
   Result<void> check_alive() const {
     const std::lock_guard lock(opened_.hardware->domain.mutex);
