@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "berth/scheduler.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "report.hpp"
 
 #ifdef BERTH_HAS_TBB

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "device/backends.hpp"
-#include "device/cuda_driver.hpp"
+#include "device/cuda/driver.hpp"
 #include "report.hpp"
 
 namespace berth::bench {

@@ -8,7 +8,7 @@
 #include "berth/random.hpp"
 #include "berth/router.hpp"
 #include "berth/shard_table.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "report.hpp"
 
 namespace berth {

@@ -7,7 +7,7 @@
 
 #include "berth/random.hpp"
 #include "berth/scheduler.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "report.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/backends.hpp"
-#include "device/opencl.hpp"
+#include "device/opencl/backend.hpp"
 #include "report.hpp"
 
 #include <barrier>
@@ -55,7 +55,7 @@ class Ours {
 // Objects live until the process ends.
 class Raw {
  public:
-  Raw(const OpenclApi& api, Device& device) : api_(api) {
+  Raw(const opencl::Api& api, Device& device) : api_(api) {
     auto* id = static_cast<cl_device_id>(device.native().device);
     cl_context context = api.clCreateContext(nullptr, 1, &id, nullptr, nullptr, nullptr);
     queue_ = api.clCreateCommandQueue(context, id, 0, nullptr);
@@ -76,12 +76,12 @@ class Raw {
   }
 
  private:
-  const OpenclApi& api_;
+  const opencl::Api& api_;
   cl_command_queue queue_ = nullptr;
   cl_kernel kernel_ = nullptr;
 };
 
-void measure(bench::Report& report, const OpenclApi& api, std::span<const std::shared_ptr<Device>> devices) {
+void measure(bench::Report& report, const opencl::Api& api, std::span<const std::shared_ptr<Device>> devices) {
   const std::string name = "basic/" + std::to_string(devices.size());
   if (!report.wants(name)) return;
   // All devices are in the same phase at the same time.
@@ -124,7 +124,7 @@ void measure(bench::Report& report, const OpenclApi& api, std::span<const std::s
 int main(int argc, char** argv) {
   setenv("POCL_DEVICES", "basic basic", /*overwrite=*/1);
   bench::Report report("opencl", argc, argv);
-  const Result<const OpenclApi*> api = opencl_api();
+  const Result<const opencl::Api*> api = opencl::system_api();
   if (!api) {
     report.note(api.error().to_text());
     return 0;

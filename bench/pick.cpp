@@ -23,7 +23,7 @@
 
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "leases.hpp"
 #include "report.hpp"
 

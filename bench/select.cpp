@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "berth/pool.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "report.hpp"
 
 namespace {

@@ -4,9 +4,9 @@
 // two where their headers are installed). It is compiled, never run.
 #include "public_headers.inc"
 
-#include "device/cuda_driver.hpp"
-#include "device/nvml_api.hpp"
-#include "device/nvrtc.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/nvml_api.hpp"
+#include "device/cuda/nvrtc.hpp"
 
 #include <cuda.h>
 #if __has_include(<nvml.h>)

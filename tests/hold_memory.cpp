@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "berth/device.hpp"
-#include "device/cuda_driver.hpp"
+#include "device/cuda/driver.hpp"
 
 namespace {
 

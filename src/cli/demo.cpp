@@ -15,7 +15,7 @@
 #include "cli/edges.hpp"
 #include "cli/terminal.hpp"
 #include "cli/y4m.hpp"
-#include "device/pocl_devices.hpp"
+#include "device/opencl/pocl_devices.hpp"
 
 namespace berth::cli {
 namespace {
@@ -150,8 +150,8 @@ int run_demo(const DemoArguments& arguments) {
   auto pool = Pool::open_all(arguments.backends, pool_options);
   if (!pool) return complain(pool.error());
   // PoCL itself leaves out what it does not know without a word.
-  if (const char* const chosen = std::getenv(pocl_devices_variable)) {
-    if (const std::optional<Error> problem = pocl_devices_problem(chosen)) complain(*problem);
+  if (const char* const chosen = std::getenv(opencl::pocl_devices_variable)) {
+    if (const std::optional<Error> problem = opencl::pocl_devices_problem(chosen)) complain(*problem);
   }
   auto scheduler = Scheduler::start(**pool);
   if (!scheduler) return complain(scheduler.error());

@@ -17,8 +17,8 @@
 
 #include "berth/ledger.hpp"
 #include "cli/doctor.hpp"
-#include "device/host_limits.hpp"
-#include "device/nvml_api.hpp"
+#include "device/cuda/nvml_api.hpp"
+#include "device/host/limits.hpp"
 #include "machine/mps.hpp"
 
 namespace berth::cli {
@@ -210,12 +210,13 @@ Result<void> try_to_write(Ledger& ledger) {
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;
-  Answer<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
-                                         "the NVIDIA management library does not answer",
-                                         "sudo dmesg | grep -iE 'nvrm|xid'",
-                                         {},
-                                         {}});
-  Answer<std::vector<VendorFacts>> vendors([]() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); }, {});
+  device::DeadlineCall<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
+                                                       "the NVIDIA management library does not answer",
+                                                       "sudo dmesg | grep -iE 'nvrm|xid'",
+                                                       {},
+                                                       {}});
+  device::DeadlineCall<std::vector<VendorFacts>> vendors(
+      []() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); }, {});
   const Deadline deadline = Deadline::after(real_clock(), list_deadline);
 
   Backends backends;
@@ -231,7 +232,7 @@ Facts gather_facts(const BackendOptions& options) {
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "POCL_DEVICES", "BERTH_RUNTIME_DIR"}) {
     if (const char* const value = std::getenv(name)) facts.environment.emplace(name, value);
   }
-  const HostLimits limits = read_host_limits();
+  const device::HostLimits limits = device::read_host_limits();
   facts.cores_allowed = limits.cores;
   facts.memory_allowed = limits.memory_bytes_total;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

@@ -13,7 +13,7 @@
 #include "cli/devices.hpp"
 #include "cli/devices_text.hpp"
 #include "deployment/identifiers.hpp"
-#include "device/host_limits.hpp"
+#include "device/host/limits.hpp"
 #include "format/inventory_json.hpp"
 #include "machine/sight.hpp"
 
@@ -119,7 +119,7 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
   ::gethostname(name, sizeof name - 1);
   node.id = NodeId(deployment::is_name(name) ? name : "localhost");
   node.egress = true;
-  const HostLimits limits = read_host_limits();
+  const device::HostLimits limits = device::read_host_limits();
   node.cpus = limits.cores;
   node.memory_bytes = limits.memory_bytes_total;
 

@@ -415,7 +415,7 @@ int main(int argc, char** argv) {
     const int status = run(argc, argv);
     // A thread stuck in a driver must not hold up the end, and must not see
     // what it uses taken apart.
-    if (threads_under_way() > 0) std::_Exit(status);
+    if (device::detached_threads() > 0) std::_Exit(status);
     return status;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "berth: out of memory\n");

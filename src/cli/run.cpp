@@ -237,9 +237,9 @@ Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& fa
 bool is_stuck_in_a_driver() {
   // Threads that have answered end within microseconds.
   const Deadline deadline = Deadline::after(real_clock(), std::chrono::milliseconds(100));
-  while (threads_under_way() > 0 && !deadline.passed(real_clock().now()))
+  while (device::detached_threads() > 0 && !deadline.passed(real_clock().now()))
     real_clock().sleep_for(std::chrono::microseconds(200));
-  return threads_under_way() > 0;
+  return device::detached_threads() > 0;
 }
 
 int status_of(const Error& error) {

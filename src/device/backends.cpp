@@ -7,9 +7,9 @@
 namespace berth {
 namespace {
 
-// The same GPU through two back ends is one device. Two devices of one back end
-// at one address are partitions of a GPU and stay two; a simulated device is
-// never the real one whose address it borrows.
+// A GPU that two back ends list is one device. Two devices of one back end at the same
+// address are partitions of a GPU and stay two; a simulated device is never the real
+// device whose address it has.
 bool same_gpu(const DeviceInfo& a, const DeviceInfo& b) {
   return a.pci_address && a.pci_address == b.pci_address && a.backend != b.backend && a.backend != "simulated" &&
          b.backend != "simulated";

@@ -1,5 +1,5 @@
-// The factories behind backend_list(), one per back end. Making a back end
-// touches no driver: what is missing shows in list() and open().
+// The factories of the back ends in backend_list(). Creating a back end calls no driver:
+// a missing driver is an error of list() and open().
 #pragma once
 
 #include <memory>

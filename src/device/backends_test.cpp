@@ -76,7 +76,7 @@ TEST(ListDevices, TheSameGpuThroughTwoBackendsIsOneDevice) {
             (Ids{"GPU-1", "GPU-2", "cl-cpu"}));
 }
 
-TEST(ListDevices, CudaIsPreferredWhicheverIsAskedFirst) {
+TEST(ListDevices, CudaIsPreferredInAnyOrderOfBackends) {
   EXPECT_EQ(ids(listing_of({{device("opencl", "cl-1", "0000:17:00.0"), device("opencl", "cl-cpu")},
                             {device("cuda", "GPU-1", "0000:17:00.0")}})),
             (Ids{"GPU-1", "cl-cpu"}));
@@ -101,7 +101,7 @@ TEST(ListDevices, ASimulatedDeviceDoesNotHideTheRealOne) {
             (Ids{"sim", "GPU-1"}));
 }
 
-TEST(ListDevices, ASilentBackendIsReportedAndTheOthersAreListed) {
+TEST(ListDevices, ABackendThatFailsIsReportedAndTheOthersAreListed) {
   const Error missing{ErrorCode::not_initialized, "no library", "install it", {}, {}};
   std::vector<std::unique_ptr<Backend>> backends;
   backends.push_back(std::make_unique<FixedBackend>("cuda", missing));

@@ -1,5 +1,4 @@
-// What a back end need not write itself: the parts of the interface that have
-// an honest answer for any device.
+// The default implementations of the device interface.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,7 +10,7 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 
 Error not_supported(std::string message, const DeviceId& id) {
-  return {ErrorCode::not_supported, std::move(message), "use a device that can", id.text(), {}};
+  return {ErrorCode::not_supported, std::move(message), "use a device that supports it", id.text(), {}};
 }
 
 }  // namespace
@@ -27,8 +26,8 @@ Result<void> Stream::check_apart(const Buffer& to, std::uint64_t to_offset, cons
   const std::uint64_t distance = std::max(to_offset, from_offset) - std::min(to_offset, from_offset);
   if (to.memory() != from.memory() || distance >= bytes) return {};
   return Error{ErrorCode::invalid_argument,
-               "the two ranges of the copy share bytes of one buffer",
-               "copy by way of another buffer",
+               "the source and the target of the copy overlap in one buffer",
+               "copy through another buffer",
                device().id().text(),
                {}};
 }
@@ -36,17 +35,16 @@ Result<void> Stream::check_apart(const Buffer& to, std::uint64_t to_offset, cons
 Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(bytes); }
 
 Result<Occupancy> Kernel::occupancy(std::uint32_t) const {
-  return not_supported("this device does not tell how many groups run at a time", {});
+  return not_supported("this device does not report the occupancy of kernels", {});
 }
 
 Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
-  if (bytes == 0)
-    return Error{ErrorCode::invalid_argument, "no memory was asked for", "ask for a byte or more", {}, {}};
+  if (bytes == 0) return Error{ErrorCode::invalid_argument, "the size is zero", "ask for at least one byte", {}, {}};
   const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   void* memory = rounded >= bytes ? std::aligned_alloc(page_bytes, rounded) : nullptr;
   if (memory == nullptr) {
     return Error{
-        ErrorCode::out_of_memory, "the host has no memory left", "free some, or ask for less", id().text(), {}};
+        ErrorCode::out_of_memory, "the host has no memory left", "free memory or ask for less", id().text(), {}};
   }
   return PinnedMemory({static_cast<std::byte*>(memory), static_cast<std::size_t>(bytes)},
                       std::shared_ptr<void>(memory, std::free));
@@ -54,7 +52,7 @@ Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
 
 Result<PinnedMemory> Device::pin(std::span<std::byte> memory) {
   if (memory.empty())
-    return Error{ErrorCode::invalid_argument, "there is no memory to pin", "give a byte or more", {}, {}};
+    return Error{ErrorCode::invalid_argument, "the memory to pin is empty", "give at least one byte", {}, {}};
   return PinnedMemory(memory, nullptr);
 }
 

@@ -1,7 +1,6 @@
-// A driver library that is loaded once in a process. A failure is not for ever,
-// since a driver may be installed or repaired while the process runs: it is tried
-// again when the next caller comes, at most once a second, because a failing
-// start can take long.
+// A driver library that is loaded once in a process. A failed load is repeated by a
+// later call, because a driver may be installed or repaired while the process runs, but
+// at most once a second, because a failing start can be slow.
 #pragma once
 
 #include <mutex>
@@ -10,7 +9,7 @@
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::device {
 
 template <class Library>
 class LoadOnce {
@@ -36,4 +35,4 @@ class LoadOnce {
   TimePoint tried_at_{};
 };
 
-}  // namespace berth
+}  // namespace berth::device

@@ -4,7 +4,7 @@
 
 #include "berth/fake_clock.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 int loads = 0;
@@ -17,7 +17,7 @@ Result<const int*> load() {
   return &library;
 }
 
-TEST(LoadOnce, AFailureIsTriedAgainAfterASecondAndASuccessIsKept) {
+TEST(LoadOnce, AFailedLoadIsRepeatedAfterASecondAndASuccessfulOneIsKept) {
   FakeClock clock;
   LoadOnce<int> loaded(load);
   EXPECT_FALSE(loaded.get(clock));
@@ -36,4 +36,4 @@ TEST(LoadOnce, AFailureIsTriedAgainAfterASecondAndASuccessIsKept) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

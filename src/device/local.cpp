@@ -7,18 +7,18 @@
 #include <exception>
 #include <new>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 // A cache line, and enough for every vector type.
 constexpr std::align_val_t alignment{64};
-// From here on a mapping of its own costs less than it saves: it is handed back
-// to the system at once, and reserves nothing before it is touched.
+// From this size on each buffer is a separate mapping, which is returned to the system
+// at once and reserves nothing before it is touched.
 constexpr std::uint64_t mapped_from_bytes = 1 << 20;
 
 class LocalMemory final : public Memory {
  public:
-  explicit LocalMemory(Incarnation incarnation) : incarnation_(std::move(incarnation)) {}
+  explicit LocalMemory(Opening opening) : opening_(std::move(opening)) {}
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
   ~LocalMemory() override {
@@ -27,12 +27,12 @@ class LocalMemory final : public Memory {
     } else {
       ::operator delete(native, alignment);
     }
-    incarnation_.account->bytes_used->fetch_sub(bytes, std::memory_order_relaxed);
+    opening_.account->bytes_used->fetch_sub(bytes, std::memory_order_relaxed);
   }
-  const Incarnation& incarnation() const { return incarnation_; }
+  const Opening& opening() const { return opening_; }
 
  private:
-  Incarnation incarnation_;
+  Opening opening_;
 };
 
 void* obtain(std::uint64_t bytes) {
@@ -50,12 +50,12 @@ bool charge(BytesUsed& bytes_used, std::uint64_t bytes, std::uint64_t limit) {
   return true;
 }
 
-Error refused(const Incarnation& here, std::string message) {
+Error refused(const Opening& here, std::string message) {
   return {ErrorCode::invalid_argument, std::move(message), {}, here.account->id.text(), {}};
 }
 
-// A handle made by `there`, used on `here`.
-Result<void> check_handle(const Incarnation& here, const Incarnation& there, const char* what) {
+// Whether a handle of opening `there` can be used on `here`.
+Result<void> check_handle(const Opening& here, const Opening& there, const char* what) {
   if (there.account != here.account) {
     return Error{ErrorCode::invalid_argument,
                  std::string("the ") + what + " belongs to " + there.account->id.text(),
@@ -67,32 +67,32 @@ Result<void> check_handle(const Incarnation& here, const Incarnation& there, con
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(there.generation) +
                      ", the device is at " + std::to_string(here.generation),
-                 "make it anew on the reopened device",
+                 "create it again on the reopened device",
                  here.account->id.text(),
                  {}};
   }
   return {};
 }
 
-Result<const Incarnation*> maker_of(const Incarnation& here, const Buffer& buffer) {
+Result<const Opening*> owner_of(const Opening& here, const Buffer& buffer) {
   if (!buffer) return refused(here, "the buffer is empty");
   const auto* memory = dynamic_cast<const LocalMemory*>(buffer.memory().get());
-  if (memory == nullptr || memory->incarnation().account->backend != here.account->backend) {
+  if (memory == nullptr || memory->opening().account->backend != here.account->backend) {
     return refused(here, "the buffer belongs to a device of another back end");
   }
-  return &memory->incarnation();
+  return &memory->opening();
 }
 
-Result<void> check_buffer(const Incarnation& here, const Buffer& buffer) {
-  const Result<const Incarnation*> maker = maker_of(here, buffer);
-  if (!maker) return maker.error();
-  return check_handle(here, **maker, "buffer");
+Result<void> check_buffer(const Opening& here, const Buffer& buffer) {
+  const Result<const Opening*> owner = owner_of(here, buffer);
+  if (!owner) return owner.error();
+  return check_handle(here, **owner, "buffer");
 }
 
-Result<std::byte*> within(const Incarnation& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
+Result<std::byte*> within(const Opening& here, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
   if (offset > buffer.bytes() || bytes > buffer.bytes() - offset) {
     return refused(here, std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
-                             " reach beyond the buffer of " + std::to_string(buffer.bytes()));
+                             " exceed the buffer of " + std::to_string(buffer.bytes()) + " bytes");
   }
   return static_cast<std::byte*>(buffer.native()) + offset;
 }
@@ -110,68 +110,66 @@ Error device_lost_error(const DeviceId& id) {
 
 Error too_much_error(const DeviceId& id, std::uint64_t bytes, std::uint64_t limit) {
   return {ErrorCode::out_of_memory,
-          std::to_string(bytes) + " bytes do not fit, the device has " + std::to_string(limit) + " for this process",
+          std::to_string(bytes) + " bytes do not fit: the device has " + std::to_string(limit) + " for this process",
           "free buffers or ask for less",
           id.text(),
           {}};
 }
 
-Result<Buffer> allocate_local(const Device& device, const Incarnation& incarnation, std::uint64_t bytes,
-                              std::uint64_t limit) {
-  const Account& account = *incarnation.account;
-  if (bytes == 0) return refused(incarnation, "a buffer of zero bytes was asked for");
-  auto memory = std::make_shared<LocalMemory>(incarnation);
+Result<Buffer> allocate_local(const Device& device, const Opening& opening, std::uint64_t bytes, std::uint64_t limit) {
+  const Account& account = *opening.account;
+  if (bytes == 0) return refused(opening, "the size of the buffer is zero");
+  auto memory = std::make_shared<LocalMemory>(opening);
   if (!charge(*account.bytes_used, bytes, limit)) return too_much_error(account.id, bytes, limit);
   memory->bytes = bytes;
   memory->native = obtain(bytes);
   if (memory->native == nullptr) return too_much_error(account.id, bytes, limit);
-  memory->generation = incarnation.generation;
+  memory->generation = opening.generation;
   memory->device = &device;
   device.count(*memory);
   return Buffer(std::move(memory));
 }
 
-Result<std::byte*> locate(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
-                          std::uint64_t bytes) {
-  if (Result<void> usable = check_buffer(incarnation, buffer); !usable) return std::move(usable).error();
-  return within(incarnation, buffer, offset, bytes);
+Result<std::byte*> locate(const Opening& opening, const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
+  if (Result<void> usable = check_buffer(opening, buffer); !usable) return std::move(usable).error();
+  return within(opening, buffer, offset, bytes);
 }
 
-Result<const std::byte*> locate_source(const Incarnation& incarnation, const Buffer& buffer, std::uint64_t offset,
+Result<const std::byte*> locate_source(const Opening& opening, const Buffer& buffer, std::uint64_t offset,
                                        std::uint64_t bytes) {
-  const Result<const Incarnation*> maker = maker_of(incarnation, buffer);
-  if (!maker) return maker.error();
-  if ((*maker)->account == incarnation.account) {
-    if (Result<void> usable = check_buffer(incarnation, buffer); !usable) return std::move(usable).error();
-  } else if (*(*maker)->over) {
+  const Result<const Opening*> owner = owner_of(opening, buffer);
+  if (!owner) return owner.error();
+  if ((*owner)->account == opening.account) {
+    if (Result<void> usable = check_buffer(opening, buffer); !usable) return std::move(usable).error();
+  } else if (*(*owner)->over) {
     return Error{ErrorCode::stale_handle,
-                 "the buffer belongs to an opening of " + (*maker)->account->id.text() + " that is over",
-                 "make it anew on the reopened device",
-                 incarnation.account->id.text(),
+                 "the buffer belongs to an opening of " + (*owner)->account->id.text() + " that was closed",
+                 "create it again on the reopened device",
+                 opening.account->id.text(),
                  {}};
   }
-  return within(incarnation, buffer, offset, bytes).transform([](std::byte* at) -> const std::byte* { return at; });
+  return within(opening, buffer, offset, bytes).transform([](std::byte* at) -> const std::byte* { return at; });
 }
 
-LocalKernel::LocalKernel(Incarnation incarnation, const KernelSource& source)
-    : incarnation_(std::move(incarnation)), entry_(source.entry), host_(source.host) {}
+LocalKernel::LocalKernel(Opening opening, const KernelSource& source)
+    : opening_(std::move(opening)), entry_(source.entry), host_(source.host) {}
 
-Result<void> LocalKernel::check(const Incarnation& incarnation, const LaunchShape& shape,
+Result<void> LocalKernel::check(const Opening& opening, const LaunchShape& shape,
                                 std::span<const Argument> arguments) const {
-  if (Result<void> usable = check_handle(incarnation, incarnation_, "kernel"); !usable) return usable;
+  if (Result<void> usable = check_handle(opening, opening_, "kernel"); !usable) return usable;
   for (const std::uint32_t size : shape.global) {
-    if (size == 0) return refused(incarnation, "the launch of '" + entry_ + "' has a dimension of size zero");
+    if (size == 0) return refused(opening, "the launch of '" + entry_ + "' has a dimension of size zero");
   }
   for (const Argument& argument : arguments) {
     if (!argument.is_buffer()) continue;
-    if (Result<void> usable = check_buffer(incarnation, argument.buffer()); !usable) return usable;
+    if (Result<void> usable = check_buffer(opening, argument.buffer()); !usable) return usable;
   }
   return {};
 }
 
 Result<void> LocalKernel::compute(const LaunchShape& shape, std::span<const Argument> arguments) const {
   if (!host_) return {};
-  return guarded(incarnation_.account->id, [&]() -> Result<void> {
+  return guarded(opening_.account->id, [&]() -> Result<void> {
     host_(shape, 0, shape.global[shape.outermost()], HostArguments(arguments));
     return {};
   });
@@ -183,8 +181,8 @@ Result<void> guarded(const DeviceId& id, const std::function<Result<void>()>& cl
   } catch (const std::exception& failure) {
     return Error{ErrorCode::work_failed, std::string("the work threw: ") + failure.what(), {}, id.text(), {}};
   } catch (...) {
-    return Error{ErrorCode::work_failed, "the work threw something that is no std::exception", {}, id.text(), {}};
+    return Error{ErrorCode::work_failed, "the work threw something that is not a std::exception", {}, id.text(), {}};
   }
 }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -13,7 +13,7 @@ Error refused(std::string message, std::string advice, std::string where = {}) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), std::move(where), {}};
 }
 
-// The whole text as a number that fits; absent otherwise.
+// Absent if the text is not entirely a number, or one that is too large.
 std::optional<std::uint32_t> whole_number(std::string_view text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,14 +24,14 @@ std::optional<std::uint32_t> whole_number(std::string_view text) {
 struct Selector {
   std::string_view backend, device;
 };
-// "cuda:0"; an id may have colons of its own.
+// "cuda:0"; an id may contain colons.
 Selector split(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) return {};
   return {text.substr(0, colon), text.substr(colon + 1)};
 }
 
-// The device with this id, or at this place.
+// The device with this id or ordinal.
 std::optional<std::size_t> find(std::span<const DeviceInfo> devices, std::string_view wanted) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i].id.text() == wanted) return i;
@@ -43,7 +43,8 @@ std::optional<std::size_t> find(std::span<const DeviceInfo> devices, std::string
 
 Result<void> check_sum(const DeviceInfo& whole, const PartitionRequest& request) {
   if (!whole.compute_units) {
-    return refused("the device does not say how many compute units it has", "leave it whole", whole.id.text());
+    return refused("the device does not report its number of compute units", "do not cut it into parts",
+                   whole.id.text());
   }
   std::uint64_t sum = 0;
   std::string sum_text;
@@ -55,7 +56,7 @@ Result<void> check_sum(const DeviceInfo& whole, const PartitionRequest& request)
   if (sum <= *whole.compute_units) return {};
   if (request.units.size() > 1) sum_text += " = " + std::to_string(sum);
   return refused(sum_text + " compute units, but " + whole.id.text() + " has " + std::to_string(*whole.compute_units),
-                 "ask for no more than it has");
+                 "ask for no more than the device has");
 }
 
 }  // namespace
@@ -109,14 +110,17 @@ Result<PartitionRequest> parse_partition(std::string_view text) {
     if (!units)
       return refused(quoted + "asks for " + std::string(item) + " compute units, which no device has", advice);
     if (*units == 0) return refused(quoted + "has a part of zero compute units", "give each part one or more");
-    if (request.units.size() == partition_parts_most) {
-      return refused(quoted + "has more than " + std::to_string(partition_parts_most) + " parts", "ask for fewer");
+    if (request.units.size() == device::partition_parts_most) {
+      return refused(quoted + "has more than " + std::to_string(device::partition_parts_most) + " parts",
+                     "ask for fewer");
     }
     request.units.push_back(*units);
     if (comma == std::string_view::npos) return request;
     rest.remove_prefix(comma + 1);
   }
 }
+
+namespace device {
 
 Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit, std::span<const DeviceInfo> devices,
                                  std::span<const PartitionRequest> requests) {
@@ -127,11 +131,13 @@ Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit
     const std::optional<std::size_t> whole = find(devices, selector.device);
     if (!whole) {
       return refused("there is no device '" + request.device + "' to cut into parts",
-                     std::string(backend) + " has " + std::to_string(devices.size()) + "; see the list of devices");
+                     std::string(backend) + " has " + std::to_string(devices.size()) +
+                         " devices; see `berth devices` for their ids");
     }
     const DeviceInfo& info = devices[*whole];
     if (!cuts.emplace(*whole, &request).second) {
-      return refused("two partitions were asked for", "give one --partition with all of its parts", info.id.text());
+      return refused("the device is named by two partitions", "give one --partition with all of its parts",
+                     info.id.text());
     }
     if (Result<void> adds_up = check_sum(info, request); !adds_up) return std::move(adds_up).error();
   }
@@ -159,5 +165,7 @@ Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].info.ordinal = static_cast<int>(i);
   return parts;
 }
+
+}  // namespace device
 
 }  // namespace berth

@@ -1,6 +1,6 @@
-// What the back ends share about partitions: which device a request means,
-// whether it adds up, and what each part is called and says of itself. How a
-// device is really cut is each back end's own affair. Pure.
+// Shared by the back ends for partitions: which device a request names, whether the sizes
+// fit, and the ids and descriptions of the parts. Cutting the device itself is left to
+// each back end. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 #include "berth/device.hpp"
 
-namespace berth {
+namespace berth::device {
 
-// A request with more parts is a mistake: no device at hand can be cut so fine.
+// More parts than any known device can be cut into.
 constexpr std::size_t partition_parts_most = 64;
 
-// One entry of a list in which devices may have given way to their parts.
+// An entry of a device list in which a cut device is replaced by its parts.
 struct Part {
   DeviceInfo info;
   std::size_t whole = 0;             // position of the device it comes from
@@ -25,13 +25,14 @@ struct Part {
   std::vector<std::uint32_t> cut;    // compute units of each part of that device
 };
 
-// The devices of one back end in their order, each that a request names replaced
-// by its parts, numbered anew. Requests for other back ends are passed over. A
-// part is called `<id>/<unit><units>.<n>`, the n-th of its size ("GPU-ea3b/sm16.1"
-// with unit "sm"), keeps what is known of the whole and has the feature "partition".
-// invalid_argument: there is no such device, it is named twice, it does not say
-// how many compute units it has, or it has fewer than were asked for.
+// The devices of one back end in their order, with each device that a request names
+// replaced by its parts, and with new ordinals. Requests for other back ends are ignored.
+// The id of a part is `<id>/<unit><units>.<n>`, where n counts the parts of its size
+// ("GPU-ea3b/sm16.1" with unit "sm"). A part has the description of the whole device and
+// the feature "partition".
+// invalid_argument: the device does not exist, is named twice, does not report its number
+// of compute units, or has fewer than the sum of the parts.
 Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit, std::span<const DeviceInfo> devices,
                                  std::span<const PartitionRequest> requests);
 
-}  // namespace berth
+}  // namespace berth::device

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
-TEST(Partition, TextNamesABackendADeviceAndTheUnitsOfEachPart) {
+TEST(Partition, TheTextHasABackendADeviceAndTheUnitsOfEachPart) {
   const auto by_ordinal = parse_partition("cuda:0=64,32,16,16");
   ASSERT_TRUE(by_ordinal);
   EXPECT_EQ(by_ordinal->device, "cuda:0");
@@ -16,7 +16,7 @@ TEST(Partition, TextNamesABackendADeviceAndTheUnitsOfEachPart) {
   EXPECT_EQ(by_id->units, (std::vector<std::uint32_t>{4294967295}));
 }
 
-TEST(Partition, EveryMalformedTextGetsASentenceThatSaysWhatIsWrong) {
+TEST(Partition, EveryMalformedTextHasAnErrorThatNamesTheMistake) {
   std::string many = "host:0=1";
   for (std::size_t i = 1; i < partition_parts_most; ++i) many += ",1";
   ASSERT_TRUE(parse_partition(many));
@@ -77,7 +77,7 @@ Result<std::vector<Part>> divided(std::vector<PartitionRequest> requests) {
   return divide("cuda", "sm", machine, requests);
 }
 
-TEST(Partition, WithoutARequestEveryDeviceStaysWhole) {
+TEST(Partition, WithoutARequestNoDeviceIsCut) {
   const auto parts = divided({});
   ASSERT_TRUE(parts);
   ASSERT_EQ(parts->size(), 3U);
@@ -89,7 +89,7 @@ TEST(Partition, WithoutARequestEveryDeviceStaysWhole) {
   }
 }
 
-TEST(Partition, PartsTakeThePlaceOfTheirDevice) {
+TEST(Partition, PartsReplaceTheirDevice) {
   const auto parts = divided({{"cuda:GPU-b", {32, 16, 16}}});
   ASSERT_TRUE(parts);
   std::vector<std::string> ids;
@@ -101,7 +101,7 @@ TEST(Partition, PartsTakeThePlaceOfTheirDevice) {
   EXPECT_EQ((*parts)[4].whole, 2U);
 }
 
-TEST(Partition, APartExecutesAloneAndSharesMemoryAndFaults) {
+TEST(Partition, APartHasItsOwnUnitsAndSharesMemoryAndFaults) {
   const auto parts = divided({{"cuda:0", {64, 32}}});
   ASSERT_TRUE(parts);
   const DeviceInfo& part = (*parts)[1].info;
@@ -114,7 +114,7 @@ TEST(Partition, APartExecutesAloneAndSharesMemoryAndFaults) {
   EXPECT_EQ(part.features, (std::set<std::string>{"partition", "ptx"}));
 }
 
-TEST(Partition, WhatDoesNotAddUpIsRefusedWithTheNumbers) {
+TEST(Partition, PartsLargerThanTheDeviceAreRefusedWithTheNumbers) {
   EXPECT_TRUE(divided({{"cuda:0", {132}}}));
   EXPECT_TRUE(divided({{"cuda:0", {64, 64, 4}}}));
   const std::pair<PartitionRequest, std::string> wrong[] = {
@@ -122,7 +122,7 @@ TEST(Partition, WhatDoesNotAddUpIsRefusedWithTheNumbers) {
       {{"cuda:1", {81}}, "81 compute units, but GPU-b has 80"},
       {{"cuda:0", {4294967295, 4294967295}}, "4294967295 + 4294967295 = 8589934590 compute units, but GPU-a has 132"},
       {{"cuda:0", {1, 0}}, "a part of 'cuda:0' has no compute units"},
-      {{"cuda:2", {1}}, "the device does not say how many compute units it has"},
+      {{"cuda:2", {1}}, "the device does not report its number of compute units"},
       {{"cuda:3", {1}}, "there is no device 'cuda:3' to cut into parts"},
       {{"cuda:GPU-", {1}}, "there is no device 'cuda:GPU-' to cut into parts"},
   };
@@ -135,19 +135,19 @@ TEST(Partition, WhatDoesNotAddUpIsRefusedWithTheNumbers) {
   }
 }
 
-TEST(Partition, TwoRequestsForOneDeviceAreRefusedHoweverItIsNamed) {
+TEST(Partition, TwoRequestsForOneDeviceAreRefusedByIdAndByOrdinal) {
   EXPECT_TRUE(divided({{"cuda:0", {1}}, {"cuda:1", {1}}}));
   const auto twice = divided({{"cuda:0", {1}}, {"cuda:GPU-a", {1}}});
   ASSERT_FALSE(twice);
-  EXPECT_EQ(twice.error().message, "two partitions were asked for");
+  EXPECT_EQ(twice.error().message, "the device is named by two partitions");
   EXPECT_EQ(twice.error().where, "GPU-a");
 }
 
-TEST(Partition, RequestsForOtherBackendsArePassedOver) {
+TEST(Partition, RequestsForOtherBackendsAreIgnored) {
   const auto parts = divided({{"host:7", {1000}}});
   ASSERT_TRUE(parts);
   EXPECT_EQ(parts->size(), 3U);
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

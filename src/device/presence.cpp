@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-namespace berth {
+namespace berth::device {
 namespace {
 
 constexpr const char* mark = "berth";
@@ -29,8 +29,7 @@ struct Opened {
 
 std::string folder_of(std::uint32_t pid) { return "/proc/" + std::to_string(pid); }
 
-// Asked anew each time: a process may start to use Berth at any moment, and one
-// that does is found among its first open files.
+// Not cached: a process may start to use Berth at any time.
 bool uses_berth(std::uint32_t pid) {
   std::error_code failed;
   for (std::filesystem::directory_iterator at(folder_of(pid) + "/fd", failed), end; !failed && at != end;
@@ -48,8 +47,8 @@ std::optional<std::string> name_of(std::uint32_t pid) {
   return name;
 }
 
-// Who started it. The owner of the folder in /proc is root for processes that
-// may not be dumped, so the status tells.
+// The real user id. It is read from the status, because the folder in /proc belongs to
+// root for processes that are not dumpable.
 std::optional<std::uint32_t> user_of(std::uint32_t pid) {
   std::ifstream file(folder_of(pid) + "/status");
   for (std::string word; file >> word;) {
@@ -63,8 +62,8 @@ std::optional<std::uint32_t> user_of(std::uint32_t pid) {
 }  // namespace
 
 Presence::Presence(std::string gpu) : gpu_(std::move(gpu)) {
-  // Held until the process ends, and not passed on to programs it starts. Where
-  // there are no memory files, others take this process for a foreign one.
+  // Open until the process ends, and not inherited by programs it starts. Without memfd
+  // support other processes count this one as foreign.
   static const int held = memfd_create(mark, MFD_CLOEXEC);
   static_cast<void>(held);
   Opened& opened = Opened::by_this_process();
@@ -97,4 +96,4 @@ bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes) {
   return true;
 }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -1,13 +1,13 @@
-// Which of the processes on a GPU is this one, which others use Berth, and what
-// they are called. A process that has a device open through Berth holds a memory
-// file named "berth", and others see it among its open files in /proc; where
-// they may not look there (another user's process), it counts as foreign. This
-// promises nothing to anybody: who wants to be taken for a Berth process can be.
+// Identifies the processes on a GPU: this process, other processes that use Berth, and
+// foreign ones, with their names. A process that has a device open through Berth holds a
+// memfd named "berth", which other processes see in /proc; a process whose open files
+// cannot be read (another user's) counts as foreign. This is not a security boundary: any
+// process can create such a memfd.
 //
-// Process numbers are those of the PID namespace of whoever asks the driver, on
-// most drivers. Where a process that has the device open is not in the driver's
-// list itself, the numbers are another namespace's and mean nothing here: then
-// nobody is named, everyone is foreign, and what this process uses is unknown.
+// Most drivers report PIDs in the PID namespace of the caller. If this process has the
+// device open and is missing from the driver's list, the PIDs belong to another namespace:
+// then no process is named, all count as foreign, and the memory use of this process is
+// unknown.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@
 
 #include "berth/telemetry.hpp"
 
-namespace berth {
+namespace berth::device {
 
 // While it lives, this process has the GPU open through Berth. Thread-safe.
 class Presence {
@@ -30,8 +30,8 @@ class Presence {
   const std::string gpu_;
 };
 
-// Fills in kind, name and user of the processes on `gpu`. False: their numbers are
-// those of another PID namespace.
+// Sets kind, name and user of the processes on `gpu`. False: the PIDs belong to another
+// PID namespace.
 bool identify(std::string_view gpu, std::vector<DeviceProcess>& processes);
 
-}  // namespace berth
+}  // namespace berth::device

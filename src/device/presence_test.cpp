@@ -4,10 +4,10 @@
 
 #include "device/test_process.hpp"
 
-namespace berth {
+namespace berth::device {
 namespace {
 
-// A copy of this process that has a GPU open, as far as others can see.
+// A child process that has a GPU open through Berth.
 class Copy {
  public:
   Copy() {
@@ -16,8 +16,8 @@ class Copy {
     pid = fork();
     if (pid == 0) {
       const Presence presence("GPU-1");
-      const bool told = write(ready[1], "x", 1) == 1;
-      while (told) pause();
+      const bool ready_sent = write(ready[1], "x", 1) == 1;
+      while (ready_sent) pause();
       _exit(1);
     }
     char byte = 0;
@@ -36,7 +36,7 @@ class Copy {
 
 DeviceProcess on_gpu(pid_t pid) { return {static_cast<std::uint32_t>(pid), ProcessKind::foreign, {}, 1}; }
 
-TEST(Presence, ProcessesAreOwnOthersOfBerthOrForeignAndHaveNames) {
+TEST(Presence, ProcessesAreOwnBerthOrForeignAndHaveNames) {
   const test::ChildProcess foreign({"sleep", "60"});
   const Copy berth;
   std::vector<DeviceProcess> processes{on_gpu(foreign.pid()), on_gpu(berth.pid), on_gpu(getpid())};
@@ -48,15 +48,15 @@ TEST(Presence, ProcessesAreOwnOthersOfBerthOrForeignAndHaveNames) {
   EXPECT_EQ(processes[1].name, processes[2].name);
 }
 
-TEST(Presence, AProcessThatIsNotThereIsForeignWithoutAName) {
-  // Above what a kernel hands out.
+TEST(Presence, AProcessThatDoesNotExistIsForeignWithoutAName) {
+  // Above every PID of the kernel.
   std::vector<DeviceProcess> processes{on_gpu((1 << 22) + 1)};
   EXPECT_TRUE(identify("GPU-1", processes));
   EXPECT_EQ(processes[0].kind, ProcessKind::foreign);
   EXPECT_FALSE(processes[0].name);
 }
 
-TEST(Presence, NumbersOfAnotherNamespaceNameNobody) {
+TEST(Presence, PidsOfAnotherNamespaceIdentifyNoProcess) {
   const test::ChildProcess other({"sleep", "60"});
   std::vector<DeviceProcess> processes{on_gpu(other.pid())};
   {
@@ -70,4 +70,4 @@ TEST(Presence, NumbersOfAnotherNamespaceNameNobody) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::device

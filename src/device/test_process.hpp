@@ -1,4 +1,4 @@
-// A program that runs beside a test and is ended with it.
+// A child process of a test, ended with the test.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace berth::test {
 
 class ChildProcess {
  public:
-  // The first word is the program. Comes back when the child bears its name.
+  // The first word is the program. Returns once the child has the name of the program.
   explicit ChildProcess(std::vector<std::string> command) {
     int ends[2] = {-1, -1};
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -42,7 +42,7 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // The next line of its output; what there is when it ends before.
+  // The next line of its output; shorter if the child ends first.
   std::string line() const {
     std::string text;
     char byte = 0;

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "device/cuda_driver.hpp"
-#include "device/cuda_visible.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/visible.hpp"
 
 namespace berth::machine {
 namespace {

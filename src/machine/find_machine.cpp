@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "device/pocl_devices.hpp"
+#include "device/opencl/pocl_devices.hpp"
 #include "machine/accelerator.hpp"
 
 namespace berth::machine {
@@ -40,7 +40,7 @@ std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& r
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =
       is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
-  const bool repeats = std::getenv(pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
+  const bool repeats = std::getenv(opencl::pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
   const bool may_wait = !request.backend && !named && (!request.all_devices || repeats);
   if (!may_wait) return ask_lists(backends);
   Backends first, later;
@@ -129,8 +129,8 @@ Result<Machine> find_machine(const MachineRequest& given) {
     machine.problems.push_back({std::move(silent.error), named});
   }
   // Said also where another OpenCL platform goes on without PoCL's devices.
-  const char* const pocl = std::getenv(pocl_devices_variable);
-  if (std::optional<Error> problem = pocl && opencl_answered ? pocl_devices_problem(pocl) : std::nullopt) {
+  const char* const pocl = std::getenv(opencl::pocl_devices_variable);
+  if (std::optional<Error> problem = pocl && opencl_answered ? opencl::pocl_devices_problem(pocl) : std::nullopt) {
     if (backend) return *std::move(problem);
     machine.problems.push_back({*std::move(problem), false});
   }

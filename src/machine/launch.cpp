@@ -19,7 +19,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "device/host_cores.hpp"
+#include "device/host/cores.hpp"
 #include "machine/inherited.hpp"
 
 extern char** environ;
@@ -204,7 +204,7 @@ class Prepared {
   std::vector<char*> argument_pointers_, shell_pointers_, variable_pointers_;
   const std::vector<int> inherited_;
   const bool pin_;
-  const CoreSet cores_;
+  const device::CoreSet cores_;
 };
 
 // The child's side of launch(): waits until the lease is its own.

@@ -29,7 +29,7 @@ void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
 }  // namespace
 
 std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline) {
-  std::vector<Answer<std::vector<DeviceInfo>>> questions;
+  std::vector<device::DeadlineCall<std::vector<DeviceInfo>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) {
     questions.emplace_back([backend] { return backend->list(); },
@@ -42,7 +42,7 @@ std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline
 }
 
 std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
-  std::vector<Answer<std::vector<Link>>> questions;
+  std::vector<device::DeadlineCall<std::vector<Link>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) questions.emplace_back([backend] { return backend->links(); }, Error{});
   std::vector<Link> links;
@@ -81,7 +81,7 @@ std::vector<DeviceRow> Observer::look(Duration deadline) {
     if (target.outstanding || backend == backends_.end()) continue;
     target.outstanding = true;
     target.asked_at = clock_.now();
-    const bool started = run_apart([state = state_, backend = *backend, i, id = target.row.info.id] {
+    const bool started = device::start_detached([state = state_, backend = *backend, i, id = target.row.info.id] {
       Result<Telemetry> seen = backend->observe(id);
       const std::lock_guard guard(state->mutex);
       State::Target& mine = state->targets[i];

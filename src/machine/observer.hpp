@@ -12,7 +12,7 @@
 
 #include "berth/device.hpp"
 #include "berth/device_view.hpp"
-#include "device/ask_apart.hpp"
+#include "device/deadline_call.hpp"
 #include "inventory/device_row.hpp"
 
 namespace berth::machine {

@@ -65,7 +65,7 @@ TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
   EXPECT_FALSE(rows[0].error);
   EXPECT_TRUE(rows[1].error);
   EXPECT_EQ(backend->asked, 2);
-  EXPECT_GE(threads_under_way(), 1u);
+  EXPECT_GE(device::detached_threads(), 1u);
   backend->released.count_down();
 }
 

@@ -19,7 +19,7 @@
 
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "ledger/test_folder.hpp"
 #include "ledger/usage.hpp"
 #include "pool/internals.hpp"

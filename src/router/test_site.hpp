@@ -13,7 +13,7 @@
 
 #include "berth/fake_clock.hpp"
 #include "berth/router.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 #include "ledger/test_folder.hpp"
 
 namespace berth {

@@ -14,7 +14,7 @@
 
 #include "berth/fake_clock.hpp"
 #include "berth/scheduler.hpp"
-#include "device/simulated.hpp"
+#include "device/simulated/backend.hpp"
 
 namespace berth {
 

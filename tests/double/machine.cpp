@@ -9,7 +9,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "device/cuda_identity.hpp"
+#include "device/cuda/identity.hpp"
 
 namespace berth::standin {
 namespace {

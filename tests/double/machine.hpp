@@ -22,8 +22,8 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cuda_driver.hpp"
-#include "device/nvml_api.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/nvml_api.hpp"
 #include "ptx.hpp"
 
 namespace berth::standin {

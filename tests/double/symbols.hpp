@@ -4,8 +4,8 @@
 // tests and benchmarks alone.
 #pragma once
 
-#include "device/cuda_driver.hpp"
-#include "device/nvml_api.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/nvml_api.hpp"
 
 #define BERTH_DOUBLE_TESTED(X)                                       \
   X(cuDevicePrimaryCtxGetState, Code(DeviceNumber, unsigned*, int*)) \

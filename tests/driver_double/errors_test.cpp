@@ -3,7 +3,7 @@
 // this GPU and no other, and nothing is left behind.
 #include <functional>
 
-#include "device/cuda_errors.hpp"
+#include "device/cuda/errors.hpp"
 #include "driver_double/fixture.hpp"
 
 namespace berth::test {

@@ -13,8 +13,8 @@
 
 #include "device/backends.hpp"
 #include "device/contract_kernels.hpp"
-#include "device/cuda_driver.hpp"
-#include "device/nvml_api.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/nvml_api.hpp"
 #include "double/control.hpp"
 
 namespace berth::test {

@@ -1,6 +1,6 @@
 // GPUs are listed through the management library exactly as CUDA lists them, and
 // CUDA is started only where the library cannot know.
-#include "device/cuda_list.hpp"
+#include "device/cuda/list.hpp"
 #include "driver_double/fixture.hpp"
 
 namespace berth::test {

@@ -11,7 +11,7 @@
 
 #include "berth/assert.hpp"
 #include "berth/random.hpp"
-#include "device/cuda_errors.hpp"
+#include "device/cuda/errors.hpp"
 #include "driver_double/fixture.hpp"
 
 namespace berth::test {

@@ -1,0 +1,51 @@
+#include "device/opencl/api.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace berth::opencl {
+
+Result<Api> load_api(std::span<const char* const> libraries) {
+  void* library = nullptr;
+  std::string tried;
+  for (const char* name : libraries) {
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library) break;
+    tried += (tried.empty() ? "" : ", ") + std::string(name);
+  }
+  if (!library) {
+    return Error{ErrorCode::not_initialized,
+                 "no OpenCL library was found (tried " + tried + ")",
+                 "install an OpenCL driver and loader, on Debian the packages ocl-icd-libopencl1 and pocl-opencl-icd",
+                 {},
+                 {}};
+  }
+  Api api;
+  const char* missing = nullptr;
+#define BERTH_OPENCL_FIND(name) api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));
+#define BERTH_OPENCL_CHECK(name) \
+  if (!api.name) missing = #name;
+  BERTH_OPENCL_REQUIRED(BERTH_OPENCL_FIND)
+  BERTH_OPENCL_OPTIONAL(BERTH_OPENCL_FIND)
+  BERTH_OPENCL_REQUIRED(BERTH_OPENCL_CHECK)
+#undef BERTH_OPENCL_FIND
+#undef BERTH_OPENCL_CHECK
+  if (missing) {
+    return Error{ErrorCode::not_initialized,
+                 "the OpenCL library has no function " + std::string(missing),
+                 "install a loader for OpenCL 1.2 or later",
+                 {},
+                 {}};
+  }
+  return api;
+}
+
+Result<const Api*> system_api() {
+  static constexpr const char* names[] = {"libOpenCL.so.1", "libOpenCL.so"};
+  static const Result<Api> api = load_api(names);
+  if (!api) return api.error();
+  return &*api;
+}
+
+}  // namespace berth::opencl
