@@ -265,8 +265,7 @@ int main(int argc, char** argv) {
       const std::string name = row.policy + ("/" + std::to_string(devices) + "/2threads");
       if (!report.wants(name)) continue;
       Subject subject(devices, row.learns, with_policy(row.policy));
-      hold_against(
-          report, name, 6, [&] { return subject.time_of_two(); }, [&] { return subject.time(); });
+      hold_against(report, name, 6, [&] { return subject.time_of_two(); }, [&] { return subject.time(); });
     }
   }
   for (const std::size_t devices : {8, 64}) {
@@ -278,14 +277,11 @@ int main(int argc, char** argv) {
     });
     options.custom_policy->name = "own";
     Subject own(devices, false, std::move(options));
-    hold_against(
-        report, "own_policy" + at, 1.3, [&] { return own.time(); }, [&] { return plain.time(); });
+    hold_against(report, "own_policy" + at, 1.3, [&] { return own.time(); }, [&] { return plain.time(); });
     Hints id, label;
     id.only = {plain.first()};
     label.labels = {{"row", "even"}};
-    hold_against(
-        report, "limit_id" + at, 1.5, [&] { return plain.time(id); }, [&] { return plain.time(); });
-    hold_against(
-        report, "limit_label" + at, 1.5, [&] { return plain.time(label); }, [&] { return plain.time(); });
+    hold_against(report, "limit_id" + at, 1.5, [&] { return plain.time(id); }, [&] { return plain.time(); });
+    hold_against(report, "limit_label" + at, 1.5, [&] { return plain.time(label); }, [&] { return plain.time(); });
   }
 }

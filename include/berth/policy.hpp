@@ -67,9 +67,7 @@ struct Columns {
   std::size_t stride = 0;
 
   static std::uint64_t load(const Word& word) noexcept { return word.load(std::memory_order_relaxed); }
-  std::uint64_t promised(std::size_t slot) const noexcept {
-    return load(memory_promised[load(memory_home[slot])]);
-  }
+  std::uint64_t promised(std::size_t slot) const noexcept { return load(memory_promised[load(memory_home[slot])]); }
   Maybe available(std::size_t slot) const noexcept {
     const Maybe free(load(memory_free[slot]));
     const std::uint64_t taken = promised(slot);
@@ -91,9 +89,7 @@ class Candidate {
   std::size_t slot() const { return slot_; }          // of the device in its pool
   const DeviceInfo& info() const { return *columns_.info[slot_].load(std::memory_order_acquire); }
   // Pieces of work on the device, without the one to be placed.
-  std::uint32_t in_flight() const {
-    return static_cast<std::uint32_t>(charge_ & detail::Columns::in_flight_mask);
-  }
+  std::uint32_t in_flight() const { return static_cast<std::uint32_t>(charge_ & detail::Columns::in_flight_mask); }
   // Pieces charged since the device last entered service.
   std::uint64_t charged_total() const {
     const std::uint64_t total = (charge_ >> detail::Columns::charged_shift) + load(columns_.charged_offset);

@@ -172,7 +172,9 @@ class Pool {
   // By another policy than the pool's own.
   Result<Lease> acquire(const Hints& hints, const Policy& policy);
   Result<Lease> acquire(const Hints& hints, Deadline deadline);
-  Result<Lease> acquire(const Hints& hints, Duration timeout) { return acquire(hints, Deadline::after(*clock_, timeout)); }
+  Result<Lease> acquire(const Hints& hints, Duration timeout) {
+    return acquire(hints, Deadline::after(*clock_, timeout));
+  }
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);
   // The same decision without charging it, explained.

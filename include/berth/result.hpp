@@ -77,11 +77,11 @@ namespace detail {
 
 // The value of a Result; where it has none, returns the error from the enclosing function:
 //   const Buffer buffer = BERTH_TRY(device.allocate(size));
-#define BERTH_TRY(result)                                                  \
-  __extension__({                                                          \
-    auto berth_tried = (result);                                           \
-    if (!berth_tried.has_value()) return std::move(berth_tried).error();   \
-    std::move(berth_tried).value();                                        \
+#define BERTH_TRY(result)                                                \
+  __extension__({                                                        \
+    auto berth_tried = (result);                                         \
+    if (!berth_tried.has_value()) return std::move(berth_tried).error(); \
+    std::move(berth_tried).value();                                      \
   })
 
 template <class T>

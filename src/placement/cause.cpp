@@ -9,8 +9,8 @@
 #include <limits>
 #include <tuple>
 
-#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth {
 namespace {

@@ -138,8 +138,7 @@ TEST(Filters, TheFirstFilterInOrderIsNamed) {
 
 TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   // One const operation over the hints and an ordered list of candidates.
-  const Policy last =
-      custom([](const Candidates& all) { return all.size() - 1; });
+  const Policy last = custom([](const Candidates& all) { return all.size() - 1; });
   TestFleet fleet(4);
   EXPECT_EQ(choose(last, {}, fleet, 0).winner, 3U);
   fleet[3].intent = Intent::cordoned;
@@ -155,10 +154,8 @@ TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
   TestFleet fleet(3);
   fleet[0].in_flight = 1;
   fleet[1].health = Health::quarantined;
-  const Policy outside =
-      custom([](const Candidates& all) { return all.size(); });
-  const Policy throwing =
-      custom([](const Candidates&) -> std::size_t { throw std::runtime_error("no"); });
+  const Policy outside = custom([](const Candidates& all) { return all.size(); });
+  const Policy throwing = custom([](const Candidates&) -> std::size_t { throw std::runtime_error("no"); });
   for (const Policy& policy : {outside, throwing, custom(nullptr)}) {
     Explanation explanation;
     const Decision decision = choose(policy, {}, fleet, 0, &explanation);

@@ -78,8 +78,7 @@ bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcep
     case Rejection::held: return view.held_exclusively || (hints.wants_alone() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
     case Rejection::occupied: return hints.whole && wholeness(view) != Wholeness::whole;
-    case Rejection::memory:
-      return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
+    case Rejection::memory: return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
   }
   return false;
 }

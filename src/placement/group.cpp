@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
-#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth {
 namespace {
@@ -57,8 +57,7 @@ class GroupSearch {
     for (const Ranked& ranked : order_) {
       const DeviceView& view = views[ranked.position];
       const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
-      members_.push_back(
-          {view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+      members_.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
       domains.insert(members_.back().domain);
       shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
     }

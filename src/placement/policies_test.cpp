@@ -93,7 +93,8 @@ TEST_P(PolicyContract, ASingleCandidateWins) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1, seed);
     ASSERT_EQ(policy().choose(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))), 0U) << "seed " << seed;
-    ASSERT_EQ(policy().costs(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))).size(), 1U) << "seed " << seed;
+    ASSERT_EQ(policy().costs(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))).size(), 1U)
+        << "seed " << seed;
   }
 }
 

@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "berth/bytes.hpp"
-#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth {
 namespace {

@@ -66,7 +66,7 @@ Board::~Board() {
 // ---- a request ----
 
 Result<Lease> Board::acquire(const Policy& policy, const Hints& hints) {
-  Result<Lease> lease{Lease()};
+  Result<Lease> lease{std::in_place};
   const Ticket ticket = draw(policy);
   const Attempt result = acquire_into(*lease, policy, hints, ticket);
   if (result.kind != Attempt::charged) [[unlikely]]
@@ -119,11 +119,13 @@ Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Hints& h
     return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], hints, version);
   }
   const std::size_t used = counters_.used();
-  SmallArray<std::uint32_t> slots(used);
-  SmallArray<std::uint64_t> charges(used);
-  const std::size_t count = look(hints, used, slots.data(), charges.data());
+  SmallArray<std::uint32_t> slot_array(used);
+  SmallArray<std::uint64_t> charge_array(used);
+  std::uint32_t* const slots = slot_array.data();
+  std::uint64_t* const charges = charge_array.data();
+  const std::size_t count = look(hints, used, slots, charges);
   if (count == 0) return {};
-  const Candidates all(counters_.columns(), slots.data(), charges.data(), count, hints, ticket);
+  const Candidates all(counters_.columns(), slots, charges, count, hints, ticket);
   const PolicyAnswer answer = ask(policy, all);
   if (answer.misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (answer.position == Policy::declined) return {};
@@ -135,7 +137,8 @@ Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Hints& h
 // (Membership), so only what depends on the request or on the work in flight is asked here.
 std::size_t Board::look(const Hints& hints, std::size_t used, std::uint32_t* slots, std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
-  const std::uint64_t* const allowed = has_static_limits(hints) ? pool::allowed_slots(hints, membership_, used) : nullptr;
+  const std::uint64_t* const allowed =
+      has_static_limits(hints) ? pool::allowed_slots(hints, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
   const bool needs_bytes = hints.memory_bytes_min != 0 || hints.memory_share;
   std::size_t count = 0;
@@ -171,13 +174,22 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, hints.work_class, hints.cost);
   const bool charged = counters_.charge(slot, seen, backlog_ns);
   if (charged) {
-    // The charge keeps the device until the lease is settled.
-    lease.held_ = {this,        membership_.device(slot), Maybe(Columns::load(counters_.columns().memory_free[slot])),
-                   *bytes,      backlog_ns,               hints.cost,
-                   static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(home),
-                   static_cast<std::uint32_t>(seen & Columns::in_flight_mask), hints.work_class};
+    // The charge keeps the device until the lease is settled. Written in place: a copy of
+    // words that were just stored waits for the stores.
+    Lease::Held& held = lease.held_;
+    held.board = this;
+    held.device = membership_.device(slot);
+    held.memory_bytes_free = Maybe(Columns::load(counters_.columns().memory_free[slot]));
+    held.bytes = *bytes;
+    held.backlog_ns = backlog_ns;
+    held.cost = hints.cost;
+    held.slot = static_cast<std::uint32_t>(slot);
+    held.memory_home = static_cast<std::uint32_t>(home);
+    held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
+    held.work_class = hints.work_class;
     // The same id may have joined again as another device since the look.
-    if (membership_.version() == version || meets_static_limits(hints, membership_.info(slot))) return {Attempt::charged};
+    if (membership_.version() == version || meets_static_limits(hints, membership_.info(slot)))
+      return {Attempt::charged};
     give_back(lease, Verdict::cancelled);
   } else if (*bytes) {
     promises_.take_back(home, *bytes);
@@ -377,8 +389,11 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
 
 Error Board::refusal(const Attempt& attempt, const Policy& policy, const Hints& hints, Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
-    return {ErrorCode::queue_full, "the device chosen holds as much work as can be counted",
-            "wait until some of it is done", {}, {}};
+    return {ErrorCode::queue_full,
+            "the device chosen holds as much work as can be counted",
+            "wait until some of it is done",
+            {},
+            {}};
   }
   Explanation explanation;
   decide(policy, hints, copy(hints).views, ticket, &explanation);
@@ -396,7 +411,7 @@ std::uint64_t Board::give_back(Lease& lease, Verdict verdict) noexcept {
 }
 
 void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
-  const Lease::Held held = lease.held_;
+  const Lease::Held& held = lease.held_;
   const std::size_t slot = held.slot;
   Verdict verdict = Verdict::cancelled;
   if (outcome && outcome->error != ErrorCode::cancelled) {
@@ -445,8 +460,11 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   const TimePoint now = options_.clock->now();
   const std::lock_guard lock(mutex_);
   if (!outcome.error) return membership_.succeeded(slot);
-  Error why{*outcome.error, "the device was lost while it worked",
-            "restart the process, or let the device leave and join again", membership_.member(slot).id.text(), {}};
+  Error why{*outcome.error,
+            "the device was lost while it worked",
+            "restart the process, or let the device leave and join again",
+            membership_.member(slot).id.text(),
+            {}};
   membership_.failed(slot, std::move(why), now);
 }
 

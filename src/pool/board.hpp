@@ -131,8 +131,8 @@ class Board {
     DeviceView view;
     bool sampled = false;  // the load values were reported at view.sampled_at
   };
-  std::vector<Entry> entries() const;               // devices in the pool, in slot order
-  Result<Entry> entry(const DeviceId& id) const;    // one of them
+  std::vector<Entry> entries() const;             // devices in the pool, in slot order
+  Result<Entry> entry(const DeviceId& id) const;  // one of them
   std::size_t capacity() const noexcept { return counters_.capacity(); }
   Clock& clock() const noexcept { return *options_.clock; }
 

@@ -55,8 +55,11 @@ Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
 
 Result<void> Board::set_weight(const DeviceId& id, double weight) {
   if (!std::isfinite(weight) || weight <= 0) {
-    return Error{ErrorCode::invalid_argument, "the weight of " + id.text() + " is not a finite positive number",
-                 "give a weight such as 1.0", id.text(), {}};
+    return Error{ErrorCode::invalid_argument,
+                 "the weight of " + id.text() + " is not a finite positive number",
+                 "give a weight such as 1.0",
+                 id.text(),
+                 {}};
   }
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.find_present(id);

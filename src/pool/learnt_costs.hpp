@@ -33,9 +33,7 @@ class LearntCosts {
   void forget(std::size_t slot) noexcept;  // another incarnation of the device
 
  private:
-  static std::size_t known(std::uint16_t work_class) noexcept {
-    return work_class < Columns::classes ? work_class : 0;
-  }
+  static std::size_t known(std::uint16_t work_class) noexcept { return work_class < Columns::classes ? work_class : 0; }
   const Word& word(std::size_t slot, std::uint16_t work_class) const noexcept {
     return words_[known(work_class) * capacity_ + slot];
   }

@@ -12,6 +12,8 @@
 
 namespace berth::policy {
 
-Policy least_loaded() { return by_cost("least work in flight for its speed", load_for_speed); }
+Policy least_loaded() {
+  return by_cost("least work in flight for its speed", [](const Candidates& all) { return load_for_speed(all); });
+}
 
 }  // namespace berth::policy

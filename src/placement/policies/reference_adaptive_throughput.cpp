@@ -16,7 +16,8 @@ Policy reference_adaptive_throughput() {
   return by_cost(
       "reference: mean rate over queue, last position",
       [](Candidate device) {
-        const double score = device.mean_rate().value_or(0) / static_cast<double>(std::uint64_t{device.in_flight()} + 1);
+        const double score =
+            device.mean_rate().value_or(0) / static_cast<double>(std::uint64_t{device.in_flight()} + 1);
         // The bits of doubles that are not negative are ordered as the doubles are.
         return ~std::bit_cast<std::uint64_t>(score);
       },
