@@ -1,6 +1,7 @@
-# berth_folder(NAME SEES folder...): one library target per folder of src/,
-# its tests (x_test.cpp beside x.cpp) in one binary. A folder links only what it
-# may see, so an arrow in the wrong direction does not link.
+# One target per folder of src/, its tests (x_test.cpp beside x.cpp) in one binary. A folder
+# links only what it may see, so an arrow in the wrong direction does not link.
+#   berth_library(NAME SEES folder...): goes into berth::berth, which embedders link
+#   berth_service(NAME SEES folder...): for the command and its services, never in berth::berth
 set(BERTH_WARNINGS -Wall -Wextra -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   # std::stable_sort of GCC's library uses what that library declares deprecated.
@@ -19,6 +20,17 @@ endif()
 # Headers a GPU machine lacks travel in this ignored folder (make gpu-bundle).
 set(BERTH_BUNDLE ${PROJECT_SOURCE_DIR}/gpu-bundle/include)
 
+function(berth_library name)
+  berth_folder(${name} ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY BERTH_LIBRARIES berth_${name})
+  install(TARGETS berth_${name} EXPORT berth ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()
+
+function(berth_service name)
+  berth_folder(${name} ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY BERTH_SERVICES berth_${name})
+endfunction()
+
 function(berth_folder name)
   cmake_parse_arguments(ARG "" "" "SEES;LIBRARIES;TEST_LABELS;TEST_ENVIRONMENT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -28,7 +40,8 @@ function(berth_folder name)
 
   add_library(berth_${name} STATIC ${sources})
   add_library(berth::${name} ALIAS berth_${name})
-  set_target_properties(berth_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(berth_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_features(berth_${name} PUBLIC cxx_std_20)
   target_compile_options(berth_${name} PRIVATE ${BERTH_WARNINGS})
   target_include_directories(berth_${name}
@@ -41,8 +54,6 @@ function(berth_folder name)
     target_link_libraries(berth_${name} PUBLIC berth_${seen})
   endforeach()
   target_link_libraries(berth_${name} PUBLIC ${ARG_LIBRARIES})
-  set_property(GLOBAL APPEND PROPERTY BERTH_FOLDERS berth_${name})
-  install(TARGETS berth_${name} EXPORT berth ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
   if(BERTH_TESTS AND tests)
     berth_test(${name}_test SOURCES ${tests} LIBRARIES berth_${name} LABELS ${ARG_TEST_LABELS}

@@ -10,6 +10,13 @@
 
 namespace berth {
 
+// 64_MiB; `using namespace berth::literals`.
+namespace literals {
+constexpr std::uint64_t operator""_KiB(unsigned long long count) { return count << 10; }
+constexpr std::uint64_t operator""_MiB(unsigned long long count) { return count << 20; }
+constexpr std::uint64_t operator""_GiB(unsigned long long count) { return count << 30; }
+}  // namespace literals
+
 // Bytes for people: "22.0 GiB".
 std::string bytes_text(std::uint64_t bytes);
 

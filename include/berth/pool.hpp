@@ -141,7 +141,7 @@ class Pool {
   // the reasons of the silent back ends. A named back end that is missing: its error.
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; a single one that is silent is its error.
-  static Result<std::unique_ptr<Pool>> open_all(std::span<const std::unique_ptr<Backend>> backends,
+  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::unique_ptr<Backend>> backends,
                                                 PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});

@@ -73,7 +73,13 @@ struct ValueOf<void> {
 template <class T>
 struct ValueOf<Result<T>> : ValueOf<T> {};
 template <class F, class... Args>
-using value_of_t = typename ValueOf<std::remove_cvref_t<std::invoke_result_t<F, Args...>>>::type;
+struct ValueOfCall {
+  static_assert(std::is_invocable_v<F, Args...>,
+                "work must be callable as f(berth::Execution&), or f(berth::Execution&, item) in map");
+  using type = typename ValueOf<std::remove_cvref_t<std::invoke_result_t<F, Args...>>>::type;
+};
+template <class F, class... Args>
+using value_of_t = typename ValueOfCall<F, Args...>::type;
 
 template <class T>
 struct Dispatched {

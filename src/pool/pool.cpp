@@ -175,10 +175,10 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOp
     if (entry.name != "simulated" && !cut) continue;
     if (Result<std::vector<DeviceInfo>> found = made.back()->list(); !found) return std::move(found).error();
   }
-  return open_all(made, std::move(options));
+  return open_backends(made, std::move(options));
 }
 
-Result<std::unique_ptr<Pool>> Pool::open_all(std::span<const std::unique_ptr<Backend>> backends, PoolOptions options) {
+Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_ptr<Backend>> backends, PoolOptions options) {
   Listing listing = list_devices(backends);
   if (listing.devices.empty()) {
     if (backends.size() == 1 && !listing.silent.empty()) return listing.silent.front().error;
@@ -321,7 +321,11 @@ Result<std::vector<Lease>> Pool::acquire_group(const Hints& hints, std::size_t c
 Statistics Pool::statistics() const { return board_->statistics(); }
 std::uint16_t Pool::work_class(std::string_view name) { return board_->work_class(name); }
 
-Explanation Pool::explain(const Hints& hints) const { return board_->explain(*policy_, hints); }
+Explanation Pool::explain(const Hints& hints) const {
+  Explanation explanation = board_->explain(*policy_, hints);
+  if (!explanation.winner && await_first_poll()) explanation = board_->explain(*policy_, hints);
+  return explanation;
+}
 
 Result<void> Pool::join(std::shared_ptr<Device> device) {
   const Result<std::size_t> slot = board_->join(std::move(device));

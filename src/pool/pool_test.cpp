@@ -58,7 +58,7 @@ TEST(Pool, S4_1_OwnsItsDevicesInOrderAndTurnsBeginWithTheFirst) {
 }
 
 TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
-  const auto pool = Pool::open_all(
+  const auto pool = Pool::open_backends(
       backends_of(std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)})), quiet());
   ASSERT_TRUE(pool);
   EXPECT_EQ((*pool)->device_count(), 2U);
@@ -66,13 +66,13 @@ TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
 
   auto silent = std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{});
   silent->be_silent(failing(ErrorCode::not_initialized, 3, "CUDA_ERROR_NOT_INITIALIZED"));
-  const auto missing = Pool::open_all(backends_of(std::move(silent)), quiet());
+  const auto missing = Pool::open_backends(backends_of(std::move(silent)), quiet());
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::not_initialized) << "errors of the enumeration pass through";
   EXPECT_EQ(missing.error().driver->code, 3);
 
   const auto none =
-      Pool::open_all(backends_of(std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{})), quiet());
+      Pool::open_backends(backends_of(std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{})), quiet());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::no_device);
   EXPECT_EQ(none.error().driver, (DriverError{100, "CUDA_ERROR_NO_DEVICE"}));
@@ -188,11 +188,11 @@ TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
 TEST(Pool, APartitionThatDoesNotFitIsTheCallersToKnow) {
   BackendOptions backends;
   backends.partitions = {{"host:0", {1'000'000'000}}};
-  const auto pool = Pool::open_all(backends, quiet());
+  const auto pool = Pool::open_backends(backends, quiet());
   ASSERT_FALSE(pool);
   EXPECT_EQ(pool.error().code, ErrorCode::invalid_argument);
   backends.partitions = {{"host:0", {1}}};
-  const auto cut = Pool::open_all(backends, quiet());
+  const auto cut = Pool::open_backends(backends, quiet());
   ASSERT_TRUE(cut) << cut.error().to_text();
   EXPECT_TRUE((*cut)->device(DeviceId("host/core1.0")));
 }
@@ -245,7 +245,7 @@ TEST(Pool, S4_F2_CallersHoldHandlesAndNoContext) {
 TEST(Pool, S4_F5_ADeviceThatDoesNotOpenIsThereWithItsReasonAndStopsNobody) {
   auto backend = std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)});
   backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));
-  const auto opened = Pool::open_all(backends_of(std::move(backend)), quiet());
+  const auto opened = Pool::open_backends(backends_of(std::move(backend)), quiet());
   ASSERT_TRUE(opened);
   Pool& pool = **opened;
   EXPECT_EQ(pool.device_count(), 2U);
@@ -308,7 +308,7 @@ TEST(Pool, S4_F10_EveryPathRunsOnAFakeDriver) {
   // Nothing usable at all: every question has an answer with the reason.
   auto backend = std::make_unique<TestBackend>(std::vector{make_device("x")});
   backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));
-  const auto opened = Pool::open_all(backends_of(std::move(backend)), quiet());
+  const auto opened = Pool::open_backends(backends_of(std::move(backend)), quiet());
   ASSERT_TRUE(opened);
   for (const Error& error :
        {(*opened)->next_device().error(), (*opened)->best_available_device().error(), (*opened)->acquire().error()}) {
@@ -442,7 +442,7 @@ std::string ids_of(const Result<std::vector<Lease>>& group) {
 }
 
 TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
-  const auto pool = Pool::open_all(two_islands(), quiet());
+  const auto pool = Pool::open_backends(two_islands(), quiet());
   ASSERT_TRUE(pool);
   (*pool)->poll_now();
   {
@@ -457,13 +457,13 @@ TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
   PoolOptions told = quiet();
   told.topology =
       make_topology({DeviceId("a"), DeviceId("d")}, {{DeviceId("a"), DeviceId("d"), LinkKind::nvlink, 1, {}}}).value();
-  EXPECT_EQ(ids_of((*Pool::open_all(two_islands(), told))->acquire_group({}, 2)), "ad");
+  EXPECT_EQ(ids_of((*Pool::open_backends(two_islands(), told))->acquire_group({}, 2)), "ad");
   told.topology = Topology();
-  EXPECT_EQ(ids_of((*Pool::open_all(two_islands(), told))->acquire_group({}, 2)), "ab");
+  EXPECT_EQ(ids_of((*Pool::open_backends(two_islands(), told))->acquire_group({}, 2)), "ab");
 }
 
 TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
-  const auto pool = Pool::open_all(two_islands(), quiet());
+  const auto pool = Pool::open_backends(two_islands(), quiet());
   ASSERT_TRUE(pool);
   Hints hints;
   hints.near = DeviceId("d");

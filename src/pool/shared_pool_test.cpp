@@ -519,7 +519,7 @@ TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {
   auto host = make_backend("host", backends).value();
   std::vector<std::unique_ptr<Backend>> all;
   all.push_back(std::move(host));
-  const auto pool = Pool::open_all(all, {});
+  const auto pool = Pool::open_backends(all, {});
   unsetenv("BERTH_RUNTIME_DIR");
   ASSERT_TRUE(pool);
   ASSERT_TRUE((*pool)->ledger_error());

@@ -202,7 +202,7 @@ TEST_F(PoolOnDouble, AGpuThatCannotBeOpenedIsInThePoolWithItsReasonAndTheOthersW
   ASSERT_NO_FATAL_FAILURE(start("gpus 8\nerror cuDevicePrimaryCtxRetain gpu=3 code=46 times=always"));
   std::vector<std::unique_ptr<Backend>> backends;
   backends.push_back(make_cuda_backend({}));
-  auto pool = Pool::open_all(backends);
+  auto pool = Pool::open_backends(backends);
   ASSERT_TRUE(works(pool));
   EXPECT_EQ((*pool)->device_count(), gpus);
   EXPECT_EQ((*pool)->devices().size(), gpus - 1);
