@@ -39,6 +39,7 @@ namespace detail {
 // them while they are read.
 struct Columns {
   using Word = std::atomic<std::uint64_t>;
+  using Info = std::atomic<const DeviceInfo*>;
 
   // A word with the work in flight in its low bits, a bit that refuses new work, and the
   // work ever charged above: one compare-and-swap charges a device and proves that
@@ -63,7 +64,7 @@ struct Columns {
   Word* memory_promised = nullptr;
   Word* memory_home = nullptr;  // slot that counts the promises of this device's memory
   Word* reported = nullptr;     // queue depth (high half) and active streams, all ones: unknown
-  std::atomic<const DeviceInfo*>* info = nullptr;
+  Info* info = nullptr;
   std::size_t stride = 0;
 
   static std::uint64_t load(const Word& word) noexcept { return word.load(std::memory_order_relaxed); }

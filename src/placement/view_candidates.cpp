@@ -12,7 +12,7 @@ using detail::Columns;
 
 constexpr std::size_t column_count = 9;
 
-Columns columns_at(Columns::Word* words, std::atomic<const DeviceInfo*>* infos, std::size_t count) {
+Columns columns_at(Columns::Word* words, Columns::Info* infos, std::size_t count) {
   const auto next = [&] { return std::exchange(words, words + count); };
   Columns columns;
   columns.status = next();
@@ -31,7 +31,7 @@ Columns columns_at(Columns::Word* words, std::atomic<const DeviceInfo*>* infos, 
 constexpr std::uint64_t unknown_half = 0xffffffff;
 std::uint64_t half(Maybe value) { return value ? std::min(*value, unknown_half - 1) : unknown_half; }
 
-void write(const DeviceView& view, std::size_t slot, const Columns& columns) {
+void fill(const DeviceView& view, std::size_t slot, const Columns& columns) {
   const auto store = [slot](Columns::Word* column, std::uint64_t value) {
     column[slot].store(value, std::memory_order_relaxed);
   };
@@ -59,14 +59,14 @@ std::vector<std::uint32_t> numbers_below(std::size_t count) {
 ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions,
                                const Hints& requirements, Ticket ticket)
     : words_(new Columns::Word[column_count * positions.size()]),
-      infos_(new std::atomic<const DeviceInfo*>[positions.size()]),
+      infos_(new Columns::Info[positions.size()]),
       slots_(numbers_below(positions.size())),
       charges_(positions.size()),
       columns_(columns_at(words_.get(), infos_.get(), positions.size())),
       candidates_(columns_, slots_.data(), charges_.data(), positions.size(), requirements, ticket) {
   for (std::size_t slot = 0; slot < positions.size(); ++slot) {
     const DeviceView& view = views[positions[slot]];
-    write(view, slot, columns_);
+    fill(view, slot, columns_);
     // More work in flight than a pool can count ranks as the most that it can.
     charges_[slot] = std::min<std::uint64_t>(view.in_flight, Columns::in_flight_mask);
   }

@@ -2,7 +2,6 @@
 // explanations and tests.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,7 +23,7 @@ class ViewCandidates {
 
  private:
   const std::unique_ptr<detail::Columns::Word[]> words_;
-  const std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  const std::unique_ptr<detail::Columns::Info[]> infos_;
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint64_t> charges_;
   const detail::Columns columns_;

@@ -11,7 +11,7 @@ constexpr std::size_t columns_without_classes = 9;  // the charge words and thos
 Counters::Counters(std::size_t capacity)
     : capacity_(capacity),
       lines_((capacity + 7) / 8 * (columns_without_classes + Columns::classes)),
-      infos_(new std::atomic<const DeviceInfo*>[capacity]()),
+      infos_(new Columns::Info[capacity]()),
       settled_(new Settled[capacity]) {
   // Every array begins with a cache line of its own.
   columns_.stride = (capacity + 7) / 8 * 8;

@@ -82,7 +82,7 @@ class Counters {
   std::vector<Line> lines_;  // all arrays of words
   Word* charges_ = nullptr;
   Columns columns_;
-  const std::unique_ptr<std::atomic<const DeviceInfo*>[]> infos_;
+  const std::unique_ptr<Columns::Info[]> infos_;
   const std::unique_ptr<Settled[]> settled_;
   std::atomic<std::size_t> used_{0};
 };
