@@ -432,14 +432,14 @@ class Command(unittest.TestCase):
         changed["version"] = 1
         result = here("replay", self.write("older.json", json.dumps(changed)))
         self.assertEqual(result.returncode, 1)
-        self.assertIn("recorded was sim-small-0, now it is sim-large-0", result.stderr)
+        self.assertIn("the recorded one is sim-small-0, this version chooses sim-large-0", result.stderr)
         refused["devices"][0]["info"]["capability"] = "8.0"
         self.assert_refused(here("replay", self.write("edited.json", json.dumps(refused))), 2, "edited.json", "was edited")
         self.assert_refused(here("replay", self.write("torn.json", text[:-20])), 2, "torn.json", "not JSON")
         self.assert_refused(here("replay", self.write("foreign.json", "{}")), 2, "not the record of a decision")
         self.assert_refused(here("replay", str(self.folder / "absent.json")), 2, "absent.json")
         self.assert_refused(here("why", "nobody"), 2, "no record of a decision nobody")
-        self.assert_refused(here("why", "a", "b"), 2, "the id of one decision")
+        self.assert_refused(here("why", "a", "b"), 2, "not expected: b")
 
     def test_the_picture_of_the_page_is_what_the_command_draws(self):
         out = self.folder / "devices.svg"

@@ -428,7 +428,7 @@ class Release(OneUser):
         lease, = self.ps()
         answer = self.berth("release", str(lease["id"]))
         self.assertEqual((answer.returncode, answer.stdout, answer.stderr),
-                         (0, f"lease {lease['id']} (sh) is released; its processes run on without it\n", ""))
+                         (0, f"lease {lease['id']} (sh) is released; its processes keep running without it\n", ""))
         self.assertEqual(self.ps(), [])
         self.assertIsNone(held.poll())
         self.assertTrue(self.fits("60G"))

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal.hpp"
+#include "cli/command_line.hpp"
+#include "cli/text/terminal.hpp"
 #include "machine/reservation.hpp"
 #include "machine/sight.hpp"
 
@@ -25,6 +26,8 @@ struct RequestArguments {
   bool exclusive = false;
   BackendOptions backends;
 };
+
+void add_request_options(Verb& verb, RequestArguments& request);
 
 // invalid_argument: something that is wrong whatever the machine looks like.
 Result<Wanted> read_request(const RequestArguments& arguments);
