@@ -48,9 +48,9 @@ bool takes_several(const Target& into) {
 }
 
 bool has_default(const Target& into) {
-  const auto* const text = std::get_if<std::string*>(&into);
-  return (text != nullptr && !(*text)->empty()) || std::holds_alternative<unsigned*>(into) ||
-         std::holds_alternative<std::size_t*>(into);
+  if (const auto* const text = std::get_if<std::string*>(&into)) return !(*text)->empty();
+  if (const auto* const count = std::get_if<std::size_t*>(&into)) return **count > 0;
+  return std::holds_alternative<unsigned*>(into);
 }
 
 // An empty value usually comes from a variable that a script did not set. Arguments of

@@ -26,7 +26,7 @@ std::string add_ledger_or_note(std::vector<DeviceRow>& rows) {
 ProcessUsers users_of(std::span<const DeviceRow> rows) {
   ProcessUsers users;
   for (const DeviceRow& row : rows) {
-    // Processes of a simulated device are none of this machine.
+    // Process ids of a simulated device do not exist on this machine.
     if (!row.seen || !row.seen->processes || row.info.backend == "simulated") continue;
     for (const DeviceProcess& process : *row.seen->processes) {
       if (const auto user = user_of_process(process.pid)) users.emplace(process.pid, user_name(*user));

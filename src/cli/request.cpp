@@ -70,7 +70,7 @@ Result<Wanted> read_request(const RequestArguments& arguments) {
   if (!policy) return policy.error();
   wanted.policy = *policy;
   wanted.count = arguments.count;
-  // Without an amount the whole device is meant.
+  // Without an amount the request is for whole devices.
   wanted.hints.whole = arguments.memory.empty();
   wanted.hints.exclusive = arguments.exclusive || wanted.hints.whole;
   if (!arguments.memory.empty()) {
@@ -100,8 +100,8 @@ Result<Wanted> read_request(const RequestArguments& arguments) {
 
 namespace {
 
-// "6": of the CUDA devices, else of the one back end that has a sixth. Absent: it is
-// not a number, or no device has it.
+// "6" is a CUDA device, or else that of the only back end with such a number. Absent: it
+// is not a number, or no device has it.
 std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
@@ -121,15 +121,15 @@ std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devi
   return wrong(std::to_string(named.size()) + " devices have the number " + name, "write " + candidates);
 }
 
-// A UUID without its "GPU-", of which people copy the first part. Fewer than four
-// signs are more likely a slip.
+// The beginning of a UUID without "GPU-". Fewer than four characters are probably a
+// mistake.
 bool is_short_id(const DeviceInfo& info, const std::string& name) {
   const std::string& id = info.id.text();
   return name.size() >= 4 && (id.starts_with("GPU-") || id.starts_with("MIG-")) &&
          std::string_view(id).substr(4).starts_with(name);
 }
 
-// " on this machine", or the variables by which less than the machine is seen.
+// " on this machine", or the variables that restrict the devices.
 std::string where_searched() {
   std::string hiding;
   std::size_t count = 0;
@@ -237,7 +237,6 @@ Result<Duration> parse_duration(const std::string& text) {
     seconds = number * 3600;
   else if (unit == "d")
     seconds = number * 86400;
-  // A year is for ever.
   if (error != std::errc() || !(seconds >= 0) || seconds > 366.0 * 86400)
     return wrong("\"" + text + "\" is not a length of time", advice);
   if (unit.empty() && number > 0)

@@ -1,5 +1,5 @@
-// What `run` and `pick` share: everything that a decision needs, and its outcome for
-// people and records.
+// What `run` and `pick` share: what a decision needs, and how its outcome is
+// printed and recorded.
 #pragma once
 
 #include <memory>

@@ -42,7 +42,7 @@ constexpr const char* sobel_ptx =
     "  mov.u32 %t, %ntid.x;\n  mov.u32 %s, %ctaid.x;\n  mov.u32 %x, %tid.x;\n  mad.lo.u32 %x, %s, %t, %x;\n"
     "  mov.u32 %t, %ntid.y;\n  mov.u32 %s, %ctaid.y;\n  mov.u32 %y, %tid.y;\n  mad.lo.u32 %y, %s, %t, %y;\n"
     "  setp.ge.u32 %p, %x, %w;\n  setp.ge.u32 %q, %y, %h;\n  or.pred %p, %p, %q;\n  @%p bra END;\n"
-    // Columns left and right, rows up, middle and down, cut at the borders.
+    // Columns left and right, rows up, middle and down, clamped at the borders.
     "  max.u32 %l, %x, 1;\n  sub.u32 %l, %l, 1;\n"
     "  sub.u32 %t, %w, 1;\n  add.u32 %r, %x, 1;\n  min.u32 %r, %r, %t;\n"
     "  max.u32 %u, %y, 1;\n  sub.u32 %u, %u, 1;\n  mul.lo.u32 %u, %u, %w;\n"
@@ -83,7 +83,7 @@ const KernelSource& sobel_source() {
   static const KernelSource source{
       "sobel",
       [](const LaunchShape& shape, std::uint32_t begin, std::uint32_t end, const HostArguments& arguments) {
-        // A picture of one row is split by columns; it is small enough to be done whole.
+        // A picture of one row is split by columns; all of it is computed at once.
         const auto height = arguments.value<std::uint32_t>(3);
         if (shape.outermost() != 1) begin = 0, end = height;
         sobel_rows(arguments.buffer<const std::uint8_t>(0), arguments.buffer<std::uint8_t>(1),
@@ -94,11 +94,5 @@ const KernelSource& sobel_source() {
 }
 
 LaunchShape sobel_shape(std::uint32_t width, std::uint32_t height) { return {{width, height, 1}, {0, 0, 0}}; }
-
-std::uint64_t checksum(std::span<const std::uint8_t> bytes) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3ULL;
-  return hash;
-}
 
 }  // namespace berth::cli

@@ -1,6 +1,6 @@
-// The demo's filter: edges of a grey picture (Sobel, |gx| + |gy|, cut at 255,
-// borders repeated), in every language a back end speaks. The integer
-// arithmetic is the same in all of them, so every device gives the same bytes.
+// The demo's filter: a Sobel operator on a grey picture (|gx| + |gy|, at most 255,
+// borders repeated) in the languages of all back ends. The integer arithmetic is the
+// same in all of them, so every device computes the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,8 @@ struct Frame {
 const KernelSource& sobel_source();
 LaunchShape sobel_shape(std::uint32_t width, std::uint32_t height);
 
-// The same on this thread; what the devices' answers are held against.
+// The same on this thread, for comparison with the results of devices.
 void sobel_rows(std::span<const std::uint8_t> in, std::span<std::uint8_t> out, std::uint32_t width,
                 std::uint32_t height, std::uint32_t row_begin, std::uint32_t row_end);
-
-// FNV-1a of a picture.
-std::uint64_t checksum(std::span<const std::uint8_t> bytes) noexcept;
 
 }  // namespace berth::cli

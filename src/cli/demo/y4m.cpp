@@ -7,7 +7,7 @@
 namespace berth::cli {
 namespace {
 
-// 32768 x 32768 is beyond any picture; larger numbers come from damaged files.
+// Larger numbers come from damaged files.
 constexpr std::uint32_t side_max = 32768;
 
 Error bad(const std::string& path, const std::string& why) {

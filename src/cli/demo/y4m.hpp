@@ -10,7 +10,7 @@
 
 namespace berth::cli {
 
-// The first `count_max` frames. A damaged or foreign file is invalid_argument.
+// The first `count_max` frames. A damaged file or one of another format is invalid_argument.
 Result<std::vector<Frame>> read_y4m(const std::string& path, std::size_t count_max);
 
 }  // namespace berth::cli

@@ -20,13 +20,13 @@ std::string joined(std::span<const std::string> words, std::string_view between 
 
 std::string brief(const std::string& uuid) { return short_id(DeviceId(uuid)); }
 
-// "cuda:1 (GPU-d0d96032)", as `berth devices` has it.
+// "cuda:1 (GPU-d0d96032)".
 std::string label_of(const DeviceInfo& info) { return device_label(info) + " (" + short_id(info.id) + ")"; }
 
-// The GPU behind a device: itself, or the whole that it is a part of.
+// The GPU of a device: the device itself, or its parent.
 const std::string& gpu_of(const DeviceInfo& info) { return info.parent ? info.parent->text() : info.id.text(); }
 
-// The GPUs CUDA shows, each once, in its order.
+// The GPUs that CUDA lists, each once, in its order.
 std::vector<std::string> cuda_gpus(const Facts& facts) {
   std::vector<std::string> gpus;
   const BackendAnswer* const cuda = facts.answer("cuda");
@@ -41,7 +41,7 @@ bool has_nvidia(const Facts& facts) {
   return !facts.nvidia_pci.empty() || !facts.gpus.empty() || facts.kernel_driver_version.has_value();
 }
 
-// Why a back end refused, where it is `variable` that it refused.
+// The error of a back end that refused the value of `variable`.
 const Error* refusal(const Facts& facts, std::string_view backend, std::string_view variable) {
   const BackendAnswer* const answer = facts.answer(backend);
   if (answer == nullptr || answer->devices || answer->devices.error().code != ErrorCode::invalid_argument)
@@ -63,7 +63,7 @@ Findings nvidia_driver(const Facts& facts) {
     return {error(counted(facts.nvidia_pci.size(), "NVIDIA device") + " in this machine (" + joined(facts.nvidia_pci) +
                       "), but the NVIDIA driver is not loaded",
                   "without it no program can use them", "sudo modprobe nvidia || sudo apt install nvidia-driver")};
-  if (!has_nvidia(facts)) return {ok("this machine has no NVIDIA GPU, so none is missing")};
+  if (!has_nvidia(facts)) return {ok("this machine has no NVIDIA GPU")};
   const auto version = facts.library_driver_version ? facts.library_driver_version : facts.kernel_driver_version;
   return {ok("the NVIDIA driver" + (version ? " " + *version : std::string()) + " is loaded")};
 }
@@ -76,10 +76,10 @@ Findings cuda_library(const Facts& facts) {
     return {ok("CUDA shows " + counted(cuda->devices->size(), "device"))};
   }
   const Error& failure = cuda->devices.error();
-  // Its own checks speak of these.
+  // Other checks report these.
   if (failure.code == ErrorCode::invalid_argument) return {};
   if (failure.code == ErrorCode::not_initialized && !has_nvidia(facts))
-    return {note(failure.message, "there is no NVIDIA GPU that would need it")};
+    return {note(failure.message, "no NVIDIA GPU needs it")};
   return {error(failure.message, "CUDA shows no device", failure.advice)};
 }
 
@@ -87,7 +87,7 @@ Findings management_library(const Facts& facts) {
   if (!facts.nvml_error) return {};
   if (cuda_gpus(facts).empty()) return {};
   return {warning(facts.nvml_error->message,
-                  "without it, what other processes use, temperatures, power, links and events are not known",
+                  "without it, memory use of other processes, temperature, power, links and events are unknown",
                   facts.nvml_error->advice)};
 }
 
@@ -97,12 +97,12 @@ Findings opencl_library(const Facts& facts) {
   if (opencl->devices && !opencl->devices->empty())
     return {ok("OpenCL shows " + counted(opencl->devices->size(), "device"))};
   if (opencl->devices)
-    return {note("OpenCL is installed, but shows no device", "no vendor's library offers one",
+    return {note("OpenCL is installed, but shows no device", "no vendor library provides one",
                  "sudo apt install pocl-opencl-icd")};
   const Error& failure = opencl->devices.error();
   if (failure.code == ErrorCode::not_initialized)
-    return {
-        note(failure.message, "devices that speak OpenCL alone are not seen", "sudo apt install ocl-icd-libopencl1")};
+    return {note(failure.message, "devices that are reachable only through OpenCL are not found",
+                 "sudo apt install ocl-icd-libopencl1")};
   return {error(failure.message, "OpenCL shows no device", failure.advice)};
 }
 
@@ -133,11 +133,11 @@ Findings hidden_hardware(const Facts& facts) {
   if (cuda == nullptr || !cuda->devices || facts.variable("CUDA_VISIBLE_DEVICES")) return {};
   const std::size_t shown = cuda_gpus(facts).size(), there = std::max(facts.nvidia_pci.size(), facts.gpus.size());
   if (shown >= there || !facts.kernel_driver_version) return {};
-  // One that is missing may have been kept from this container on purpose.
+  // A warning: a GPU may be withheld from this container on purpose.
   return {{shown == 0 ? Severity::error : Severity::warning,
            {},
            "this machine has " + counted(there, "NVIDIA GPU") + ", CUDA shows " + std::to_string(shown),
-           "a GPU is missing that failed, that another driver holds, or that this container was not given",
+           "the missing GPU failed, is held by another driver, or is not available in this container",
            "sudo dmesg | grep -iE 'nvrm|xid'; lspci -k -d 10de:"}};
 }
 
@@ -154,7 +154,7 @@ Findings visible_devices(const Facts& facts) {
     found.push_back(note("CUDA_VISIBLE_DEVICES='" + *value + "' hides " +
                              std::to_string(facts.gpus.size() - shown.size()) + " of " +
                              counted(facts.gpus.size(), "GPU"),
-                         "this and every program it starts see the others only", "unset CUDA_VISIBLE_DEVICES"));
+                         "this and every program it starts see only the others", "unset CUDA_VISIBLE_DEVICES"));
   const bool by_index = !value->empty() && value->find_first_not_of("0123456789, ") == std::string::npos;
   if (by_index && facts.gpus.size() > 1)
     found.push_back(warning("CUDA_VISIBLE_DEVICES='" + *value + "' names GPUs by their position",
@@ -170,9 +170,9 @@ Findings device_order(const Facts& facts) {
     if (std::find(by_cuda.begin(), by_cuda.end(), gpu.uuid) != by_cuda.end()) by_nvml.push_back(gpu.uuid);
   }
   if (by_cuda == by_nvml || by_cuda.size() != by_nvml.size()) return {};
-  return {warning("CUDA counts the GPUs in another order than nvidia-smi: its first is " + brief(by_cuda.front()) +
+  return {warning("CUDA orders the GPUs differently from nvidia-smi: its first is " + brief(by_cuda.front()) +
                       ", that of nvidia-smi is " + brief(by_nvml.front()),
-                  "a GPU chosen by its number in one is another GPU in the other; Berth goes by UUID",
+                  "the same number means different GPUs in the two; Berth uses UUIDs",
                   "export CUDA_DEVICE_ORDER=PCI_BUS_ID")};
 }
 
@@ -182,7 +182,7 @@ Findings pocl_devices(const Facts& facts) {
   return {error(wrong->message, "OpenCL shows no device", "unset POCL_DEVICES")};
 }
 
-// What a back end refuses beyond its variables is how its devices were to be cut.
+// A back end refuses either a variable or a partition.
 Findings partitions(const Facts& facts) {
   Findings found;
   for (const std::string_view backend : {"cuda", "opencl", "host"}) {
@@ -213,7 +213,7 @@ Findings device_files(const Facts& facts) {
     if (closed.empty()) return;
     const std::string files_text =
         closed.size() > 1 ? closed.front() + " and " + counted(closed.size() - 1, "other") : closed.front();
-    // A file of root's own group is opened to all by the driver's rules, not by adding people to root.
+    // Membership in the group root is not a fix; the driver's own rules open the file.
     const bool by_group = !group.empty() && group != "root";
     found.push_back({severity,
                      {},
@@ -231,8 +231,8 @@ Findings silent_devices(const Facts& facts) {
   Findings found;
   for (const DeviceRow& row : facts.rows) {
     if (row.error)
-      found.push_back(error(label_of(row.info) + " cannot be asked: " + row.error->message,
-                            "it gets no work until it answers", row.error->advice));
+      found.push_back(error(label_of(row.info) + " cannot be read: " + row.error->message,
+                            "it gets no work until it can be read", row.error->advice));
   }
   return found;
 }
@@ -255,7 +255,7 @@ Findings driver_reports(const Facts& facts) {
     if (row.seen->remapped_rows.value_or(0) > 0)
       found.push_back(note(label_of(row.info) + " has replaced " + counted(*row.seen->remapped_rows, "row") +
                                " of its memory that had failed",
-                           "a few are normal over the years; when the spare ones are used up it must be exchanged",
+                           "a few are normal over the years; when the spare rows are used up the GPU must be replaced",
                            "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
     for (const DeviceEvent& event : row.seen->load.events) {
       if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::nobody) continue;
@@ -284,10 +284,10 @@ Findings throttling(const Facts& facts) {
 }
 
 Findings foreign_processes(const Facts& facts) {
-  std::map<std::uint32_t, std::string> holds;  // by process, as the end of a sentence
-  std::set<std::string> told;                  // parts of one GPU share its processes
+  std::map<std::uint32_t, std::string> holds;  // by process; the end of a sentence
+  std::set<std::string> seen;                  // parts of one GPU share its processes
   for (const DeviceRow& row : facts.rows) {
-    if (!row.seen || !row.seen->processes || !told.insert(row.info.memory_domain).second) continue;
+    if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_domain).second) continue;
     for (const DeviceProcess& process : *row.seen->processes) {
       if (process.kind != ProcessKind::foreign || process.memory_bytes.value_or(0) == 0) continue;
       std::string& text = holds[process.pid];
@@ -298,14 +298,14 @@ Findings foreign_processes(const Facts& facts) {
   }
   Findings found;
   for (const auto& [pid, text] : holds)
-    found.push_back(note("process " + std::to_string(pid) + text, "Berth counts it as taken and never gives it out",
+    found.push_back(note("process " + std::to_string(pid) + text, "Berth counts this memory as in use",
                          "ps -o pid,user,lstart,cmd -p " + std::to_string(pid)));
   return found;
 }
 
 Findings hidden_processes(const Facts& facts) {
   if (!facts.own_pid_namespace) return {};
-  // What the driver itself takes of a GPU is less than this.
+  // The driver itself uses less of a GPU than this.
   constexpr std::uint64_t notable = std::uint64_t{2} << 30;
   for (const DeviceRow& row : facts.rows) {
     if (!row.seen) continue;
@@ -314,8 +314,8 @@ Findings hidden_processes(const Facts& facts) {
                                                    [](const DeviceProcess& process) { return !process.name; });
     if (!nameless && row.seen->memory_use.unattributed.value_or(0) < notable) continue;
     return {note("this process has a PID namespace of its own, and memory of " + label_of(row.info) +
-                     " is held by processes it cannot see",
-                 "whose memory it is cannot be told from in here", "docker run --pid=host ...")};
+                     " is in use by processes that are not visible to it",
+                 "the owner of that memory cannot be determined from here", "docker run --pid=host ...")};
   }
   return {};
 }
@@ -331,15 +331,15 @@ Findings memory_limit(const Facts& facts) {
   if (!facts.memory_machine || !facts.memory_allowed || *facts.memory_allowed >= *facts.memory_machine) return {};
   return {note("this process may use " + bytes_text(*facts.memory_allowed) + " of the machine's " +
                    bytes_text(*facts.memory_machine) + " of memory",
-               "what goes beyond is ended by the kernel, pinned memory included", "cat /sys/fs/cgroup/memory.max")};
+               "the kernel ends processes that use more, pinned memory included", "cat /sys/fs/cgroup/memory.max")};
 }
 
 Findings locked_memory(const Facts& facts) {
-  // Staging buffers of a handful of streams; below this they may not be had.
+  // Enough for the staging buffers of a few streams.
   constexpr std::uint64_t enough = std::uint64_t{1} << 30;
   if (cuda_gpus(facts).empty() || !facts.locked_bytes_most || *facts.locked_bytes_most >= enough) return {};
   return {note("this process may lock " + bytes_text(*facts.locked_bytes_most) + " of memory",
-               "drivers that count pinned memory against this limit refuse more of it", "ulimit -l unlimited")};
+               "drivers that count pinned memory against this limit refuse to allocate more", "ulimit -l unlimited")};
 }
 
 Findings persistence(const Facts& facts) {
@@ -381,7 +381,7 @@ Findings slices(const Facts& facts) {
     } else if (count > 0) {
       found.push_back(
           note(brief(gpu.uuid) + " is in MIG mode with " + counted(static_cast<std::size_t>(count), "slice"),
-               "each has memory of its own and computes alone; one process uses one of them"));
+               "each has its own memory and compute units; a process uses one of them"));
     }
   }
   return found;
@@ -399,7 +399,7 @@ Findings seen_twice(const Facts& facts) {
   }
   if (twice.empty()) return found;
   return {note(counted(twice.size(), "GPU") + " can be reached through CUDA and through OpenCL",
-               "each is listed once, as a CUDA device, so that its memory is not given out twice",
+               "each is listed once, as a CUDA device, so that its memory is not promised twice",
                "berth devices --backend opencl")};
 }
 

@@ -1,7 +1,6 @@
-// `berth doctor`: what keeps this machine's devices from being used well, and
-// the command that fixes it. Facts are gathered first (doctor_facts.cpp); every
-// check is a pure function of them, so that each finding can be tested on any
-// machine. A check that has nothing to look at says nothing.
+// `berth doctor`: problems of this machine's devices, and the command that fixes each.
+// Facts are gathered first (facts.cpp); every check is a pure function of them, so that
+// each finding can be tested on any machine.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +29,13 @@ std::string_view to_string(Severity severity) noexcept;
 struct Finding {
   Severity severity = Severity::ok;
   std::string_view check;
-  std::string message;  // one sentence: what is so
-  std::string why;      // one sentence: what follows from it; may be empty
+  std::string message;  // one sentence: what was found
+  std::string why;      // one sentence: the consequence; may be empty
   std::string fix;      // the command that fixes it; may be empty
 };
 
-// What NVIDIA's management library says of one GPU beyond its telemetry. In the
-// library's order, which is that of nvidia-smi.
+// What NVML reports of one GPU beyond its telemetry. In the order of NVML and
+// nvidia-smi.
 struct GpuFacts {
   std::string uuid;
   std::optional<bool> persistent;
@@ -47,7 +46,7 @@ struct GpuFacts {
 
 struct FileFacts {
   std::string path;
-  std::string group;  // that owns it
+  std::string group;  // the group that owns it
   bool may_open = true;
 };
 
@@ -58,10 +57,10 @@ struct VendorFacts {
   std::string failure;  // why the library cannot be loaded; empty: it can
 };
 
-// A file of a ledger; every user has one of his own.
+// A file of a ledger; every user has one.
 struct LedgerFileFacts {
   std::string path;
-  std::uint32_t owner = 0;  // as the file system says
+  std::uint32_t owner = 0;  // from the file system
   std::size_t entries = 0;
   std::string problem;  // why it cannot be read, or what is wrong with it; empty: nothing
 };
@@ -72,13 +71,13 @@ struct LedgerFolderFacts {
   bool usable = false;
   std::string reason;             // why it is not usable; may be empty
   bool in_use = false;            // this process writes its promises there
-  bool for_all = false;           // of root, and open to every user
-  bool shared_with_host = false;  // in a container: it is a folder of the machine
+  bool for_all = false;           // belongs to root, and every user can write to it
+  bool shared_with_host = false;  // in a container: mounted from the host
   std::vector<LedgerFileFacts> files;
 };
 
 struct Facts {
-  // What is in the machine.
+  // Hardware and drivers.
   std::vector<std::string> nvidia_pci;  // addresses of NVIDIA's display and compute devices
   std::optional<std::string> kernel_driver_version;
   std::optional<std::string> library_driver_version;
@@ -89,19 +88,19 @@ struct Facts {
   std::vector<VendorFacts> opencl_vendors;
   std::optional<std::string> mps_pipe;  // see mps_control_socket()
 
-  // What the back ends say, each by itself, and the devices of all together.
+  // The answer of each back end, and the devices of all of them.
   std::vector<BackendAnswer> answers;
   std::vector<DeviceRow> rows;
 
-  // How this process may use the machine.
-  std::map<std::string, std::string, std::less<>> environment;  // the variables that checks look at
+  // Limits and surroundings of this process.
+  std::map<std::string, std::string, std::less<>> environment;  // the variables that checks read
   unsigned cores_machine = 0, cores_allowed = 0;
   std::optional<std::uint64_t> memory_machine, memory_allowed;
   std::optional<std::uint64_t> locked_bytes_most;  // absent: no limit
   bool own_pid_namespace = false;
   bool in_container = false;
   std::optional<Error> ledger_error;              // absent: the ledger can be read and written
-  std::vector<LedgerFolderFacts> ledger_folders;  // those that are there, the most preferred first
+  std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
   ScopeUse scope = ScopeUse::no_systemd;
 
   const std::string* variable(std::string_view name) const;
@@ -110,18 +109,18 @@ struct Facts {
 
 struct Check {
   std::string_view name;
-  std::vector<Finding> (*look)(const Facts&);  // leaves `check` to the caller
+  std::vector<Finding> (*look)(const Facts&);  // the caller sets `check`
 };
 std::span<const Check> checks();
 
-// Of all checks, worst first, else in the order of checks().
+// The findings of all checks, worst first, then in the order of checks().
 std::vector<Finding> examine(const Facts& facts);
 
-// Aligned, wrapped to the line; ends with how many of which.
+// Aligned and wrapped; the last line has the counts.
 std::string findings_text(std::span<const Finding> findings, const Style& style);
 std::string findings_json(std::span<const Finding> findings);
 
-// Asks the machine; drivers have deadlines.
+// Reads the machine; calls into drivers have deadlines.
 Facts gather_facts(const BackendOptions& backends);
 
 }  // namespace berth::cli

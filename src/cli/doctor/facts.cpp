@@ -1,6 +1,6 @@
-// Gathers what the checks of `berth doctor` look at. Reads files, asks drivers
-// on threads with deadlines, changes nothing but the ledger, which is written to
-// and put back. What cannot be found out is left absent.
+// Gathers the facts for the checks of `berth doctor`. Reads files and calls drivers on
+// threads with deadlines. Changes nothing; a trial entry in the ledger is removed again.
+// Facts that cannot be determined are absent.
 #include <dlfcn.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a small file; empty where it cannot be read.
+// Empty where the file cannot be read.
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -34,7 +34,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The entries of a folder in order; none where there is no such folder.
+// Sorted; empty where the folder does not exist.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code failed;
@@ -79,7 +79,7 @@ std::vector<FileFacts> files_in(const fs::path& folder, const std::regex& name) 
   return found;
 }
 
-// As the loader does it: every file of the folder names one library.
+// Every file of the folder names one library.
 std::vector<VendorFacts> opencl_vendors() {
   const char* const folder = std::getenv("OCL_ICD_VENDORS");
   std::vector<VendorFacts> found;
@@ -91,7 +91,7 @@ std::vector<VendorFacts> opencl_vendors() {
     } else {
       const char* const reason = dlerror();
       vendor.failure = reason != nullptr ? reason : "no reason given";
-      // "libx.so: cannot open ...": the name stands before it already.
+      // "libx.so: cannot open ...": the message names the library already.
       if (vendor.failure.starts_with(vendor.library + ": ")) vendor.failure.erase(0, vendor.library.size() + 2);
     }
     found.push_back(std::move(vendor));
@@ -139,15 +139,15 @@ Result<NvmlFacts> ask_nvml() {
   return facts;
 }
 
-// The first PID namespace of a machine has this number in every Linux.
+// The initial PID namespace has this number in every Linux.
 bool in_own_pid_namespace() {
   std::error_code failed;
   const fs::path name = fs::read_symlink("/proc/self/ns/pid", failed);
   return !failed && name != "pid:[4026531836]";
 }
 
-// Docker and Podman leave a file; systemd-nspawn and LXC tell the first process,
-// whose environment only root may read.
+// Docker and Podman create a file; systemd-nspawn and LXC set a variable of the first
+// process, which only root can read.
 bool in_container() {
   std::error_code failed;
   for (const char* mark : {"/.dockerenv", "/run/.containerenv", "/run/systemd/container"}) {
@@ -160,8 +160,8 @@ bool in_container() {
   return in_own_pid_namespace();
 }
 
-// In a container a folder of the machine is a mount of its own; the container's own
-// folders are not.
+// In a container a folder of the host is a mount point; the container's own folders are
+// not.
 bool is_mounted(const std::string& path) {
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
@@ -193,8 +193,8 @@ std::vector<LedgerFolderFacts> folders_of(Ledger& ledger) {
   return out;
 }
 
-// A folder that looks right may still refuse: a full disk, a file system that is
-// read-only. The entry is gone before others can read it.
+// The permissions of a folder do not show a full disk or a read-only file system. The
+// entry is removed before the lock is released, so no other process sees it.
 Result<void> try_to_write(Ledger& ledger) {
   Result<Ledger::Lock> lock = ledger.lock();
   if (!lock) return std::move(lock).error();

@@ -1,5 +1,5 @@
-// How the checks of `berth doctor` write what they found, and the checks that
-// have a file of their own.
+// Constructors of findings for the checks of `berth doctor`, and the checks of
+// ledger_checks.cpp.
 #pragma once
 
 #include <utility>
@@ -21,8 +21,7 @@ inline Finding error(std::string message, std::string why, std::string fix) {
   return {Severity::error, {}, std::move(message), std::move(why), std::move(fix)};
 }
 
-// doctor_ledger.cpp: which ledger is in use, whether others see it, and what is
-// wrong with it.
+// ledger_checks.cpp: the ledger in use, its visibility to other processes, its problems.
 Findings ledger(const Facts& facts);
 Findings ledger_seen(const Facts& facts);
 Findings ledger_files(const Facts& facts);

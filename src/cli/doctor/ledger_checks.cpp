@@ -1,5 +1,5 @@
-// What `berth doctor` says about the ledger: programs keep their promises to each
-// other only where they see the same one.
+// Checks of the ledger: programs see each other's promises only where they use the same
+// one.
 #include <algorithm>
 
 #include "cli/doctor/findings.hpp"
@@ -42,7 +42,7 @@ Findings ledger(const Facts& facts) {
   for (const LedgerFolderFacts& other : facts.ledger_folders) {
     if (other.usable || other.reason.empty()) continue;
     found.push_back(note(other.path + " is not used for the ledger: " + other.reason,
-                         "programs that can use it keep their promises there", shared_folder_fix));
+                         "programs that can use it write their promises there", shared_folder_fix));
   }
   return found;
 }
@@ -50,14 +50,14 @@ Findings ledger(const Facts& facts) {
 Findings ledger_seen(const Facts& facts) {
   const LedgerFolderFacts* const folder = folder_in_use(facts);
   if (facts.ledger_error || folder == nullptr) return {};
-  // A folder that is named was chosen by somebody who knows what it is shared with.
+  // A folder that BERTH_RUNTIME_DIR names was chosen on purpose.
   if (facts.in_container && !folder->shared_with_host && !is_named(facts))
     return {warning("this process is in a container, and does not see the ledger of the machine",
                     "programs outside and in other containers can be promised the same memory; share the folder "
                     "/run/lock, or name one that is shared in BERTH_RUNTIME_DIR",
                     "docker run -v /run/lock:/run/lock ...")};
   if (folder->for_all) return {};
-  const std::string what = "the ledger in " + folder->path + " is open to one user alone";
+  const std::string what = "the ledger in " + folder->path + " is open to one user only";
   const std::string why = "programs of other users can be promised the same memory";
   if (is_named(facts)) return {note(what, why, "unset BERTH_RUNTIME_DIR")};
   return {warning(what, why, shared_folder_fix)};
@@ -69,8 +69,8 @@ Findings ledger_files(const Facts& facts) {
     for (const LedgerFileFacts& file : folder.files) {
       if (file.problem.empty()) continue;
       found.push_back(
-          warning(file.path + " of user " + user_name(file.owner) + " is no ledger that can be read: " + file.problem,
-                  "promises in it are not counted; the memory that is in use still is",
+          warning(file.path + " of user " + user_name(file.owner) + " cannot be read as a ledger: " + file.problem,
+                  "its promises are not counted; memory in use still is",
                   "end the programs of that user that use Berth, then sudo rm " + file.path));
     }
   }
@@ -79,15 +79,17 @@ Findings ledger_files(const Facts& facts) {
 
 Findings ledger_scope(const Facts& facts) {
   const char* const why =
-      "other users do not see a process of a command that drops its descriptors and outlives its parent";
+      "other users cannot see a process of a command that closes its descriptors and outlives its parent";
   switch (facts.scope) {
     case ScopeUse::no_systemd: return {};
-    case ScopeUse::opened: return {ok("berth run opens a systemd scope, by which all users see what keeps a lease")};
+    case ScopeUse::opened:
+      return {ok("berth run opens a systemd scope, which shows all users the processes that keep a lease")};
     case ScopeUse::outside_session:
-      return {note("berth run opens no systemd scope here: this is not directly a login session of yours", why)};
+      return {note("berth run opens no systemd scope here: this process is not directly in a login session of its user",
+                   why)};
     case ScopeUse::not_lingering:
-      return {note("berth run opens no systemd scope: it would end with your last session, as lingering is off", why,
-                   "loginctl enable-linger")};
+      return {note("berth run opens no systemd scope: it would end with your last session, because lingering is off",
+                   why, "loginctl enable-linger")};
   }
   return {};
 }

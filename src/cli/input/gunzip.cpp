@@ -12,7 +12,7 @@ namespace {
 bool is_gzip(const std::string& bytes) { return bytes.starts_with("\x1f\x8b"); }
 
 #ifdef BERTH_HAS_ZLIB
-// No trace comes near; a few kilobytes of zeros could unpack to anything.
+// Larger than any trace. A few kilobytes of input could expand to terabytes.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
 
 Error damaged(const std::string& name, const std::string& how) {
@@ -26,9 +26,9 @@ Result<std::string> gunzip(std::string bytes, const std::string& name) {
   if (!is_gzip(bytes)) return bytes;
 #ifdef BERTH_HAS_ZLIB
   z_stream stream{};
-  constexpr int gzip_alone = 16 + MAX_WBITS;
-  if (inflateInit2(&stream, gzip_alone) != Z_OK)
-    return Error{ErrorCode::out_of_memory, "no memory to unpack " + name, "unpack it with gunzip first", {}, {}};
+  constexpr int gzip_only = 16 + MAX_WBITS;
+  if (inflateInit2(&stream, gzip_only) != Z_OK)
+    return Error{ErrorCode::out_of_memory, "not enough memory to decompress " + name, "run gunzip on it first", {}, {}};
   struct End {
     z_stream& stream;
     ~End() { inflateEnd(&stream); }
@@ -46,12 +46,12 @@ Result<std::string> gunzip(std::string bytes, const std::string& name) {
     const int result = inflate(&stream, Z_NO_FLUSH);
     left -= given - stream.avail_in;
     text.append(block, sizeof block - stream.avail_out);
-    if (text.size() > text_bytes_max) return damaged(name, "unpacks to more than 1 GiB");
+    if (text.size() > text_bytes_max) return damaged(name, "expands to more than 1 GiB");
     if (result == Z_STREAM_END) {
       if (left == 0) return text;
-      inflateReset(&stream);  // files packed one after the other are one text
+      inflateReset(&stream);  // concatenated files are one text
     } else if (result == Z_BUF_ERROR || (result == Z_OK && left == 0 && stream.avail_out > 0)) {
-      return damaged(name, "is a gzip file that is cut short");
+      return damaged(name, "is a truncated gzip file");
     } else if (result != Z_OK) {
       return damaged(name, "is a damaged gzip file");
     }
@@ -59,7 +59,7 @@ Result<std::string> gunzip(std::string bytes, const std::string& name) {
 #else
   return Error{ErrorCode::not_supported,
                name + " is gzipped, and this berth was built without zlib",
-               "unpack it with gunzip first",
+               "run gunzip on it first",
                {},
                {}};
 #endif

@@ -1,5 +1,5 @@
-// Gzipped input for verbs that read large records. Whether a file is packed is
-// told from its first bytes, never from its name.
+// Gzipped input for verbs that read large files. The first bytes say whether a file is
+// compressed, not its name.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace berth::cli {
 
-// What gzip packed, unpacked; anything else as it is. `name` is for errors: a
-// file that is cut short or damaged, or a build without zlib.
+// Decompresses gzip data; other data is returned as it is. `name` is for errors: a
+// truncated or damaged file, or a build without zlib.
 Result<std::string> gunzip(std::string bytes, const std::string& name);
 
 }  // namespace berth::cli

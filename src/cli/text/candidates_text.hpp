@@ -1,5 +1,5 @@
-// The evidence of `berth why` as text: what became of each device, and what would
-// have let the request fit, with short ids and within the line. Pure.
+// Text of `berth why`: the verdict on each device, and the changes that would have let
+// the request fit. Ids are short and lines fit the terminal. Pure.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ namespace berth::cli {
 // `ids`: of all devices of the decision.
 std::string candidates_text(const Explanation& explanation, std::span<const DeviceId> ids, const Style& style);
 
-// A table of changes and commands; where that is too wide, a command below its change.
+// A table of changes and commands; where that is too wide, each command is below its change.
 std::string changes_text(std::span<const Change> changes, std::span<const DeviceId> ids, const Style& style);
 
 // A sentence with short ids, safe for a terminal, in lines that fit.

@@ -13,7 +13,7 @@ namespace berth::cli {
 namespace {
 
 constexpr std::size_t bar_least = 8, bar_wanted = 10, bar_most = 24;
-// "GPU-454afa53" always has room; a name that a driver made up may be long.
+// "GPU-454afa53" is never cut; ids of other drivers may be long.
 constexpr std::size_t id_least = 12, id_most = 24;
 constexpr std::size_t name_least = 8, name_most = 28;
 // "quarantined, Xid 79": the state and one reason.
@@ -40,7 +40,7 @@ std::string number_text(const auto& value, const char* unit) {
   return std::to_string(std::lround(static_cast<double>(*value))) + unit;
 }
 
-// Its memory is that of the whole it is a part of.
+// A part whose memory is that of its parent.
 bool shares_memory(const DeviceInfo& info) { return info.parent && info.memory_domain != info.id.text(); }
 
 std::string health_text(const DeviceRow& row, TimePoint now, const Style& style) {
@@ -54,7 +54,7 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
   if (row.intent != Intent::in_service) more += ", " + std::string(to_string(row.intent));
   if (row.seen) {
     if (row.seen->recovery_action && *row.seen->recovery_action != RecoveryAction::none)
-      more += ", wants " + std::string(to_string(*row.seen->recovery_action));
+      more += ", needs " + std::string(to_string(*row.seen->recovery_action));
     for (const DeviceEvent& event : row.seen->load.events) {
       if (event.kind == DeviceEvent::Kind::xid) more += ", Xid " + std::to_string(event.code);
       if (event.kind == DeviceEvent::Kind::ecc_error) more += ", memory error";
@@ -66,19 +66,20 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
     if (age > fresh_for) more += ", " + std::to_string(age / std::chrono::seconds(1)) + " s old";
   }
   if (!row.held_by.empty()) {
-    const bool alone =
+    const bool exclusive =
         std::any_of(row.held_by.begin(), row.held_by.end(), [](const Holding& holding) { return holding.exclusive; });
-    more += alone ? ", held alone" : ", held";
+    more += exclusive ? ", held exclusively" : ", held";
   }
   std::replace(more.begin(), more.end(), '_', ' ');
   return text + paint(style, Colour::yellow, more);
 }
 
-// One line of the table before it is fitted: a device, or the whole whose parts follow.
+// One line of the table before columns are fitted: a device, or the parent of the parts
+// that follow.
 struct Line {
   const DeviceRow* row;
-  bool whole = false;  // stands for the parent of `row`, which is not listed itself
-  std::string tree;    // what is before the id of a part
+  bool whole = false;  // the line is for the parent of `row`, which is not listed itself
+  std::string tree;    // drawn before the id of a part
 };
 
 std::vector<Line> arrange(std::span<const DeviceRow> rows, const Style& style) {
@@ -114,16 +115,17 @@ std::vector<Line> arrange(std::span<const DeviceRow> rows, const Style& style) {
 enum Column : std::size_t { device, id, name, split, memory, load, temperature, power, clock, health };
 constexpr std::array<std::string_view, 10> titles{"DEVICE", "ID",    "NAME",   "MEMORY", ">FREE/TOTAL",
                                                   ">LOAD",  ">TEMP", ">POWER", ">MHZ",   "HEALTH"};
-// What goes first when there is no room.
+// The order in which columns are dropped when there is no room.
 constexpr std::array less_important{clock, power, temperature, name, split, load, memory};
 
 struct Cells {
   std::array<std::string, titles.size()> texts;
-  std::optional<MemoryParts> parts;  // the bar waits until its width is known
-  std::string tree;                  // before the id, which is cut without it
+  std::optional<MemoryParts> parts;  // drawn once the width of the bar is known
+  std::string tree;                  // drawn before the id; never cut
 };
 
-// The maker is known from the back end, a slice's GPU from the line above it.
+// Without the vendor, which follows from the back end; for a slice without the GPU's
+// name, which is on the line above.
 std::string name_text(const Line& line) {
   const DeviceInfo& info = line.row->info;
   const std::string name = printable(info.name.starts_with("NVIDIA ") ? info.name.substr(7) : info.name);
@@ -142,7 +144,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   Cells cells;
   auto& texts = cells.texts;
   texts[device] = line.whole ? info.backend : device_label(info);
-  // The whole of a part stands above it, the back end in the column before.
+  // Without the prefix that the line above or the column before shows already.
   std::string own = brief;
   if (part && info.id.text().starts_with(info.parent->text() + "/")) {
     own = info.id.text().substr(info.parent->text().size() + 1);
@@ -153,8 +155,8 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   texts[id] = cut_middle(style, printable(own), id_most);
   texts[name] = name_text(line);
   if (!line.whole) texts[health] = health_text(row, now, style);
-  // Parts that share the memory of their whole share what is measured of it as
-  // well: it stands once, beside the whole.
+  // Parts that share the memory of their parent share its measurements too, which are
+  // shown once, on the line of the parent.
   const Telemetry nothing{}, &seen = row.seen ? *row.seen : nothing;
   if (line.whole ? shares_memory(info) : !(part && shares_memory(info))) {
     cells.parts = memory_parts(row);
@@ -200,9 +202,9 @@ std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const S
   std::size_t narrowest_id = 0;
   for (const Cells& cells : table)
     narrowest_id = std::max(narrowest_id, shown_width(cells.tree) + std::min(shown_width(cells.texts[id]), id_least));
-  // Names, bars and what is said beside the health take what the others leave.
+  // Names, bars and the text beside the health share the columns that are left.
   constexpr std::size_t brackets = 2;
-  bool crowded = false;  // all that is left matters, and is cut before it goes
+  bool crowded = false;  // columns are narrowed before more of them are dropped
   const auto least = [&](std::size_t column) {
     if (column == id) return narrowest_id;
     if (column == name) return std::min(widest(name), name_least);

@@ -1,6 +1,5 @@
-// `berth devices` as text: one line per device, parts under their whole, and a
-// bar that says whose the memory is. Pure: rows, the time and the room on the
-// line come in, text comes out.
+// Text of `berth devices`: one line per device, parts below their parent, and a bar
+// that shows who uses the memory. Pure: a function of the rows, the time and the style.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +14,17 @@
 
 namespace berth::cli {
 
-// A value that is older carries its age.
+// Older values are shown with their age.
 inline constexpr Duration fresh_for = std::chrono::seconds(2);
 
-// "cuda:6", as people name a device to a command.
+// "cuda:6".
 std::string device_label(const DeviceInfo& info);
 
 enum class Legend : std::uint8_t { absent, shown };
 
 // Header and one line per device. Columns without any value are left out; where
-// the lines would be too long, names are cut and the least important columns go.
-// The legend of the memory bar stands below it, where there is a bar.
+// the lines would be too long, names are cut and the least important columns are dropped.
+// The legend of the memory bar is below the table, where there is a bar.
 std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const Style& style,
                          Legend legend = Legend::absent);
 

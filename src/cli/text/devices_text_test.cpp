@@ -1,15 +1,11 @@
 #include "cli/text/devices_text.hpp"
 
-#include <gtest/gtest.h>
-
-#include <sstream>
-
 #include "cli/text/memory_bar.hpp"
+#include "cli/text/test_text.hpp"
 
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr TimePoint now{std::chrono::seconds(1000)};
 
 std::string uuid(int number) {
@@ -18,7 +14,7 @@ std::string uuid(int number) {
   return text;
 }
 
-// A GPU that says everything.
+// A GPU that reports every value.
 DeviceRow full_row(int ordinal) {
   DeviceRow row;
   row.info.id = DeviceId(uuid(ordinal + 1));
@@ -50,19 +46,12 @@ DeviceRow bare_row() {
   return row;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 MemoryParts parts(std::uint64_t own, std::uint64_t berth, std::uint64_t foreign, std::uint64_t unattributed,
                   std::uint64_t used, std::uint64_t promised, std::uint64_t free) {
   return {own, berth, foreign, unattributed, used, promised, free};
 }
 
-TEST(MemoryBar, EachOwnerHasItsShareAndItsSign) {
+TEST(MemoryBar, EachOwnerHasItsShareAndCharacter) {
   EXPECT_EQ(memory_bar(parts(1, 2, 3, 1, 0, 1, 2), 10, {}), "[#==xxx?+..]");
   EXPECT_EQ(memory_bar(parts(0, 0, 0, 0, 1, 0, 3), 8, {}), "[oo......]");
   EXPECT_EQ(memory_bar(parts(0, 0, 0, 0, 0, 0, 5), 4, {}), "[....]");
@@ -77,9 +66,9 @@ TEST(MemoryBar, IsAlwaysAsWideAsAsked) {
   EXPECT_EQ(memory_bar(parts(~0ull / 8, 0, ~0ull / 8, 0, 0, 0, ~0ull / 8), 9, {}), "[###xxx...]");
 }
 
-TEST(MemoryBar, WhoeverHoldsALittleIsStillSeen) {
+TEST(MemoryBar, EveryOwnerHasAtLeastOneCharacter) {
   EXPECT_EQ(memory_bar(parts(1, 0, 1, 0, 0, 1, 10'000), 10, {}), "[#x+.......]");
-  EXPECT_EQ(memory_bar(parts(0, 0, 0, 0, 1, 0, 10'000), 10, {}), "[o.........]") << "also where nobody says by whom";
+  EXPECT_EQ(memory_bar(parts(0, 0, 0, 0, 1, 0, 10'000), 10, {}), "[o.........]") << "also where the owner is unknown";
   EXPECT_EQ(memory_bar(parts(0, 0, 0, 1, 0, 0, 10'000), 10, {}), "[..........]") << "what the driver takes is no news";
 }
 
@@ -88,7 +77,7 @@ TEST(MemoryBar, PartsAreKnownOnlyWithTotalAndFree) {
   ASSERT_TRUE(memory_parts(row));
   EXPECT_EQ(*memory_parts(row), parts(4 * gib, 8 * gib, 26 * gib, 2 * gib, 0, 0, 40 * gib));
   row.seen->memory_use = {};
-  EXPECT_EQ(*memory_parts(row), parts(0, 0, 0, 0, 40 * gib, 0, 40 * gib)) << "in use, nobody says by whom";
+  EXPECT_EQ(*memory_parts(row), parts(0, 0, 0, 0, 40 * gib, 0, 40 * gib)) << "in use by an unknown owner";
   row.seen->memory_use.foreign = 100 * gib;
   EXPECT_EQ(*memory_parts(row), parts(0, 0, 40 * gib, 0, 0, 0, 40 * gib)) << "never more than is in use";
   row.seen->load.memory_bytes_free.reset();
@@ -96,7 +85,7 @@ TEST(MemoryBar, PartsAreKnownOnlyWithTotalAndFree) {
   EXPECT_FALSE(memory_parts(bare_row()));
 }
 
-TEST(MemoryBar, TheLegendNamesWhatOccursAndNothingElse) {
+TEST(MemoryBar, TheLegendNamesOnlyOwnersThatOccur) {
   DeviceRow row = full_row(0);
   row.seen->memory_use = {0, 0, 40 * gib, 0};
   EXPECT_EQ(memory_legend(std::span(&row, 1), 10, {}), "memory: x foreign processes  . free");
@@ -117,7 +106,7 @@ TEST(MemoryBar, TheLegendIsNoWiderThanTheTerminal) {
   for (const std::string& line : lines) EXPECT_LE(shown_width(line), 80u) << line;
 }
 
-TEST(DevicesText, TheLegendStandsOnlyUnderABar) {
+TEST(DevicesText, TheLegendIsShownOnlyWithABar) {
   const std::vector<DeviceRow> rows{full_row(0)};
   EXPECT_NE(devices_text(rows, now, {100, false, false}, Legend::shown).find("memory: "), std::string::npos);
   const std::string narrow = devices_text(rows, now, {50, false, false}, Legend::shown);
@@ -125,7 +114,7 @@ TEST(DevicesText, TheLegendStandsOnlyUnderABar) {
   EXPECT_EQ(narrow.find("memory: "), std::string::npos) << narrow;
 }
 
-TEST(DevicesText, LoadAndTheBarSurviveEightyColumns) {
+TEST(DevicesText, LoadAndBarAreShownAtEightyColumns) {
   std::vector<DeviceRow> rows;
   for (int i = 0; i < 8; ++i) rows.push_back(full_row(i));
   rows[2].seen->throttle_reasons->push_back("power cap");
@@ -165,12 +154,12 @@ TEST(DevicesText, HeldAndCordonedDevicesAreMarked) {
   row.held_by.push_back({});
   EXPECT_EQ(health(), "healthy, held");
   row.held_by[0].exclusive = true;
-  EXPECT_EQ(health(), "healthy, held alone");
+  EXPECT_EQ(health(), "healthy, held exclusively");
   row.intent = Intent::cordoned;
-  EXPECT_EQ(health(), "healthy, cordoned, held alone");
+  EXPECT_EQ(health(), "healthy, cordoned, held exclusively");
 }
 
-TEST(DevicesText, NamesFromADriverCannotSteerTheTerminal) {
+TEST(DevicesText, ControlCharactersInNamesAreEscaped) {
   DeviceRow row = full_row(0);
   row.info.name = "\033[2J\u202eevil";
   const std::string text = devices_text(std::span(&row, 1), now, {200, false, false});
@@ -188,12 +177,12 @@ TEST(DevicesText, OneLinePerDeviceWithinAHundredColumns) {
   for (const char* part :
        {"cuda:0", "GPU-01234567", "H100 80GB HBM3", "40.0/80.0 GiB", "98%", "67C", "512W", "1980", "healthy"})
     EXPECT_NE(lines[1].find(part), std::string::npos) << part << " in " << lines[1];
-  // Aligned: every heading stands over its values.
+  // Aligned: every heading is above its values.
   EXPECT_EQ(lines[0].find("HEALTH"), lines[9].find("healthy"));
   EXPECT_EQ(lines[0].find("NAME"), lines[9].find("aarch64"));
 }
 
-TEST(DevicesText, ColumnsNobodyHasAValueForAreLeftOut) {
+TEST(DevicesText, ColumnsWithoutValuesAreLeftOut) {
   const std::vector<DeviceRow> rows{bare_row()};
   const auto lines = lines_of(devices_text(rows, now, {}));
   EXPECT_EQ(lines[0], "DEVICE  ID    NAME               FREE/TOTAL  HEALTH");
@@ -224,7 +213,7 @@ TEST(DevicesText, NamesAreCutOnlyWhenThereIsNoRoom) {
   EXPECT_NE(narrow.find("~"), std::string::npos) << narrow;
 }
 
-TEST(DevicesText, PartsStandUnderTheirWholeAndItsMemoryIsShownOnce) {
+TEST(DevicesText, PartsAreBelowTheirParentAndItsMemoryIsShownOnce) {
   std::vector<DeviceRow> rows;
   for (int i = 0; i < 2; ++i) {
     DeviceRow row = full_row(0);
@@ -246,7 +235,7 @@ TEST(DevicesText, PartsStandUnderTheirWholeAndItsMemoryIsShownOnce) {
   EXPECT_NE(lines[4].find("40.0/80.0 GiB"), std::string::npos);
 }
 
-TEST(DevicesText, SlicesWithMemoryOfTheirOwnShowIt) {
+TEST(DevicesText, SlicesWithTheirOwnMemoryShowIt) {
   DeviceRow slice = full_row(0);
   slice.info.parent = slice.info.id;
   slice.info.id = DeviceId("MIG" + slice.info.id.text().substr(3));
@@ -262,7 +251,7 @@ TEST(DevicesText, SlicesWithMemoryOfTheirOwnShowIt) {
   EXPECT_NE(lines[2].find("`- MIG-01234567  MIG 2g.20gb "), std::string::npos) << lines[2];
 }
 
-TEST(DevicesText, AgeThrottlingAndWishesOfTheDriverAreSaid) {
+TEST(DevicesText, AgeThrottlingAndRecoveryActionsAreShown) {
   DeviceRow row = full_row(0);
   const auto health = [&] {
     const auto lines = lines_of(devices_text(std::span(&row, 1), now, {200, false, false}));
@@ -285,7 +274,7 @@ TEST(DevicesText, AgeThrottlingAndWishesOfTheDriverAreSaid) {
   EXPECT_EQ(health(), "quarantined, Xid 48, power cap");
   row.seen->load.events.clear();
   row.seen->recovery_action = RecoveryAction::reset;
-  EXPECT_EQ(health(), "quarantined, wants reset, power cap");
+  EXPECT_EQ(health(), "quarantined, needs reset, power cap");
 }
 
 }  // namespace

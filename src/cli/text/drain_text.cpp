@@ -7,7 +7,7 @@
 namespace berth::cli {
 namespace {
 
-// What the driver itself takes of a GPU is less than this.
+// The driver itself uses less of a GPU than this.
 constexpr std::uint64_t notable_bytes = std::uint64_t{2} << 30;
 
 bool belongs_to(const DeviceProcess& process, const DeviceRow& row) {
@@ -18,7 +18,7 @@ bool belongs_to(const DeviceProcess& process, const DeviceRow& row) {
 }
 
 std::string hidden_text(const Occupation& occupation) {
-  return bytes_text(occupation.hidden_bytes) + " of its memory is in use by processes that cannot be seen from here";
+  return bytes_text(occupation.hidden_bytes) + " of its memory is in use by processes that are not visible here";
 }
 
 }  // namespace
@@ -58,14 +58,14 @@ std::string draining_text(const std::string& name, bool planned, const Occupatio
   const std::string begin = name + (planned ? " would be " : " is ") + "draining: ";
   if (occupation.empty()) {
     if (occupation.desktop_processes) {
-      return lines(begin + "nothing runs on it but a desktop (graphics processes with less than " +
-                   bytes_text(desktop_bytes_max) + " in all), which does not count");
+      return lines(begin + "only a desktop runs on it (graphics processes with less than " +
+                   bytes_text(desktop_bytes_max) + " in total), which does not count");
     }
     return lines(begin + (occupation.processes_known
                               ? "nothing runs on it"
                               : "no lease holds it, and its driver does not list other processes"));
   }
-  std::string text = lines(begin + "no new work; what is on it goes on until it ends") + table;
+  std::string text = lines(begin + "no new work; running work is not interrupted") + table;
   if (occupation.hidden_bytes) text += lines(hidden_text(occupation));
   return text;
 }
@@ -82,13 +82,13 @@ StillThere still_there(const std::string& name, const Occupation& occupation, co
       if (user != users.end()) about += (about.empty() ? "" : " of ") + user->second;
       if (!about.empty()) text += " (" + about + ")";
     }
-    return {{ErrorCode::timeout, text, "wait longer, or ask their users to end them: berth devices shows them", {}, {}},
+    return {{ErrorCode::timeout, text, "wait longer, or have their users end them; berth devices shows them", {}, {}},
             does_not_fit};
   }
   if (occupation.hidden_bytes) {
     return {{ErrorCode::timeout,
              name + " is not empty: " + hidden_text(occupation),
-             "look from outside this container: nvidia-smi",
+             "run nvidia-smi outside this container",
              {},
              {}},
             does_not_fit};

@@ -1,5 +1,5 @@
-// What `berth drain` says: who is still on a device, leases and foreign processes
-// alike, and whether it is empty. Pure.
+// Text of `berth drain`: the leases and foreign processes on a device, and whether it
+// is empty. Pure.
 #pragma once
 
 #include <span>
@@ -12,12 +12,12 @@
 
 namespace berth::cli {
 
-// Who is on a device.
+// The leases and processes on a device.
 struct Occupation {
   std::vector<Holding> leases;
   std::vector<DeviceProcess> others;  // processes that belong to no lease
   bool processes_known = false;       // the driver lists processes
-  std::uint64_t hidden_bytes = 0;     // in use by processes that cannot be seen from here
+  std::uint64_t hidden_bytes = 0;     // in use by processes that are not visible here
   std::size_t desktop_processes = 0;  // graphics processes that do not count, see use_by_others
 
   bool empty() const { return leases.empty() && others.empty() && hidden_bytes == 0; }
@@ -27,7 +27,6 @@ struct Occupation {
 Occupation occupation_of(const DeviceRow& row, std::span<const DeviceRow> all);
 
 // `name`: "cuda:6 GPU-454afa53"; `table`: the occupants as a table.
-// Sentences are wrapped to the line.
 std::string draining_text(const std::string& name, bool planned, const Occupation& occupation, const std::string& table,
                           const Style& style);
 

@@ -29,7 +29,7 @@ Holding lease(std::uint32_t pid, std::vector<std::uint32_t> processes) {
   return {7, "alice", "train.sh", pid, {}, false, gib, std::move(processes)};
 }
 
-TEST(Drain, ForeignProcessesAreSeen) {
+TEST(Drain, ForeignProcessesCount) {
   DeviceRow row = gpu();
   EXPECT_TRUE(occupation_of(row, {}).empty());
   row.seen->processes = {process(4712)};
@@ -56,7 +56,7 @@ TEST(Drain, ProcessesOfALeaseOnAnotherPartAreNotCounted) {
   EXPECT_TRUE(occupation_of(part, all).empty());
 }
 
-TEST(Drain, MemoryOfHiddenProcessesIsNoEmptyDevice) {
+TEST(Drain, ADeviceWithMemoryOfHiddenProcessesIsNotEmpty) {
   DeviceRow row = gpu();
   row.seen->memory_use.unattributed = gib / 2;
   EXPECT_TRUE(occupation_of(row, {}).empty()) << "the driver's own";
@@ -68,7 +68,7 @@ TEST(Drain, MemoryOfHiddenProcessesIsNoEmptyDevice) {
 }
 
 // As for whole devices, see use_by_others.
-TEST(Drain, ADesktopIsNotInTheWayAndIsNamed) {
+TEST(Drain, ADesktopDoesNotCountAndIsNamed) {
   DeviceRow row = gpu();
   row.seen->processes = {process(4712), process(4713)};
   for (DeviceProcess& drawn : *row.seen->processes) {
@@ -78,7 +78,7 @@ TEST(Drain, ADesktopIsNotInTheWayAndIsNamed) {
   EXPECT_TRUE(occupation_of(row, {}).empty());
   EXPECT_EQ(draining_text(name, false, occupation_of(row, {}), "TABLE\n", {200, false, false}),
             name +
-                " is draining: nothing runs on it but a desktop (graphics processes with less than 1.0 GiB in all), "
+                " is draining: only a desktop runs on it (graphics processes with less than 1.0 GiB in total), "
                 "which does not count\n");
   row.seen->processes->push_back(process(4714));
   EXPECT_EQ(still_there(name, occupation_of(row, {}), {}).error.message,
@@ -99,10 +99,10 @@ TEST(Drain, OnlyAnEmptyDeviceIsCalledEmpty) {
   row = gpu();
   row.seen->processes = {process(4712)};
   EXPECT_EQ(draining_text(name, false, occupation_of(row, {}), "TABLE\n", {}),
-            name + " is draining: no new work; what is on it goes on until it ends\nTABLE\n");
+            name + " is draining: no new work; running work is not interrupted\nTABLE\n");
 }
 
-TEST(Drain, AWaitThatRunsOutNamesWhoIsThere) {
+TEST(Drain, AWaitThatTimesOutNamesTheProcesses) {
   DeviceRow row = gpu();
   row.seen->processes = {process(4712, "python\033")};
   StillThere one = still_there(name, occupation_of(row, {}), {{4712, "bob"}});

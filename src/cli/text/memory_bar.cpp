@@ -30,7 +30,7 @@ std::array<std::size_t, owners> shares(const MemoryParts& parts, std::size_t wid
   const double total = static_cast<double>(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
   std::array<std::size_t, owners> cells{};
   std::size_t left = width;
-  // Whole cells first, one at least for every owner but the driver and the free.
+  // Whole cells first; at least one for every owner except driver and free.
   for (std::size_t i = 0; i < owners && total > 0; ++i) {
     cells[i] = static_cast<std::size_t>(static_cast<double>(parts[i]) / total * static_cast<double>(width));
     const bool noticed = i != at(Owner::unattributed) && i != at(Owner::free);
@@ -109,7 +109,7 @@ std::string memory_legend(std::span<const DeviceRow> rows, std::size_t width, co
   for (std::size_t i = 0; i < owners; ++i) {
     if (sum[i] == 0) continue;
     const std::string sign(style.blocks ? signs[i].block : signs[i].plain);
-    const std::size_t length = 3 + signs[i].words.size();  // with a blank before each of the two
+    const std::size_t length = 3 + signs[i].words.size();  // with a blank before the character and before the words
     if (text.empty()) {
       text = title;
       used = title.size();

@@ -1,4 +1,4 @@
-// The bar of `berth devices` that says whose the memory of a device is. Pure.
+// The bar of `berth devices` that shows who uses the memory of a device. Pure.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 
 namespace berth::cli {
 
-// Whose a byte of memory is, in the order of the bar.
+// Who uses a byte of memory, in the order of the bar.
 enum class Owner : std::uint8_t { own, berth, foreign, unattributed, used, promised, free };
 inline constexpr std::size_t owners = 7;
-// Bytes by owner. `used` is what is in use where the driver does not say by whom;
-// `promised` is free and given away already.
+// Bytes by owner. `used` is memory in use where the driver does not report by which
+// process; `promised` is free, but reserved by a lease.
 using MemoryParts = std::array<std::uint64_t, owners>;
 
 Maybe memory_bytes_total(const DeviceRow& row);
@@ -25,11 +25,10 @@ Maybe memory_bytes_free(const DeviceRow& row);
 // Absent where total or free is not known.
 std::optional<MemoryParts> memory_parts(const DeviceRow& row);
 
-// `width` characters between brackets. Every owner of a byte has at least one of
-// them, as far as the width allows; only what the driver itself takes of a device
-// that is not in use may be too little to be shown.
+// `width` characters between brackets. Every owner with memory gets at least one of
+// them, as far as the width allows, except the driver.
 std::string memory_bar(const MemoryParts& parts, std::size_t width, const Style& style);
-// The signs that occur in bars of that width, in words; empty: there are none.
+// Explains the characters that occur in bars of that width; empty: there are none.
 std::string memory_legend(std::span<const DeviceRow> rows, std::size_t width, const Style& style);
 
 }  // namespace berth::cli

@@ -15,8 +15,8 @@ struct Occupant {
   std::uint32_t pid = 0;
   std::optional<std::uint64_t> used;
   std::string command;
-  std::optional<std::uint64_t> lease;  // that the process belongs to
-  const Holding* holding = nullptr;    // the lease, on the line of its holder
+  std::optional<std::uint64_t> lease;  // to which the process belongs
+  const Holding* holding = nullptr;    // only on the line of the holder
 };
 
 struct OnDevice {
@@ -91,19 +91,19 @@ class Lister {
       const std::pair key(memory_domain_of(row.info), process->pid);
       const bool holder = std::any_of(row.held_by.begin(), row.held_by.end(),
                                       [&](const Holding& holding) { return holding.pid == process->pid; });
-      if (holder || leased_.contains(key) || !told_.insert(key).second) continue;
+      if (holder || leased_.contains(key) || !listed_.insert(key).second) continue;
       on(label).push_back(occupant_of(*process));
     }
   }
 
   const ProcessUsers& users_;
-  std::set<std::pair<std::string, std::uint32_t>> leased_, told_;  // memory domain and process
+  std::set<std::pair<std::string, std::uint32_t>> leased_, listed_;  // memory domain and process
   std::vector<OnDevice> devices_;
 };
 
 std::string promised_text(const Holding& holding) {
   if (holding.memory_bytes == 0) return "all";
-  return bytes_text(holding.memory_bytes) + (holding.exclusive ? ", alone" : "");
+  return bytes_text(holding.memory_bytes) + (holding.exclusive ? ", exclusive" : "");
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ std::vector<IntentRow> intents_of(std::span<const DeviceRow> rows) {
     if (row.intent == Intent::in_service) continue;
     const std::string name = printable(short_id(row.info.id, ids));
     intents.push_back(
-        {device_label(row.info) + " " + name, name, row.intent, printable(row.intent_by), row.intent_age});
+        {row.info.id, device_label(row.info) + " " + name, name, row.intent, printable(row.intent_by), row.intent_age});
   }
   return intents;
 }

@@ -1,6 +1,5 @@
-// Who is on each device, as text: the leases that hold it, the processes that use
-// it, and what the operator wants of it, by whom and since when. Pure: rows come
-// in, text comes out.
+// Text about the use of each device: the leases that hold it, the processes on it, and
+// whether an operator took it out of service. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +16,21 @@ namespace berth::cli {
 using ProcessUsers = std::map<std::uint32_t, std::string>;
 
 // One line per lease with its processes below it, then the other processes, the
-// largest first; empty where no device has any. Parts of a device share its
-// memory, and the processes on it are listed once.
+// largest first; empty where no device has any. Processes on a GPU that is split into
+// parts are listed once.
 std::string occupants_text(std::span<const DeviceRow> rows, const ProcessUsers& users, const Style& style);
 
-// A device that is out of service because the operator wants it so.
+// A device that an operator took out of service.
 struct IntentRow {
+  DeviceId id;
   std::string device;  // "cuda:6 GPU-454afa53"
-  std::string name;    // how to name it to a command: "GPU-454afa53"
+  std::string name;    // for use as an argument: "GPU-454afa53"
   Intent intent = Intent::cordoned;
   std::string by;  // a user; empty: not known
   std::optional<Duration> age;
 };
 std::vector<IntentRow> intents_of(std::span<const DeviceRow> rows);
-// A sentence a line: "cuda:6 GPU-454afa53 is cordoned by alice since 2 h; berth
+// One line each: "cuda:6 GPU-454afa53 is cordoned by alice since 2 h; berth
 // uncordon GPU-454afa53".
 std::string intents_text(std::span<const IntentRow> intents, const Style& style);
 

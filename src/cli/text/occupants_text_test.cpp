@@ -1,24 +1,13 @@
 #include "cli/text/occupants_text.hpp"
 
-#include <gtest/gtest.h>
-
-#include <sstream>
+#include "cli/text/test_text.hpp"
 
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 DeviceRow gpu(int ordinal) {
   DeviceRow row;
-  row.info.id = DeviceId("GPU-0000000" + std::to_string(ordinal) + "-1111-2222-3333-444455556666");
+  row.info.id = gpu_id(ordinal);
   row.info.backend = "cuda";
   row.info.ordinal = ordinal;
   row.info.memory_domain = row.info.id.text();
@@ -39,7 +28,7 @@ Holding lease(std::uint64_t id, std::uint32_t pid, std::uint64_t bytes, std::vec
   return {id, "alice", "train.sh", pid, std::chrono::hours(2), bytes == 0, bytes, std::move(processes)};
 }
 
-TEST(OccupantsText, EmptyDevicesSayNothing) {
+TEST(OccupantsText, EmptyDevicesHaveNoText) {
   EXPECT_EQ(occupants_text({}, {}, {}), "");
   const std::vector<DeviceRow> rows{gpu(0), gpu(1)};
   EXPECT_EQ(occupants_text(rows, {}, {}), "");
@@ -56,7 +45,7 @@ TEST(OccupantsText, ForeignProcessesAreListedTheLargestFirst) {
             "        -      4712         -  -\n");
 }
 
-TEST(OccupantsText, ALeaseStandsAboveItsProcessesAndTheOthersBelow) {
+TEST(OccupantsText, ALeaseIsAboveItsProcessesAndTheOthersBelow) {
   std::vector<DeviceRow> rows{gpu(0), gpu(1)};
   rows[0].held_by = {lease(7, 100, 20 * gib, {101}), lease(8, 200, 30 * gib, {200})};
   rows[0].seen->processes = {process(101, "python", 12 * gib), process(200, "train.sh", 3 * gib),
@@ -71,7 +60,7 @@ TEST(OccupantsText, ALeaseStandsAboveItsProcessesAndTheOthersBelow) {
             "cuda:1  alice  400         -      9       all    2 h  train.sh\n");
 }
 
-TEST(OccupantsText, ProcessesOnPartsOfAGpuAreToldOnce) {
+TEST(OccupantsText, ProcessesOnPartsOfAGpuAreListedOnce) {
   std::vector<DeviceRow> rows{gpu(0), gpu(0)};
   for (int i = 0; i < 2; ++i) {
     rows[static_cast<std::size_t>(i)].info.parent = DeviceId(rows[0].info.memory_domain);
@@ -87,15 +76,13 @@ TEST(OccupantsText, ProcessesOnPartsOfAGpuAreToldOnce) {
   EXPECT_TRUE(lines[2].starts_with("cuda:1")) << lines[2];
 }
 
-TEST(OccupantsText, NamesOfProgramsCannotSteerTheTerminal) {
+TEST(OccupantsText, ControlCharactersInNamesAreEscaped) {
   std::vector<DeviceRow> rows{gpu(0)};
-  rows[0].seen->processes = {process(1, "\033[2Jx\n\u202e", gib)};
+  rows[0].seen->processes = {process(1, hostile_name, gib)};
   rows[0].held_by = {lease(7, 2, gib)};
-  rows[0].held_by[0].command = "\033]0;y\a";
-  rows[0].held_by[0].user = "a\rb";
+  rows[0].held_by[0].command = rows[0].held_by[0].user = hostile_name;
   const std::string text = occupants_text(rows, {}, {});
-  EXPECT_EQ(text.find_first_of("\033\a\r"), std::string::npos) << text;
-  EXPECT_NE(text.find("\\x1b[2Jx\\x0a\\u{202e}"), std::string::npos) << text;
+  expect_escaped(text);
   EXPECT_EQ(lines_of(text).size(), 3u) << text;
 }
 
@@ -106,13 +93,10 @@ TEST(OccupantsText, FitsEightyColumns) {
   rows[0].held_by[0].user = "a-user-of-a-directory-service";
   rows[0].held_by[0].exclusive = true;
   rows[0].held_by[0].age = std::chrono::hours(24 * 100 + 7);
-  for (const unsigned columns : {80u, 60u}) {
-    for (const std::string& line : lines_of(occupants_text(rows, {}, {columns, false, false})))
-      EXPECT_LE(line.size(), columns) << line;
-  }
+  expect_fits_narrow_terminals([&](const Style& style) { return occupants_text(rows, {}, style); });
 }
 
-TEST(IntentsText, SaysWhoAndSinceWhenAndHowToEndIt) {
+TEST(IntentsText, NamesUserAgeAndTheCommandThatEndsIt) {
   std::vector<DeviceRow> rows{gpu(0), gpu(6)};
   EXPECT_EQ(intents_text(intents_of(rows), {}), "");
   rows[1].intent = Intent::cordoned;

@@ -13,10 +13,10 @@ namespace json = boost::json;
 
 std::string state_text(const LeaseRow& lease) {
   std::string text = lease.command_ended ? "ended" : lease.state;
-  // "all" in the column PROMISED says it of whole devices.
+  // For whole devices the column PROMISED shows "all".
   const bool whole = std::all_of(lease.devices.begin(), lease.devices.end(),
                                  [](const LeasedDevice& device) { return device.memory_bytes_promised == 0; });
-  if (lease.exclusive && !whole) text += ", alone";
+  if (lease.exclusive && !whole) text += ", exclusive";
   if (lease.loading) text += ", loading";
   if (lease.priority != "normal" && !lease.priority.empty()) text += ", " + lease.priority;
   return text;
@@ -62,7 +62,7 @@ std::string waiting_text(std::span<const LeaseRow> leases, const Style& style) {
   for (const LeaseRow& lease : leases) {
     if (lease.waits_for) waiting.push_back(&lease);
   }
-  // Without a place: last, by id.
+  // Requests without a place are last, by id.
   std::stable_sort(waiting.begin(), waiting.end(), [](const LeaseRow* a, const LeaseRow* b) {
     return a->place.value_or(~std::size_t{0}) < b->place.value_or(~std::size_t{0});
   });
@@ -137,8 +137,8 @@ std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow>
   return text;
 }
 
-std::string ps_json(std::span<const LeaseRow> leases) {
-  json::array out;
+std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents) {
+  json::array held, cordons;
   for (const LeaseRow& lease : leases) {
     json::object object{{"id", lease.id},
                         {"state", lease.command_ended ? "ended" : lease.state},
@@ -149,7 +149,6 @@ std::string ps_json(std::span<const LeaseRow> leases) {
                         {"exclusive", lease.exclusive},
                         {"age_ms", lease.age / std::chrono::milliseconds(1)}};
     if (lease.loading) object["loading"] = true;
-    if (lease.expires_in) object["expires_in_ms"] = *lease.expires_in / std::chrono::milliseconds(1);
     if (lease.place) object["place"] = *lease.place;
     if (lease.waits_for) {
       json::object wanted{{"memory_bytes", lease.waits_for->memory_bytes}};
@@ -168,16 +167,22 @@ std::string ps_json(std::span<const LeaseRow> leases) {
     }
     json::array devices;
     for (const LeasedDevice& leased : lease.devices) {
-      // Of one that waits, the devices that would do: nothing is promised there yet.
+      // A waiting request lists the devices that could serve it; nothing is promised yet.
       json::object device{{"id", leased.id.text()}};
       device[lease.waits_for ? "memory_bytes_wanted" : "memory_bytes_promised"] = leased.memory_bytes_promised;
       if (leased.memory_bytes_used) device["memory_bytes_used"] = *leased.memory_bytes_used;
       devices.push_back(std::move(device));
     }
     object["devices"] = std::move(devices);
-    out.push_back(std::move(object));
+    held.push_back(std::move(object));
   }
-  return json::serialize(out) + "\n";
+  for (const IntentRow& row : intents) {
+    json::object object{{"device", row.id.text()}, {"intent", to_string(row.intent)}};
+    if (!row.by.empty()) object["user"] = printable(row.by);
+    if (row.age) object["age_ms"] = *row.age / std::chrono::milliseconds(1);
+    cordons.push_back(std::move(object));
+  }
+  return json::serialize(json::object{{"leases", std::move(held)}, {"cordons", std::move(cordons)}}) + "\n";
 }
 
 }  // namespace berth::cli

@@ -1,5 +1,5 @@
-// `berth ps` as text and as JSON: leases, who waits, and why a lease is still
-// there whose command has ended. Pure: plain rows come in, text comes out.
+// `berth ps` as text and as JSON: leases, waiting requests, and the processes that keep
+// a lease after its command has ended. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace berth::cli {
 
 struct LeasedDevice {
   DeviceId id;
-  std::string label;                        // "cuda:6"; empty: it is not on this machine any more
+  std::string label;                        // "cuda:6"; empty: it is no longer in this machine
   std::uint64_t memory_bytes_promised = 0;  // 0: all of it
   std::optional<std::uint64_t> memory_bytes_used;
 };
 
-// What a waiter waits for.
+// What a waiting request asks for.
 struct WaitedFor {
   std::optional<std::size_t> count;  // absent: not known
   std::uint64_t memory_bytes = 0;    // on each; 0: whole devices
@@ -42,12 +42,11 @@ struct LeaseRow {
   bool exclusive = false;
   bool loading = false;
   Duration age{};
-  std::optional<Duration> expires_in;
-  std::vector<LeasedDevice> devices;  // of a waiter: those that could serve
-  // Of a waiter: its place in line, the first is 1.
+  std::vector<LeasedDevice> devices;  // of a waiting request: those that could serve it
+  // Of a waiting request: its place in line, from 1.
   std::optional<std::size_t> place;
   std::optional<WaitedFor> waits_for;
-  // The command has ended, and these keep the lease.
+  // The command has ended, and these processes keep the lease.
   bool command_ended = false;
   std::vector<LeaseProcess> kept_by;
 };
@@ -55,11 +54,11 @@ struct LeaseRow {
 // "8 devices with 20.0 GiB each".
 std::string waited_for_text(const WaitedFor& wanted);
 
-// At most as wide as the style says; columns give way as in `berth devices`.
+// Fits the columns of the style: less important columns are dropped.
 std::string leases_text(std::span<const LeaseRow> leases, const Style& style);
-// The whole page: leases, waiters, intents; a sentence where there is nothing.
+// The whole page: leases, waiting requests, devices out of service.
 std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, const Style& style);
-// One array on one line, with ids whole.
-std::string ps_json(std::span<const LeaseRow> leases);
+// One object on one line, with whole ids; docs/run.md lists its fields.
+std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents);
 
 }  // namespace berth::cli

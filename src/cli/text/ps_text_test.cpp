@@ -1,23 +1,11 @@
 #include "cli/text/ps_text.hpp"
 
-#include <gtest/gtest.h>
-
 #include <boost/json.hpp>
-#include <sstream>
+
+#include "cli/text/test_text.hpp"
 
 namespace berth::cli {
 namespace {
-
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-DeviceId uuid(int number) { return DeviceId("GPU-0000000" + std::to_string(number) + "-1111-2222-3333-444455556666"); }
 
 LeaseRow running(std::uint64_t id, std::vector<int> devices, std::uint64_t bytes) {
   LeaseRow row;
@@ -31,7 +19,7 @@ LeaseRow running(std::uint64_t id, std::vector<int> devices, std::uint64_t bytes
   row.age = std::chrono::minutes(3);
   for (const int device : devices)
     row.devices.push_back(
-        {uuid(device), "cuda:" + std::to_string(device), bytes, bytes ? std::optional(gib) : std::nullopt});
+        {gpu_id(device), "cuda:" + std::to_string(device), bytes, bytes ? std::optional(gib) : std::nullopt});
   return row;
 }
 
@@ -45,7 +33,7 @@ LeaseRow waiting(std::uint64_t id, std::size_t place, WaitedFor wanted) {
 
 TEST(PsText, AnIdleMachineIsOneSentence) {
   EXPECT_EQ(ps_text({}, {}, {}), "no device is held through Berth\n");
-  EXPECT_EQ(ps_json({}), "[]\n");
+  EXPECT_EQ(ps_json({}, {}), "{\"leases\":[],\"cordons\":[]}\n");
 }
 
 TEST(PsText, EveryDeviceOfALeaseHasALineWithItsShortId) {
@@ -71,15 +59,12 @@ TEST(PsText, FitsEightyAndSixtyColumns) {
   leases[1].command_ended = true;
   leases[1].kept_by = {{4'194'301, "tmux: server"}, {4'194'300, {}}};
   const std::vector<IntentRow> intents{
-      {"cuda:6 GPU-00000006", "GPU-00000006", Intent::cordoned, "alice", std::chrono::hours(2)}};
-  for (const unsigned columns : {80u, 60u}) {
-    for (const std::string& line : lines_of(ps_text(leases, intents, {columns, false, false})))
-      EXPECT_LE(line.size(), columns) << line;
-  }
+      {gpu_id(6), "cuda:6 GPU-00000006", "GPU-00000006", Intent::cordoned, "alice", std::chrono::hours(2)}};
+  expect_fits_narrow_terminals([&](const Style& style) { return ps_text(leases, intents, style); });
   EXPECT_NE(ps_text(leases, intents, {80, false, false}).find("120.0 GiB"), std::string::npos);
 }
 
-TEST(PsText, WaitersAreListedByPlaceWithWhatTheyWaitFor) {
+TEST(PsText, WaitingRequestsAreListedByPlace) {
   const std::vector<LeaseRow> leases{waiting(5, 2, {8, 20 * gib, 8}), waiting(7, 1, {1, 0, 8})};
   EXPECT_EQ(ps_text(leases, {}, {}),
             "PLACE  ID   PID  USER   COMMAND   WAITS FOR                     SINCE\n"
@@ -87,7 +72,7 @@ TEST(PsText, WaitersAreListedByPlaceWithWhatTheyWaitFor) {
             "    2   5  4711  alice  train.py  8 devices with 20.0 GiB each  3 min\n");
 }
 
-TEST(PsText, WhatIsWaitedForIsSaidAsPeopleSayIt) {
+TEST(PsText, RequestsAreDescribedByCountAndMemory) {
   EXPECT_EQ(waited_for_text({1, 20 * gib, 8}), "1 device with 20.0 GiB");
   EXPECT_EQ(waited_for_text({7, 20 * gib, 8}), "7 devices with 20.0 GiB each");
   EXPECT_EQ(waited_for_text({2, 0, 8}), "2 whole devices");
@@ -95,7 +80,7 @@ TEST(PsText, WhatIsWaitedForIsSaidAsPeopleSayIt) {
   EXPECT_EQ(waited_for_text({std::nullopt, 20 * gib, 1}), "1 device with 20.0 GiB") << "only one could serve";
 }
 
-TEST(PsText, NamesWhoKeepsALeaseWhoseCommandHasEnded) {
+TEST(PsText, NamesTheProcessesThatKeepALeaseOfAnEndedCommand) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib)};
   leases[0].command_ended = true;
   leases[0].kept_by = {{4720, "tmux: server"}, {4731, {}}};
@@ -106,41 +91,50 @@ TEST(PsText, NamesWhoKeepsALeaseWhoseCommandHasEnded) {
       << text;
 }
 
-TEST(PsText, NamesCannotSteerTheTerminal) {
+TEST(PsText, ControlCharactersInNamesAreEscaped) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib), waiting(4, 1, {1, gib, 8})};
   for (LeaseRow& lease : leases) {
-    lease.command = "\033[2J\033[Hx";
+    lease.command = hostile_name;
     lease.user = "\xff\n";
     lease.command_ended = true;
-    lease.kept_by = {{1, "\033c"}};
+    lease.kept_by = {{1, hostile_name}};
   }
   const std::string text = ps_text(leases, {}, {});
-  EXPECT_EQ(text.find('\033'), std::string::npos) << text;
+  expect_escaped(text);
   EXPECT_NE(text.find("\\xff\\x0a"), std::string::npos) << text;
-  EXPECT_EQ(ps_json(leases).find('\xff'), std::string::npos) << "JSON is UTF-8";
+  EXPECT_EQ(ps_json(leases, {}).find('\xff'), std::string::npos) << "JSON is UTF-8";
 }
 
-TEST(PsText, JsonHasWholeIdsAndLeavesOutWhatIsNotKnown) {
+TEST(PsText, JsonHasWholeIdsAndLeavesOutUnknownValues) {
   std::vector<LeaseRow> leases{running(3, {0}, 20 * gib), waiting(5, 2, {8, 20 * gib, 8})};
   leases[0].command_ended = true;
   leases[0].kept_by = {{4720, "tmux"}};
-  const boost::json::value out = boost::json::parse(ps_json(leases));
+  const boost::json::value out = boost::json::parse(ps_json(leases, {})).at("leases");
   const boost::json::object& first = out.at(0).as_object();
-  EXPECT_EQ(first.at("devices").at(0).at("id").as_string(), uuid(0).text());
+  EXPECT_EQ(first.at("devices").at(0).at("id").as_string(), gpu_id(0).text());
   EXPECT_EQ(first.at("devices").at(0).at("memory_bytes_used").as_int64(), static_cast<std::int64_t>(gib));
   EXPECT_EQ(first.at("kept_by").at(0).at("pid").as_int64(), 4720);
-  EXPECT_EQ(first.at("state").as_string(), "ended") << "as people read it";
+  EXPECT_EQ(first.at("state").as_string(), "ended") << "as in the table";
   EXPECT_EQ(first.at("age_ms").as_int64(), 180'000);
   EXPECT_FALSE(first.contains("place"));
-  EXPECT_FALSE(first.contains("expires_in_ms"));
   const boost::json::object& second = out.at(1).as_object();
   EXPECT_EQ(second.at("place").as_int64(), 2);
   EXPECT_EQ(second.at("waits_for").at("count").as_int64(), 8);
   EXPECT_FALSE(second.contains("kept_by"));
   leases[1].devices = leases[0].devices;
-  const boost::json::value wanted = boost::json::parse(ps_json(leases)).at(1).at("devices").at(0);
+  const boost::json::value wanted = boost::json::parse(ps_json(leases, {})).at("leases").at(1).at("devices").at(0);
   EXPECT_EQ(wanted.at("memory_bytes_wanted").as_int64(), static_cast<std::int64_t>(20 * gib));
   EXPECT_FALSE(wanted.as_object().contains("memory_bytes_promised")) << "nothing is, while it waits";
+}
+
+TEST(PsText, JsonListsCordonsWithUserAndAge) {
+  const std::vector<IntentRow> intents{
+      {gpu_id(6), "cuda:6 GPU-00000006", "GPU-00000006", Intent::draining, "alice", std::chrono::seconds(3)},
+      {gpu_id(7), "GPU-00000007", "GPU-00000007", Intent::cordoned, {}, {}}};
+  const boost::json::value expected = {
+      {{"device", gpu_id(6).text()}, {"intent", "draining"}, {"user", "alice"}, {"age_ms", 3000}},
+      {{"device", gpu_id(7).text()}, {"intent", "cordoned"}}};
+  EXPECT_EQ(boost::json::parse(ps_json({}, intents)).at("cordons"), expected);
 }
 
 }  // namespace

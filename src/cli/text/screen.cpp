@@ -32,7 +32,7 @@ Interruptions::Interruptions() {
 }
 
 Interruptions::~Interruptions() {
-  // What came in the meantime was meant for the watching that is over.
+  // Signals that arrived meanwhile were meant for the watch that is over.
   const timespec at_once{};
   while (sigtimedwait(&signals_, nullptr, &at_once) > 0) continue;
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -55,7 +55,7 @@ Interruption Interruptions::wait_until(TimePoint when) {
   }
 }
 
-// The alternate screen leaves the user's scrollback alone.
+// The alternate screen does not touch the scrollback.
 void Screen::enter() { write_all("\033[?1049h\033[?25l"); }
 void Screen::leave() { write_all("\033[?25h\033[?1049l"); }
 
@@ -72,8 +72,8 @@ void Screen::close() {
 bool Screen::draw(const std::string& text, const Style& style) {
   winsize size{};
   const std::size_t rows = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
-  // Every line ends with "clear to the end", so nothing is blank in between; the
-  // bracket around it lets terminals that know it show the whole at once.
+  // Every line ends with "clear to end of line", so the screen is never blank in between;
+  // mode 2026 lets terminals that support it update the screen at once.
   std::string frame = "\033[?2026h\033[H";
   const auto total = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   const std::size_t shown = total > rows ? rows - 1 : total;
@@ -99,8 +99,8 @@ int watch(const Watched& watched, bool append) {
     Screen screen(stdout_is_terminal() && !append);
     const auto show = [&] {
       const Style style = stdout_style();
-      if (screen.active()) return screen.draw(watched.text(style) + watched.complaints(), style);
-      std::fputs(watched.complaints().c_str(), stderr);
+      if (screen.active()) return screen.draw(watched.text(style) + watched.errors(), style);
+      std::fputs(watched.errors().c_str(), stderr);
       return print(watched.text(style)) == done;
     };
     for (Interruption what = Interruption::none; what != Interruption::end;) {

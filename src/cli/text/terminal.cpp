@@ -182,7 +182,7 @@ std::string Table::to_text(const Style& style) const {
   for (const std::size_t column : going_) {
     if (needed() > style.columns) shown[column] = false;
   }
-  // What is left over goes to those that were cut, the first named first.
+  // Spare columns go to those that were cut, in the order of may_shrink().
   std::size_t spare = style.columns - std::min<std::size_t>(needed(), style.columns);
   for (const auto& [column, least] : shrinking_) {
     if (!shown[column]) continue;

@@ -1,18 +1,9 @@
 #include "cli/text/terminal.hpp"
 
-#include <gtest/gtest.h>
-
-#include <sstream>
+#include "cli/text/test_text.hpp"
 
 namespace berth::cli {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 TEST(Terminal, CuttingCountsCharactersNotBytesOrColours) {
   const Style plain, rich{100, true, true};
@@ -32,7 +23,7 @@ TEST(Terminal, MessagesCarryNoControlCharacters) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "berth: there is no device '\\x1b[31mx'; line\\x0aone\n");
 }
 
-TEST(Terminal, AgesAreRoundedDownToWhatPeopleSay) {
+TEST(Terminal, AgesAreRoundedDown) {
   const auto seconds = [](int n) { return age_text(std::chrono::seconds(n)); };
   EXPECT_EQ(seconds(-1), "0 s");
   EXPECT_EQ(seconds(59), "59 s");
@@ -54,13 +45,13 @@ Table people() {
   return table.may_shrink(1, 4).may_go(2).may_go(3);
 }
 
-TEST(Table, WithoutALimitNothingGivesWay) {
+TEST(Table, WithoutALimitNothingIsCut) {
   EXPECT_EQ(people().to_text(),
             "ID  NAME       REMARK    AGE\n 1  alexandra  a remark   40\n20  bo                     7\n");
   EXPECT_EQ(people().to_text(Style{28, false, false}), people().to_text());
 }
 
-TEST(Table, ColumnsShrinkThenGoInTheirOrder) {
+TEST(Table, ColumnsAreNarrowedThenDroppedInOrder) {
   EXPECT_EQ(lines_of(people().to_text(Style{25, false, false}))[1], " 1  alexa~  a remark   40");
   EXPECT_EQ(lines_of(people().to_text(Style{22, false, false}))[1], " 1  alexandra   40") << "the remark went";
   EXPECT_EQ(lines_of(people().to_text(Style{10, false, false}))[1], " 1  alexa~") << "the age as well";

@@ -1,17 +1,12 @@
-// `berth demo`: frames through a real filter on every device of the machine, with
-// progress and a closing table. What `make run` starts.
-
+// `berth demo`: frames through a real filter on every device of the machine: start-up,
+// the speed of each device, and all of them together. What `make run` starts.
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <mutex>
-#include <thread>
 
 #include "berth/pool.hpp"
-#include "berth/scheduler.hpp"
-#include "cli/demo/sobel_kernel.hpp"
+#include "cli/demo/measure.hpp"
 #include "cli/demo/y4m.hpp"
 #include "cli/machine_access.hpp"
 #include "cli/options.hpp"
@@ -22,242 +17,166 @@
 namespace berth::cli {
 namespace {
 
-// Frames of a moving pattern; this many different ones, then they repeat.
-constexpr std::size_t distinct_frames = 16;
-
-std::vector<Frame> make_frames(std::size_t count) {
-  std::vector<Frame> frames(std::min(count, distinct_frames), Frame{640, 360, {}});
-  for (std::size_t n = 0; n < frames.size(); ++n) {
-    Frame& frame = frames[n];
-    frame.luma.resize(std::size_t{frame.width} * frame.height);
-    for (std::uint32_t y = 0; y < frame.height; ++y) {
-      for (std::uint32_t x = 0; x < frame.width; ++x)
-        frame.luma[std::size_t{y} * frame.width + x] =
-            static_cast<std::uint8_t>(((x + 8 * n) ^ (y + 4 * n)) + ((x * y) >> 8));
-    }
-  }
-  return frames;
-}
-
-// What one lane needs to filter a frame on its device; made on first use, then
-// handed from frame to frame.
-struct Workspace {
-  std::shared_ptr<Kernel> kernel;
-  Buffer in, out;
-  std::vector<std::uint8_t> picture;
-};
-
-class Workspaces {
- public:
-  Result<std::unique_ptr<Workspace>> take(Device& device, std::uint64_t bytes) {
-    {
-      const std::lock_guard lock(mutex_);
-      auto& idle = idle_[device.id()];
-      if (!idle.empty()) {
-        auto workspace = std::move(idle.back());
-        idle.pop_back();
-        return workspace;
-      }
-    }
-    auto workspace = std::make_unique<Workspace>();
-    auto kernel = device.load(sobel_source());
-    if (!kernel) return std::move(kernel).error();
-    auto in = device.allocate(bytes);
-    if (!in) return std::move(in).error();
-    auto out = device.allocate(bytes);
-    if (!out) return std::move(out).error();
-    workspace->kernel = *std::move(kernel);
-    workspace->in = *std::move(in);
-    workspace->out = *std::move(out);
-    workspace->picture.resize(bytes);
-    return workspace;
-  }
-  void give_back(const Device& device, std::unique_ptr<Workspace> workspace) {
-    const std::lock_guard lock(mutex_);
-    idle_[device.id()].push_back(std::move(workspace));
-  }
-
- private:
-  std::mutex mutex_;  // guards idle_
-  std::map<DeviceId, std::vector<std::unique_ptr<Workspace>>> idle_;
-};
-
-// One frame on the device the scheduler chose; answers the picture's checksum.
-Result<std::uint64_t> filter(Execution& execution, const Frame& frame, Workspaces& workspaces) {
-  auto workspace = workspaces.take(execution.device(), frame.luma.size());
-  if (!workspace) return std::move(workspace).error();
-  Workspace& w = **workspace;
-  auto stream = execution.stream();
-  if (!stream) return std::move(stream).error();
-  const Argument arguments[] = {w.in, w.out, frame.width, frame.height};
-  auto steps =
-      (*stream)
-          ->copy_in(w.in, 0, std::as_bytes(std::span(frame.luma)))
-          .and_then([&] { return (*stream)->launch(*w.kernel, sobel_shape(frame.width, frame.height), arguments); })
-          .and_then([&] { return (*stream)->copy_out(w.out, 0, std::as_writable_bytes(std::span(w.picture))); })
-          .and_then([&] { return (*stream)->wait(execution.deadline()); });
-  if (!steps) return std::move(steps).error();
-  const std::uint64_t sum = checksum(w.picture);
-  workspaces.give_back(execution.device(), *std::move(workspace));
-  return sum;
-}
-
-// A line on stderr that follows the work, on a terminal only.
-class Progress {
- public:
-  Progress(std::size_t total, const std::atomic<std::size_t>& finished) {
-    if (!stderr_is_terminal()) return;
-    thread_ = std::jthread([total, &finished](std::stop_token stop) {
-      const TimePoint start = real_clock().now();
-      while (!stop.stop_requested()) {
-        real_clock().sleep_for(std::chrono::milliseconds(50));
-        const std::size_t n = finished.load();
-        const double seconds = std::chrono::duration<double>(real_clock().now() - start).count();
-        const double share = total ? static_cast<double>(n) / static_cast<double>(total) : 1.0;
-        const double rate = static_cast<double>(n) / seconds;
-        std::fprintf(stderr, "\r%s %zu of %zu frames, %.0f frames/s ", bar(share, 30).c_str(), n, total, rate);
-      }
-      std::fprintf(stderr, "\r\033[K");
-    });
-  }
-
- private:
-  std::jthread thread_;
-};
-
-std::string fixed(double value, int digits) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
 struct DemoArguments {
-  std::size_t frames = 600;          // with an input: at most this many
+  std::size_t frames = 0;            // 0: as many as take about two seconds
   std::optional<std::string> input;  // a .y4m file; absent: frames are generated
+  std::optional<std::string> backend;
   std::string policy = "least_loaded";
   bool json = false;
   BackendOptions backends;
 };
 
+// Enough different frames that a device cannot reuse its last result unnoticed.
+constexpr std::size_t distinct_frames = 4;
+
+// 4K where there is an accelerator; on a processor, a frame that takes milliseconds.
+std::vector<Frame> frames_for(Pool& pool) {
+  for (const DeviceStatus& status : pool.status()) {
+    const DeviceInfo& info = status.info;
+    if (!info.is_fallback && (info.backend == "cuda" || info.backend == "opencl"))
+      return make_frames(3840, 2160, distinct_frames);
+  }
+  return make_frames(1280, 720, distinct_frames);
+}
+
+// A line on stderr that is redrawn, on a terminal only.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+  }
+  void show(const std::string& phase, std::size_t finished, std::size_t total) {
+    if (!stderr_is_terminal()) return;
+    const std::lock_guard lock(mutex_);
+    const TimePoint now = real_clock().now();
+    if (finished > 0 && now - last_ < std::chrono::milliseconds(50)) return;
+    last_ = now;
+    drawn_ = true;
+    std::fprintf(stderr, "\r\033[K%s %s: %zu of %zu",
+                 bar(static_cast<double>(finished) / static_cast<double>(total), 30).c_str(), phase.c_str(), finished,
+                 total);
+  }
+
+ private:
+  std::mutex mutex_;  // guards the two below
+  TimePoint last_{};
+  bool drawn_ = false;
+};
+
+std::string fixed(double value, int digits) {
+  char text[400];  // any finite double
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+std::string rate_text(double value) { return fixed(value, value < 10 ? 1 : 0); }
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
+std::string report_text(const DemoReport& report, const Style& style) {
+  std::vector<DeviceId> ids;
+  double speed = 0;
+  for (const DeviceMeasurement& device : report.devices) {
+    ids.push_back(device.info.id);
+    speed += device.frames_per_second;
+  }
+  enum Column : std::size_t { name, id, startup, alone, of_speed, frames, of_frames, share_bar };
+  Table table({"DEVICE", "ID", ">START-UP", ">FRAMES/S ALONE", ">OF SPEED", ">FRAMES", ">OF FRAMES", ""});
+  table.may_shrink(id, 12).may_go(share_bar).may_go(id).may_go(frames).may_go(startup);
+  for (const DeviceMeasurement& device : report.devices) {
+    const double share = report.frame_share(device);
+    table.add({device_label(device.info), printable(short_id(device.info.id, ids)),
+               fixed(1000 * device.startup_seconds, 0) + " ms", rate_text(device.frames_per_second),
+               percent(report.speed_share(device)), std::to_string(device.frames), percent(share), bar(share, 12)});
+  }
+  const double rate = static_cast<double>(report.frames - report.failed) / report.seconds;
+  std::string sentence = "all devices together: " + counted(report.frames - report.failed, "frame") + " in " +
+                         fixed(report.seconds, 2) + " s, " + rate_text(rate) + " frames/s";
+  if (speed > 0) sentence += ", " + fixed(100 * rate / speed, 0) + " % of the sum of their speeds";
+  sentence += report.wrong == 0 && report.failed == 0
+                  ? "; every frame is equal to what the processor computes"
+                  : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
+  std::string text = table.to_text(style);
+  for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
+  return text;
+}
+
+std::string report_json(const DemoReport& report, const Frame& frame, const std::string& policy) {
+  boost::json::array devices;
+  for (const DeviceMeasurement& device : report.devices) {
+    devices.push_back({{"id", device.info.id.text()},
+                       {"startup_seconds", device.startup_seconds},
+                       {"frames_per_second", device.frames_per_second},
+                       {"speed_share", report.speed_share(device)},
+                       {"frames", device.frames},
+                       {"frame_share", report.frame_share(device)}});
+  }
+  const boost::json::object out{{"width", frame.width},  {"height", frame.height},    {"passes", filter_passes},
+                                {"policy", policy},      {"frames", report.frames},   {"failed", report.failed},
+                                {"wrong", report.wrong}, {"seconds", report.seconds}, {"devices", std::move(devices)}};
+  return boost::json::serialize(out) + "\n";
+}
+
 int run_demo(const DemoArguments& arguments) {
   PoolOptions pool_options;
   pool_options.policy = arguments.policy;
-  if (auto known = policy_named(arguments.policy); !known) return print_error(known.error());
+  if (const auto known = policy_named(arguments.policy); !known) return print_error(known.error());
   std::vector<Frame> frames;
   if (arguments.input) {
-    auto read = read_y4m(*arguments.input, arguments.frames);
+    auto read = read_y4m(*arguments.input, arguments.frames > 0 ? arguments.frames : ~std::size_t{0});
     if (!read) return print_error(read.error());
     frames = *std::move(read);
-  } else {
-    frames = make_frames(arguments.frames);
   }
-  const std::size_t count = arguments.input ? frames.size() : arguments.frames;
-
-  // A pool uses what it can have; what it cannot is said here.
-  if (const auto found = find_machine_and_report(std::nullopt, arguments.backends); !found)
+  // The pool leaves out devices that cannot be used; the messages are printed here.
+  if (const auto found = find_machine_and_report(arguments.backend, arguments.backends); !found)
     return print_error(found.error());
-  auto pool = Pool::open_all(arguments.backends, pool_options);
+  const auto pool = Pool::open_all(arguments.backends, pool_options);
   if (!pool) return print_error(pool.error());
-  // PoCL itself leaves out what it does not know without a word.
+  // PoCL ignores names of devices that it does not know.
   if (const char* const chosen = std::getenv(pocl_devices_variable)) {
     if (const std::optional<Error> problem = pocl_devices_problem(chosen)) print_error(*problem);
   }
-  auto scheduler = Scheduler::start(**pool);
+  const auto scheduler = Scheduler::start(**pool);
   if (!scheduler) return print_error(scheduler.error());
+  if (frames.empty()) frames = frames_for(**pool);
   if (!arguments.json) {
-    std::printf("%s of %ux%u, edge filter, policy %s, %s\n", counted(count, "frame").c_str(), frames[0].width,
-                frames[0].height, arguments.policy.c_str(), counted((*pool)->devices().size(), "device").c_str());
+    std::printf("frames of %ux%u, %zu passes of a Sobel filter each, policy %s\n", frames[0].width, frames[0].height,
+                filter_passes, arguments.policy.c_str());
     std::fflush(stdout);
   }
-
-  // What every device must answer, computed here.
-  std::vector<std::uint64_t> expected;
-  std::vector<std::uint8_t> picture(frames[0].luma.size());
-  for (const Frame& frame : frames) {
-    sobel_rows(frame.luma, picture, frame.width, frame.height, 0, frame.height);
-    expected.push_back(checksum(picture));
-  }
-
-  Workspaces workspaces;
-  std::vector<std::size_t> numbers(count);
-  for (std::size_t i = 0; i < count; ++i) numbers[i] = i;
-  std::atomic<std::size_t> finished{0};
-  const TimePoint start = real_clock().now();
-  const auto results = [&] {
-    const Progress progress(count, finished);
-    return (*scheduler)->map(numbers, [&](Execution& execution, std::size_t n) {
-      auto sum = filter(execution, frames[n % frames.size()], workspaces);
-      ++finished;
-      return sum;
-    });
+  const std::vector<Frame> expected = filter_on_processor(frames);
+  FrameFilter filter(frames, expected);
+  std::optional<std::size_t> count;
+  if (arguments.input) count = frames.size();
+  if (!arguments.input && arguments.frames > 0) count = arguments.frames;
+  const DemoReport report = [&] {
+    ProgressLine line;
+    return measure(
+        **scheduler, filter, count, arguments.backend,
+        [&](const std::string& phase, std::size_t finished, std::size_t total) { line.show(phase, finished, total); });
   }();
-  const double seconds = std::chrono::duration<double>(real_clock().now() - start).count();
-
-  std::size_t wrong = 0, failed = 0;
-  std::optional<Error> first_error;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    if (!results[i]) {
-      if (++failed == 1) first_error = results[i].error();
-    } else if (results[i]->value != expected[i % frames.size()]) {
-      ++wrong;
-    }
-  }
-
-  const Statistics statistics = (*scheduler)->statistics();
-  const auto infos = (*pool)->status();
-  const auto info_of = [&](const DeviceId& id) -> const DeviceInfo* {
-    for (const DeviceStatus& status : infos)
-      if (status.info.id == id) return &status.info;
-    return nullptr;
-  };
-  if (arguments.json) {
-    boost::json::array devices;
-    for (const DeviceStatistics& d : statistics.devices) {
-      boost::json::object row{{"id", d.device.text()}, {"frames", d.completed}, {"failed", d.failed}};
-      if (d.rate) row["frames_per_second"] = *d.rate;
-      devices.push_back(row);
-    }
-    const boost::json::object out{{"frames", count},    {"failed", failed},           {"wrong", wrong},
-                                  {"seconds", seconds}, {"policy", arguments.policy}, {"devices", devices}};
-    std::printf("%s\n", boost::json::serialize(out).c_str());
-  } else {
-    std::vector<DeviceId> ids;
-    for (const DeviceStatistics& d : statistics.devices) ids.push_back(d.device);
-    Table table({"DEVICE", "ID", ">FRAMES", ">SHARE", "", ">FRAMES/S", ">FAILED"});
-    table.may_shrink(1, 12).may_go(4).may_go(1).may_go(6);
-    for (const DeviceStatistics& d : statistics.devices) {
-      const DeviceInfo* info = info_of(d.device);
-      const double share = count ? static_cast<double>(d.completed) / static_cast<double>(count) : 0;
-      table.add({info ? device_label(*info) : "-", printable(short_id(d.device, ids)), std::to_string(d.completed),
-                 fixed(100 * share, 1) + " %", bar(share, 12), d.rate ? fixed(*d.rate, 0) : "-",
-                 std::to_string(d.failed)});
-    }
-    const Style style = stdout_style();
-    std::string text = table.to_text(style);
-    const std::string verdict = wrong == 0 && failed == 0
-                                    ? "every frame is what the processor alone computes"
-                                    : std::to_string(wrong) + " wrong, " + std::to_string(failed) + " failed";
-    const std::string sentence = counted(count - failed, "frame") + " in " + fixed(seconds, 2) + " s, " +
-                                 fixed(static_cast<double>(count - failed) / seconds, 0) + " frames/s; " + verdict;
-    for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
-    std::fputs(text.c_str(), stdout);
-  }
-  if (first_error) return print_error(*first_error);
-  return wrong == 0 ? done : environment_error;
+  const int printed =
+      print(arguments.json ? report_json(report, frames[0], arguments.policy) : report_text(report, stdout_style()));
+  if (report.first_error) return print_error(*report.first_error);
+  return report.wrong > 0 ? static_cast<int>(environment_error) : printed;
 }
 
 }  // namespace
 
 void add_demo(const Verb& command) {
   const auto arguments = std::make_shared<DemoArguments>();
-  Verb verb = command.add("demo", "frames through a real filter on every device");
+  Verb verb = command.add("demo", "measure a filter on every device, and on all of them together");
   OptionRules count;
   count.range = {1, 100'000'000};
-  verb.option("--frames", "N", &arguments->frames, "how many frames", count);
+  verb.option("--frames", "N", &arguments->frames,
+              "frames of the run on all devices; without it, about two seconds of them", count);
   verb.option("--input", "FILE.y4m", &arguments->input, "filter this video instead of generated frames");
+  verb.option("--backend", "NAME", &arguments->backend, "only this back end: cuda, opencl, host or simulated");
   add_policy_option(verb, arguments->policy, "how a device is chosen:");
   verb.flag("--json", arguments->json, "print one JSON object instead of the table");
   add_backend_options(verb, arguments->backends);
+  verb.footer(
+      {"START-UP is compilation, allocation and the first frame. OF SPEED is the share of a device in the sum "
+       "of the speeds alone, OF FRAMES its share of the frames of the run on all devices: with a policy that "
+       "balances load the two are close."});
   verb.run([arguments] { return run_demo(*arguments); });
 }
 

@@ -24,13 +24,13 @@ namespace {
 struct KindWords {
   LinkKind kind;
   std::string_view cell;
-  std::string_view brief;  // where the table would be too wide
+  std::string_view brief;  // used where the table is too wide
   std::string_view meaning;
 };
 constexpr std::array<KindWords, 8> kind_words{{
     {LinkKind::same_device, "same", "=", "parts of one device"},
     {LinkKind::nvlink, "nvlink", "NV", "NVLink, GPU to GPU; with the number of links"},
-    {LinkKind::nvswitch, "switch", "SW", "NVLink over a switch that all of them share; with the number of links"},
+    {LinkKind::nvswitch, "switch", "SW", "NVLink through a switch; with the number of links"},
     {LinkKind::pcie_switch, "pcie", "P", "one PCIe switch between them"},
     {LinkKind::pcie_switches, "pcie+", "P+", "several PCIe switches, no host bridge"},
     {LinkKind::host_bridge, "bridge", "HB", "one host bridge of the processor"},
@@ -50,8 +50,7 @@ std::string cell_of(const Link* link, bool brief) {
   return link->peer_access == false ? text + std::string(no_peer_mark) : text;
 }
 
-// Every device against every other; where they do not fit on the line, some of the
-// columns at a time.
+// Every device against every other; blocks of columns where they do not fit on the line.
 std::string matrix_text(const Topology& topology, std::span<const DeviceId> ids,
                         const std::map<DeviceId, std::string>& labels, bool brief, std::size_t columns) {
   std::size_t label_width = 0, cell_width = 0;
@@ -164,7 +163,7 @@ std::string topology_text(const NodeView& node, const Style& style) {
       unknown |= link == nullptr && a != b;
     }
   }
-  // In words where all fit side by side, else in codes.
+  // Words where they fit on the line, else codes.
   std::string text = matrix_text(topology, ids, labels, false, std::string::npos);
   const bool brief = !fits(text, style.columns);
   if (brief) text = matrix_text(topology, ids, labels, true, style.columns);
@@ -177,13 +176,13 @@ std::string topology_text(const NodeView& node, const Style& style) {
     }
   };
   for (const LinkKind kind : kinds) explain(cell_of(kind, brief), words_of(kind).meaning);
-  if (no_peers) explain(no_peer_mark, "neither reads the other's memory: bytes go through the host's");
-  if (unknown) explain("-", "not known");
+  if (no_peers) explain(no_peer_mark, "no peer access: copies go through host memory");
+  if (unknown) explain("-", "unknown");
   std::string groups;
   const auto found = islands(topology);
   for (const DeviceId& first : ids) {
     for (const auto& island : found) {
-      // In the order of the table, each island where its first member stands.
+      // In the order of the table, by the first member of each island.
       std::vector<DeviceId> members;
       for (const DeviceId& id : ids) {
         if (std::binary_search(island.begin(), island.end(), id)) members.push_back(id);
@@ -211,7 +210,7 @@ int run_inventory(const BackendOptions& backends, bool json) {
   if (node.memory_bytes) text += ", " + bytes_text(*node.memory_bytes) + " of memory";
   text += "\n\n" + devices_text(inventory->rows, now, style) + "\n";
   const std::string topology = topology_text(node, style);
-  text += topology.empty() ? "how these devices are linked is not known\n" : topology;
+  text += topology.empty() ? "the links between these devices are unknown\n" : topology;
   return std::max(inventory->status, print(text));
 }
 

@@ -1,5 +1,5 @@
-// `berth inventory`: this machine as a node of a fleet: what it has and how that
-// is joined, in the form that `berth plan --fleet` takes.
+// `berth inventory`: this machine as a node of a fleet, with devices and links, in the
+// form that `berth plan --fleet` reads.
 #pragma once
 
 #include <span>
@@ -12,19 +12,18 @@
 
 namespace berth::cli {
 
-// A device as a plan sees it: what is not free is not Berth's to give.
+// A device as input of a plan: memory in use counts as taken by others.
 NodeDevice node_device(const DeviceRow& row);
 
-// This machine as a node that may call outside.
+// This machine as a node with egress.
 struct Inventory {
   NodeView node;
   std::vector<DeviceRow> rows;  // the node's devices, in its order
-  int status = 0;               // see Machine
+  int status = 0;               // see FoundMachine
 };
 Result<Inventory> take_inventory(const BackendOptions& backends);
 
-// Every pair of devices that somebody knows a link of, in words that are
-// explained below; empty where there are none.
+// The matrix of known links with a legend; empty where there are none.
 std::string topology_text(const NodeView& node, const Style& style);
 
 }  // namespace berth::cli

@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr TimePoint now{std::chrono::seconds(1000)};
 
-// Eight GPUs in two NVLink islands; the last one is cut in two, and its parts
-// are linked as the whole is.
+// Eight GPUs in two NVLink islands; the last one is split in two parts
+// with the links of their parent.
 struct Box {
   std::vector<DeviceRow> rows;
   NodeView node;
@@ -84,7 +84,7 @@ void expect_equal(const NodeView& read, const NodeView& written) {
   }
 }
 
-TEST(Inventory, SurvivesTheWayThroughAFile) {
+TEST(Inventory, ReadingAWrittenInventoryGivesTheSame) {
   Box box;
   box.rows[2].error = Error{ErrorCode::device_lost, "gone", {}, {}, {}};
   box.rows[3].seen.reset();
@@ -134,7 +134,7 @@ TEST(Inventory, HasNodeDevicesLinksAndIslands) {
   EXPECT_EQ(value.at("islands").at(1).as_array().size(), 5u);
 }
 
-TEST(Inventory, MistakesNameTheirPlace) {
+TEST(Inventory, ErrorsNameTheirPlace) {
   const auto refused = [](const std::string& text, const std::string& words) {
     const auto fleet = read_fleet_json(text, "f.json");
     ASSERT_FALSE(fleet) << text;
@@ -162,7 +162,7 @@ TEST(Inventory, MistakesNameTheirPlace) {
   refused(R"({"format": 2, "node": {"name": "a"}, "devices": []})", "newer version");
 }
 
-TEST(Inventory, JsonIsToldFromToml) {
+TEST(Inventory, JsonIsDistinguishedFromToml) {
   EXPECT_TRUE(looks_like_json(" {\"node\": 1}"));
   EXPECT_TRUE(looks_like_json("[\n {}]"));
   EXPECT_TRUE(looks_like_json("[]"));
@@ -172,7 +172,7 @@ TEST(Inventory, JsonIsToldFromToml) {
   EXPECT_FALSE(looks_like_json(""));
 }
 
-TEST(Inventory, TheMatrixExplainsItsWordsAndFitsTheLine) {
+TEST(Inventory, TheMatrixHasALegendAndFitsTheLine) {
   Box box;
   box.rows.resize(8);
   box.node.devices.resize(8);

@@ -32,7 +32,23 @@ void warn_about_unknown_nodes(const Project& project, const Fleet& fleet) {
   }
 }
 
-// With ids as people read them, and reasons within the width of the terminal.
+// Breaks a line at blanks and after the commas of a list of devices.
+std::string folded(std::string line, std::size_t columns) {
+  const std::string indent(4, ' ');
+  std::string text;
+  while (line.size() > columns) {
+    const std::size_t blank = line.rfind(' ', columns), comma = line.rfind(',', columns - 1);
+    const bool at_blank = blank != std::string::npos && (comma == std::string::npos || comma < blank);
+    const std::size_t end = at_blank ? blank : comma == std::string::npos ? comma : comma + 1;
+    if (end == std::string::npos || end <= indent.size()) break;
+    const std::size_t rest = line.find_first_not_of(' ', end);
+    text += line.substr(0, line.find_last_not_of(' ', end - 1) + 1) + "\n";
+    line = rest == std::string::npos ? std::string() : indent + line.substr(rest);
+  }
+  return line.empty() ? text : text + line + "\n";
+}
+
+// With short ids, and wrapped to the width of the terminal.
 std::string readable(const Plan& plan, const Fleet& fleet) {
   std::vector<DeviceId> ids;
   for (const NodeView& node : fleet.nodes) {
@@ -45,15 +61,7 @@ std::string readable(const Plan& plan, const Fleet& fleet) {
     const std::size_t end = whole.find('\n', begin);
     const std::string line = whole.substr(begin, end - begin);
     begin = end + 1;
-    if (!line.starts_with("! ") || line.size() <= columns) {
-      text += line + "\n";
-      continue;
-    }
-    std::string indent;
-    for (const std::string& part : wrapped(line, columns - 4)) {
-      text += indent + part + "\n";
-      indent = "    ";
-    }
+    text += folded(line, columns);
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// `berth plan`, `validate`, `init` and `fleet show`: read files, ask deployment,
-// print the answer. Nothing is started or stopped here.
+// `berth plan`, `validate`, `init` and `fleet show`: read files, call deployment, print
+// the result. Nothing is started or stopped.
 #pragma once
 
 #include <optional>

@@ -166,7 +166,7 @@ TEST_F(PlanCommand, WrongInputIsStatusTwoWithItsPlace) {
   expect_refused(plan(arguments), environment_error, "directory");
 }
 
-TEST_F(PlanCommand, ACurrentPlanThatIsNoneIsRefused) {
+TEST_F(PlanCommand, AFileThatIsNotAPlanIsRefused) {
   PlanArguments arguments = example();
   const auto refused = [&](const std::string& text, const std::string& words) {
     arguments.current = write("current.json", text);
@@ -188,7 +188,7 @@ TEST_F(PlanCommand, ACurrentPlanThatIsNoneIsRefused) {
   expect_refused(plan(arguments), wrong_input, "none.json");
 }
 
-TEST_F(PlanCommand, PlansSurviveTheWayThroughAFile) {
+TEST_F(PlanCommand, ReadingAWrittenPlanGivesTheSame) {
   const Plan plan{{{DeploymentId("d"), 7, NodeId("n"), {DeviceId("a"), DeviceId("b")}, ~0ull, true},
                    {DeploymentId("\"e\n"), 0, NodeId("m"), {}, 0, false}},
                   {},
@@ -244,7 +244,7 @@ TEST_F(PlanCommand, TheExampleOfInitIsValidWithItsCommentsRemoved) {
   EXPECT_EQ(project->deployments.size(), 3u);
 }
 
-TEST_F(PlanCommand, ValidateTellsProjectsFromFleets) {
+TEST_F(PlanCommand, ValidateDistinguishesProjectsFromFleets) {
   EXPECT_NE(call([&] { return run_validate(examples + "project.toml"); }).out.find("valid project of 5 deployments"),
             std::string::npos);
   EXPECT_NE(call([&] { return run_validate(examples + "fleet.toml"); }).out.find("valid fleet of 4 nodes"),
@@ -269,7 +269,7 @@ TEST_F(PlanCommand, FleetShowPrintsNodesAsATableOrAsJson) {
   expect_refused(call([&] { return run_fleet_show(path("none.toml"), true); }), wrong_input, "none.toml");
 }
 
-TEST_F(PlanCommand, APreferenceForANodeNobodyHasIsNoted) {
+TEST_F(PlanCommand, APreferenceForAnUnknownNodeIsNoted) {
   PlanArguments arguments = example();
   arguments.project =
       write("p.toml", head + "[[egress_preference]]\nprovider = \"http\"\nkey = \"env:K\"\nnodes = [\"mars\"]\n");

@@ -49,14 +49,14 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
       device.label = device_label(seen->info);
       if (claim.exclusive && claim.memory_bytes == seen->info.memory_bytes_total.value_or(0))
         device.memory_bytes_promised = 0;
-      // Absent where the driver does not say who uses what.
+      // Absent where the driver does not report memory by process.
       if (entry.kind != EntryKind::waiting && seen->telemetry && seen->telemetry->processes)
         device.memory_bytes_used = ledger::bytes_in_use(snapshot, entry, seen->processes);
     }
     is_whole = is_whole && device.memory_bytes_promised == 0;
     row.devices.push_back(std::move(device));
   }
-  // As `berth devices` lists them.
+  // In the order of `berth devices`.
   const auto position = [&](const LeasedDevice& device) { return find_seen(sight, device.id) - sight.devices.data(); };
   std::stable_sort(row.devices.begin(), row.devices.end(), [&](const LeasedDevice& a, const LeasedDevice& b) {
     if (a.label.empty() || b.label.empty()) return !a.label.empty() && b.label.empty();
@@ -90,11 +90,15 @@ IntentRow intent_row(const Sight& sight, const DeviceIntent& intent, TimePoint n
   for (const SeenDevice& seen : sight.devices) ids.push_back(seen.info.id);
   const SeenDevice* const seen = find_seen(sight, intent.device);
   const std::string name = printable(short_id(intent.device, ids));
-  return {seen ? device_label(seen->info) + " " + name : name, seen ? name : printable(intent.device.text()),
-          intent.intent, user_name(intent.user), std::max(Duration::zero(), now - intent.since)};
+  return {intent.device,
+          seen ? device_label(seen->info) + " " + name : name,
+          seen ? name : printable(intent.device.text()),
+          intent.intent,
+          user_name(intent.user),
+          std::max(Duration::zero(), now - intent.since)};
 }
 
-// What the ledger and the drivers say at one moment.
+// The state of the ledger and the devices at one moment.
 class LeaseLook {
  public:
   explicit LeaseLook(const BackendOptions& backends) : backends_(backends) {}
@@ -105,7 +109,7 @@ class LeaseLook {
     Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
     if (!snapshot) return std::move(snapshot).error();
     const TimePoint now = (*ledger)->clock().now();
-    // Drivers are asked only where there is something to say about devices.
+    // The drivers are read only where the ledger has entries.
     Sight sight;
     if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty()) sight = look();
     const std::vector<LedgerEntry> over = keep_alive(*snapshot, sight, now);
@@ -120,7 +124,7 @@ class LeaseLook {
     return {};
   }
   std::string text(const Style& style) const { return ps_text(leases_, intents_, style); }
-  std::string json() const { return ps_json(leases_); }
+  std::string json() const { return ps_json(leases_, intents_); }
 
  private:
   Sight look() {

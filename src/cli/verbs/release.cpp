@@ -51,7 +51,8 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
                    "there is no lease " + number + (name.user ? " of user " + *name.user : std::string()),
                    "berth ps lists them");
   }
-  // A user's own; root means somebody's, and must say whose.
+  // A user without a prefix means their own lease; root must name the user where several
+  // have the number.
   if (caller != 0) {
     if (users.contains(caller)) std::erase_if(found, [&](const LedgerEntry* entry) { return entry->user != caller; });
   } else if (users.size() > 1) {
@@ -65,7 +66,7 @@ Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& 
                    "only " + user_name(entry.user) + " or root can release it");
   }
   if (entry.kind == EntryKind::waiting) {
-    return refused(ErrorCode::unavailable, "request " + number + " holds nothing, it waits",
+    return refused(ErrorCode::unavailable, "request " + number + " is waiting and holds nothing",
                    "end its process: kill " + std::to_string(entry.holder.pid));
   }
   if (entry.kind == EntryKind::pool) {
@@ -84,7 +85,7 @@ int run_release(const std::string& lease) {
   if (!ledger) return print_error(ledger.error());
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
   if (!snapshot) return print_error(snapshot.error());
-  // What has ended is known to berth ps only where a process on a device keeps it.
+  // A lease of an ended command counts only while a process on a device keeps it.
   if (!snapshot->ended.empty()) {
     Sight sight;
     if (Result<Lookout> lookout = Lookout::open(std::nullopt, {})) sight = lookout->look();

@@ -1,5 +1,5 @@
-// `berth release`: ends a lease whose processes live on but no longer need it, such
-// as one that a terminal multiplexer started by the command keeps.
+// `berth release`: ends a lease that is kept by processes which no longer need it, such
+// as a terminal multiplexer that the command started.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct LeaseName {
 };
 Result<LeaseName> parse_lease_name(const std::string& text);
 
-// The entry that `caller` may release. not_found: there is none of that name;
-// invalid_argument: several; unavailable: it is another user's, a pool or a
-// request that waits.
+// The entry that `caller` may release. not_found: there is none;
+// invalid_argument: there are several; unavailable: it is another user's, a pool's or a
+// waiting request.
 Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& name, std::uint32_t caller);
 
 }  // namespace berth::cli

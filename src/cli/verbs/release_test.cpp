@@ -19,7 +19,7 @@ Error error_of(const LedgerSnapshot& snapshot, const LeaseName& name, std::uint3
   return found ? Error{} : found.error();
 }
 
-TEST(Release, NamesAreNumbersAndMayNameTheirUser) {
+TEST(Release, ANameIsANumberWithOrWithoutAUser) {
   EXPECT_EQ(parse_lease_name("17")->id, 17U);
   EXPECT_FALSE(parse_lease_name("17")->user);
   EXPECT_EQ(parse_lease_name("alice/17")->user, "alice");
@@ -27,7 +27,7 @@ TEST(Release, NamesAreNumbersAndMayNameTheirUser) {
     EXPECT_FALSE(parse_lease_name(wrong)) << wrong;
 }
 
-TEST(Release, OneWithTheSameNumberOfAnotherUserIsNotMeant) {
+TEST(Release, ALeaseOfAnotherUserWithTheSameNumberIsNotReleased) {
   LedgerSnapshot snapshot;
   snapshot.entries = {entry(70001, 3), entry(70002, 3)};
   EXPECT_EQ(releasable(snapshot, {std::nullopt, 3}, 70002)->user, 70002U);

@@ -43,11 +43,11 @@ std::string describe(const Wanted& wanted, const Granted& granted, std::span<con
     text += ", " + bytes_text(granted.memory_bytes);
     if (device.memory_bytes_total) text += " of " + bytes_text(*device.memory_bytes_total);
   }
-  if (wanted.hints.exclusive) text += granted.memory_bytes ? ", alone" : ", all of it";
+  if (wanted.hints.exclusive) text += granted.memory_bytes ? ", exclusive" : ", whole device";
   return text;
 }
 
-// Where the command runs, a line per device, and how strong the limits are.
+// One line per device with the strength of its memory limit.
 void announce(const Wanted& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
               bool mps) {
   const std::vector<DeviceId> ids = ids_of(all);
@@ -90,7 +90,7 @@ std::vector<unsigned> cores_of(std::span<const Granted> granted) {
 }
 
 void give_back(Ledger& ledger, LedgerLease lease) {
-  // Without the lock the lease ends with its descriptors.
+  // Without the lock the lease ends when its descriptors are closed.
   if (Result<Ledger::Lock> lock = ledger.lock()) lock->give_back(std::move(lease));
 }
 
@@ -105,7 +105,7 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
     const std::optional<std::string> cgroup = open_scope(
         ledger::scope_name(lease.reference()), "Berth lease " + std::to_string(lease.reference().id), process);
     if (!cgroup) return;
-    // Where the lock is not to be had the other signs of life have to do.
+    // Without the lock the lease is known by its other signs of life.
     if (Result<Ledger::Lock> lock = ledger.lock(std::chrono::seconds(1)))
       static_cast<void>(lock->set_cgroup(lease, *cgroup));
   };
@@ -118,9 +118,8 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
           open_its_scope};
 }
 
-// The devices to avoid next time, where the command died of something that another
-// try may survive: it crashed, or it failed and a driver reported an error on one of
-// its devices meanwhile. Absent: it was no fault.
+// The devices to avoid in the next try. A fault is a crash, or a failure while a driver
+// reported an error on one of the devices. Absent: no fault.
 std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& lookout, std::span<const Granted> granted,
                                                 TimePoint began) {
   if (ended.was_asked || ended.status == 0) return std::nullopt;
@@ -145,7 +144,7 @@ std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& loo
   return ended.signal ? std::optional(used) : std::nullopt;
 }
 
-// After a fault first elsewhere; the same device again only where no other has room.
+// After a fault other devices are tried first, then the same ones.
 Result<Reserved> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
   const auto look = [&] { return context.lookout.look(); };
   if (!failed.empty()) {
@@ -155,17 +154,18 @@ Result<Reserved> reserve_devices(RunContext& context, const std::vector<DeviceId
         reserve(*context.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
   }
-  const auto told = [ids = ids_of(context.lookout.devices())](const Progress& progress) {
+  const auto report = [ids = ids_of(context.lookout.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
                  printable(with_short_ids(progress.reason, ids)).c_str());
   };
   return reserve(*context.ledger, context.wanted, look, Deadline::after(real_clock(), wait),
-                 quiet ? std::function<void(const Progress&)>() : told);
+                 quiet ? std::function<void(const Progress&)>() : report);
 }
 
-// exec() waits for every thread to end, and one that is stuck in a driver does not.
+// exec() waits for every thread to end, which a thread that is stuck in a driver never
+// does.
 bool is_stuck_in_a_driver() {
-  // Threads that have answered end within microseconds.
+  // Threads whose driver call has returned end within microseconds.
   const Deadline deadline = Deadline::after(real_clock(), std::chrono::milliseconds(100));
   while (threads_under_way() > 0 && !deadline.passed(real_clock().now()))
     real_clock().sleep_for(std::chrono::microseconds(200));
@@ -187,7 +187,7 @@ Error wrong(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
 }
 
-// Options that are checked before anything is promised or waited for.
+// Options that are checked before the machine is read.
 struct Checked {
   Duration wait{}, load_lock{};
   Limit limit = Limit::automatic;
@@ -261,7 +261,7 @@ int run_command(const RunArguments& arguments) {
     if (!arguments.quiet) announce(context->wanted, granted, context->lookout.devices(), checked->limit, checked->mps);
     const Launch command = make_launch(arguments, *program, granted, context->lookout.devices(), checked->limit,
                                        checked->mps, *context->ledger, reserved->lease);
-    // The command inherits the lease's descriptor, in this process or below it.
+    // The command inherits the descriptor of the lease either way.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
       const Error error = become(command);
       give_back(*context->ledger, std::move(reserved->lease));
@@ -300,10 +300,11 @@ void add_run(const Verb& command) {
   verb.option("--priority", "NAME", &arguments->request.priority, "priority while waiting: low, normal or high");
   verb.option("--load-lock", "TIME", &arguments->load_lock,
               "for this long (60s, 5m) no other command with a load lock starts on the same device");
-  verb.option("--limit", "HOW", &arguments->limit,
-              "how the command is kept within --mem: none; framework (PyTorch, JAX and CuPy are told); mps (by the "
-              "driver, per process; needs a running MPS daemon). Without it JAX and CuPy are told, and MPS is used "
-              "where it runs");
+  verb.option(
+      "--limit", "HOW", &arguments->limit,
+      "how the command is kept within --mem: none; framework (set for PyTorch, JAX and CuPy); mps (by the "
+      "driver, per process; needs a running MPS daemon). Without it the limit is set for JAX and CuPy, and MPS is used "
+      "where it runs");
   verb.option("--on-fault", "WHAT", &arguments->on_fault,
               "when the command crashes, or fails while its device reports an error: stop, or restart it, on another "
               "device where one has room, at most 3 times in a minute");

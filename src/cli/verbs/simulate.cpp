@@ -34,17 +34,17 @@ std::string fixed(double value, int digits) {
 }
 
 Result<void> check(const SimulateRequestsArguments& arguments) {
-  if (arguments.replicas == 0) return wrong("no replica can serve nothing", "give --replicas of at least 1");
+  if (arguments.replicas == 0) return wrong("a simulation needs at least one replica", "give --replicas of at least 1");
   if (!(arguments.load > 0) || !std::isfinite(arguments.load))
-    return wrong("a load of " + text_of(arguments.load) + " makes no sense",
-                 "give --load above 0, where 1 is all that the replicas can do");
-  if (arguments.seeds == 0) return wrong("without a seed nothing is simulated", "give --seeds of at least 1");
+    return wrong("a load of " + text_of(arguments.load) + " is not possible",
+                 "give --load above 0, where 1 is the capacity of the replicas");
+  if (arguments.seeds == 0) return wrong("a simulation needs at least one seed", "give --seeds of at least 1");
   if (arguments.scale_ms && (!(*arguments.scale_ms > 0) || !std::isfinite(*arguments.scale_ms)))
-    return wrong("a mean work of " + text_of(*arguments.scale_ms) + " ms makes no sense", "give --scale-ms above 0");
-  // A report a year at the least: beyond, nanoseconds would not fit.
+    return wrong("a mean work of " + text_of(*arguments.scale_ms) + " ms is not possible", "give --scale-ms above 0");
+  // At most about a year, so that nanoseconds fit.
   if (!(arguments.stale_ms >= 0 && arguments.stale_ms <= 3e10))
-    return wrong("load that is " + text_of(arguments.stale_ms) + " ms old makes no sense",
-                 "give --stale-ms from 0 (seen at once) to 3e10");
+    return wrong("load that is " + text_of(arguments.stale_ms) + " ms old is not possible",
+                 "give --stale-ms from 0 (always current) to 3e10");
   return {};
 }
 
@@ -58,7 +58,7 @@ Result<std::vector<std::uint32_t>> speeds_of(std::string_view text, std::size_t 
     double speed = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), speed);
     if (error != std::errc{} || end != word.data() + word.size() || !(speed >= speed_min && speed <= speed_max))
-      return wrong("\"" + std::string(word) + "\" is no speed",
+      return wrong("\"" + std::string(word) + "\" is not a speed",
                    "give --speeds such as 1,2, each from 0.001 to 1000000");
     given.push_back(static_cast<std::uint32_t>(std::lround(speed * 1000)));
   }
@@ -84,7 +84,7 @@ Result<std::vector<const Policy*>> policies_of(const std::string& name) {
   return std::vector{*policy};
 }
 
-// One line on a terminal that is rewritten, for runs somebody waits for.
+// One line on a terminal, after the first second.
 class Progress {
  public:
   void show(std::string_view policy, std::size_t number, std::size_t count) {
@@ -123,7 +123,7 @@ std::string to_json(const std::vector<Row>& rows, const Figures& central, bool a
 std::string to_text(const std::vector<Row>& rows, const Figures& central, const std::string& heading,
                     const Style& style) {
   Table table({"POLICY", ">P50 S", ">P99 S", ">P99/CENTRAL", ">IMBALANCE"});
-  // Four digits of the smaller figure, so that 20 ms and 20 minutes both can be read.
+  // Enough digits that both 20 ms and 20 minutes are readable.
   const double smallest = std::max(std::min(central.p50_s, 1.0), 1e-9);
   const int digits = 2 + static_cast<int>(std::ceil(-std::log10(smallest)));
   const auto add = [&](std::string_view name, const Figures& figures) {

@@ -1,6 +1,6 @@
-// `berth simulate requests`: a recorded trace against replicas in virtual time,
-// one row per policy beside one central queue. Reads the trace and prints; what
-// happens to the requests is decided in simulate/requests.hpp.
+// `berth simulate requests`: replays a recorded trace on replicas in virtual time and
+// prints one row per policy beside one central queue. The simulation itself is in
+// simulate/requests.hpp.
 #pragma once
 
 #include <cstddef>

@@ -97,7 +97,7 @@ TEST_F(SimulateCommand, JsonIsAnObjectForOnePolicyAndAnArrayForAll) {
   EXPECT_NE(call(arguments).out, one.out);
 }
 
-TEST_F(SimulateCommand, WhatIsWrongIsSaidInOneSentence) {
+TEST_F(SimulateCommand, WrongInputIsOneErrorMessage) {
   using Change = void (*)(SimulateRequestsArguments&);
   struct Case {
     std::string words;
@@ -109,10 +109,10 @@ TEST_F(SimulateCommand, WhatIsWrongIsSaidInOneSentence) {
            {"a load of -0.5", [](auto& a) { a.load = -0.5; }},
            {"a load of inf", [](auto& a) { a.load = 1 / 0.0; }},
            {"did you mean least_loaded?", [](auto& a) { a.policy = "leastloaded"; }},
-           {"\"\" is no speed", [](auto& a) { a.speeds = "1,,2"; }},
-           {"\"\" is no speed", [](auto& a) { a.speeds = ""; }},
-           {"\"0\" is no speed", [](auto& a) { a.speeds = "1,0"; }},
-           {"\"2x\" is no speed", [](auto& a) { a.speeds = "2x"; }},
+           {"\"\" is not a speed", [](auto& a) { a.speeds = "1,,2"; }},
+           {"\"\" is not a speed", [](auto& a) { a.speeds = ""; }},
+           {"\"0\" is not a speed", [](auto& a) { a.speeds = "1,0"; }},
+           {"\"2x\" is not a speed", [](auto& a) { a.speeds = "2x"; }},
            {"no work model \"token\"", [](auto& a) { a.work = "token"; }},
            {"--seeds of at least 1", [](auto& a) { a.seeds = 0; }},
            {"a mean work of 0 ms", [](auto& a) { a.scale_ms = 0; }},
@@ -159,7 +159,7 @@ TEST_F(SimulateCommand, AGzippedTraceIsTheSameTrace) {
   EXPECT_EQ(call(arguments).out, plain);
 }
 
-TEST(Unpack, GzipInOneOrSeveralPiecesAndPlainTextAsItIs) {
+TEST(Gunzip, GzipInOneOrSeveralPiecesAndPlainTextAsItIs) {
   EXPECT_EQ(gunzip("0 1 2\n", "t").value(), "0 1 2\n");
   EXPECT_EQ(gunzip("", "t").value(), "");
   const std::string large(300'000, 'a');
@@ -167,12 +167,12 @@ TEST(Unpack, GzipInOneOrSeveralPiecesAndPlainTextAsItIs) {
   EXPECT_EQ(gunzip(packed("one ") + packed("two"), "t").value(), "one two");
 }
 
-TEST(Unpack, CutOrDamagedFilesAreRefused) {
+TEST(Gunzip, CutOrDamagedFilesAreRefused) {
   std::string bytes = packed("0 1 2\n3 4 5\n");
   for (std::size_t length = 2; length < bytes.size(); ++length) {
     const auto text = gunzip(bytes.substr(0, length), "t.gz");
     ASSERT_FALSE(text) << length;
-    EXPECT_EQ(text.error().message, "t.gz is a gzip file that is cut short");
+    EXPECT_EQ(text.error().message, "t.gz is a truncated gzip file");
   }
   bytes[bytes.size() - 8] = static_cast<char>(bytes[bytes.size() - 8] ^ 1);  // the checksum
   EXPECT_EQ(gunzip(bytes, "t.gz").error().message, "t.gz is a damaged gzip file");

@@ -27,14 +27,14 @@ std::vector<Change> changes_of(const DecisionRecord& record) {
   return suggest(record.hints, record.count, record.views(), waiting);
 }
 
-// Everything about the decision but what came out.
+// The decision without its outcome.
 std::string subject_text(const DecisionRecord& record) {
   std::string text = "decision " + record.id + ": berth " + record.verb;
   if (!record.program.empty()) text += " for " + record.program;
   return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy;
 }
 
-// A command as it stands, or the same verb with another option.
+// A complete command, or the same verb with another option.
 std::string next_step(const DecisionRecord& record, const Change& change) {
   if (change.command.starts_with("berth ")) return change.command;
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
@@ -81,7 +81,7 @@ int print_list(const std::string& folder, bool as_json) {
   table.may_shrink(5, 20).may_shrink(3, 8).may_go(1).may_go(4).may_go(2);
   json::array out;
   const std::vector<std::string> ids = record_ids(folder);
-  // The last one first. A file that cannot be read is no reason to show none.
+  // The last one first. A file that cannot be read does not hide the others.
   for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
     const auto record = load_record(folder, *id);
     if (!record) {
@@ -101,7 +101,7 @@ int print_list(const std::string& folder, bool as_json) {
   return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
 }
 
-// The last one that can be read; of what is newer and cannot, one note.
+// The last one that can be read, with a note where newer ones cannot.
 Result<DecisionRecord> last_record(const std::string& folder) {
   Result<DecisionRecord> last = load_record(folder, {});
   if (last || last.error().code == ErrorCode::unavailable) return last;
@@ -130,10 +130,10 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
   std::string text =
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (explanation.winners != record.winners)
-    text += "\n" + sentence("this version of berth would decide otherwise: " + explanation.reason());
+    text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
   const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
   if (!changes.empty()) {
-    text += "\n" + sentence("any one of these would have let it fit, and nothing smaller of its kind:");
+    text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
     text += changes_text(changes, ids, style);
     text += "\n" + sentence("next: " + next_step(record, changes.front()));
   } else if (record.winners.empty()) {

@@ -27,7 +27,7 @@ Hints needing(std::uint64_t bytes) {
   return hints;
 }
 
-TEST(Why, TheReasonFirstThenTheEvidenceThenWhatToDo) {
+TEST(Why, ReasonThenDevicesThenNextStep) {
   TestFleet fleet(3);
   fleet[0].intent = Intent::cordoned;
   fleet[1].memory_bytes_free = 3 * gib;
@@ -43,7 +43,7 @@ TEST(Why, TheReasonFirstThenTheEvidenceThenWhatToDo) {
             "dev-01  memory             -          0    3.0 GiB  needs 8.0 GiB, 3.0 GiB available\n"
             "dev-02  memory             -          0    2.0 GiB  needs 8.0 GiB, 2.0 GiB available\n"
             "\n"
-            "any one of these would have let it fit, and nothing smaller of its kind:\n"
+            "each of these changes alone would have let it fit; smaller ones would not:\n"
             "CHANGE                              HOW\n"
             "ask for 3.0 GiB instead of 8.0 GiB  --mem 3G\n"
             "free 5.0 GiB on dev-01              berth devices\n"
@@ -65,7 +65,7 @@ TEST(Why, ADecisionThatFitsNeedsNoChange) {
   EXPECT_TRUE(why_to_json(decided.record, decided.explanation).at("changes").as_array().empty());
 }
 
-TEST(Why, WhatNoSingleChangeHelpsIsSaid) {
+TEST(Why, ARequestThatNoSingleChangeHelpsIsReported) {
   TestFleet fleet(1);
   fleet[0].intent = Intent::cordoned;
   fleet[0].health = Health::lost;
@@ -74,14 +74,14 @@ TEST(Why, WhatNoSingleChangeHelpsIsSaid) {
             std::string::npos);
 }
 
-TEST(Why, ARecordThatThisVersionDecidesOtherwiseIsShownWithBoth) {
+TEST(Why, ARecordThatThisVersionDecidesDifferentlyShowsBoth) {
   Decided decided = decide(TestFleet(2), {});
   decided.record.winners = {DeviceId("dev-01")};
   const std::string text = why_text(decided.record, decided.explanation);
-  EXPECT_NE(text.find("this version of berth would decide otherwise: least_loaded chose dev-00"), std::string::npos);
+  EXPECT_NE(text.find("this version of berth decides differently: least_loaded chose dev-00"), std::string::npos);
 }
 
-TEST(Why, AWaitThatRanOutIsNotToldToWait) {
+TEST(Why, AWaitThatTimedOutIsNotAdvisedToWait) {
   TestFleet fleet(1);
   fleet[0].kept_for_waiting = true;
   Decided decided = decide(fleet, needing(gib));

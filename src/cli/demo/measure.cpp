@@ -1,0 +1,137 @@
+#include "cli/demo/measure.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+#include "cli/text/devices_text.hpp"
+
+namespace berth::cli {
+namespace {
+
+// Long enough that one frame more or less does not matter, short enough for ten devices.
+constexpr double seconds_alone = 0.25;
+constexpr double seconds_together = 2;
+// Bounds the list of frames where frames are tiny.
+constexpr std::size_t frames_max = 100'000;
+
+double seconds_since(TimePoint start) { return std::chrono::duration<double>(real_clock().now() - start).count(); }
+
+class Measuring {
+ public:
+  Measuring(Scheduler& scheduler, FrameFilter& filter, const MeasureProgress& progress, DemoReport& report)
+      : scheduler_(scheduler), filter_(filter), progress_(progress), report_(report) {}
+
+  void start(DeviceMeasurement& device) {
+    progress_(device_label(device.info) + " starts", 0, 1);
+    const TimePoint began = real_clock().now();
+    Work work;
+    work.hints.only = {device.info.id};
+    const auto results = scheduler_.map(
+        std::vector<std::size_t>{0},
+        [&](Execution& execution, std::size_t n) -> Result<bool> {
+          if (Result<void> prepared = filter_.prepare(execution.device(), device.info.concurrency); !prepared)
+            return std::move(prepared).error();
+          return filter_.run(execution, n);
+        },
+        work);
+    count_failed(results);
+    device.startup_seconds = seconds_since(began);
+  }
+
+  void run_alone(DeviceMeasurement& device) {
+    for (std::size_t count = device.info.concurrency;; count *= 2) {
+      const TimePoint began = real_clock().now();
+      Work work;
+      work.hints.only = {device.info.id};
+      if (count_failed(map(device_label(device.info) + " alone", count, work)) > 0) return;
+      const double seconds = seconds_since(began);
+      device.frames_per_second = static_cast<double>(count) / seconds;
+      if (seconds >= seconds_alone || count >= frames_max) return;
+    }
+  }
+
+  void run_together(std::size_t frames, const std::optional<std::string>& backend) {
+    Work work;
+    work.hints.backend = backend;
+    report_.frames = frames;
+    const TimePoint began = real_clock().now();
+    const auto results = map("all devices", frames, work);
+    report_.seconds = seconds_since(began);
+    report_.failed = count_failed(results);
+    for (const auto& result : results) {
+      if (!result) continue;
+      for (DeviceMeasurement& device : report_.devices) device.frames += device.info.id == result->device;
+    }
+  }
+
+ private:
+  using Results = std::vector<Result<Dispatched<bool>>>;
+
+  Results map(const std::string& phase, std::size_t count, const Work& work) {
+    std::vector<std::size_t> numbers(count);
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+    std::atomic<std::size_t> finished{0};
+    progress_(phase, 0, count);
+    return scheduler_.map(
+        numbers,
+        [&](Execution& execution, std::size_t n) {
+          Result<bool> equal = filter_.run(execution, n);
+          progress_(phase, ++finished, count);
+          return equal;
+        },
+        work);
+  }
+  std::size_t count_failed(const Results& results) {
+    std::size_t failed = 0;
+    for (const auto& result : results) {
+      if (result) {
+        report_.wrong += !result->value;
+      } else {
+        ++failed;
+        if (!report_.first_error) report_.first_error = result.error();
+      }
+    }
+    return failed;
+  }
+
+  Scheduler& scheduler_;
+  FrameFilter& filter_;
+  const MeasureProgress& progress_;
+  DemoReport& report_;
+};
+
+}  // namespace
+
+double DemoReport::speed_share(const DeviceMeasurement& device) const {
+  double sum = 0;
+  for (const DeviceMeasurement& each : devices) sum += each.frames_per_second;
+  return sum > 0 ? device.frames_per_second / sum : 0;
+}
+
+double DemoReport::frame_share(const DeviceMeasurement& device) const {
+  const std::size_t completed = frames - failed;
+  return completed > 0 ? static_cast<double>(device.frames) / static_cast<double>(completed) : 0;
+}
+
+DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+                   const std::optional<std::string>& backend, const MeasureProgress& progress) {
+  DemoReport report;
+  for (const DeviceStatus& status : scheduler.pool().status()) {
+    if (!backend || status.info.backend == *backend) report.devices.push_back({status.info, 0, 0, 0});
+  }
+  Measuring measuring(scheduler, filter, progress, report);
+  double speed = 0;
+  std::size_t lanes = 0;
+  for (DeviceMeasurement& device : report.devices) {
+    measuring.start(device);
+    measuring.run_alone(device);
+    speed += device.frames_per_second;
+    lanes += device.info.concurrency;
+  }
+  const auto enough = static_cast<std::size_t>(speed * seconds_together);
+  measuring.run_together(frames.value_or(std::clamp(enough, 2 * lanes, frames_max)), backend);
+  return report;
+}
+
+}  // namespace berth::cli
