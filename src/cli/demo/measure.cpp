@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "cli/text/devices_text.hpp"
 
 namespace berth::cli {
 namespace {
 
-// Long enough that one frame more or less does not matter, short enough for ten devices.
-constexpr double seconds_alone = 0.25;
+constexpr double seconds_apart = 1;
 constexpr double seconds_together = 2;
 // Bounds the list of frames where frames are tiny.
 constexpr std::size_t frames_max = 100'000;
@@ -39,16 +40,11 @@ class Measuring {
     device.startup_seconds = seconds_since(began);
   }
 
-  void run_alone(DeviceMeasurement& device) {
-    for (std::size_t count = device.info.concurrency;; count *= 2) {
-      const TimePoint began = real_clock().now();
-      Work work;
-      work.hints.only = {device.info.id};
-      if (count_failed(map(device_label(device.info) + " alone", count, work)) > 0) return;
-      const double seconds = seconds_since(began);
-      device.frames_per_second = static_cast<double>(count) / seconds;
-      if (seconds >= seconds_alone || count >= frames_max) return;
-    }
+  // All devices at the same time, each with a queue of its own: devices may share cores
+  // and links, so the speed of one alone would not be reached beside the others.
+  void measure_speeds() {
+    std::vector<std::jthread> threads;
+    for (DeviceMeasurement& device : report_.devices) threads.emplace_back([&] { measure_speed(device); });
   }
 
   void run_together(std::size_t frames, const std::optional<std::string>& backend) {
@@ -68,11 +64,23 @@ class Measuring {
  private:
   using Results = std::vector<Result<Dispatched<bool>>>;
 
+  void measure_speed(DeviceMeasurement& device) {
+    Work work;
+    work.hints.only = {device.info.id};
+    const TimePoint began = real_clock().now();
+    std::size_t frames = 0;
+    for (std::size_t batch = 2 * device.info.concurrency; seconds_since(began) < seconds_apart; batch *= 2) {
+      if (count_failed(map("every device by itself", batch, work)) > 0) return;
+      frames += batch;
+      device.frames_per_second = static_cast<double>(frames) / seconds_since(began);
+      batch = std::min(batch, frames_max);
+    }
+  }
+
   Results map(const std::string& phase, std::size_t count, const Work& work) {
     std::vector<std::size_t> numbers(count);
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     std::atomic<std::size_t> finished{0};
-    progress_(phase, 0, count);
     return scheduler_.map(
         numbers,
         [&](Execution& execution, std::size_t n) {
@@ -83,6 +91,7 @@ class Measuring {
         work);
   }
   std::size_t count_failed(const Results& results) {
+    const std::lock_guard lock(mutex_);
     std::size_t failed = 0;
     for (const auto& result : results) {
       if (result) {
@@ -98,6 +107,7 @@ class Measuring {
   Scheduler& scheduler_;
   FrameFilter& filter_;
   const MeasureProgress& progress_;
+  std::mutex mutex_;  // guards the counts of report_
   DemoReport& report_;
 };
 
@@ -125,10 +135,10 @@ DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std:
   std::size_t lanes = 0;
   for (DeviceMeasurement& device : report.devices) {
     measuring.start(device);
-    measuring.run_alone(device);
-    speed += device.frames_per_second;
     lanes += device.info.concurrency;
   }
+  measuring.measure_speeds();
+  for (const DeviceMeasurement& device : report.devices) speed += device.frames_per_second;
   const auto enough = static_cast<std::size_t>(speed * seconds_together);
   measuring.run_together(frames.value_or(std::clamp(enough, 2 * lanes, frames_max)), backend);
   return report;

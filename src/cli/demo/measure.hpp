@@ -1,5 +1,5 @@
-// The three measurements of `berth demo`: the start-up of every device, its speed alone,
-// and all devices together under the policy of the scheduler.
+// The three measurements of `berth demo`: the start-up of every device, the
+// speed of each with a queue of its own, and all devices together under the policy of the scheduler.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace berth::cli {
 struct DeviceMeasurement {
   DeviceInfo info;
   double startup_seconds = 0;    // compile, allocate, first frame
-  double frames_per_second = 0;  // alone, after start-up; 0: it failed
+  double frames_per_second = 0;  // with a queue of its own, after start-up; 0: it failed
   std::size_t frames = 0;        // of the run on all devices
 };
 
@@ -30,7 +30,7 @@ struct DemoReport {
   double frame_share(const DeviceMeasurement& device) const;
 };
 
-// What is being measured, for a progress line: "cuda:0 alone", frames done and to do.
+// What is being measured, for a progress line: "cuda:0 starts", frames done and to do.
 using MeasureProgress = std::function<void(const std::string& phase, std::size_t done, std::size_t total)>;
 
 // `frames`: of all devices together; absent: as many as take about two seconds at the

@@ -36,7 +36,7 @@ std::vector<Frame> frames_for(Pool& pool) {
     if (!info.is_fallback && (info.backend == "cuda" || info.backend == "opencl"))
       return make_frames(3840, 2160, distinct_frames);
   }
-  return make_frames(1280, 720, distinct_frames);
+  return make_frames(640, 360, distinct_frames);
 }
 
 // A line on stderr that is redrawn, on a terminal only.
@@ -78,8 +78,8 @@ std::string report_text(const DemoReport& report, const Style& style) {
     ids.push_back(device.info.id);
     speed += device.frames_per_second;
   }
-  enum Column : std::size_t { name, id, startup, alone, of_speed, frames, of_frames, share_bar };
-  Table table({"DEVICE", "ID", ">START-UP", ">FRAMES/S ALONE", ">OF SPEED", ">FRAMES", ">OF FRAMES", ""});
+  enum Column : std::size_t { name, id, startup, speed_alone, of_speed, frames, of_frames, share_bar };
+  Table table({"DEVICE", "ID", ">START-UP", ">FRAMES/S", ">OF SPEED", ">FRAMES", ">OF FRAMES", ""});
   table.may_shrink(id, 12).may_go(share_bar).may_go(id).may_go(frames).may_go(startup);
   for (const DeviceMeasurement& device : report.devices) {
     const double share = report.frame_share(device);
@@ -174,9 +174,10 @@ void add_demo(const Verb& command) {
   verb.flag("--json", arguments->json, "print one JSON object instead of the table");
   add_backend_options(verb, arguments->backends);
   verb.footer(
-      {"START-UP is compilation, allocation and the first frame. OF SPEED is the share of a device in the sum "
-       "of the speeds alone, OF FRAMES its share of the frames of the run on all devices: with a policy that "
-       "balances load the two are close."});
+      {"START-UP is compilation, allocation and the first frame. FRAMES/S is measured on all devices at the same time, "
+       "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES are of the run "
+       "that "
+       "follows, in which the policy chooses: a policy that balances load gives each device its share of the speed."});
   verb.run([arguments] { return run_demo(*arguments); });
 }
 
