@@ -23,7 +23,8 @@ class Measuring {
   Measuring(Scheduler& scheduler, FrameFilter& filter, const MeasureProgress& progress, DemoReport& report)
       : scheduler_(scheduler), filter_(filter), progress_(progress), report_(report) {}
 
-  void start(DeviceMeasurement& device) {
+  // False where the device gets no work: it is held, cordoned or not healthy.
+  bool start(DeviceMeasurement& device) {
     progress_(device_label(device.info) + " starts", 0, 1);
     const TimePoint began = real_clock().now();
     Work work;
@@ -36,8 +37,10 @@ class Measuring {
           return filter_.run(execution, n);
         },
         work);
-    count_failed(results);
     device.startup_seconds = seconds_since(began);
+    if (!results[0] && results[0].error().code == ErrorCode::no_eligible_device) return false;
+    count_failed(results);
+    return true;
   }
 
   // All devices at the same time, each with a queue of its own: devices may share cores
@@ -133,9 +136,15 @@ DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std:
   Measuring measuring(scheduler, filter, progress, report);
   double speed = 0;
   std::size_t lanes = 0;
-  for (DeviceMeasurement& device : report.devices) {
-    measuring.start(device);
-    lanes += device.info.concurrency;
+  std::vector<DeviceMeasurement> found = std::move(report.devices);
+  report.devices.clear();
+  for (DeviceMeasurement& device : found) {
+    if (measuring.start(device)) {
+      lanes += device.info.concurrency;
+      report.devices.push_back(std::move(device));
+    } else {
+      report.left_out.push_back(device_label(device.info));
+    }
   }
   measuring.measure_speeds();
   for (const DeviceMeasurement& device : report.devices) speed += device.frames_per_second;

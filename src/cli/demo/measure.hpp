@@ -21,6 +21,7 @@ struct DeviceMeasurement {
 
 struct DemoReport {
   std::vector<DeviceMeasurement> devices;
+  std::vector<std::string> left_out;  // labels of devices that are held, cordoned or not healthy
   std::size_t frames = 0, failed = 0, wrong = 0;
   double seconds = 0;  // all devices together
   std::optional<Error> first_error;

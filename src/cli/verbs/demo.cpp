@@ -153,6 +153,8 @@ int run_demo(const DemoArguments& arguments) {
         **scheduler, filter, count, arguments.backend,
         [&](const std::string& phase, std::size_t finished, std::size_t total) { line.show(phase, finished, total); });
   }();
+  for (const std::string& label : report.left_out)
+    std::fprintf(stderr, "berth: note: %s is not available now, and left out\n", label.c_str());
   const int printed =
       print(arguments.json ? report_json(report, frames[0], arguments.policy) : report_text(report, stdout_style()));
   if (report.first_error) return print_error(*report.first_error);

@@ -194,7 +194,7 @@ TEST(Inventory, TheMatrixHasALegendAndFitsTheLine) {
             "cuda:7  system!   system!   system!   system!   nvlink 4  nvlink 4  nvlink 4  .\n"
             "  nvlink  NVLink, GPU to GPU; with the number of links\n"
             "  system  the bus between NUMA nodes\n"
-            "  !       neither reads the other's memory: bytes go through the host's\n");
+            "  !       no peer access: copies go through host memory\n");
   EXPECT_NE(text.find("islands: cuda:0 cuda:1 cuda:2 cuda:3, cuda:4 cuda:5 cuda:6 cuda:7\n"), std::string::npos)
       << text;
 }

@@ -91,7 +91,7 @@ int run_plan(const PlanArguments& arguments) {
   }
   if (const int status = print(arguments.json ? json : readable(plan, *fleet)); status != done) return status;
   if (plan.pending.empty()) return done;
-  std::fprintf(stderr, "berth: %s not placed as wanted; the pending entries say why\n",
+  std::fprintf(stderr, "berth: %s not placed; see pending above\n",
                plan.pending.size() == 1 ? "one deployment is" : "some deployments are");
   return does_not_fit;
 }
