@@ -162,7 +162,7 @@ class BytesOnce(OneUser):
                   f"{BERTH} run --mem 30G --wait 1h -- echo never; {BERTH} run -q --mem 20G -- echo two")
         answer = self.berth("run", "-q", "--mem", "20G", "--", "sh", "-c", script)
         self.assertEqual(answer.stdout.split(), ["one", "two"], answer.stderr)
-        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; env -u BERTH_LEASE ")
+        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; to ask the machine instead: env -u BERTH_LEASE ")
         self.assertEqual(answer.stderr.count("env -u BERTH_LEASE"), 2, answer.stderr)
         self.assertNotIn("machine cannot serve it", answer.stderr)
 
