@@ -32,20 +32,18 @@ void warn_about_unknown_nodes(const Project& project, const Fleet& fleet) {
   }
 }
 
-// Breaks a line at blanks and after the commas of a list of devices.
+// Breaks a line at blanks; keeps the alignment of its first part.
 std::string folded(std::string line, std::size_t columns) {
   const std::string indent(4, ' ');
   std::string text;
   while (line.size() > columns) {
-    const std::size_t blank = line.rfind(' ', columns), comma = line.rfind(',', columns - 1);
-    const bool at_blank = blank != std::string::npos && (comma == std::string::npos || comma < blank);
-    const std::size_t end = at_blank ? blank : comma == std::string::npos ? comma : comma + 1;
+    const std::size_t end = line.rfind(' ', columns);
     if (end == std::string::npos || end <= indent.size()) break;
     const std::size_t rest = line.find_first_not_of(' ', end);
-    text += line.substr(0, line.find_last_not_of(' ', end - 1) + 1) + "\n";
-    line = rest == std::string::npos ? std::string() : indent + line.substr(rest);
+    text += line.substr(0, line.find_last_not_of(' ', end) + 1) + "\n";
+    line = indent + line.substr(rest);
   }
-  return line.empty() ? text : text + line + "\n";
+  return text + line + "\n";
 }
 
 // With short ids, and wrapped to the width of the terminal.
