@@ -138,7 +138,7 @@ class Command(unittest.TestCase):
         self.assertLessEqual(max(map(len, lines)), 100)
         self.assertTrue(all(line.isascii() for line in lines), "plain text off a terminal")
 
-    def test_a_device_that_never_answers_holds_up_nobody(self):
+    def test_a_device_that_never_answers_does_not_delay_the_others(self):
         path = self.write("hang.toml", '[[device]]\nid = "a"\n[[device]]\nid = "b"\n[[device.fault]]\nkind = "sample_hang"\nat_sample = 1\n')
         result = berth("devices", "--backend", "simulated", "--simulated", path, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -444,7 +444,7 @@ class Command(unittest.TestCase):
         self.assert_refused(here("replay", self.write("torn.json", text[:-20])), 2, "torn.json", "not JSON")
         self.assert_refused(here("replay", self.write("foreign.json", "{}")), 2, "not the record of a decision")
         self.assert_refused(here("replay", str(self.folder / "absent.json")), 2, "absent.json")
-        self.assert_refused(here("why", "nobody"), 2, "no record of a decision nobody")
+        self.assert_refused(here("why", "absent"), 2, "no record of a decision absent")
         self.assert_refused(here("why", "a", "b"), 2, "not expected: b")
 
     def test_the_picture_of_the_page_is_what_the_command_draws(self):

@@ -251,7 +251,7 @@ class Run(Machine):
             self.assertLess(time.monotonic() - began, 10, "the driver would hang for 15 s")
 
     def test_opencl_is_asked_only_where_its_answer_matters(self):
-        wrong = {"POCL_DEVICES": "basic basci"}  # said by whoever asks OpenCL
+        wrong = {"POCL_DEVICES": "basic basci"}  # reported by every verb that lists OpenCL devices
         for arguments in ((), ("--device", "cuda:0"), ("--avoid", "cuda:1")):
             answer = self.berth("pick", "--mem", "1G", *arguments, **wrong)
             self.assertEqual((answer.returncode, answer.stderr), (0, ""))
@@ -314,7 +314,7 @@ class Run(Machine):
         for _ in range(2):
             self.assertEqual(self.hold("--mem", "1G").devices, [gpus[1]])
 
-    def test_a_file_that_is_no_ledger_is_reported_and_stands_in_nobodys_way(self):
+    def test_a_file_that_is_not_a_ledger_is_reported_and_ignored(self):
         self.runtime.mkdir(mode=0o700)
         strange = self.runtime / f"berth-ledger-{os.geteuid()}"
         strange.write_text("mine")
@@ -726,9 +726,9 @@ class Input(Machine):
     def test_a_wait_that_ran_out_says_how_long_it_was(self):
         self.hold("--mem", "60G", "-n", "2")
         answer = self.berth("run", "-q", "--mem", "60G", "--wait", "1200ms", "--", "true")
-        self.assertRefused(answer, 3, "gave up after waiting 1 s; berth why says more")
+        self.assertRefused(answer, 3, "gave up after waiting 1 s; see berth why")
         self.assertNotIn("--wait", answer.stderr)
-        self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "--wait waits for room")
+        self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "or wait with --wait")
 
     def test_help_names_what_works_and_nothing_else(self):
         text = self.berth("run", "--help").stdout

@@ -17,11 +17,11 @@ name = "my-cluster"
 [[deployment]]
 name = "hello"
 model = "tokenizer"
-cpu = true                       # say so; a GPU deployment must ask for GPUs
+cpu = true                       # required for a deployment without GPUs
 replicas = 2
 memory = "256MiB"                # of the node; per GPU for a GPU deployment
 
-# Remove the marks below for replicas that hold a GPU each.
+# Uncomment for replicas with one GPU each.
 # [[deployment]]
 # name = "chat"
 # model = "meta-llama/Llama-3.1-8B"   # the runtime follows from the name: vllm
@@ -37,7 +37,7 @@ memory = "256MiB"                # of the node; per GPU for a GPU deployment
 # max_concurrent = 32
 # on_capacity_exhausted = "queue"    # or "reject", "fallback"
 
-# A provider's model: the key is named, never written here.
+# A model of a provider: the key is read from a variable, never written here.
 # [[deployment]]
 # name = "remote"
 # model = "gpt-4o"

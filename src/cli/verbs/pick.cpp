@@ -25,7 +25,7 @@ int run_pick(const PickArguments& arguments) {
   record_decision("pick", {}, *decided);
   const std::vector<Granted> granted = granted_by(context->wanted, *decided);
   if (granted.empty() && !arguments.json)
-    return print_refusal(*decided, context->lookout.devices(), "berth why says more");
+    return print_refusal(*decided, context->lookout.devices(), "see berth why");
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};

@@ -252,8 +252,8 @@ int run_command(const RunArguments& arguments) {
       const int status = print_refusal(
           *reserved, context->lookout.devices(),
           checked->wait > Duration::zero()
-              ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; berth why says more"
-              : "berth why says more, --wait waits for room");
+              ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; see berth why"
+              : "see berth why, or wait with --wait");
       if (last) end_like(*last);
       return status;
     }
