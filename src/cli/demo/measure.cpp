@@ -12,6 +12,8 @@ namespace berth::cli {
 namespace {
 
 constexpr double seconds_apart = 1;
+// Between batches of a device its lanes are idle for a moment.
+constexpr double batch_seconds_min = 0.1;
 constexpr double seconds_together = 2;
 // Bounds the list of frames where frames are tiny.
 constexpr std::size_t frames_max = 100'000;
@@ -25,7 +27,7 @@ class Measuring {
 
   // False where the device gets no work: it is held, cordoned or not healthy.
   bool start(DeviceMeasurement& device) {
-    progress_(device_label(device.info) + " starts", 0, 1);
+    progress_(device_label(device.info) + " starts", 0);
     const TimePoint began = real_clock().now();
     Work work;
     work.hints.only = {device.info.id};
@@ -55,7 +57,9 @@ class Measuring {
     work.hints.backend = backend;
     report_.frames = frames;
     const TimePoint began = real_clock().now();
-    const auto results = map("all devices", frames, work);
+    const auto results = map(frames, work, [&](std::size_t finished) {
+      progress_("all devices together", static_cast<double>(finished) / static_cast<double>(frames));
+    });
     report_.seconds = seconds_since(began);
     report_.failed = count_failed(results);
     for (const auto& result : results) {
@@ -72,15 +76,20 @@ class Measuring {
     work.hints.only = {device.info.id};
     const TimePoint began = real_clock().now();
     std::size_t frames = 0;
-    for (std::size_t batch = 2 * device.info.concurrency; seconds_since(began) < seconds_apart; batch *= 2) {
-      if (count_failed(map("every device by itself", batch, work)) > 0) return;
+    std::size_t batch = 2 * device.info.concurrency;
+    for (double seconds = 0; seconds < seconds_apart;) {
+      const double before = seconds;
+      if (count_failed(map(batch, work, [](std::size_t) {})) > 0) return;
       frames += batch;
-      device.frames_per_second = static_cast<double>(frames) / seconds_since(began);
-      batch = std::min(batch, frames_max);
+      seconds = seconds_since(began);
+      device.frames_per_second = static_cast<double>(frames) / seconds;
+      progress_("speed of each device", seconds / seconds_apart);
+      if (seconds - before < batch_seconds_min) batch *= 2;
     }
   }
 
-  Results map(const std::string& phase, std::size_t count, const Work& work) {
+  template <class Finished>
+  Results map(std::size_t count, const Work& work, const Finished& report_finished) {
     std::vector<std::size_t> numbers(count);
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     std::atomic<std::size_t> finished{0};
@@ -88,7 +97,7 @@ class Measuring {
         numbers,
         [&](Execution& execution, std::size_t n) {
           Result<bool> equal = filter_.run(execution, n);
-          progress_(phase, ++finished, count);
+          report_finished(++finished);
           return equal;
         },
         work);
@@ -145,6 +154,11 @@ DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std:
     } else {
       report.left_out.push_back(device_label(device.info));
     }
+  }
+  if (report.devices.empty()) {
+    report.first_error = Error{
+        ErrorCode::no_eligible_device, "no device is available now", "berth devices shows who holds them", {}, {}};
+    return report;
   }
   measuring.measure_speeds();
   for (const DeviceMeasurement& device : report.devices) speed += device.frames_per_second;

@@ -31,8 +31,9 @@ struct DemoReport {
   double frame_share(const DeviceMeasurement& device) const;
 };
 
-// What is being measured, for a progress line: "cuda:0 starts", frames done and to do.
-using MeasureProgress = std::function<void(const std::string& phase, std::size_t done, std::size_t total)>;
+// For a progress line: what is measured, as in "cuda:0 starts", and how much of that is
+// done, from 0 to 1. Called from several threads.
+using MeasureProgress = std::function<void(const std::string& phase, double share)>;
 
 // `frames`: of all devices together; absent: as many as take about two seconds at the
 // measured speeds. `backend`: only its devices. Errors are in the report.

@@ -45,16 +45,14 @@ class ProgressLine {
   ~ProgressLine() {
     if (drawn_) std::fprintf(stderr, "\r\033[K");
   }
-  void show(const std::string& phase, std::size_t finished, std::size_t total) {
+  void show(const std::string& phase, double share) {
     if (!stderr_is_terminal()) return;
     const std::lock_guard lock(mutex_);
     const TimePoint now = real_clock().now();
-    if (finished > 0 && now - last_ < std::chrono::milliseconds(50)) return;
+    if (share > 0 && now - last_ < std::chrono::milliseconds(50)) return;
     last_ = now;
     drawn_ = true;
-    std::fprintf(stderr, "\r\033[K%s %s: %zu of %zu",
-                 bar(static_cast<double>(finished) / static_cast<double>(total), 30).c_str(), phase.c_str(), finished,
-                 total);
+    std::fprintf(stderr, "\r\033[K%s %s", bar(share, 30).c_str(), phase.c_str());
   }
 
  private:
@@ -149,12 +147,12 @@ int run_demo(const DemoArguments& arguments) {
   if (!arguments.input && arguments.frames > 0) count = arguments.frames;
   const DemoReport report = [&] {
     ProgressLine line;
-    return measure(
-        **scheduler, filter, count, arguments.backend,
-        [&](const std::string& phase, std::size_t finished, std::size_t total) { line.show(phase, finished, total); });
+    return measure(**scheduler, filter, count, arguments.backend,
+                   [&](const std::string& phase, double share) { line.show(phase, share); });
   }();
   for (const std::string& label : report.left_out)
     std::fprintf(stderr, "berth: note: %s is not available now, and left out\n", label.c_str());
+  if (report.devices.empty()) return print_error(*report.first_error);
   const int printed =
       print(arguments.json ? report_json(report, frames[0], arguments.policy) : report_text(report, stdout_style()));
   if (report.first_error) return print_error(*report.first_error);
