@@ -7,14 +7,18 @@ release := build/release
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-.PHONY: build
-build: ## set up, then build everything into build/release
+.PHONY: configure
+configure:
 	@./setup
 	@cmake --preset release -Wno-dev >build-release.log 2>&1 || { cat build-release.log; exit 1; }; rm -f build-release.log
+
+.PHONY: build
+build: configure ## set up, then build everything into build/release
 	@cmake --build --preset release -j $(JOBS)
 
 .PHONY: run
-run: build ## the main job: frames through real filters on every device
+run: configure ## set up, build the command alone, and measure a filter on every device
+	@cmake --build --preset release -j $(JOBS) --target berth_command
 	@POCL_DEVICES=$${POCL_DEVICES:-"basic basic"} $(release)/berth demo
 
 .PHONY: test

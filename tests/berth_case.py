@@ -2,6 +2,8 @@
 import json
 import os
 import pathlib
+import pty
+import select
 import socket
 import subprocess
 import sys
@@ -78,10 +80,35 @@ class Machine(unittest.TestCase):
             control.close()
         return str(folder)
 
-    def ps(self):
-        answer = self.berth("ps", "--json")
+    def ps(self, **how):
+        """The leases of `berth ps`."""
+        answer = self.berth("ps", "--json", **how)
         self.assertEqual(answer.returncode, 0, answer.stderr)
-        return json.loads(answer.stdout)
+        return json.loads(answer.stdout)["leases"]
+
+    def terminal(self, *command):
+        """A program with its own terminal: its process id, the other end, and a function that reads there until a word occurs."""
+        pid, master = pty.fork()
+        if pid == 0:
+            os.execvpe(command[0], command, {**self.environment(), "PS1": "prompt> "})
+        self.addCleanup(os.close, master)
+
+        def read_until(text, word):
+            deadline = time.monotonic() + 60
+            while word not in text:
+                self.assertLess(time.monotonic(), deadline, text)
+                if not select.select([master], [], [], 1)[0]:
+                    continue
+                try:
+                    data = os.read(master, 1024)
+                except OSError:
+                    break
+                if not data:
+                    break
+                text += data
+            return text
+
+        return pid, master, read_until
 
     def until(self, condition, what):
         """A generous bound on a loaded machine; what is waited for takes milliseconds."""

@@ -95,12 +95,18 @@ class Command(unittest.TestCase):
         self.assertRegex(berth("--version").stdout, r"^berth \d+\.\d+\.\d+ \(.+\)\n$")
 
     def test_help_lists_every_verb_and_each_verb_has_help(self):
-        text = berth("--help").stdout
-        for verb in ("devices", "inventory", "doctor", "demo", "plan", "validate", "init", "fleet", "simulate", "why", "replay"):
-            self.assertIn(verb, text)
-            result = berth(verb, "--help")
-            self.assertEqual(result.returncode, 0)
+        verbs = sorted(path.stem for path in (ROOT / "src/cli/verbs").glob("*.cpp") if not path.stem.endswith("_test"))
+        self.assertGreater(len(verbs), 15)
+        listed = re.findall(r"(?m)^  (\w+) +\S", berth("--help").stdout.split("Subcommands:")[1])
+        self.assertEqual(sorted(listed), verbs)
+        for verb in ([], ["fleet", "show"], ["simulate", "requests"], *([verb] for verb in verbs)):
+            result = berth(*verb, "--help")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("--help", result.stdout)
+            self.assertIn("\nExit status: ", result.stdout, verb)
+            self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80, verb)
+            self.assertNotIn("reference_", result.stdout, "docs/parity.md explains them")
+        self.assertEqual(berth("pick", "--policy", "reference_queue_depth").returncode, 0, "not listed, but selectable")
 
     def test_no_verb_and_unknown_verbs_are_usage_errors(self):
         self.assert_refused(berth(), 2, "--help")
@@ -132,7 +138,7 @@ class Command(unittest.TestCase):
         self.assertLessEqual(max(map(len, lines)), 100)
         self.assertTrue(all(line.isascii() for line in lines), "plain text off a terminal")
 
-    def test_a_device_that_never_answers_holds_up_nobody(self):
+    def test_a_device_that_never_answers_does_not_delay_the_others(self):
         path = self.write("hang.toml", '[[device]]\nid = "a"\n[[device]]\nid = "b"\n[[device.fault]]\nkind = "sample_hang"\nat_sample = 1\n')
         result = berth("devices", "--backend", "simulated", "--simulated", path, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -432,14 +438,14 @@ class Command(unittest.TestCase):
         changed["version"] = 1
         result = here("replay", self.write("older.json", json.dumps(changed)))
         self.assertEqual(result.returncode, 1)
-        self.assertIn("recorded was sim-small-0, now it is sim-large-0", result.stderr)
+        self.assertIn("the recorded one is sim-small-0, this version chooses sim-large-0", result.stderr)
         refused["devices"][0]["info"]["capability"] = "8.0"
         self.assert_refused(here("replay", self.write("edited.json", json.dumps(refused))), 2, "edited.json", "was edited")
         self.assert_refused(here("replay", self.write("torn.json", text[:-20])), 2, "torn.json", "not JSON")
         self.assert_refused(here("replay", self.write("foreign.json", "{}")), 2, "not the record of a decision")
         self.assert_refused(here("replay", str(self.folder / "absent.json")), 2, "absent.json")
-        self.assert_refused(here("why", "nobody"), 2, "no record of a decision nobody")
-        self.assert_refused(here("why", "a", "b"), 2, "the id of one decision")
+        self.assert_refused(here("why", "absent"), 2, "no record of a decision absent")
+        self.assert_refused(here("why", "a", "b"), 2, "not expected: b")
 
     def test_the_picture_of_the_page_is_what_the_command_draws(self):
         out = self.folder / "devices.svg"
@@ -460,8 +466,25 @@ class Command(unittest.TestCase):
     def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
         result = berth("demo", "--frames", "10")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("every frame is what the processor alone computes", result.stdout)
+        self.assertIn("every frame is equal to what the processor computes", " ".join(result.stdout.split()))
+        self.assertRegex(result.stdout, r"(?m)^DEVICE .* START-UP .* OF SPEED .* OF FRAMES")
         self.assertNotIn("\r", result.stderr + result.stdout)
+
+    def test_demo_reports_start_up_apart_and_shares_near_those_of_speed(self):
+        # Speeds that do not depend on the load of this machine: launches last as the script says.
+        devices = "".join(f'[[device]]\nid = "sim-{speed}"\nspeed = {speed}\nitem_ns = 1500\n' for speed in (1, 3))
+        clip = self.folder / "clip.y4m"
+        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 200 * (b"FRAME\n" + bytes(32 * 18)))
+        result = berth("demo", "--backend", "simulated", "--simulated", self.write("two.toml", devices), "--input", str(clip), "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual((report["frames"], report["wrong"], report["failed"]), (200, 0, 0))
+        slow, fast = report["devices"]
+        self.assertAlmostEqual(fast["speed_share"], 0.75, delta=0.1)
+        for device in (slow, fast):
+            self.assertAlmostEqual(device["frame_share"], device["speed_share"], delta=0.1, msg=device)
+            self.assertAlmostEqual(device["frame_share"], device["frames"] / 200)
+            self.assertGreater(device["startup_seconds"], 0.5 / device["frames_per_second"], "the first frame is in it")
 
     def test_demo_reads_a_video(self):
         width, height = 32, 18

@@ -60,11 +60,16 @@ class Display(Machine):
         self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
         self.berth("cordon", "cuda:5")
         self.assertEqual(self.berth("pick", "-n", "8", "--mem", "120G").returncode, 3)
+        plans = []
+        for gpus in (5, 8):  # one that fits, with a long list of devices, and one that does not
+            plans.append(self.folder / f"{gpus}.toml")
+            plans[-1].write_text(f'[cluster]\nname = "lab"\n[[deployment]]\nname = "chat"\nmodel = "llama-70b"\nsharing = "memory"\n'
+                                 f'gpus = {gpus}\nmemory = "3GiB"\n')
         clip = self.folder / "clip.y4m"
         clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 8 * (b"FRAME\n" + bytes(32 * 18)))
         for columns in (80, 60):
             for verb in (["devices"], ["ps"], ["inventory"], ["doctor"], ["demo", "--input", str(clip)], ["drain", "cuda:1", "--plan"],
-                         ["why"], ["why", "--list"], ["fleet", "show", str(ROOT / "examples/fleet.toml")]):
+                         ["why"], ["why", "--list"], ["fleet", "show", str(ROOT / "examples/fleet.toml")], *(["plan", str(plan)] for plan in plans)):
                 with self.subTest(columns=columns, verb=verb):
                     self.assertFits(columns, *verb)
         self.assertIn("LOAD", self.assertFits(80, "devices"), "the load survives 80 columns")
@@ -72,7 +77,7 @@ class Display(Machine):
     def test_held_devices_are_shown_as_held(self):
         held = self.hold("-n", "6")  # the other two are in use
         table = self.berth("devices", "--backend", "cuda").stdout
-        self.assertEqual(table.count("held alone"), 6, table)
+        self.assertEqual(table.count("held exclusively"), 6, table)
         self.assertEqual(len(re.findall(rf" {held.command_pid} .* all .* sh$", table, re.MULTILINE)), 6, table)
         first = json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)[0]["held_by"][0]
         self.assertEqual((first["pid"], first["exclusive"], first["command"]), (held.command_pid, True, "sh"))
@@ -137,7 +142,7 @@ class Display(Machine):
         self.assertEqual(self.berth("run", "-q", "--", "true").returncode, 0)
         answer = self.berth("drain", "cuda:0", "--wait", "200ms")
         self.assertEqual(answer.returncode, 0, answer.stderr)
-        self.assertIn("nothing runs on it but a desktop", " ".join(answer.stdout.split()))
+        self.assertIn("only a desktop runs on it", " ".join(answer.stdout.split()))
         self.machine.write_text("gpu memory=80GiB\nprocess gpu=0 pid=4711 bytes=1GiB graphics\n")
         self.assertRefused(self.berth("drain", "cuda:0", "--wait", "200ms"), 3, "4711")
 

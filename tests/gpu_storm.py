@@ -275,7 +275,7 @@ def ledger_checks(gpu_gib):
                 print(f"storm: check {number}: status {run.returncode}, said {out!r}, {err!r}", flush=True)
         left = []
         for _ in range(100):
-            left = json.loads(berth("ps", "--json").stdout)
+            left = json.loads(berth("ps", "--json").stdout)["leases"]
             if not left:
                 break
             time.sleep(0.05)

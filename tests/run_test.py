@@ -2,7 +2,7 @@
 import json
 import os
 import pathlib
-import pty
+import pwd
 import re
 import resource
 import select
@@ -130,26 +130,13 @@ class Run(Machine):
         self.assertEqual(process.communicate("go\n")[0], "go\n")
 
     def test_an_interrupt_from_the_terminal_reaches_the_command_once(self):
-        pid, master = pty.fork()
-        if pid == 0:
-            script = "trap 'echo one-interrupt' INT; echo ready; read line; echo end"
-            os.execve(BERTH, [BERTH, "run", "-q", "--mem", "1G", "--", "sh", "-c", script], self.environment())
-        text = b""
-        while b"ready" not in text:
-            text += os.read(master, 1024)
+        script = "trap 'echo one-interrupt' INT; echo ready; read line; echo end"
+        pid, master, read_until = self.terminal(BERTH, "run", "-q", "--mem", "1G", "--", "sh", "-c", script)
+        text = read_until(b"", b"ready")
         os.write(master, b"\x03")
-        while b"one-interrupt" not in text:
-            text += os.read(master, 1024)
+        text = read_until(text, b"one-interrupt")
         os.write(master, b"\n")
-        while True:
-            try:
-                data = os.read(master, 1024)
-            except OSError:
-                break
-            if not data:
-                break
-            text += data
-        os.close(master)
+        text = read_until(text, b"end\r\n")
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text)
         self.assertEqual(text.count(b"one-interrupt"), 1, text)
 
@@ -264,7 +251,7 @@ class Run(Machine):
             self.assertLess(time.monotonic() - began, 10, "the driver would hang for 15 s")
 
     def test_opencl_is_asked_only_where_its_answer_matters(self):
-        wrong = {"POCL_DEVICES": "basic basci"}  # said by whoever asks OpenCL
+        wrong = {"POCL_DEVICES": "basic basci"}  # reported by every verb that lists OpenCL devices
         for arguments in ((), ("--device", "cuda:0"), ("--avoid", "cuda:1")):
             answer = self.berth("pick", "--mem", "1G", *arguments, **wrong)
             self.assertEqual((answer.returncode, answer.stderr), (0, ""))
@@ -327,7 +314,7 @@ class Run(Machine):
         for _ in range(2):
             self.assertEqual(self.hold("--mem", "1G").devices, [gpus[1]])
 
-    def test_a_file_that_is_no_ledger_is_reported_and_stands_in_nobodys_way(self):
+    def test_a_file_that_is_not_a_ledger_is_reported_and_ignored(self):
         self.runtime.mkdir(mode=0o700)
         strange = self.runtime / f"berth-ledger-{os.geteuid()}"
         strange.write_text("mine")
@@ -401,6 +388,15 @@ class Intent(Machine):
         self.assertEqual(self.berth("uncordon", gone).returncode, 0)
         self.assertNotIn("cordoned", self.berth("ps").stdout)
 
+    def test_ps_lists_cordons_as_data(self):
+        first, second = self.gpus()
+        self.berth("cordon", first)
+        self.berth("drain", second)
+        cordons = json.loads(self.berth("ps", "--json").stdout)["cordons"]
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        self.assertEqual([(c["device"], c["intent"], c["user"]) for c in cordons], [(first, "cordoned", user), (second, "draining", user)])
+        self.assertTrue(all(0 <= c["age_ms"] < 60_000 for c in cordons), cordons)
+
 
 # Without --on-fault restart the command takes berth's place; with it, it runs below berth.
 BOTH_WAYS = ([], ["--on-fault", "restart"])
@@ -408,30 +404,6 @@ BOTH_WAYS = ([], ["--on-fault", "restart"])
 
 class InPlace(Machine):
     """The command in the place of berth, and the same below it: no difference that a caller can see."""
-
-    def terminal(self, *command):
-        """A program with a terminal of its own, and the terminal's other end."""
-        pid, master = pty.fork()
-        if pid == 0:
-            os.execvpe(command[0], command, {**self.environment(), "PS1": "prompt> "})
-        self.addCleanup(os.close, master)
-
-        def read_until(text, word):
-            deadline = time.monotonic() + 60
-            while word not in text:
-                self.assertLess(time.monotonic(), deadline, text)
-                if not select.select([master], [], [], 1)[0]:
-                    continue
-                try:
-                    data = os.read(master, 1024)
-                except OSError:
-                    break
-                if not data:
-                    break
-                text += data
-            return text
-
-        return pid, master, read_until
 
     def test_the_command_has_the_process_number_of_berth(self):
         held = self.hold("--mem", "1G")
@@ -754,18 +726,18 @@ class Input(Machine):
     def test_a_wait_that_ran_out_says_how_long_it_was(self):
         self.hold("--mem", "60G", "-n", "2")
         answer = self.berth("run", "-q", "--mem", "60G", "--wait", "1200ms", "--", "true")
-        self.assertRefused(answer, 3, "gave up after waiting 1 s; berth why says more")
+        self.assertRefused(answer, 3, "gave up after waiting 1 s; see berth why")
         self.assertNotIn("--wait", answer.stderr)
-        self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "--wait waits for room")
+        self.assertRefused(self.berth("run", "--mem", "60G", "--", "true"), 3, "or wait with --wait")
 
     def test_help_names_what_works_and_nothing_else(self):
         text = self.berth("run", "--help").stdout
         for word in ("--limit", "none", "framework", "mps", "BERTH_MEMORY_BYTES", "NVIDIA_VISIBLE_DEVICES", "3 times in a minute"):
-            self.assertIn(word, text)
+            self.assertIn(word, " ".join(text.split()))
         self.assertNotIn("watch", text)
         for word in ("KEY", "replica"):
             self.assertNotIn(word, self.berth("why", "--help").stdout)
-        self.assertIn("with --wait", self.berth("drain", "--help").stdout)
+        self.assertIn("with --wait", " ".join(self.berth("drain", "--help").stdout.split()))
 
 
 if __name__ == "__main__":

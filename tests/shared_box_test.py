@@ -162,7 +162,7 @@ class BytesOnce(OneUser):
                   f"{BERTH} run --mem 30G --wait 1h -- echo never; {BERTH} run -q --mem 20G -- echo two")
         answer = self.berth("run", "-q", "--mem", "20G", "--", "sh", "-c", script)
         self.assertEqual(answer.stdout.split(), ["one", "two"], answer.stderr)
-        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; env -u BERTH_LEASE ")
+        self.assertRegex(answer.stderr, r"inside lease \d+, which is smaller than that; to ask the machine instead: env -u BERTH_LEASE ")
         self.assertEqual(answer.stderr.count("env -u BERTH_LEASE"), 2, answer.stderr)
         self.assertNotIn("machine cannot serve it", answer.stderr)
 
@@ -428,7 +428,7 @@ class Release(OneUser):
         lease, = self.ps()
         answer = self.berth("release", str(lease["id"]))
         self.assertEqual((answer.returncode, answer.stdout, answer.stderr),
-                         (0, f"lease {lease['id']} (sh) is released; its processes run on without it\n", ""))
+                         (0, f"lease {lease['id']} (sh) is released; its processes keep running without it\n", ""))
         self.assertEqual(self.ps(), [])
         self.assertIsNone(held.poll())
         self.assertTrue(self.fits("60G"))
@@ -708,9 +708,7 @@ class DefaultFolders(SharedFolder):
         return subprocess.run([*self.inside, "sh", "-ec", script], stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def ps(self):
-        answer = self.berth("ps", "--json", prefix=self.inside)
-        self.assertEqual(answer.returncode, 0, answer.stderr)
-        return json.loads(answer.stdout)
+        return super().ps(prefix=self.inside)
 
     # B1, H4
     def test_two_users_with_default_set_up_never_get_the_same_bytes(self):

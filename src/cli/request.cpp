@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "berth/bytes.hpp"
+#include "cli/options.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace berth::cli {
@@ -42,13 +43,34 @@ std::optional<Priority> priority_named(std::string_view name) {
 
 }  // namespace
 
+void add_request_options(Verb& verb, RequestArguments& request) {
+  OptionRules count;
+  count.range = {1, 4096};
+  verb.option("--mem", "AMOUNT", &request.memory,
+              "memory on each device, with its unit: 20G, 512M, 50%; without it, whole devices, held exclusively");
+  verb.option("-n,--devices", "N", &request.count, "how many devices, all or none; close to each other where possible",
+              count);
+  verb.option("--capability", "9.0", &request.capability, "at least this compute capability or OpenCL version");
+  verb.option("--backend", "NAME", &request.backend, "only this back end: cuda, opencl, host or simulated");
+  verb.option("--device", "DEVICE", &request.only,
+              "only these: an id, its beginning (GPU-454afa53 or 454afa53), cuda:0 or 0; several with commas");
+  verb.option("--avoid", "DEVICE", &request.avoid, "not these");
+  verb.option("--prefer", "DEVICE", &request.prefer, "these first, where they fit");
+  verb.option("--near", "DEVICE", &request.near, "as close to this device as possible");
+  verb.option("--feature", "NAME", &request.features, "only devices with this feature; may be repeated");
+  verb.option("--label", "NAME=VALUE", &request.labels, "only devices with this label; may be repeated");
+  verb.flag("--exclusive", request.exclusive, "only devices that no other lease holds, and no other lease after that");
+  add_policy_option(verb, request.policy, "how a device is chosen:");
+  add_backend_options(verb, request.backends);
+}
+
 Result<Wanted> read_request(const RequestArguments& arguments) {
   Wanted wanted;
   const Result<const Policy*> policy = policy_named(arguments.policy);
   if (!policy) return policy.error();
   wanted.policy = *policy;
   wanted.count = arguments.count;
-  // Without an amount the whole device is meant.
+  // Without an amount the request is for whole devices.
   wanted.hints.whole = arguments.memory.empty();
   wanted.hints.exclusive = arguments.exclusive || wanted.hints.whole;
   if (!arguments.memory.empty()) {
@@ -78,8 +100,8 @@ Result<Wanted> read_request(const RequestArguments& arguments) {
 
 namespace {
 
-// "6": of the CUDA devices, else of the one back end that has a sixth. Absent: it is
-// not a number, or no device has it.
+// "6" is a CUDA device, or else that of the only back end with such a number. Absent: it
+// is not a number, or no device has it.
 std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
@@ -99,15 +121,15 @@ std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devi
   return wrong(std::to_string(named.size()) + " devices have the number " + name, "write " + candidates);
 }
 
-// A UUID without its "GPU-", of which people copy the first part. Fewer than four
-// signs are more likely a slip.
+// The beginning of a UUID without "GPU-". Fewer than four characters are probably a
+// mistake.
 bool is_short_id(const DeviceInfo& info, const std::string& name) {
   const std::string& id = info.id.text();
   return name.size() >= 4 && (id.starts_with("GPU-") || id.starts_with("MIG-")) &&
          std::string_view(id).substr(4).starts_with(name);
 }
 
-// " on this machine", or the variables by which less than the machine is seen.
+// " on this machine", or the variables that restrict the devices.
 std::string where_searched() {
   std::string hiding;
   std::size_t count = 0;
@@ -215,7 +237,6 @@ Result<Duration> parse_duration(const std::string& text) {
     seconds = number * 3600;
   else if (unit == "d")
     seconds = number * 86400;
-  // A year is for ever.
   if (error != std::errc() || !(seconds >= 0) || seconds > 366.0 * 86400)
     return wrong("\"" + text + "\" is not a length of time", advice);
   if (unit.empty() && number > 0)

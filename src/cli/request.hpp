@@ -1,19 +1,20 @@
-// What is asked of the machine on the command line, read once for `run` and
-// `pick`: how much, of what, how many, and which devices may serve.
+// A request for devices on the command line of `run` and `pick`: how much memory, how
+// many devices, and which of them may serve.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/terminal.hpp"
+#include "cli/command_line.hpp"
+#include "cli/text/terminal.hpp"
 #include "machine/reservation.hpp"
 #include "machine/sight.hpp"
 
 namespace berth::cli {
 
 struct RequestArguments {
-  std::string memory;  // "20G", "50%"; empty: whole devices, held alone
+  std::string memory;  // "20G", "50%"; empty: whole devices, held exclusively
   std::string capability;
   std::size_t count = 1;
   std::string policy = "least_loaded";
@@ -26,22 +27,24 @@ struct RequestArguments {
   BackendOptions backends;
 };
 
-// invalid_argument: something that is wrong whatever the machine looks like.
+void add_request_options(Verb& verb, RequestArguments& request);
+
+// invalid_argument: wrong on any machine.
 Result<Wanted> read_request(const RequestArguments& arguments);
-// Names of devices become ids. not_found names the nearest.
+// Resolves names of devices to ids. not_found suggests the nearest name.
 Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints);
 
 // A command over several devices gets no MIG slices unless --device names them:
-// CUDA would show it one of them. no_eligible_device: there is nothing else.
+// CUDA shows a process one of them. no_eligible_device: there are only slices.
 Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted);
 
-// A device as people name it: its id, the beginning of one with or without "GPU-",
-// "cuda:0", or "0" (of the CUDA devices, else of the only back end that has it).
+// By id, the beginning of one with or without "GPU-", "cuda:0", or "0" (a CUDA device,
+// or else of the only back end that has the number).
 Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name);
 
 // "90s", "5m", "2h", "500ms", "0". invalid_argument: none of these.
 Result<Duration> parse_duration(const std::string& text);
-// For people: "200 ms", "90 s", "5 min".
+// "200 ms", "90 s", "5 min".
 std::string duration_text(Duration duration);
 
 }  // namespace berth::cli

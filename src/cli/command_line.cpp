@@ -1,0 +1,222 @@
+#include "cli/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/text/terminal.hpp"
+#include "placement/nearest_name.hpp"
+
+namespace berth::cli {
+namespace {
+
+constexpr std::size_t help_columns = 80;
+constexpr std::size_t option_column = 30;  // where the text of an option begins
+constexpr std::size_t verb_column = 13;
+constexpr const char* exit_status_text =
+    "Exit status: 0 done; 1 environment error; 2 wrong input or usage; 3 valid, but does not fit.";
+
+std::string wrapped_text(const std::string& text, std::size_t columns) {
+  std::string out;
+  for (const std::string& line : wrapped(text, columns)) out += (out.empty() ? "" : "\n") + line;
+  return out;
+}
+std::string option_text(const std::string& help) { return wrapped_text(help, help_columns - option_column); }
+
+CLI::Option* add_option(CLI::App& app, const std::string& names, const Target& into, const std::string& help) {
+  const auto add = [&](auto& target) -> CLI::Option* {
+    using Type = std::decay_t<decltype(target)>;
+    if constexpr (std::is_same_v<Type, std::function<Result<void>(const std::string&)>>) {
+      return app.add_option_function<std::vector<std::string>>(
+          names,
+          [target](const std::vector<std::string>& values) {
+            for (const std::string& value : values) {
+              if (const Result<void> read = target(value); !read) throw CLI::ValidationError(read.error().to_text());
+            }
+          },
+          help);
+    } else {
+      return app.add_option(names, *target, help);
+    }
+  };
+  return std::visit(add, into);
+}
+
+bool takes_several(const Target& into) {
+  return std::holds_alternative<std::vector<std::string>*>(into) ||
+         std::holds_alternative<std::function<Result<void>(const std::string&)>>(into);
+}
+
+bool has_default(const Target& into) {
+  if (const auto* const text = std::get_if<std::string*>(&into)) return !(*text)->empty();
+  if (const auto* const count = std::get_if<std::size_t*>(&into)) return **count > 0;
+  return std::holds_alternative<unsigned*>(into);
+}
+
+// An empty value usually comes from a variable that a script did not set. Arguments of
+// a command to start may be empty.
+void refuse_empty_values(CLI::App& app) {
+  const CLI::Validator filled(
+      [](std::string& value) { return value.empty() ? std::string("its value is empty") : std::string(); }, "", "");
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 0 && option->get_name() != "COMMAND") option->check(filled);
+  }
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*verb);
+}
+
+// The name of an option that is written as "--mem=", for which CLI11 would take the
+// next word. Empty: there is none.
+std::string option_without_value(std::span<char*> words) {
+  const auto dashes = std::find(words.begin(), words.end(), std::string_view("--"));
+  const bool runs = words.size() > 1 && std::string_view(words[1]) == "run";
+  // Without the dashes the word could belong to the command that is started.
+  if (runs && dashes == words.end()) return {};
+  for (const std::string_view word : std::span(words.begin(), dashes)) {
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      return std::string(word.substr(0, word.size() - 1));
+  }
+  return {};
+}
+
+// CLI11 reads a word in brackets as a list. A character that no command line holds,
+// in front of the word, prevents that; it is removed after parsing.
+constexpr char bracket_guard = '\x01';
+std::vector<std::string> guarded(std::span<char*> words) {
+  std::vector<std::string> out;
+  for (const std::string_view word : words) {
+    const bool bracketed = word.starts_with('[') && word.ends_with(']');
+    out.push_back((bracketed ? std::string(1, bracket_guard) : std::string()) + std::string(word));
+  }
+  return out;
+}
+
+struct VerbPath {
+  std::string typed = "berth";         // "berth fleet show"
+  std::optional<std::string> unknown;  // a word where a verb must be; with the nearest one, if any
+};
+VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
+  VerbPath path;
+  const CLI::App* above = &app;
+  for (std::size_t i = 1; i < words.size() && words[i][0] != '-'; ++i) {
+    std::vector<std::string> names;
+    for (const CLI::App* known : above->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(known->get_name());
+    if (names.empty()) break;
+    const std::vector<std::string_view> verbs(names.begin(), names.end());
+    if (std::find(verbs.begin(), verbs.end(), words[i]) == verbs.end()) {
+      const auto nearest = nearest_name(words[i], verbs);
+      path.unknown = "there is no command '" + printable(words[i]) + "'; " +
+                     (nearest ? "did you mean " + path.typed + " " + std::string(*nearest) + "?"
+                              : path.typed + " --help lists them");
+      return path;
+    }
+    path.typed += std::string(" ") + words[i];
+    above = above->get_subcommand(words[i]);
+  }
+  return path;
+}
+
+int print_usage_error(const std::string& message) {
+  std::fprintf(stderr, "berth: %s\n", message.c_str());
+  return wrong_input;
+}
+
+}  // namespace
+
+Verb Verb::add(const std::string& name, const std::string& help) const {
+  const std::size_t column = app_->get_parent() == nullptr ? verb_column : option_column;
+  CLI::App* const verb = app_->add_subcommand(name, wrapped_text(help, help_columns - column));
+  if (!app_->get_require_subcommand_min()) app_->require_subcommand(1);
+  verb->get_formatter()->column_width(option_column);
+  Verb added(*verb, *status_);
+  added.footer({});
+  return added;
+}
+
+void Verb::flag(const std::string& names, bool& into, const std::string& help) {
+  app_->add_flag(names, into, option_text(help));
+}
+
+void Verb::option(const std::string& names, const std::string& value, Target into, const std::string& help,
+                  const OptionRules& rules) {
+  CLI::Option* const added = add_option(*app_, names, into, option_text(help));
+  added->type_name(value)->required(rules.required);
+  if (takes_several(into)) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (rules.range) {
+    // Without a description: --help would show it in place of the default.
+    CLI::Range range(rules.range->first, rules.range->second);
+    added->check(range.description(""));
+  }
+  if (rules.environment != nullptr) added->envname(rules.environment);
+  if (has_default(into) && !rules.required) added->capture_default_str();
+}
+
+void Verb::argument(const std::string& value, Target into, const std::string& help, bool required) {
+  CLI::Option* const added = add_option(*app_, value, into, option_text(help));
+  added->required(required)->type_name("");
+  if (has_default(into) && !required) added->capture_default_str();
+  if (auto* const words = std::get_if<std::vector<std::string>*>(&into)) {
+    rest_ = *words;
+    app_->positionals_at_end();
+  }
+}
+
+void Verb::exclude(const std::string& one, const std::string& other) {
+  app_->get_option(one)->excludes(app_->get_option(other));
+}
+
+void Verb::footer(std::vector<std::string> paragraphs, bool exit_status) {
+  if (exit_status) paragraphs.emplace_back(exit_status_text);
+  std::string text;
+  for (const std::string& paragraph : paragraphs)
+    text += (text.empty() ? "" : "\n\n") + wrapped_text(paragraph, help_columns);
+  app_->footer(text);
+}
+
+void Verb::run(std::function<int()> function) {
+  app_->final_callback([function = std::move(function), status = status_, rest = rest_] {
+    for (std::size_t i = 0; rest != nullptr && i < rest->size(); ++i) {
+      if ((*rest)[i].starts_with(bracket_guard)) (*rest)[i].erase(0, 1);
+    }
+    *status = function();
+  });
+}
+
+int run_command_line(std::span<char*> words, const std::string& version, std::span<void (*const)(const Verb&)> verbs) {
+  int status = done;
+  CLI::App app{"Berth puts GPU work where it runs best.", "berth"};
+  app.set_help_flag("-h,--help", "print this help and exit");
+  app.set_version_flag("--version", "berth " + version, "print the version and exit");
+  Verb root(app, status);
+  for (const auto add_verb : verbs) add_verb(root);
+  root.footer({"Every verb has its own --help."});
+  // Of its own: verbs share the formatter they were made with.
+  app.formatter(std::make_shared<CLI::Formatter>());
+  app.get_formatter()->column_width(verb_column);
+  refuse_empty_values(app);
+
+  const VerbPath path = verb_path(app, words);
+  if (path.unknown) return print_usage_error(*path.unknown);
+  if (const std::string empty = option_without_value(words); !empty.empty())
+    return print_usage_error(printable(empty) + ": its value is empty; see " + path.typed + " --help");
+  // CLI11 takes the words without the program's name, the last one first.
+  std::vector<std::string> reversed = guarded(words.subspan(std::min<std::size_t>(1, words.size())));
+  std::reverse(reversed.begin(), reversed.end());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::Success& request) {  // --help and --version
+    return app.exit(request) == 0 ? done : wrong_input;
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::erase(message, bracket_guard);
+    return print_usage_error(printable(message) + "; see " + path.typed + " --help");
+  }
+  // A full disk or a closed pipe shows up when the last output is flushed.
+  if (std::fflush(stdout) != 0 && status == done) {
+    std::perror("berth: cannot write the output");
+    return environment_error;
+  }
+  return status;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,68 @@
+// The command line of `berth`: what a verb says about its options, and how the words
+// are read. CLI11 stays behind this header because every file that includes it takes
+// seconds longer to compile.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "berth/result.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace berth::cli {
+
+// Where the value of an option goes. A vector takes every value of an option that is
+// repeated; a function is called with each of them, and its error is wrong input.
+using Target =
+    std::variant<unsigned*, std::size_t*, double*, std::optional<double>*, std::string*, std::optional<std::string>*,
+                 std::vector<std::string>*, std::function<Result<void>(const std::string&)>>;
+
+struct OptionRules {
+  bool required = false;
+  std::optional<std::pair<std::size_t, std::size_t>> range = {};
+  const char* environment = nullptr;  // a variable that is read where the option is absent
+};
+
+// One verb while it describes itself. Targets must live until the verb has run: the
+// verb's function holds them.
+class Verb {
+ public:
+  Verb(CLI::App& app, int& status) : app_(&app), status_(&status) {}
+
+  // A verb below this one: "show" of "berth fleet show".
+  Verb add(const std::string& name, const std::string& help) const;
+
+  void flag(const std::string& names, bool& into, const std::string& help);
+  // `value` is its placeholder in --help. A default is shown there where the target has one.
+  void option(const std::string& names, const std::string& value, Target into, const std::string& help,
+              const OptionRules& rules = {});
+  // An argument without a name. A vector takes all that are left, options included.
+  void argument(const std::string& value, Target into, const std::string& help, bool required = true);
+  void exclude(const std::string& one, const std::string& other);
+
+  // Paragraphs at the end of --help, before the exit status. A verb whose exit status is
+  // not that of the others says so in the last of them.
+  void footer(std::vector<std::string> paragraphs, bool exit_status = true);
+  // What the verb does; returns the exit status. Called last.
+  void run(std::function<int()> function);
+
+ private:
+  CLI::App* app_;
+  int* status_;
+  std::vector<std::string>* rest_ = nullptr;  // the argument that takes all that are left
+};
+
+// Reads the words and runs the verb they name. Returns the exit status.
+int run_command_line(std::span<char*> words, const std::string& version, std::span<void (*const)(const Verb&)> verbs);
+
+}  // namespace berth::cli

@@ -1,0 +1,54 @@
+// The work of `berth demo`: frames, and the filter of one frame on a device. Several
+// passes of the Sobel operator over each frame, so that computing takes longer than
+// copying and a GPU pays off.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "berth/scheduler.hpp"
+#include "cli/demo/sobel_kernel.hpp"
+
+namespace berth::cli {
+
+// Even, so that the result is in the buffer the frame was copied to.
+inline constexpr std::size_t filter_passes = 16;
+
+// A moving pattern; `count` different frames.
+std::vector<Frame> make_frames(std::uint32_t width, std::uint32_t height, std::size_t count);
+
+// The frames after the filter, computed on the processor with a thread for each.
+std::vector<Frame> filter_on_processor(const std::vector<Frame>& frames);
+
+// Filters frames on devices. Kernels, buffers and pinned memory are made per lane by
+// prepare(), and reused.
+class FrameFilter {
+ public:
+  // `frames` and `expected` outlive the filter; all frames have the same size.
+  FrameFilter(const std::vector<Frame>& frames, const std::vector<Frame>& expected)
+      : frames_(frames), expected_(expected) {}
+
+  Result<void> prepare(Device& device, std::size_t lanes);
+  // Whether frame n (modulo the number of frames) is what the processor computes.
+  Result<bool> run(Execution& execution, std::size_t n);
+
+ private:
+  struct Workspace {
+    std::shared_ptr<Kernel> kernel;
+    Buffer front, back;
+    PinnedMemory picture;
+  };
+  Result<std::unique_ptr<Workspace>> make(Device& device) const;
+  Result<std::unique_ptr<Workspace>> take(Device& device);
+  void give_back(const Device& device, std::unique_ptr<Workspace> workspace);
+
+  const std::vector<Frame>& frames_;
+  const std::vector<Frame>& expected_;
+  std::mutex mutex_;  // guards idle_
+  std::map<DeviceId, std::vector<std::unique_ptr<Workspace>>> idle_;
+};
+
+}  // namespace berth::cli

@@ -1,0 +1,43 @@
+// The three measurements of `berth demo`: the start-up of every device, the
+// speed of each with a queue of its own, and all devices together under the policy of the scheduler.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/demo/frame_filter.hpp"
+
+namespace berth::cli {
+
+struct DeviceMeasurement {
+  DeviceInfo info;
+  double startup_seconds = 0;    // compile, allocate, first frame
+  double frames_per_second = 0;  // with a queue of its own, after start-up; 0: it failed
+  std::size_t frames = 0;        // of the run on all devices
+};
+
+struct DemoReport {
+  std::vector<DeviceMeasurement> devices;
+  std::vector<std::string> left_out;  // labels of devices that are held, cordoned or not healthy
+  std::size_t frames = 0, failed = 0, wrong = 0;
+  double seconds = 0;  // all devices together
+  std::optional<Error> first_error;
+
+  // Of a device in the sum of all speeds, and in all frames; from 0 to 1.
+  double speed_share(const DeviceMeasurement& device) const;
+  double frame_share(const DeviceMeasurement& device) const;
+};
+
+// For a progress line: what is measured, as in "cuda:0 starts", and how much of that is
+// done, from 0 to 1. Called from several threads.
+using MeasureProgress = std::function<void(const std::string& phase, double share)>;
+
+// `frames`: of all devices together; absent: as many as take about two seconds at the
+// measured speeds. `backend`: only its devices. Errors are in the report.
+DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+                   const std::optional<std::string>& backend, const MeasureProgress& progress);
+
+}  // namespace berth::cli

@@ -1,0 +1,67 @@
+#include "cli/device_intent.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/options.hpp"
+#include "cli/request.hpp"
+#include "cli/text/devices_text.hpp"
+#include "machine/sight.hpp"
+
+namespace berth::cli {
+
+void add_device_options(Verb& verb, DeviceArguments& arguments) {
+  verb.argument("DEVICE", &arguments.device, "an id, its beginning, cuda:0 or 0");
+  add_backend_options(verb, arguments.backends);
+}
+
+Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
+  Result<FoundMachine> found = find_machine_and_report(std::nullopt, arguments.backends);
+  if (!found) return std::move(found).error();
+  std::vector<SeenDevice> seen;
+  for (const DeviceInfo& info : found->machine.devices) {
+    seen.emplace_back();
+    seen.back().info = info;
+  }
+  Result<DeviceId> device = find_device(seen, arguments.device);
+  if (!device) return std::move(device).error();
+  return IntentDevice(std::move(found->machine), *std::move(device));
+}
+
+IntentDevice::IntentDevice(Machine machine, DeviceId id)
+    : machine_(std::move(machine)),
+      id_(std::move(id)),
+      observer_(std::make_unique<Observer>(machine_.backends, machine_.devices)) {}
+
+std::string IntentDevice::name() const {
+  std::vector<DeviceId> ids;
+  for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
+  for (const DeviceInfo& info : machine_.devices) {
+    if (info.id == id_) return device_label(info) + " " + printable(short_id(id_, ids));
+  }
+  return id_.text();
+}
+
+Occupation IntentDevice::look() {
+  rows_ = observer_->look();
+  std::fputs(add_ledger_or_note(rows_).c_str(), stderr);
+  return occupation_of(row(), rows_);
+}
+
+Health IntentDevice::health() const { return health_of(row()); }
+std::string IntentDevice::table(const Style& style) const {
+  return occupants_text(std::span(&row(), 1), users(), style);
+}
+ProcessUsers IntentDevice::users() const { return users_of(std::span(&row(), 1)); }
+
+const DeviceRow& IntentDevice::row() const {
+  return *std::find_if(rows_.begin(), rows_.end(), [&](const DeviceRow& r) { return r.info.id == id_; });
+}
+
+Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent) {
+  Result<Ledger::Lock> lock = ledger.lock();
+  if (!lock) return std::move(lock).error();
+  return lock->set_intent(device, intent);
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,49 @@
+// What `cordon`, `uncordon` and `drain` share: one device, and what the operator wants
+// of it. The intent is kept in the ledger, so it holds for every process until it is
+// removed.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "berth/ledger.hpp"
+#include "cli/command_line.hpp"
+#include "cli/machine_access.hpp"
+#include "cli/text/drain_text.hpp"
+
+namespace berth::cli {
+
+struct DeviceArguments {
+  std::string device;
+  BackendOptions backends;
+};
+void add_device_options(Verb& verb, DeviceArguments& arguments);
+
+// invalid_argument or not_found: no device, or several, have the name.
+class IntentDevice {
+ public:
+  static Result<IntentDevice> open(const DeviceArguments& arguments);
+
+  const DeviceId& id() const { return id_; }
+  std::string name() const;  // "cuda:6 GPU-454afa53"
+  // Reads the drivers and the ledger.
+  Occupation look();
+  // Of the last look().
+  Health health() const;
+  std::string table(const Style& style) const;
+  ProcessUsers users() const;
+
+ private:
+  IntentDevice(Machine machine, DeviceId id);
+  const DeviceRow& row() const;
+
+  Machine machine_;
+  DeviceId id_;
+  std::unique_ptr<Observer> observer_;
+  std::vector<DeviceRow> rows_;
+};
+
+Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent);
+
+}  // namespace berth::cli

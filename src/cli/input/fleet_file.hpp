@@ -1,0 +1,21 @@
+// Project and fleet files. A fleet is written in TOML, or as the JSON that
+// `berth inventory` prints.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "berth/deployment.hpp"
+
+namespace berth::cli {
+
+// A fleet file differs from a project by its tables, an inventory by being JSON.
+bool looks_like_a_fleet(std::string_view text);
+
+// `path` is for error messages.
+Result<Fleet> parse_fleet(const std::string& text, const std::string& path);
+
+Result<Project> load_project(const std::string& path);
+Result<Fleet> load_fleet(const std::string& path);
+
+}  // namespace berth::cli

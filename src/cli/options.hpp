@@ -1,0 +1,18 @@
+// Options that several verbs share.
+#pragma once
+
+#include <string>
+
+#include "berth/device.hpp"
+#include "cli/command_line.hpp"
+
+namespace berth::cli {
+
+// Of every verb that lists or opens devices.
+void add_backend_options(Verb& verb, BackendOptions& options);
+
+// --policy; `help` goes before the names. The reference_* policies can be chosen and are
+// not listed: docs/parity.md says what they are for.
+void add_policy_option(Verb& verb, std::string& policy, const std::string& help);
+
+}  // namespace berth::cli

@@ -1,0 +1,31 @@
+// Text of `berth devices`: one line per device, parts below their parent, and a bar
+// that shows who uses the memory. Pure: a function of the rows, the time and the style.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "berth/device_view.hpp"
+#include "cli/text/terminal.hpp"
+#include "inventory/device_row.hpp"
+#include "inventory/short_id.hpp"
+
+namespace berth::cli {
+
+// Older values are shown with their age.
+inline constexpr Duration fresh_for = std::chrono::seconds(2);
+
+// "cuda:6".
+std::string device_label(const DeviceInfo& info);
+
+enum class Legend : std::uint8_t { absent, shown };
+
+// Header and one line per device. Columns without any value are left out; where
+// the lines would be too long, names are cut and the least important columns are dropped.
+// The legend of the memory bar is below the table, where there is a bar.
+std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const Style& style,
+                         Legend legend = Legend::absent);
+
+}  // namespace berth::cli

@@ -1,0 +1,34 @@
+// The bar of `berth devices` that shows who uses the memory of a device. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "berth/device_view.hpp"
+#include "cli/text/terminal.hpp"
+#include "inventory/device_row.hpp"
+
+namespace berth::cli {
+
+// Who uses a byte of memory, in the order of the bar.
+enum class Owner : std::uint8_t { own, berth, foreign, unattributed, used, promised, free };
+inline constexpr std::size_t owners = 7;
+// Bytes by owner. `used` is memory in use where the driver does not report by which
+// process; `promised` is free, but reserved by a lease.
+using MemoryParts = std::array<std::uint64_t, owners>;
+
+Maybe memory_bytes_total(const DeviceRow& row);
+Maybe memory_bytes_free(const DeviceRow& row);
+// Absent where total or free is not known.
+std::optional<MemoryParts> memory_parts(const DeviceRow& row);
+
+// `width` characters between brackets. Every owner with memory gets at least one of
+// them, as far as the width allows, except the driver.
+std::string memory_bar(const MemoryParts& parts, std::size_t width, const Style& style);
+// Explains the characters that occur in bars of that width; empty: there are none.
+std::string memory_legend(std::span<const DeviceRow> rows, std::size_t width, const Style& style);
+
+}  // namespace berth::cli

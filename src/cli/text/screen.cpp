@@ -1,0 +1,125 @@
+#include "cli/text/screen.hpp"
+
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <sstream>
+
+namespace berth::cli {
+namespace {
+
+constexpr Duration watch_period = std::chrono::seconds(1);
+
+bool write_all(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data() + at, text.size() - at);
+    if (written < 0 && errno != EINTR) return false;
+    at += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
+  }
+  return true;
+}
+
+}  // namespace
+
+Interruptions::Interruptions() {
+  sigemptyset(&signals_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH}) sigaddset(&signals_, signal);
+  pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+}
+
+Interruptions::~Interruptions() {
+  // Signals that arrived meanwhile were meant for the watch that is over.
+  const timespec at_once{};
+  while (sigtimedwait(&signals_, nullptr, &at_once) > 0) continue;
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+Interruption Interruptions::wait_until(TimePoint when) {
+  for (;;) {
+    const Duration left = std::max(Duration::zero(), when - real_clock().now());
+    const timespec timeout{static_cast<time_t>(left / std::chrono::seconds(1)),
+                           static_cast<long>((left % std::chrono::seconds(1)).count())};
+    switch (sigtimedwait(&signals_, nullptr, &timeout)) {
+      case SIGINT:
+      case SIGTERM:
+      case SIGHUP: return Interruption::end;
+      case SIGTSTP: return Interruption::suspend;
+      case SIGWINCH: return Interruption::redraw;
+      default:
+        if (errno != EINTR) return Interruption::none;
+    }
+  }
+}
+
+// The alternate screen does not touch the scrollback.
+void Screen::enter() { write_all("\033[?1049h\033[?25l"); }
+void Screen::leave() { write_all("\033[?25h\033[?1049l"); }
+
+Screen::Screen(bool active) : active_(active) {
+  if (active_) enter();
+}
+Screen::~Screen() { close(); }
+
+void Screen::close() {
+  if (active_) leave();
+  active_ = false;
+}
+
+bool Screen::draw(const std::string& text, const Style& style) {
+  winsize size{};
+  const std::size_t rows = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
+  // Every line ends with "clear to end of line", so the screen is never blank in between;
+  // mode 2026 lets terminals that support it update the screen at once.
+  std::string frame = "\033[?2026h\033[H";
+  const auto total = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  const std::size_t shown = total > rows ? rows - 1 : total;
+  std::istringstream lines(text);
+  std::size_t drawn = 0;
+  const auto add = [&](std::string line) {
+    frame += (drawn++ > 0 ? "\r\n" : "") + cut(style, std::move(line), style.columns) + "\033[K";
+  };
+  for (std::string line; drawn < shown && std::getline(lines, line);) add(std::move(line));
+  if (shown < total) add("(" + std::to_string(total - shown) + " more lines" + ")");
+  return write_all(frame + "\033[J\033[?2026l");
+}
+
+void Screen::suspend() {
+  if (active_) leave();
+  raise(SIGSTOP);
+  if (active_) enter();
+}
+
+int watch(const Watched& watched, bool append) {
+  Interruptions interruptions;
+  {
+    Screen screen(stdout_is_terminal() && !append);
+    const auto show = [&] {
+      const Style style = stdout_style();
+      if (screen.active()) return screen.draw(watched.text(style) + watched.errors(), style);
+      std::fputs(watched.errors().c_str(), stderr);
+      return print(watched.text(style)) == done;
+    };
+    for (Interruption what = Interruption::none; what != Interruption::end;) {
+      const TimePoint next = real_clock().now() + watch_period;
+      if (const Result<void> fresh = watched.refresh(); !fresh) {
+        screen.close();
+        return print_error(fresh.error());
+      }
+      if (!show()) return environment_error;
+      do {
+        what = interruptions.wait_until(next);
+        if (what == Interruption::suspend) screen.suspend();
+        const bool changed = what == Interruption::redraw || what == Interruption::suspend;
+        if (changed && screen.active() && !show()) return environment_error;
+      } while (what == Interruption::redraw || what == Interruption::suspend);
+    }
+    if (!screen.active()) return done;
+  }
+  return print(watched.text(stdout_style()));
+}
+
+}  // namespace berth::cli

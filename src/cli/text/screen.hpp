@@ -1,0 +1,68 @@
+// A full-screen view that is redrawn without flicker, and the signals that end, suspend
+// or resize it. The previous content of the terminal is restored when it ends.
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <string>
+
+#include "berth/clock.hpp"
+#include "cli/text/terminal.hpp"
+
+namespace berth::cli {
+
+enum class Interruption { none, end, suspend, redraw };
+
+// While an object lives, signals of the terminal are blocked in this thread and those it
+// starts, and wait_until() returns them. One object at a time, on the main thread.
+class Interruptions {
+ public:
+  Interruptions();
+  ~Interruptions();
+  Interruptions(const Interruptions&) = delete;
+  Interruptions& operator=(const Interruptions&) = delete;
+  // The next signal, or none when the time is reached first.
+  Interruption wait_until(TimePoint when);
+
+ private:
+  sigset_t signals_{};
+  sigset_t before_{};
+};
+
+class Screen {
+ public:
+  // Not active: does nothing.
+  explicit Screen(bool active);
+  ~Screen();
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  bool active() const { return active_; }
+  // Restores the terminal for good.
+  void close();
+  // Replaces what is shown; lines beyond the terminal's size are cut, and the last
+  // one says how many. False: the terminal is gone.
+  bool draw(const std::string& text, const Style& style);
+  // Restores the terminal, stops this process until it is continued, and enters the
+  // screen again.
+  void suspend();
+
+ private:
+  void enter();
+  void leave();
+  bool active_;
+};
+
+// What a verb with --watch shows; called once a second.
+struct Watched {
+  std::function<Result<void>()> refresh;  // an error ends the watch
+  // The state of the last refresh.
+  std::function<std::string(const Style&)> text;
+  std::function<std::string()> errors;  // lines for stderr, below the text on a terminal
+};
+
+// Redraws in place on a terminal unless `append` is given, appends elsewhere. An
+// interrupt ends it with status 0, and the last text stays.
+int watch(const Watched& watched, bool append);
+
+}  // namespace berth::cli

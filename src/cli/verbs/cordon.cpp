@@ -1,0 +1,27 @@
+// `berth cordon`: no new work on a device.
+#include "cli/device_intent.hpp"
+
+namespace berth::cli {
+namespace {
+
+int run_cordon(const DeviceArguments& arguments) {
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return print_error(ledger.error());
+  Result<IntentDevice> device = IntentDevice::open(arguments);
+  if (!device) return print_error(device.error());
+  if (const Result<void> set = set_intent(**ledger, device->id(), Intent::cordoned); !set)
+    return print_error(set.error());
+  return print(device->name() + " is cordoned" +
+               (device->look().empty() ? "\n" : "; running work is not interrupted\n"));
+}
+
+}  // namespace
+
+void add_cordon(const Verb& command) {
+  const auto arguments = std::make_shared<DeviceArguments>();
+  Verb verb = command.add("cordon", "no new work on a device; running work is not interrupted");
+  add_device_options(verb, *arguments);
+  verb.run([arguments] { return run_cordon(*arguments); });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,66 @@
+// `berth drain`: no new work on a device, and what still runs there.
+#include <algorithm>
+
+#include "cli/device_intent.hpp"
+#include "cli/request.hpp"
+
+namespace berth::cli {
+namespace {
+
+// How often a draining device is looked at: foreign processes announce nothing.
+constexpr Duration look_period = std::chrono::milliseconds(250);
+
+struct DrainArguments {
+  DeviceArguments device;
+  bool plan = false;  // only print what is on the device
+  std::string wait;   // until the device is empty, at most this long
+};
+
+int run_drain(const DrainArguments& arguments) {
+  Duration wait{};
+  if (!arguments.wait.empty()) {
+    const Result<Duration> read = parse_duration(arguments.wait);
+    if (!read) return print_error(read.error());
+    wait = *read;
+  }
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return print_error(ledger.error());
+  Result<IntentDevice> device = IntentDevice::open(arguments.device);
+  if (!device) return print_error(device.error());
+  if (!arguments.plan) {
+    if (const Result<void> set = set_intent(**ledger, device->id(), Intent::draining); !set)
+      return print_error(set.error());
+  }
+  const Deadline deadline = Deadline::after(real_clock(), wait);
+  Occupation occupation = device->look();
+  const Style style = stdout_style();
+  const std::string text = draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
+  if (const int printed = print(text); printed != done) return printed;
+  if (occupation.empty() || arguments.plan || wait == Duration::zero()) return done;
+  while (!deadline.passed(real_clock().now())) {
+    real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
+    occupation = device->look();
+    if (occupation.empty()) return print(device->name() + " is empty\n");
+  }
+  const StillThere failure = still_there(device->name(), occupation, device->users());
+  print_error(failure.error);
+  return failure.status;
+}
+
+}  // namespace
+
+void add_drain(const Verb& command) {
+  const auto arguments = std::make_shared<DrainArguments>();
+  Verb verb =
+      command.add("drain", "no new work on a device; shows what still runs there, and waits for it with --wait");
+  add_device_options(verb, arguments->device);
+  verb.flag("--plan", arguments->plan, "only print what is on the device; change nothing");
+  verb.option("--wait", "TIME", &arguments->wait,
+              "wait until the device is empty, at most this long (90s, 5m, 2h, 1d)");
+  verb.footer({"Exit status: 0 done; 1 environment error, or leases are still there after --wait; 2 wrong input or "
+               "usage; 3 foreign processes are still there after --wait."},
+              false);
+  verb.run([arguments] { return run_drain(*arguments); });
+}
+
+}  // namespace berth::cli

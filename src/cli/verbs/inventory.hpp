@@ -1,0 +1,29 @@
+// `berth inventory`: this machine as a node of a fleet, with devices and links, in the
+// form that `berth plan --fleet` reads.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/deployment.hpp"
+#include "cli/text/terminal.hpp"
+#include "machine/observer.hpp"
+
+namespace berth::cli {
+
+// A device as input of a plan: memory in use counts as taken by others.
+NodeDevice node_device(const DeviceRow& row);
+
+// This machine as a node with egress.
+struct Inventory {
+  NodeView node;
+  std::vector<DeviceRow> rows;  // the node's devices, in its order
+  int status = 0;               // see FoundMachine
+};
+Result<Inventory> take_inventory(const BackendOptions& backends);
+
+// The matrix of known links with a legend; empty where there are none.
+std::string topology_text(const NodeView& node, const Style& style);
+
+}  // namespace berth::cli

@@ -1,0 +1,62 @@
+// `berth pick`: the decision of `berth run` once, for a script; nothing is held.
+#include <boost/json.hpp>
+
+#include "cli/command_line.hpp"
+#include "cli/run_context.hpp"
+#include "cli/text/terminal.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct PickArguments {
+  RequestArguments request;
+  bool json = false;
+  bool environment = false;
+};
+
+int run_pick(const PickArguments& arguments) {
+  Result<RunContext> context = open_run_context(arguments.request);
+  if (!context) return print_error(context.error());
+  const Result<Reserved> decided =
+      decide_once(*context->ledger, context->wanted, [&] { return context->lookout.look(); });
+  if (!decided) return print_error(decided.error());
+  record_decision("pick", {}, *decided);
+  const std::vector<Granted> granted = granted_by(context->wanted, *decided);
+  if (granted.empty() && !arguments.json) return print_refusal(*decided, context->lookout.devices(), "see berth why");
+  std::string text;
+  if (arguments.json) {
+    json::object out{{"policy", decided->explanation.policy}};
+    json::array picked;
+    for (const std::size_t winner : decided->winners) {
+      const DeviceView& view = decided->views[winner];
+      json::object entry{{"id", view.info->id.text()}, {"backend", view.info->backend}, {"name", view.info->name}};
+      if (const Maybe available = view.memory_bytes_available()) entry["memory_bytes_available"] = *available;
+      picked.push_back(std::move(entry));
+    }
+    out["devices"] = std::move(picked);
+    if (granted.empty()) out["reason"] = decided->explanation.reason();
+    text = json::serialize(out) + "\n";
+  } else if (arguments.environment) {
+    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, context->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
+  } else {
+    for (const Granted& grant : granted) text += grant.device.id.text() + "\n";
+  }
+  const int printed = print(text);
+  return printed != done ? printed : granted.empty() ? does_not_fit : done;
+}
+
+}  // namespace
+
+void add_pick(const Verb& command) {
+  const auto arguments = std::make_shared<PickArguments>();
+  Verb verb = command.add("pick", "the devices that berth run would take now, for a script; nothing is held");
+  add_request_options(verb, arguments->request);
+  verb.flag("--json", arguments->json, "print one JSON object");
+  verb.flag("--env", arguments->environment, "print CUDA_VISIBLE_DEVICES=... for a shell");
+  verb.exclude("--env", "--json");
+  verb.run([arguments] { return run_pick(*arguments); });
+}
+
+}  // namespace berth::cli

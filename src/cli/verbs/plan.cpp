@@ -1,0 +1,109 @@
+#include "cli/verbs/plan.hpp"
+
+#include <cstdio>
+#include <set>
+
+#include "cli/input/fleet_file.hpp"
+#include "cli/options.hpp"
+#include "cli/text/terminal.hpp"
+#include "cli/verbs/inventory.hpp"
+#include "format/plan_json.hpp"
+#include "inventory/short_id.hpp"
+#include "world/files.hpp"
+
+namespace berth::cli {
+namespace {
+
+// This machine as a fleet of one node.
+Result<Fleet> this_machine(const BackendOptions& backends) {
+  return take_inventory(backends).transform([](Inventory inventory) { return Fleet{{std::move(inventory.node)}}; });
+}
+
+// Not an error: the entry has no effect, and is probably a mistake.
+void warn_about_unknown_nodes(const Project& project, const Fleet& fleet) {
+  std::set<NodeId> known;
+  for (const NodeView& node : fleet.nodes) known.insert(node.id);
+  for (const auto& [route, nodes] : project.egress_preference) {
+    for (const NodeId& node : nodes) {
+      if (!known.contains(node))
+        std::fprintf(stderr, "berth: note: the egress preference names %s, which is not in the fleet\n",
+                     printable(node.text()).c_str());
+    }
+  }
+}
+
+// Breaks a line at blanks; keeps the alignment of its first part.
+std::string folded(std::string line, std::size_t columns) {
+  const std::string indent(4, ' ');
+  std::string text;
+  while (line.size() > columns) {
+    const std::size_t end = line.rfind(' ', columns);
+    if (end == std::string::npos || end <= indent.size()) break;
+    const std::size_t rest = line.find_first_not_of(' ', end);
+    text += line.substr(0, line.find_last_not_of(' ', end) + 1) + "\n";
+    line = indent + line.substr(rest);
+  }
+  return text + line + "\n";
+}
+
+// With short ids, and wrapped to the width of the terminal.
+std::string readable(const Plan& plan, const Fleet& fleet) {
+  std::vector<DeviceId> ids;
+  for (const NodeView& node : fleet.nodes) {
+    for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);
+  }
+  const std::string whole = with_short_ids(plan_to_text(plan, ids), ids);
+  const std::size_t columns = stdout_style().columns;
+  std::string text;
+  for (std::size_t begin = 0; begin < whole.size();) {
+    const std::size_t end = whole.find('\n', begin);
+    const std::string line = whole.substr(begin, end - begin);
+    begin = end + 1;
+    text += folded(line, columns);
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_plan(const PlanArguments& arguments) {
+  const auto project = load_project(arguments.project);
+  if (!project) return print_error(project.error());
+  const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends);
+  if (!fleet) return print_error(fleet.error());
+  std::vector<Assignment> current;
+  if (arguments.current) {
+    auto read = read_text(*arguments.current).and_then([&](const std::string& text) {
+      return read_plan(text, *arguments.current, project->cluster.name);
+    });
+    if (!read) return print_error(read.error());
+    current = *std::move(read);
+  }
+  warn_about_unknown_nodes(*project, *fleet);
+
+  const Plan plan = berth::plan(project->deployments, *fleet, current, project->egress_preference);
+  const std::string json =
+      arguments.json || arguments.output ? plan_to_json(plan, project->cluster.name) : std::string();
+  if (arguments.output) {
+    if (const auto written = write_text(*arguments.output, json); !written) return print_error(written.error());
+  }
+  if (const int status = print(arguments.json ? json : readable(plan, *fleet)); status != done) return status;
+  if (plan.pending.empty()) return done;
+  std::fprintf(stderr, "berth: %s not placed; see pending above\n",
+               plan.pending.size() == 1 ? "one deployment is" : "some deployments are");
+  return does_not_fit;
+}
+
+void add_plan(const Verb& command) {
+  const auto arguments = std::make_shared<PlanArguments>();
+  Verb verb = command.add("plan", "which replicas run on which GPUs of which nodes");
+  verb.argument("FILE", &arguments->project, "the project: what is to run (berth init writes an example)");
+  verb.option("--fleet", "FLEET", &arguments->fleet, "the nodes; without it, this machine");
+  verb.option("--current", "PLAN.json", &arguments->current, "the plan in force; replicas that still fit stay");
+  verb.option("-o,--output", "PLAN.json", &arguments->output, "write the plan to a file");
+  verb.flag("--json", arguments->json, "print the plan as one JSON object");
+  add_backend_options(verb, arguments->backends);
+  verb.run([arguments] { return run_plan(*arguments); });
+}
+
+}  // namespace berth::cli

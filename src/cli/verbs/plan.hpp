@@ -1,0 +1,28 @@
+// `berth plan`, `validate`, `init` and `fleet show`: read files, call deployment, print
+// the result. Nothing is started or stopped.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "berth/deployment.hpp"
+#include "berth/device.hpp"
+
+namespace berth::cli {
+
+struct PlanArguments {
+  std::string project;
+  std::optional<std::string> fleet;    // absent: this machine
+  std::optional<std::string> current;  // the plan in force
+  std::optional<std::string> output;
+  bool json = false;
+  BackendOptions backends;  // for this machine
+};
+
+// All return the exit status; does_not_fit when something is pending.
+int run_plan(const PlanArguments& arguments);
+int run_validate(const std::string& path);  // a project or a fleet
+int run_init(const std::string& path);
+int run_fleet_show(const std::string& path, bool json);
+
+}  // namespace berth::cli

@@ -1,0 +1,173 @@
+// `berth ps`: the leases and waiting requests of this machine, once or watched.
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "cli/options.hpp"
+#include "cli/text/devices_text.hpp"
+#include "cli/text/ps_text.hpp"
+#include "cli/text/screen.hpp"
+#include "ledger/process.hpp"
+#include "machine/line.hpp"
+#include "machine/sight.hpp"
+#include "world/user_name.hpp"
+
+namespace berth::cli {
+namespace {
+
+const SeenDevice* find_seen(const Sight& sight, const DeviceId& id) {
+  const auto at = std::find_if(sight.devices.begin(), sight.devices.end(),
+                               [&](const SeenDevice& device) { return device.info.id == id; });
+  return at == sight.devices.end() ? nullptr : &*at;
+}
+
+std::string name_of_process(std::uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span<const WaitingRequest> line,
+                   const LedgerEntry& entry, TimePoint now) {
+  LeaseRow row;
+  row.id = entry.id();
+  row.user = user_name(entry.user);
+  row.pid = entry.holder.pid;
+  row.command = entry.name;
+  row.state = std::string(to_string(entry.kind));
+  row.priority = std::string(to_string(entry.priority));
+  row.exclusive = entry.is_exclusive();
+  row.loading = entry.loads_until && *entry.loads_until > now;
+  row.age = now - entry.since;
+  bool is_whole = true;
+  for (const Claim& claim : entry.claims) {
+    LeasedDevice device{claim.device, {}, claim.memory_bytes, {}};
+    if (const SeenDevice* const seen = find_seen(sight, claim.device)) {
+      device.label = device_label(seen->info);
+      if (claim.exclusive && claim.memory_bytes == seen->info.memory_bytes_total.value_or(0))
+        device.memory_bytes_promised = 0;
+      // Absent where the driver does not report memory by process.
+      if (entry.kind != EntryKind::waiting && seen->telemetry && seen->telemetry->processes)
+        device.memory_bytes_used = ledger::bytes_in_use(snapshot, entry, seen->processes);
+    }
+    is_whole = is_whole && device.memory_bytes_promised == 0;
+    row.devices.push_back(std::move(device));
+  }
+  // In the order of `berth devices`.
+  const auto position = [&](const LeasedDevice& device) { return find_seen(sight, device.id) - sight.devices.data(); };
+  std::stable_sort(row.devices.begin(), row.devices.end(), [&](const LeasedDevice& a, const LeasedDevice& b) {
+    if (a.label.empty() || b.label.empty()) return !a.label.empty() && b.label.empty();
+    return position(a) < position(b);
+  });
+  if (entry.kind == EntryKind::waiting) {
+    const auto me = std::find_if(line.begin(), line.end(),
+                                 [&](const WaitingRequest& other) { return other.reference == entry.reference; });
+    if (me != line.end()) row.place = static_cast<std::size_t>(me - line.begin()) + 1;
+    row.waits_for = WaitedFor{entry.count, is_whole || entry.claims.empty() ? 0 : entry.claims.front().memory_bytes,
+                              entry.claims.size()};
+  }
+  const bool ended =
+      entry.alive_by != LifeSign::holder && ledger::life_of(entry.holder, entry.user) == ledger::Life::gone;
+  if (entry.kind == EntryKind::command && ended) {
+    row.command_ended = true;
+    std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
+    for (const std::uint32_t pid : ledger::keepers_of(entry)) kept_by.insert(pid);
+    for (const SeenDevice& seen : sight.devices) {
+      for (const ledger::SeenProcess& process : seen.processes) {
+        if (ledger::owner_of(process.trace, snapshot) == &entry) kept_by.insert(process.pid);
+      }
+    }
+    for (const std::uint32_t pid : kept_by) row.kept_by.push_back({pid, name_of_process(pid)});
+  }
+  return row;
+}
+
+IntentRow intent_row(const Sight& sight, const DeviceIntent& intent, TimePoint now) {
+  std::vector<DeviceId> ids;
+  for (const SeenDevice& seen : sight.devices) ids.push_back(seen.info.id);
+  const SeenDevice* const seen = find_seen(sight, intent.device);
+  const std::string name = printable(short_id(intent.device, ids));
+  return {intent.device,
+          seen ? device_label(seen->info) + " " + name : name,
+          seen ? name : printable(intent.device.text()),
+          intent.intent,
+          user_name(intent.user),
+          std::max(Duration::zero(), now - intent.since)};
+}
+
+// The state of the ledger and the devices at one moment.
+class LeaseLook {
+ public:
+  explicit LeaseLook(const BackendOptions& backends) : backends_(backends) {}
+
+  Result<void> refresh() {
+    Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+    if (!ledger) return std::move(ledger).error();
+    Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+    if (!snapshot) return std::move(snapshot).error();
+    const TimePoint now = (*ledger)->clock().now();
+    // The drivers are read only where the ledger has entries.
+    Sight sight;
+    if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty()) sight = look();
+    const std::vector<LedgerEntry> over = keep_alive(*snapshot, sight, now);
+    if (!over.empty()) {
+      if (Result<Ledger::Lock> lock = (*ledger)->lock()) lock->forget(over);
+    }
+    const std::vector<WaitingRequest> line = line_of(*snapshot, now);
+    leases_.clear();
+    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(sight, *snapshot, line, entry, now));
+    intents_.clear();
+    for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(sight, intent, now));
+    return {};
+  }
+  std::string text(const Style& style) const { return ps_text(leases_, intents_, style); }
+  std::string json() const { return ps_json(leases_, intents_); }
+
+ private:
+  Sight look() {
+    if (!lookout_) {
+      Result<Lookout> opened = Lookout::open(std::nullopt, backends_);
+      if (!opened) return {};
+      for (const Machine::Problem& problem : opened->problems()) print_error(problem.error);
+      opened->include_fallback(true);
+      lookout_.emplace(*std::move(opened));
+    }
+    return lookout_->look();
+  }
+
+  const BackendOptions& backends_;
+  std::optional<Lookout> lookout_;
+  std::vector<LeaseRow> leases_;
+  std::vector<IntentRow> intents_;
+};
+
+struct PsArguments {
+  bool json = false;
+  bool watch = false;
+  BackendOptions backends;
+};
+
+int run_ps(const PsArguments& arguments) {
+  LeaseLook leases(arguments.backends);
+  const auto text = [&](const Style& style) { return arguments.json ? leases.json() : leases.text(style); };
+  if (arguments.watch)
+    return watch({[&] { return leases.refresh(); }, text, [] { return std::string(); }}, arguments.json);
+  if (const Result<void> fresh = leases.refresh(); !fresh) return print_error(fresh.error());
+  return print(text(stdout_style()));
+}
+
+}  // namespace
+
+void add_ps(const Verb& command) {
+  const auto arguments = std::make_shared<PsArguments>();
+  Verb verb = command.add("ps", "the leases and waiting requests of all users of this machine");
+  verb.flag("--json", arguments->json, "print one JSON object");
+  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
+  add_backend_options(verb, arguments->backends);
+  verb.run([arguments] { return run_ps(*arguments); });
+}
+
+}  // namespace berth::cli

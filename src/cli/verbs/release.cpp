@@ -1,0 +1,118 @@
+#include "cli/verbs/release.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <set>
+
+#include "cli/command_line.hpp"
+#include "cli/text/terminal.hpp"
+#include "machine/sight.hpp"
+#include "world/user_name.hpp"
+
+namespace berth::cli {
+namespace {
+
+Error refused(ErrorCode code, std::string message, std::string advice) {
+  return {code, std::move(message), std::move(advice), {}, {}};
+}
+
+bool is_user(const LedgerEntry& entry, const std::string& name) {
+  return name == std::to_string(entry.user) || name == user_name(entry.user);
+}
+
+}  // namespace
+
+Result<LeaseName> parse_lease_name(const std::string& text) {
+  LeaseName name;
+  const std::size_t slash = text.rfind('/');
+  if (slash != std::string::npos) name.user = text.substr(0, slash);
+  const std::string number = slash == std::string::npos ? text : text.substr(slash + 1);
+  const char* const end = number.data() + number.size();
+  const auto [at, error] = std::from_chars(number.data(), end, name.id);
+  if (error != std::errc() || at != end || name.id == 0 || (name.user && name.user->empty())) {
+    return refused(ErrorCode::invalid_argument, "'" + text + "' is not the number of a lease",
+                   "give a number of the column ID of berth ps, as 17 or alice/17");
+  }
+  return name;
+}
+
+Result<LedgerEntry> releasable(const LedgerSnapshot& snapshot, const LeaseName& name, std::uint32_t caller) {
+  std::vector<const LedgerEntry*> found;
+  std::set<std::uint32_t> users;
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (entry.id() != name.id || (name.user && !is_user(entry, *name.user))) continue;
+    found.push_back(&entry);
+    users.insert(entry.user);
+  }
+  const std::string number = std::to_string(name.id);
+  if (found.empty()) {
+    return refused(ErrorCode::not_found,
+                   "there is no lease " + number + (name.user ? " of user " + *name.user : std::string()),
+                   "berth ps lists them");
+  }
+  // A user without a prefix means their own lease; root must name the user where several
+  // have the number.
+  if (caller != 0) {
+    if (users.contains(caller)) std::erase_if(found, [&](const LedgerEntry* entry) { return entry->user != caller; });
+  } else if (users.size() > 1) {
+    std::string names;
+    for (const std::uint32_t user : users) names += (names.empty() ? "" : " or ") + user_name(user) + "/" + number;
+    return refused(ErrorCode::invalid_argument, "several users have a lease " + number, "write " + names);
+  }
+  const LedgerEntry& entry = *found.front();
+  if (caller != 0 && entry.user != caller) {
+    return refused(ErrorCode::unavailable, "lease " + number + " belongs to " + user_name(entry.user),
+                   "only " + user_name(entry.user) + " or root can release it");
+  }
+  if (entry.kind == EntryKind::waiting) {
+    return refused(ErrorCode::unavailable, "request " + number + " is waiting and holds nothing",
+                   "end its process: kill " + std::to_string(entry.holder.pid));
+  }
+  if (entry.kind == EntryKind::pool) {
+    return refused(ErrorCode::unavailable, "lease " + number + " is a pool: it belongs to a running program",
+                   "end that program: kill " + std::to_string(entry.holder.pid));
+  }
+  return entry;
+}
+
+namespace {
+
+int run_release(const std::string& lease) {
+  const Result<LeaseName> name = parse_lease_name(lease);
+  if (!name) return print_error(name.error());
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return print_error(ledger.error());
+  Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+  if (!snapshot) return print_error(snapshot.error());
+  // A lease of an ended command counts only while a process on a device keeps it.
+  if (!snapshot->ended.empty()) {
+    Sight sight;
+    if (Result<Lookout> lookout = Lookout::open(std::nullopt, {})) sight = lookout->look();
+    keep_alive(*snapshot, sight, (*ledger)->clock().now());
+  }
+  const Result<LedgerEntry> entry = releasable(*snapshot, *name, geteuid());
+  if (!entry) {
+    print_error(entry.error());
+    return entry.error().code == ErrorCode::not_found ? wrong_input : exit_status(entry.error());
+  }
+  Result<Ledger::Lock> lock = (*ledger)->lock();
+  if (!lock) return print_error(lock.error());
+  if (const Result<void> released = lock->release(entry->reference); !released) return print_error(released.error());
+  return print("lease " + std::to_string(entry->id()) + " (" + printable(entry->name) +
+               ") is released; its processes keep running without it\n");
+}
+
+}  // namespace
+
+void add_release(const Verb& command) {
+  const auto lease = std::make_shared<std::string>();
+  Verb verb = command.add("release", "end a lease; its processes keep running without it");
+  verb.argument("ID", lease.get(), "the number in berth ps; with the user where two have it: alice/17");
+  verb.footer(
+      {"For a lease whose command has ended while a process that it started keeps running. Memory that its "
+       "processes have allocated still counts as in use. Only root can release leases of other users."});
+  verb.run([lease] { return run_release(*lease); });
+}
+
+}  // namespace berth::cli

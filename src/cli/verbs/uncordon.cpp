@@ -1,0 +1,49 @@
+// `berth uncordon`: puts a device back into service.
+#include "cli/device_intent.hpp"
+#include "inventory/short_id.hpp"
+
+namespace berth::cli {
+namespace {
+
+Result<bool> has_intent(Ledger& ledger, const DeviceId& device) {
+  Result<Ledger::Lock> lock = ledger.lock();
+  if (!lock) return std::move(lock).error();
+  return lock->snapshot().intent(device) != nullptr;
+}
+
+int print_uncordoned(IntentDevice& device) {
+  device.look();
+  const Health health = device.health();
+  if (health == Health::healthy) return print(device.name() + " is in service\n");
+  return print(device.name() + " is no longer cordoned; it is " + std::string(to_string(health)) + "\n");
+}
+
+int run_uncordon(const DeviceArguments& arguments) {
+  const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
+  if (!ledger) return print_error(ledger.error());
+  // A device that is no longer there is known by its whole id.
+  const DeviceId whole(arguments.device);
+  const Result<bool> known = has_intent(**ledger, whole);
+  if (!known) return print_error(known.error());
+  if (*known) {
+    if (const Result<void> set = set_intent(**ledger, whole, Intent::in_service); !set) return print_error(set.error());
+    Result<IntentDevice> device = IntentDevice::open(arguments);
+    return device ? print_uncordoned(*device) : print(short_id(whole) + " is no longer cordoned\n");
+  }
+  Result<IntentDevice> device = IntentDevice::open(arguments);
+  if (!device) return print_error(device.error());
+  if (const Result<void> set = set_intent(**ledger, device->id(), Intent::in_service); !set)
+    return print_error(set.error());
+  return print_uncordoned(*device);
+}
+
+}  // namespace
+
+void add_uncordon(const Verb& command) {
+  const auto arguments = std::make_shared<DeviceArguments>();
+  Verb verb = command.add("uncordon", "put a device back into service after cordon or drain");
+  add_device_options(verb, *arguments);
+  verb.run([arguments] { return run_uncordon(*arguments); });
+}
+
+}  // namespace berth::cli

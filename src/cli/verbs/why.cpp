@@ -1,0 +1,187 @@
+#include "cli/verbs/why.hpp"
+
+#include <boost/json.hpp>
+#include <cstdio>
+
+#include "cli/command_line.hpp"
+#include "cli/text/candidates_text.hpp"
+#include "cli/text/terminal.hpp"
+#include "inventory/short_id.hpp"
+#include "world/files.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::cli {
+
+namespace json = boost::json;
+
+namespace {
+
+std::vector<DeviceId> ids_of(const DecisionRecord& record) {
+  std::vector<DeviceId> ids;
+  for (const DecisionRecord::Seen& seen : record.devices) ids.push_back(seen.info.id);
+  return ids;
+}
+
+std::vector<Change> changes_of(const DecisionRecord& record) {
+  const Waiting waiting = record.waited ? Waiting::ran_out : record.verb == "pick" ? Waiting::never : Waiting::possible;
+  return suggest(record.hints, record.count, record.views(), waiting);
+}
+
+// The decision without its outcome.
+std::string subject_text(const DecisionRecord& record) {
+  std::string text = "decision " + record.id + ": berth " + record.verb;
+  if (!record.program.empty()) text += " for " + record.program;
+  return text + ", " + utc_text(record.wall_time_us) + " UTC, policy " + record.policy;
+}
+
+// A complete command, or the same verb with another option.
+std::string next_step(const DecisionRecord& record, const Change& change) {
+  if (change.command.starts_with("berth ")) return change.command;
+  return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
+}
+
+json::object explanation_to_json(const Explanation& explanation) {
+  json::array candidates, funnel;
+  for (const Explanation::Stage& stage : explanation.funnel)
+    funnel.push_back(json::object{{"name", stage.name}, {"left", stage.left}});
+  for (const Explanation::Candidate& candidate : explanation.candidates) {
+    json::object entry{{"device", candidate.device.text()}, {"eligible", !candidate.rejection}};
+    if (candidate.rejection) entry["rejection"] = to_string(*candidate.rejection);
+    json::array causes;
+    for (const Cause cause : candidate.causes) causes.emplace_back(to_string(cause));
+    if (!causes.empty()) entry["causes"] = std::move(causes);
+    if (!candidate.detail.empty()) entry["detail"] = candidate.detail;
+    if (candidate.cost) entry["cost"] = *candidate.cost;
+    if (candidate.memory_bytes_available) entry["memory_bytes_available"] = *candidate.memory_bytes_available;
+    candidates.push_back(std::move(entry));
+  }
+  json::object out{{"reason", explanation.reason()}, {"funnel", std::move(funnel)}};
+  if (explanation.cause) out["cause"] = to_string(*explanation.cause);
+  if (explanation.runner_up) out["runner_up"] = explanation.runner_up->text();
+  out["candidates"] = std::move(candidates);
+  return out;
+}
+
+json::object change_to_json(const Change& change) {
+  json::object out{{"knob", to_string(change.knob)}, {"text", change.text}};
+  if (!change.command.empty()) out["command"] = change.command;
+  if (change.amount > 0) out["amount"] = change.amount;
+  if (!change.amounts.empty()) out["amounts"] = json::array(change.amounts.begin(), change.amounts.end());
+  if (change.capability) out["capability"] = to_string(*change.capability);
+  if (!change.name.empty()) out["name"] = change.name;
+  json::array devices;
+  for (const DeviceId& id : change.devices) devices.emplace_back(id.text());
+  if (!devices.empty()) out["devices"] = std::move(devices);
+  return out;
+}
+
+int print_list(const std::string& folder, bool as_json) {
+  Table table({"ID", "TIME (UTC)", "VERB", "PROGRAM", ">N", "ANSWER"});
+  // The id begins with the time.
+  table.may_shrink(5, 20).may_shrink(3, 8).may_go(1).may_go(4).may_go(2);
+  json::array out;
+  const std::vector<std::string> ids = record_ids(folder);
+  // The last one first. A file that cannot be read does not hide the others.
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    const auto record = load_record(folder, *id);
+    if (!record) {
+      print_error(record.error());
+      continue;
+    }
+    const std::string answer = record->winners.empty() ? record->reason : to_text(record->winners);
+    table.add({record->id, utc_text(record->wall_time_us), record->verb,
+               record->program.empty() ? "-" : printable(record->program), std::to_string(record->count),
+               printable(with_short_ids(answer, ids_of(*record)))});
+    json::object entry{{"id", record->id},        {"time", utc_text(record->wall_time_us)},
+                       {"verb", record->verb},    {"program", record->program},
+                       {"count", record->count},  {"fits", !record->winners.empty()},
+                       {"reason", record->reason}};
+    out.push_back(std::move(entry));
+  }
+  return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
+}
+
+// The last one that can be read, with a note where newer ones cannot.
+Result<DecisionRecord> last_record(const std::string& folder) {
+  Result<DecisionRecord> last = load_record(folder, {});
+  if (last || last.error().code == ErrorCode::unavailable) return last;
+  const std::vector<std::string> ids = record_ids(folder);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    Result<DecisionRecord> older = load_record(folder, *id);
+    if (!older) continue;
+    std::fprintf(stderr, "berth: note: the last decision cannot be shown, this is an earlier one: %s\n",
+                 printable(last.error().message).c_str());
+    return older;
+  }
+  return last;
+}
+
+}  // namespace
+
+std::string to_text(std::span<const DeviceId> devices) {
+  std::string text;
+  for (const DeviceId& id : devices) text += (text.empty() ? "" : ", ") + id.text();
+  return text.empty() ? "no device" : text;
+}
+
+std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style) {
+  const std::vector<DeviceId> ids = ids_of(record);
+  const auto sentence = [&](const std::string& text) { return sentence_text(text, ids, style); };
+  std::string text =
+      sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
+  if (explanation.winners != record.winners)
+    text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
+  const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
+  if (!changes.empty()) {
+    text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
+    text += changes_text(changes, ids, style);
+    text += "\n" + sentence("next: " + next_step(record, changes.front()));
+  } else if (record.winners.empty()) {
+    text += "\nno single change would have let it fit\nnext: berth doctor\n";
+  }
+  return text + "\n" + sentence(subject_text(record));
+}
+
+json::object why_to_json(const DecisionRecord& record, const Explanation& explanation) {
+  json::object out = record_to_json(record);
+  out["explanation"] = explanation_to_json(explanation);
+  json::array changes;
+  if (record.winners.empty()) {
+    for (const Change& change : changes_of(record)) changes.push_back(change_to_json(change));
+  }
+  out["changes"] = std::move(changes);
+  return out;
+}
+
+namespace {
+
+struct WhyArguments {
+  std::optional<std::string> id;  // of a decision; absent: the last one
+  bool list = false;
+  bool json = false;
+};
+
+int run_why(const WhyArguments& arguments) {
+  const auto folder = decisions_folder(Missing::accepted);
+  if (!folder) return print_error(folder.error());
+  if (arguments.list) return print_list(*folder, arguments.json);
+  const auto record = arguments.id ? load_record(*folder, *arguments.id) : last_record(*folder);
+  if (!record) return print_error(record.error());
+  const auto explanation = decide_again(*record);
+  if (!explanation) return print_error(explanation.error());
+  if (arguments.json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
+  return print(why_text(*record, *explanation, stdout_style()));
+}
+
+}  // namespace
+
+void add_why(const Verb& command) {
+  const auto arguments = std::make_shared<WhyArguments>();
+  Verb verb = command.add("why", "the reasons of a decision, and what would have let the request fit");
+  verb.argument("ID", &arguments->id, "a decision, by its id or the beginning of one; without it the last one", false);
+  verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
+  verb.flag("--json", arguments->json, "print one JSON value; berth replay reads that of one decision");
+  verb.run([arguments] { return run_why(*arguments); });
+}
+
+}  // namespace berth::cli

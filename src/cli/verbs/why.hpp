@@ -1,0 +1,23 @@
+// `berth why`: the reasons of a recorded decision: the dominant one, how many devices
+// each filter left, every device, and the smallest changes that would have let it fit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "berth/suggest.hpp"
+#include "cli/text/terminal.hpp"
+#include "machine/record_store.hpp"
+
+namespace berth::cli {
+
+// "GPU-a, GPU-b", or "no device".
+std::string to_text(std::span<const DeviceId> devices);
+
+// `explanation` is the recorded decision made again; where its outcome differs from the
+// record, the text shows both.
+std::string why_text(const DecisionRecord& record, const Explanation& explanation, const Style& style = {});
+// The record with the explanation and the changes: berth replay reads it.
+boost::json::object why_to_json(const DecisionRecord& record, const Explanation& explanation);
+
+}  // namespace berth::cli
