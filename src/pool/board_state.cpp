@@ -166,7 +166,7 @@ Statistics Board::statistics() const {
     if (device.dispatched == 0 && !membership_.is_present(slot)) continue;
     device.device = membership_.info(slot).id;
     if (const Learnt known = learnt(slot, 0); known.measurements) device.rate = 1e9 / known.unit_cost_ns;
-    statistics.devices.push_back(std::move(device));
+    statistics.devices.push_back(device);
   }
   return statistics;
 }

@@ -38,7 +38,7 @@ Topology topology_of(std::span<const std::unique_ptr<Backend>> backends, std::sp
   std::vector<Link> links;
   for (const auto& backend : backends) {
     for (Link& link : backend->links().value_or(std::vector<Link>())) {
-      if (link.a != link.b && listed(link.a) && listed(link.b)) links.push_back(std::move(link));
+      if (link.a != link.b && listed(link.a) && listed(link.b)) links.push_back(link);
     }
   }
   return make_topology(std::move(ids), std::move(links)).value_or(Topology());

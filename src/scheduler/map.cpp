@@ -98,7 +98,7 @@ void Scheduler::Mapping::run() {
 }
 
 void Scheduler::Mapping::item_ended(Item& item) noexcept {
-  batch_.end(item.index, std::move(item.error()), std::move(item.device()));
+  batch_.end(item.index, std::move(item.error()), item.device());
   const std::lock_guard lock(mutex_);
   --at_[item.slot];
   ++ended_;
@@ -167,7 +167,7 @@ void Scheduler::run_batch(const Batch& batch) {
     auto closure = [&](Execution& execution) { return batch.call(i, execution); };
     const Result<Work> work = batch.work(i);
     Result<void> result = work ? run_inline(*work, ClosureRef(closure), device) : Result<void>(work.error());
-    batch.end(i, result ? std::nullopt : std::optional<Error>(std::move(result).error()), std::move(device));
+    batch.end(i, result ? std::nullopt : std::optional<Error>(std::move(result).error()), device);
   }
 }
 
