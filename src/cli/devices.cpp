@@ -45,12 +45,12 @@ std::string page_text(std::span<const DeviceRow> rows, const ProcessUsers& users
   return text;
 }
 
-int watch_devices(Observer& observer, bool as_json) {
+int watch_devices(TelemetryPoller& poller, bool as_json) {
   std::vector<DeviceRow> rows;
   std::string note;
   ProcessUsers users;
   const auto refresh = [&]() -> Result<void> {
-    rows = observer.look();
+    rows = poller.poll();
     note = add_ledger_or_note(rows);
     users = users_of(rows);
     return {};
@@ -100,9 +100,9 @@ int run_devices(const DevicesArguments& arguments) {
     std::fprintf(stderr, "berth: %s has no device\n", arguments.backend.value_or("this machine").c_str());
     return found->status;
   }
-  Observer observer(machine->backends, machine->devices);
-  if (arguments.watch) return std::max(found->status, watch_devices(observer, arguments.json));
-  std::vector<DeviceRow> rows = observer.look();
+  TelemetryPoller poller(machine->backends, machine->devices);
+  if (arguments.watch) return std::max(found->status, watch_devices(poller, arguments.json));
+  std::vector<DeviceRow> rows = poller.poll();
   std::fputs(add_ledger_or_note(rows).c_str(), stderr);
   const TimePoint now = real_clock().now();
   if (!arguments.json) std::fputs(complaints(rows).c_str(), stderr);

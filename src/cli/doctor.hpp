@@ -14,8 +14,8 @@
 
 #include "berth/device.hpp"
 #include "cli/terminal.hpp"
-#include "machine/observer.hpp"
 #include "machine/scope.hpp"
+#include "machine/telemetry_poller.hpp"
 
 namespace berth::cli {
 

@@ -54,7 +54,7 @@ class DeviceLook {
   }
   // Who is on it now.
   Occupation look() {
-    rows_ = observer_->look();
+    rows_ = poller_->poll();
     std::fputs(add_ledger_or_note(rows_).c_str(), stderr);
     return occupation_of(row(), rows_);
   }
@@ -71,14 +71,14 @@ class DeviceLook {
   DeviceLook(Machine machine, DeviceId device)
       : machine_(std::move(machine)),
         device_(std::move(device)),
-        observer_(std::make_unique<Observer>(machine_.backends, machine_.devices)) {}
+        poller_(std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices)) {}
   const DeviceRow& row() const {
     return *std::find_if(rows_.begin(), rows_.end(), [&](const DeviceRow& r) { return r.info.id == device_; });
   }
 
   Machine machine_;
   DeviceId device_;
-  std::unique_ptr<Observer> observer_;
+  std::unique_ptr<TelemetryPoller> poller_;
   std::vector<DeviceRow> rows_;
 };
 

@@ -124,14 +124,14 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
   node.memory_bytes = limits.memory_bytes_total;
 
   std::set<DeviceId> ids;
-  inventory.rows = Observer(machine->backends, machine->devices).look();
+  inventory.rows = TelemetryPoller(machine->backends, machine->devices).poll();
   std::fputs(add_ledger_or_note(inventory.rows).c_str(), stderr);
   for (const DeviceRow& row : inventory.rows) {
     ids.insert(row.info.id);
     node.devices.push_back(node_device(row));
   }
   // A GPU that is listed through one back end may be linked through another.
-  std::vector<Link> links = ask_links(machine->backends);
+  std::vector<Link> links = query_links(machine->backends);
   std::erase_if(links,
                 [&](const Link& link) { return !ids.contains(link.a) || !ids.contains(link.b) || link.a == link.b; });
   auto topology = make_topology({ids.begin(), ids.end()}, std::move(links));

@@ -23,7 +23,7 @@
 #include "cli/terminal.hpp"
 #include "cli/version.hpp"
 #include "cli/why.hpp"
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 #include "placement/nearest_name.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 namespace berth::machine {
 

@@ -79,11 +79,11 @@ Result<void> add_ledger(std::vector<DeviceRow>& rows) {
 }
 
 Lookout::Lookout(Machine machine, bool links_wanted) : machine_(std::move(machine)) {
-  observer_ = std::make_unique<Observer>(machine_.backends, machine_.devices);
+  poller_ = std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices);
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
   // Links of devices that another back end lists are of no use here.
-  std::vector<Link> links = links_wanted ? ask_links(machine_.backends) : std::vector<Link>();
+  std::vector<Link> links = links_wanted ? query_links(machine_.backends) : std::vector<Link>();
   std::erase_if(links, [&](const Link& link) {
     return std::find(ids.begin(), ids.end(), link.a) == ids.end() ||
            std::find(ids.begin(), ids.end(), link.b) == ids.end();
@@ -106,7 +106,7 @@ Result<Lookout> Lookout::open(const MachineRequest& request) {
 Sight Lookout::look() {
   Sight sight;
   sight.topology = topology_;
-  for (DeviceRow& row : observer_->look()) {
+  for (DeviceRow& row : poller_->poll()) {
     if (!is_left_out(row.info)) sight.devices.push_back(seen_device(std::move(row)));
   }
   return sight;

@@ -21,7 +21,7 @@ class Lookout {
   // An error where the back end asked for cannot be had; no_device where there is none.
   static Result<Lookout> open(const MachineRequest& request);
   static Result<Lookout> open(const std::optional<std::string>& backend, const BackendOptions& options);
-  // Asks every device, at most for look_deadline.
+  // Asks every device, at most for poll_deadline.
   Sight look();
   // The devices that look() asks, without asking them.
   Sight listed() const;
@@ -37,7 +37,7 @@ class Lookout {
   Lookout(Machine machine, bool links);
   bool is_left_out(const DeviceInfo& info) const;
   Machine machine_;
-  std::unique_ptr<Observer> observer_;
+  std::unique_ptr<TelemetryPoller> poller_;
   Topology topology_;
   bool fallback_ = false;
 };

@@ -1,4 +1,4 @@
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,22 +46,22 @@ class Stubborn final : public Backend {
 constexpr Duration patient = std::chrono::seconds(60);
 constexpr Duration impatient = std::chrono::milliseconds(20);
 
-TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
+TEST(TelemetryPoller, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
   const auto backend = std::make_shared<Stubborn>();
-  Observer observer({backend}, backend->list().value());
-  auto rows = observer.look(patient);
+  TelemetryPoller poller({backend}, backend->list().value());
+  auto rows = poller.poll(patient);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[0].seen && rows[1].seen && !rows[0].error && !rows[1].error);
   const TimePoint first = rows[1].seen->sampled_at;
 
-  rows = observer.look(impatient);  // the second question to "stuck" has no answer
+  rows = poller.poll(impatient);  // the second question to "stuck" has no answer
   EXPECT_EQ(rows[1].seen->sampled_at, first);
   ASSERT_TRUE(rows[1].error);
   EXPECT_EQ(rows[1].error->code, ErrorCode::timeout);
   EXPECT_EQ(rows[1].error->where, "stuck");
 
   // It is not asked again and not waited for: this returns although it is stuck.
-  rows = observer.look(patient);
+  rows = poller.poll(patient);
   EXPECT_FALSE(rows[0].error);
   EXPECT_TRUE(rows[1].error);
   EXPECT_EQ(backend->asked, 2);
@@ -69,37 +69,37 @@ TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
   backend->released.count_down();
 }
 
-TEST(Observer, AnErrorGoesWhenTheDeviceAnswersAgain) {
+TEST(TelemetryPoller, AnErrorGoesWhenTheDeviceAnswersAgain) {
   const auto backend = std::make_shared<Stubborn>();
   backend->released.count_down();
-  Observer observer({backend}, backend->list().value());
+  TelemetryPoller poller({backend}, backend->list().value());
   backend->fails = true;
-  auto rows = observer.look(patient);
+  auto rows = poller.poll(patient);
   ASSERT_TRUE(rows[0].error);
   EXPECT_EQ(rows[0].error->code, ErrorCode::device_lost);
   EXPECT_FALSE(rows[0].seen);
   backend->fails = false;
-  rows = observer.look(patient);
+  rows = poller.poll(patient);
   EXPECT_FALSE(rows[0].error);
   EXPECT_EQ(rows[0].seen->load.memory_bytes_free, 7u);
 }
 
-TEST(Observer, AnEventStaysForAWhile) {
+TEST(TelemetryPoller, AnEventStaysForAWhile) {
   const auto backend = std::make_shared<Stubborn>();
   std::vector<DeviceInfo> quick = backend->list().value();
   quick.pop_back();
-  Observer observer({backend}, quick);
-  EXPECT_EQ(observer.look(patient)[0].seen->load.events.size(), 2u);
-  const auto later = observer.look(patient)[0].seen->load.events;
+  TelemetryPoller poller({backend}, quick);
+  EXPECT_EQ(poller.poll(patient)[0].seen->load.events.size(), 2u);
+  const auto later = poller.poll(patient)[0].seen->load.events;
   ASSERT_EQ(later.size(), 1u);
   EXPECT_EQ(later[0].code, 31u);
 }
 
-TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
+TEST(TelemetryPoller, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
   const auto stuck = std::make_shared<Stubborn>(), quick = std::make_shared<Stubborn>();
   stuck->list_stuck = true;
   // The quick one is listed before the deadline is looked at.
-  const auto answers = ask_lists({quick, stuck}, std::chrono::milliseconds(500));
+  const auto answers = query_devices({quick, stuck}, std::chrono::milliseconds(500));
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_TRUE(answers[0].devices);
   ASSERT_FALSE(answers[1].devices);
@@ -108,11 +108,11 @@ TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
   stuck->released.count_down();
 }
 
-TEST(Observer, AnObserverMayGoBeforeItsAnswers) {
+TEST(TelemetryPoller, AnObserverMayGoBeforeItsAnswers) {
   const auto backend = std::make_shared<Stubborn>();
   backend->asked = 1;
   {
-    Observer({backend}, backend->list().value()).look(impatient);
+    TelemetryPoller({backend}, backend->list().value()).poll(impatient);
   }
   backend->released.count_down();
   EXPECT_TRUE(backend->released.try_wait());

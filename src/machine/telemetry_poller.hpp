@@ -19,24 +19,24 @@ namespace berth::machine {
 
 // A device that answers at all does so in microseconds; one second is what a
 // person waits without wondering.
-inline constexpr Duration look_deadline = std::chrono::seconds(1);
+inline constexpr Duration poll_deadline = std::chrono::seconds(1);
 // Starting a driver takes seconds where it has to wake many GPUs first.
 inline constexpr Duration list_deadline = std::chrono::seconds(15);
 
 using Backends = std::vector<std::shared_ptr<Backend>>;
 
 // The devices of each back end, asked at the same time.
-std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline = list_deadline);
+std::vector<BackendAnswer> query_devices(const Backends& backends, Duration deadline = list_deadline);
 // How the devices of all back ends are joined; one that cannot say says nothing.
-std::vector<Link> ask_links(const Backends& backends, Duration deadline = list_deadline);
+std::vector<Link> query_links(const Backends& backends, Duration deadline = list_deadline);
 
-class Observer {
+class TelemetryPoller {
  public:
-  Observer(Backends backends, std::vector<DeviceInfo> devices, Clock& clock = real_clock());
+  TelemetryPoller(Backends backends, std::vector<DeviceInfo> devices, Clock& clock = real_clock());
 
   // Asks every device that is not still busy with the question before, and
   // waits for those, at most until the deadline. In the order of the devices.
-  std::vector<DeviceRow> look(Duration deadline = look_deadline);
+  std::vector<DeviceRow> poll(Duration deadline = poll_deadline);
 
  private:
   struct State;

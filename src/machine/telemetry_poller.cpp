@@ -1,4 +1,4 @@
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,7 @@ void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
 
 }  // namespace
 
-std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline) {
+std::vector<BackendAnswer> query_devices(const Backends& backends, Duration deadline) {
   std::vector<Answer<std::vector<DeviceInfo>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) {
@@ -41,7 +41,7 @@ std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline
   return answers;
 }
 
-std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
+std::vector<Link> query_links(const Backends& backends, Duration deadline) {
   std::vector<Answer<std::vector<Link>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) questions.emplace_back([backend] { return backend->links(); }, Error{});
@@ -53,8 +53,8 @@ std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
   return links;
 }
 
-// Shared with the threads that ask, so that a stuck one may outlive the observer.
-struct Observer::State {
+// Shared with the threads that ask, so that a stuck one may outlive the poller.
+struct TelemetryPoller::State {
   struct Target {
     DeviceRow row;
     bool outstanding = false;
@@ -65,12 +65,12 @@ struct Observer::State {
   std::vector<Target> targets;
 };
 
-Observer::Observer(Backends backends, std::vector<DeviceInfo> devices, Clock& clock)
+TelemetryPoller::TelemetryPoller(Backends backends, std::vector<DeviceInfo> devices, Clock& clock)
     : backends_(std::move(backends)), clock_(clock), state_(std::make_shared<State>()) {
   for (DeviceInfo& info : devices) state_->targets.push_back({{std::move(info), {}, {}}, false, {}});
 }
 
-std::vector<DeviceRow> Observer::look(Duration deadline) {
+std::vector<DeviceRow> TelemetryPoller::poll(Duration deadline) {
   std::unique_lock lock(state_->mutex);
   const Deadline until = Deadline::after(clock_, deadline);
   std::vector<std::size_t> asked;
