@@ -145,7 +145,7 @@ void expect_lease(Ledger& ledger, Arena& arena, const Round& round, const LeaseR
                   const char* whose) {
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return;
-  keep_alive(*snapshot, sight_of(arena), ledger.clock().now());
+  keep_alive(*snapshot, snapshot_of(arena), ledger.clock().now());
   if (snapshot->find(lease)) return;
   arena.lost.fetch_add(bytes);
   std::fprintf(stderr, "storm: round %llu: the lease of %s is gone\n", static_cast<unsigned long long>(round.number),
@@ -232,7 +232,7 @@ void run_command(Self& self) {
       **ledger, wanted,
       [&] {
         slot.looked_at.store(now_ns());
-        return sight_of(self.arena);
+        return snapshot_of(self.arena);
       },
       Deadline{TimePoint{}});
   if (!reserved) {
@@ -485,7 +485,7 @@ void expect_nothing(Ledger& ledger, Arena& arena, const Round& round) {
   Result<Ledger::Lock> lock = ledger.lock();
   if (!lock) return;
   LedgerSnapshot snapshot = lock->snapshot();
-  lock->forget(keep_alive(snapshot, sight_of(arena), ledger.clock().now()));
+  lock->forget(keep_alive(snapshot, snapshot_of(arena), ledger.clock().now()));
   for (const LedgerEntry& entry : lock->snapshot().entries) {
     arena.lost.fetch_add(1);
     for (const Claim& claim : entry.claims) arena.lost.fetch_add(claim.memory_bytes);

@@ -11,7 +11,7 @@
 #include "cli/screen.hpp"
 #include "cli/terminal.hpp"
 #include "format/device_json.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {

@@ -8,7 +8,7 @@
 #include "cli/devices_text.hpp"
 #include "cli/drain_text.hpp"
 #include "cli/request.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 
 namespace berth::cli {
 namespace {
@@ -33,7 +33,7 @@ class DeviceLook {
   static Result<DeviceLook> open(const IntentArguments& arguments) {
     Result<FoundMachine> found = find_machine_aloud(std::nullopt, arguments.backends);
     if (!found) return std::move(found).error();
-    std::vector<SeenDevice> seen;
+    std::vector<ObservedDevice> seen;
     for (const DeviceInfo& info : found->machine.devices) {
       seen.emplace_back();
       seen.back().info = info;

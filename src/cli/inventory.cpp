@@ -15,7 +15,7 @@
 #include "deployment/identifiers.hpp"
 #include "device/host_limits.hpp"
 #include "format/inventory_json.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 
 namespace berth::cli {
 namespace {

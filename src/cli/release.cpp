@@ -6,7 +6,7 @@
 #include <set>
 
 #include "cli/terminal.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -83,9 +83,9 @@ int run_release(const std::string& lease) {
   if (!snapshot) return complain(snapshot.error());
   // What has ended is known to berth ps only where a process on a device keeps it.
   if (!snapshot->ended.empty()) {
-    Sight sight;
-    if (Result<Lookout> lookout = Lookout::open(std::nullopt, {})) sight = lookout->look();
-    keep_alive(*snapshot, sight, (*ledger)->clock().now());
+    MachineSnapshot observed;
+    if (Result<MachineObserver> observer = MachineObserver::open(std::nullopt, {})) observed = observer->snapshot();
+    keep_alive(*snapshot, observed, (*ledger)->clock().now());
   }
   const Result<LedgerEntry> entry = releasable(*snapshot, *name, geteuid());
   if (!entry) {

@@ -80,13 +80,13 @@ namespace {
 
 // "6": of the CUDA devices, else of the one back end that has a sixth. Absent: it is
 // not a number, or no device has it.
-std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devices, const std::string& name) {
+std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
   if (error != std::errc() || rest != name.data() + name.size() || ordinal < 0) return std::nullopt;
   std::vector<std::string> named;
   const DeviceInfo* last = nullptr;
-  for (const SeenDevice& device : devices) {
+  for (const ObservedDevice& device : devices) {
     if (device.info.ordinal != ordinal) continue;
     if (device.info.backend == "cuda") return device.info.id;
     last = &device.info;
@@ -120,11 +120,11 @@ std::string where_searched() {
 
 }  // namespace
 
-Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name) {
+Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name) {
   if (name.empty()) return wrong("the name of a device is empty", "berth devices lists them");
   std::vector<std::string_view> names;
   std::vector<const DeviceInfo*> begun;
-  for (const SeenDevice& device : devices) {
+  for (const ObservedDevice& device : devices) {
     const DeviceInfo& info = device.info;
     if (info.id.text() == name || info.backend + ":" + std::to_string(info.ordinal) == name ||
         info.backend + ":" + info.id.text() == name)
@@ -145,13 +145,13 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
                {}};
 }
 
-Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints) {
+Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints) {
   const auto resolve = [&](const std::vector<std::string>& names, std::vector<DeviceId>& into) -> Result<void> {
     into.clear();
     for (std::string_view rest : names) {
       for (bool more = true; more;) {
         const std::size_t comma = rest.find(',');
-        Result<DeviceId> id = find_device(sight.devices, std::string(rest.substr(0, comma)));
+        Result<DeviceId> id = find_device(observed.devices, std::string(rest.substr(0, comma)));
         if (!id) return std::move(id).error();
         into.push_back(*std::move(id));
         more = comma != std::string_view::npos;
@@ -168,18 +168,18 @@ Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sig
   if (Result<void> done = resolve(arguments.avoid, hints.avoid); !done) return done;
   if (Result<void> done = resolve(arguments.prefer, hints.prefer); !done) return done;
   if (!arguments.near.empty()) {
-    Result<DeviceId> id = find_device(sight.devices, arguments.near);
+    Result<DeviceId> id = find_device(observed.devices, arguments.near);
     if (!id) return std::move(id).error();
     hints.near = *std::move(id);
   }
   return {};
 }
 
-Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted) {
+Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, Wanted& wanted) {
   if (wanted.count < 2 || !wanted.hints.only.empty()) return {};
   std::size_t others = 0;
   std::vector<DeviceId> slices;
-  for (const SeenDevice& device : sight.devices) {
+  for (const ObservedDevice& device : observed.devices) {
     if (device.info.id.text().starts_with("MIG-"))
       slices.push_back(device.info.id);
     else

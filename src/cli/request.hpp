@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/terminal.hpp"
+#include "machine/machine_observer.hpp"
 #include "machine/reservation.hpp"
-#include "machine/sight.hpp"
 
 namespace berth::cli {
 
@@ -29,15 +29,15 @@ struct RequestArguments {
 // invalid_argument: something that is wrong whatever the machine looks like.
 Result<Wanted> read_request(const RequestArguments& arguments);
 // Names of devices become ids. not_found names the nearest.
-Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints);
+Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints);
 
 // A command over several devices gets no MIG slices unless --device names them:
 // CUDA would show it one of them. no_eligible_device: there is nothing else.
-Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted);
+Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, Wanted& wanted);
 
 // A device as people name it: its id, the beginning of one with or without "GPU-",
 // "cuda:0", or "0" (of the CUDA devices, else of the only back end that has it).
-Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name);
+Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name);
 
 // "90s", "5m", "2h", "500ms", "0". invalid_argument: none of these.
 Result<Duration> parse_duration(const std::string& text);

@@ -34,7 +34,7 @@ Error wrong(std::string message, std::string advice) {
 // Everything a decision needs, opened in the order in which things can be wrong.
 struct Inputs {
   Wanted wanted;
-  Lookout lookout;
+  MachineObserver observer;
   std::shared_ptr<Ledger> ledger;
 };
 
@@ -50,23 +50,24 @@ std::vector<std::string> names_in(const RequestArguments& arguments) {
 Result<Inputs> open_inputs(const RequestArguments& arguments) {
   Result<Wanted> wanted = read_request(arguments);
   if (!wanted) return std::move(wanted).error();
-  Result<Lookout> lookout = Lookout::open({arguments.backend, arguments.backends, false, names_in(arguments),
-                                           arguments.count > 1 || !arguments.near.empty()});
-  if (!lookout) return std::move(lookout).error();
+  Result<MachineObserver> observer =
+      MachineObserver::open({arguments.backend, arguments.backends, false, names_in(arguments),
+                             arguments.count > 1 || !arguments.near.empty()});
+  if (!observer) return std::move(observer).error();
   const bool named = arguments.backend || !arguments.only.empty();
-  if (!named && lookout->accelerator_error()) return *lookout->accelerator_error();
-  for (const Machine::Problem& problem : lookout->problems()) {
+  if (!named && observer->accelerator_error()) return *observer->accelerator_error();
+  for (const Machine::Problem& problem : observer->problems()) {
     if (problem.named) return problem.error;
     complain(problem.error);
   }
-  lookout->include_fallback(named);
-  const Sight sight = lookout->listed();
-  if (Result<void> resolved = resolve_devices(arguments, sight, wanted->hints); !resolved)
+  observer->include_fallback(named);
+  const MachineSnapshot observed = observer->listed();
+  if (Result<void> resolved = resolve_devices(arguments, observed, wanted->hints); !resolved)
     return std::move(resolved).error();
-  if (Result<void> kept = keep_to_whole_gpus(sight, *wanted); !kept) return std::move(kept).error();
+  if (Result<void> kept = keep_to_whole_gpus(observed, *wanted); !kept) return std::move(kept).error();
   Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return std::move(ledger).error();
-  return Inputs{*std::move(wanted), *std::move(lookout), *std::move(ledger)};
+  return Inputs{*std::move(wanted), *std::move(observer), *std::move(ledger)};
 }
 
 // A record is a convenience: without it the decision is carried out all the same.
@@ -74,7 +75,7 @@ void keep_record(std::string_view verb, const std::string& program, const Reserv
   const Result<std::string> folder = decisions_folder();
   if (!folder) return;
   static_cast<void>(
-      store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.sight.topology)));
+      store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.observed.topology)));
 }
 
 std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
@@ -99,7 +100,7 @@ int refuse(const Reserved& decided, std::span<const DeviceInfo> all, std::string
 std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
   std::vector<Granted> granted;
   for (const std::size_t winner : decided.winners) {
-    const DeviceInfo& device = decided.sight.devices[winner].info;
+    const DeviceInfo& device = decided.observed.devices[winner].info;
     granted.push_back({device, wanted.hints.memory_bytes_needed(device).value_or(0)});
   }
   return granted;
@@ -191,18 +192,18 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
 // The devices to avoid next time, where the command died of something that another
 // try may survive: it crashed, or it failed and a driver reported an error on one of
 // its devices meanwhile. Absent: it was no fault.
-std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& lookout, std::span<const Granted> granted,
-                                                TimePoint began) {
+std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, MachineObserver& observer,
+                                                std::span<const Granted> granted, TimePoint began) {
   if (ended.was_asked || ended.status == 0) return std::nullopt;
   for (const int request : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (ended.signal == request) return std::nullopt;
   }
-  const Sight sight = lookout.look();
+  const MachineSnapshot observed = observer.snapshot();
   const auto shares_fault = [](const DeviceInfo& a, const DeviceInfo& b) {
     return a.id == b.id || (!a.fault_domain.empty() && a.fault_domain == b.fault_domain);
   };
   std::vector<DeviceId> used, reported;
-  for (const SeenDevice& seen : sight.devices) {
+  for (const ObservedDevice& seen : observed.devices) {
     if (std::none_of(granted.begin(), granted.end(),
                      [&](const Granted& grant) { return shares_fault(grant.device, seen.info); }))
       continue;
@@ -217,7 +218,7 @@ std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& loo
 
 // After a fault first elsewhere; the same device again only where no other has room.
 Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
-  const auto look = [&] { return inputs.lookout.look(); };
+  const auto look = [&] { return inputs.observer.snapshot(); };
   if (!failed.empty()) {
     Wanted elsewhere = inputs.wanted;
     elsewhere.hints.avoid.insert(elsewhere.hints.avoid.end(), failed.begin(), failed.end());
@@ -225,7 +226,7 @@ Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& fa
         reserve(*inputs.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
   }
-  const auto told = [ids = ids_of(inputs.lookout.devices())](const Progress& progress) {
+  const auto told = [ids = ids_of(inputs.observer.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
                  printable(with_short_ids(progress.reason, ids)).c_str());
   };
@@ -316,7 +317,7 @@ int run_run(const RunArguments& arguments) {
     keep_record("run", *program, *reserved);
     if (!reserved->lease) {
       const int status =
-          refuse(*reserved, inputs->lookout.devices(),
+          refuse(*reserved, inputs->observer.devices(),
                  checked->wait > Duration::zero()
                      ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; berth why says more"
                      : "berth why says more, --wait waits for room");
@@ -324,8 +325,8 @@ int run_run(const RunArguments& arguments) {
       return status;
     }
     const std::vector<Granted> granted = granted_by(inputs->wanted, *reserved);
-    if (!arguments.quiet) announce(inputs->wanted, granted, inputs->lookout.devices(), checked->limit, checked->mps);
-    const Launch command = make_launch(arguments, *program, granted, inputs->lookout.devices(), checked->limit,
+    if (!arguments.quiet) announce(inputs->wanted, granted, inputs->observer.devices(), checked->limit, checked->mps);
+    const Launch command = make_launch(arguments, *program, granted, inputs->observer.devices(), checked->limit,
                                        checked->mps, *inputs->ledger, reserved->lease);
     // The command inherits the lease's descriptor, in this process or below it.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
@@ -339,7 +340,7 @@ int run_run(const RunArguments& arguments) {
     give_back(*inputs->ledger, std::move(reserved->lease));
     if (!ended) return status_of(ended.error());
     std::optional<std::vector<DeviceId>> fault;
-    if (checked->restarts) fault = find_fault(*ended, inputs->lookout, granted, began);
+    if (checked->restarts) fault = find_fault(*ended, inputs->observer, granted, began);
     if (!fault) end_like(*ended);
     const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
     if (!delay) {
@@ -358,11 +359,12 @@ int run_run(const RunArguments& arguments) {
 int run_pick(const PickArguments& arguments) {
   Result<Inputs> inputs = open_inputs(arguments.request);
   if (!inputs) return complain(inputs.error());
-  const Result<Reserved> decided = decide_once(*inputs->ledger, inputs->wanted, [&] { return inputs->lookout.look(); });
+  const Result<Reserved> decided =
+      decide_once(*inputs->ledger, inputs->wanted, [&] { return inputs->observer.snapshot(); });
   if (!decided) return complain(decided.error());
   keep_record("pick", {}, *decided);
   const std::vector<Granted> granted = granted_by(inputs->wanted, *decided);
-  if (granted.empty() && !arguments.json) return refuse(*decided, inputs->lookout.devices(), "berth why says more");
+  if (granted.empty() && !arguments.json) return refuse(*decided, inputs->observer.devices(), "berth why says more");
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};
@@ -377,7 +379,7 @@ int run_pick(const PickArguments& arguments) {
     if (granted.empty()) out["reason"] = decided->explanation.reason();
     text = json::serialize(out) + "\n";
   } else if (arguments.environment) {
-    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, inputs->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
+    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, inputs->observer.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
   } else {
     for (const Granted& grant : granted) text += grant.device.id.text() + "\n";
   }

@@ -92,9 +92,9 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
 }
 
 std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
-                           std::span<const SeenProcess> processes) {
+                           std::span<const ObservedProcess> processes) {
   std::uint64_t used = 0;
-  for (const SeenProcess& process : processes) {
+  for (const ObservedProcess& process : processes) {
     const LedgerEntry* const owner = owner_of(process.trace, snapshot);
     if (owner && draws_on(snapshot, *owner, entry.reference)) used = sum_of(used, process.memory_bytes);
   }
@@ -122,7 +122,7 @@ std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseRefer
   const LedgerEntry* const outer = snapshot.find(lease);
   if (!outer) return 0;
   std::uint64_t left = promise_of(*outer, memory.domain).bytes;
-  for (const SeenProcess& process : memory.processes) {
+  for (const ObservedProcess& process : memory.processes) {
     const LedgerEntry* const owner = owner_of(process.trace, snapshot);
     if (!owner || !draws_on(snapshot, *owner, lease) || (except && draws_on(snapshot, *owner, *except))) continue;
     left = less(left, process.memory_bytes);
@@ -165,7 +165,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
         std::chrono::duration<double>(static_cast<double>(ticks) / static_cast<double>(time.ticks_per_second)));
     return time.now - age + std::chrono::seconds(1) >= since;
   };
-  const auto keeps = [&](const SeenProcess& process, const LedgerEntry& entry) {
+  const auto keeps = [&](const ObservedProcess& process, const LedgerEntry& entry) {
     if (process.memory_bytes == 0 || owner_of(process.trace, snapshot)) return false;
     if (belongs(process.trace, entry) || process.trace.hidden) return true;
     return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
@@ -176,7 +176,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
     for (const SeenOnDevice& seen : devices) {
       if (!entry.claim_on(seen.device)) continue;
       is_unknown = is_unknown || seen.unknown;
-      for (const SeenProcess& process : seen.processes) {
+      for (const ObservedProcess& process : seen.processes) {
         if (keeps(process, entry)) entry.kept_by.push_back(process.pid);
       }
     }

@@ -19,7 +19,7 @@
 namespace berth::ledger {
 
 // A process on a device, and what is known of where it comes from.
-struct SeenProcess {
+struct ObservedProcess {
   std::uint32_t pid = 0;
   std::uint64_t memory_bytes = 0;
   ProcessTrace trace;
@@ -35,7 +35,7 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
 // Where a driver that lists processes did not do so, entries are kept as well.
 struct SeenOnDevice {
   DeviceId device;
-  std::span<const SeenProcess> processes;
+  std::span<const ObservedProcess> processes;
   bool unknown = false;
 };
 void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time);
@@ -51,7 +51,7 @@ struct MemoryState {
   std::string_view domain;
   std::uint64_t free = 0;
   std::optional<std::uint64_t> used;  // bounds what can have been taken up
-  std::span<const SeenProcess> processes;
+  std::span<const ObservedProcess> processes;
 };
 
 // Promised and not yet allocated, by everybody but `except` (an entry, with what
@@ -67,7 +67,7 @@ std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseRefer
 
 // Bytes that the processes of an entry, and of what draws on it, use.
 std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
-                           std::span<const SeenProcess> processes);
+                           std::span<const ObservedProcess> processes);
 
 // The later copy, with what only the earlier one has: ended entries, and claims
 // that were larger.

@@ -18,8 +18,8 @@ LedgerEntry entry(std::uint64_t id, const Holder& holder, std::uint64_t bytes, E
   return made;
 }
 
-SeenProcess process(const Holder& who, std::uint64_t bytes, std::vector<Holder> ancestors = {}) {
-  SeenProcess made;
+ObservedProcess process(const Holder& who, std::uint64_t bytes, std::vector<Holder> ancestors = {}) {
+  ObservedProcess made;
   made.pid = who.pid;
   made.memory_bytes = bytes;
   made.trace.user = 1000;
@@ -28,7 +28,7 @@ SeenProcess process(const Holder& who, std::uint64_t bytes, std::vector<Holder> 
   return made;
 }
 
-std::uint64_t unallocated(const LedgerSnapshot& snapshot, const std::vector<SeenProcess>& processes,
+std::uint64_t unallocated(const LedgerSnapshot& snapshot, const std::vector<ObservedProcess>& processes,
                           std::optional<std::uint64_t> used = std::nullopt,
                           std::optional<LeaseReference> except = std::nullopt) {
   return unallocated_bytes(snapshot, {"a", 0, used, processes}, except);
@@ -48,7 +48,7 @@ TEST(Usage, EachKindOfEvidenceTiesAProcessToItsLease) {
   LedgerSnapshot snapshot;
   snapshot.entries = {entry(1, shell, 30)};
   snapshot.entries[0].cgroup = "/user.slice/berth-1.scope";
-  SeenProcess orphan = process(stranger, 10);
+  ObservedProcess orphan = process(stranger, 10);
   EXPECT_EQ(owner_of(orphan.trace, snapshot), nullptr);
   orphan.trace.lease = LeaseReference{1, 1};
   EXPECT_EQ(owner_of(orphan.trace, snapshot), &snapshot.entries[0]);
@@ -66,7 +66,7 @@ TEST(Usage, EachKindOfEvidenceTiesAProcessToItsLease) {
 TEST(Usage, AnotherUsersProcessCannotTakeUpALease) {
   LedgerSnapshot snapshot;
   snapshot.entries = {entry(1, shell, 30)};
-  SeenProcess other = process(stranger, 30);
+  ObservedProcess other = process(stranger, 30);
   other.trace.lease = LeaseReference{1, 1};
   other.trace.user = 1001;
   EXPECT_EQ(unallocated(snapshot, {other}), 30U);
@@ -92,7 +92,7 @@ TEST(Usage, AnEntryOfAnotherUserDrawsOnNoLeaseAndTakesUpNothingOfIt) {
   snapshot.entries = {entry(1, shell, 60), entry(2, stranger, 20)};
   snapshot.entries[1].user = 1001;
   snapshot.entries[1].within = snapshot.entries[0].reference;
-  SeenProcess other = process(stranger, 20);
+  ObservedProcess other = process(stranger, 20);
   other.trace.user = 1001;
   EXPECT_EQ(unallocated(snapshot, {}), 80U);
   EXPECT_EQ(unallocated(snapshot, {other}), 60U) << "20 of its own, and none of the 60";
@@ -126,7 +126,7 @@ TEST(Usage, InsideALeaseThereIsWhatIsLeftOfIt) {
   LedgerSnapshot snapshot;
   snapshot.entries = {entry(1, shell, 20), entry(2, server, 8)};
   snapshot.entries[1].within = snapshot.entries[0].reference;
-  const auto left = [&](const std::vector<SeenProcess>& processes, std::optional<LeaseReference> except = {}) {
+  const auto left = [&](const std::vector<ObservedProcess>& processes, std::optional<LeaseReference> except = {}) {
     return bytes_left_within(snapshot, {1, 1}, {"a", 0, std::nullopt, processes}, except);
   };
   EXPECT_EQ(left({}), 12U);
@@ -139,9 +139,9 @@ TEST(Usage, InsideALeaseThereIsWhatIsLeftOfIt) {
 TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
   LedgerSnapshot snapshot;
   snapshot.ended = {entry(5, shell, 30)};
-  SeenProcess child = process(stranger, 10);
+  ObservedProcess child = process(stranger, 10);
   child.trace.lease = LeaseReference{1, 5};
-  const std::vector<SeenProcess> processes{child};
+  const std::vector<ObservedProcess> processes{child};
   const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
   keep_those_on_devices(snapshot, devices, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
@@ -153,10 +153,10 @@ TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
 TEST(Usage, AProcessThatCannotBeSeenKeepsALease) {
   LedgerSnapshot snapshot;
   snapshot.ended = {entry(5, shell, 30)};
-  SeenProcess unseen;
+  ObservedProcess unseen;
   unseen.pid = 300;
   unseen.memory_bytes = 10;
-  std::vector<SeenProcess> processes{unseen};
+  std::vector<ObservedProcess> processes{unseen};
   const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
   keep_those_on_devices(snapshot, devices, {});
   EXPECT_TRUE(snapshot.entries.empty()) << "it is gone, or a number of another namespace";
@@ -180,12 +180,12 @@ TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
   // Another user's environment is hidden: all that is seen is whose orphan it is,
   // and when it was started.
   const BootTime time{TimePoint(std::chrono::seconds(100)), 10'000, 100};
-  SeenProcess orphan = process({300, 5'000, 3}, 10);  // started 50 s ago, at 50
+  ObservedProcess orphan = process({300, 5'000, 3}, 10);  // started 50 s ago, at 50
   orphan.trace.orphan = true;
-  const auto kept = [&](const SeenProcess& seen, std::uint64_t since, const char* device = "a") {
+  const auto kept = [&](const ObservedProcess& seen, std::uint64_t since, const char* device = "a") {
     LedgerSnapshot snapshot;
     snapshot.ended = {entry(since, shell, 30)};
-    const std::vector<SeenProcess> processes{seen};
+    const std::vector<ObservedProcess> processes{seen};
     const std::vector<SeenOnDevice> devices{{DeviceId(device), processes}};
     keep_those_on_devices(snapshot, devices, time);
     return !snapshot.entries.empty();
@@ -193,7 +193,7 @@ TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
   EXPECT_TRUE(kept(orphan, 40));
   EXPECT_FALSE(kept(orphan, 60)) << "started before the lease";
   EXPECT_FALSE(kept(orphan, 40, "b")) << "on another device";
-  SeenProcess other = orphan;
+  ObservedProcess other = orphan;
   other.trace.user = 1001;
   EXPECT_FALSE(kept(other, 40));
   other = orphan;
@@ -223,7 +223,7 @@ TEST(Usage, AForgedNameTakesNoProcessOfRootAway) {
   snapshot.entries[0].user = snapshot.entries[0].reference.user = 0;
   snapshot.entries[1].user = snapshot.entries[1].reference.user = 2000;
   snapshot.entries[1].since += std::chrono::seconds(9);
-  SeenProcess carrier = process(stranger, 10);
+  ObservedProcess carrier = process(stranger, 10);
   carrier.trace.user = 0;
   carrier.trace.lease = LeaseReference{1, 1};
   EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]) << "its own user's";

@@ -91,7 +91,7 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
 // One attempt on the state of this moment, behind those ahead in line.
 void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
             std::span<const WaitingRequest> ahead, TimePoint now, Reserved& out) {
-  out.views = views_of(out.sight, snapshot, within);
+  out.views = views_of(out.observed, snapshot, within);
   for (DeviceView& view : out.views) {
     if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
@@ -105,7 +105,7 @@ void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<
       hints.only.push_back(DeviceId("none of the lease"));
     }
   }
-  out.winners = choose_group(*wanted.policy, hints, wanted.count, out.views, out.sight.topology,
+  out.winners = choose_group(*wanted.policy, hints, wanted.count, out.views, out.observed.topology,
                              draw(*wanted.policy, snapshot), &out.explanation)
                     .winners;
 }
@@ -115,9 +115,9 @@ void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<
 namespace {
 
 // Of equal devices that others use: the less busy one first, then the one with more room.
-void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
+void order_used_by_load(std::span<DeviceView> views, const MachineSnapshot& observed) {
   const auto rank = [&](std::size_t i) {
-    const auto& telemetry = sight.devices[i].telemetry;
+    const auto& telemetry = observed.devices[i].telemetry;
     long busy = 0;
     std::uint64_t used = 0;
     if (views[i].used_by_others && telemetry) {
@@ -134,7 +134,7 @@ void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
 
 }  // namespace
 
-ledger::MemoryState memory_of(const SeenDevice& device) {
+ledger::MemoryState memory_of(const ObservedDevice& device) {
   ledger::MemoryState memory;
   memory.domain = device.info.memory_home();
   memory.processes = device.processes;
@@ -146,9 +146,9 @@ ledger::MemoryState memory_of(const SeenDevice& device) {
   return memory;
 }
 
-std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now) {
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
   std::vector<ledger::SeenOnDevice> seen;
-  for (const SeenDevice& device : sight.devices) {
+  for (const ObservedDevice& device : observed.devices) {
     // Of the drivers, CUDA's lists processes.
     const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
     seen.push_back({device.info.id, device.processes, is_unknown});
@@ -157,10 +157,10 @@ std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight
   return std::move(snapshot.ended);
 }
 
-std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
                                  std::optional<LeaseReference> within) {
   std::vector<DeviceView> views;
-  for (const SeenDevice& device : sight.devices) {
+  for (const ObservedDevice& device : observed.devices) {
     DeviceView view;
     view.info = &device.info;
     view.holders = snapshot.holders(device.info.id, within);
@@ -201,17 +201,17 @@ std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snaps
   }
   // Two users whose ledgers do not meet should not both begin with the first.
   order_by_id(views, geteuid());
-  order_used_by_load(views, sight);
+  order_used_by_load(views, observed);
   return views;
 }
 
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look) {
+Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look) {
   Reserved out;
-  out.sight = look();
+  out.observed = look();
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = ledger.clock().now();
-  keep_alive(*snapshot, out.sight, now);
+  keep_alive(*snapshot, out.observed, now);
   const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
   out.within = within;
   const std::vector<WaitingRequest> line = within ? std::vector<WaitingRequest>() : line_of(*snapshot, now);
@@ -220,8 +220,8 @@ Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::fu
   return out;
 }
 
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
-                         const std::function<void(const Progress&)>& waiting) {
+Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look,
+                         Deadline deadline, const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in line
   WaitingRequest request;
   Progress told;
@@ -261,7 +261,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       }
     }
     Reserved out;
-    out.sight = look();
+    out.observed = look();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {
       if (lock.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
@@ -270,7 +270,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
     ledger::keep_those_taken_since(after, began_to_look, ledger::can_see_processes_of);
-    const std::vector<LedgerEntry> over = keep_alive(after, out.sight, now);
+    const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
     const std::uint64_t seen = lock->snapshot().changes;
     const std::optional<LeaseReference> within = Ledger::current_lease(after);
@@ -278,7 +278,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     const std::size_t living = after.entries.size();
     const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
     const bool some_ended_meanwhile = snapshot.entries.size() > living;
-    out.views = views_of(out.sight, snapshot, within);
+    out.views = views_of(out.observed, snapshot, within);
     if (request.claims.empty()) request = request_of(wanted, out.views, began);
     if (place) request.reference = place.reference();
 
@@ -295,7 +295,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
       entry.within = within;
       if (wanted.load_lock) entry.loads_until = now + *wanted.load_lock;
       for (const std::size_t winner : out.winners)
-        entry.claims.push_back(claim_of(wanted.hints, out.sight.devices[winner].info));
+        entry.claims.push_back(claim_of(wanted.hints, out.observed.devices[winner].info));
       if (place) static_cast<void>(lock->release(place.reference()));
       Result<LedgerLease> lease = lock->add(entry);
       if (!lease) return std::move(lease).error();

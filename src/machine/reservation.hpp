@@ -21,28 +21,28 @@
 namespace berth::machine {
 
 // A device as it was just now.
-struct SeenDevice {
+struct ObservedDevice {
   DeviceInfo info;
   std::optional<Telemetry> telemetry;  // absent: it did not answer
   Health health = Health::healthy;
-  std::vector<ledger::SeenProcess> processes;  // of telemetry->processes, in their order
+  std::vector<ledger::ObservedProcess> processes;  // of telemetry->processes, in their order
 };
 
-struct Sight {
-  std::vector<SeenDevice> devices;
+struct MachineSnapshot {
+  std::vector<ObservedDevice> devices;
   Topology topology;
 };
 
 // The memory of a device, as the ledger's arithmetic takes it.
-ledger::MemoryState memory_of(const SeenDevice& device);
+ledger::MemoryState memory_of(const ObservedDevice& device);
 
 // Entries without a sign of life that a process on a device keeps stay; the others
 // are over and are given back.
-std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now);
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now);
 
-// What a decision about the devices at hand reads; pure. Views point into `sight`.
+// What a decision about the devices at hand reads; pure. Views point into `observed`.
 // `within`: the decision is made inside this lease, and draws on it.
-std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
                                  std::optional<LeaseReference> within = std::nullopt);
 
 struct Wanted {
@@ -58,8 +58,8 @@ struct Reserved {
   // And would not on an idle machine either; inside a lease: not if it were idle.
   bool never = false;
   std::optional<LeaseReference> within;  // the lease it was asked for in, and draws on
-  Sight sight;
-  std::vector<DeviceView> views;  // what was decided on; they point into `sight`
+  MachineSnapshot observed;
+  std::vector<DeviceView> views;  // what was decided on; they point into `observed`
   std::vector<std::size_t> winners;
   Explanation explanation;
 };
@@ -76,9 +76,9 @@ struct Progress {
 // somebody waits. More than the idle machine has is refused at once. `look` is
 // asked before every attempt; `waiting` is told when the reason or the place
 // changes.
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
-                         const std::function<void(const Progress&)>& waiting = {});
+Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look,
+                         Deadline deadline, const std::function<void(const Progress&)>& waiting = {});
 // The same decision, holding nothing.
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look);
+Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look);
 
 }  // namespace berth::machine

@@ -115,8 +115,8 @@ LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) co
   return now;
 }
 
-std::vector<ledger::SeenProcess> MachineClaims::trace(const Report& report) {
-  std::vector<ledger::SeenProcess> processes;
+std::vector<ledger::ObservedProcess> MachineClaims::trace(const Report& report) {
+  std::vector<ledger::ObservedProcess> processes;
   for (const DeviceProcess& process : report.processes)
     processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
   return processes;
@@ -128,7 +128,7 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
                        return entry.kind != EntryKind::waiting && entry.reference != lease_.reference();
                      });
   if (alone) return 0;
-  const std::vector<ledger::SeenProcess> processes = trace(report);
+  const std::vector<ledger::ObservedProcess> processes = trace(report);
   // What a process on one of its devices keeps counts too.
   std::vector<ledger::SeenOnDevice> seen;
   for (const Claim& claim : claims_) {

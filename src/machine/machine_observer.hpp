@@ -16,15 +16,15 @@ namespace berth::machine {
 // cannot be read changes nothing.
 Result<void> add_ledger(std::vector<DeviceRow>& rows);
 
-class Lookout {
+class MachineObserver {
  public:
   // An error where the back end asked for cannot be had; no_device where there is none.
-  static Result<Lookout> open(const MachineRequest& request);
-  static Result<Lookout> open(const std::optional<std::string>& backend, const BackendOptions& options);
+  static Result<MachineObserver> open(const MachineRequest& request);
+  static Result<MachineObserver> open(const std::optional<std::string>& backend, const BackendOptions& options);
   // Asks every device, at most for poll_deadline.
-  Sight look();
+  MachineSnapshot snapshot();
   // The devices that look() asks, without asking them.
-  Sight listed() const;
+  MachineSnapshot listed() const;
   // `named`: the processor counts, although there are accelerators.
   void include_fallback(bool named) { fallback_ = named; }
   const std::vector<DeviceInfo>& devices() const { return machine_.devices; }
@@ -34,7 +34,7 @@ class Lookout {
   const std::optional<Error>& accelerator_error() const { return machine_.accelerator_error; }
 
  private:
-  Lookout(Machine machine, bool links);
+  MachineObserver(Machine machine, bool links);
   bool is_left_out(const DeviceInfo& info) const;
   Machine machine_;
   std::unique_ptr<TelemetryPoller> poller_;
