@@ -214,7 +214,7 @@ void run_command(Self& self) {
     self.arena.errors.fetch_add(1);
     return;
   }
-  Wanted wanted;
+  ReservationRequest wanted;
   wanted.policy = find_policy("least_loaded");
   wanted.name = "engine";
   wanted.count = random.below(4) == 0 ? 2 : 1;
@@ -228,7 +228,7 @@ void run_command(Self& self) {
       wanted.hints.whole ? capacity - driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
   slot.bytes.store(bytes);
   slot.count.store(static_cast<std::uint32_t>(wanted.count));
-  Result<Reserved> reserved = reserve(
+  Result<Reservation> reserved = reserve(
       **ledger, wanted,
       [&] {
         slot.looked_at.store(now_ns());

@@ -42,8 +42,8 @@ std::optional<Priority> priority_named(std::string_view name) {
 
 }  // namespace
 
-Result<Wanted> read_request(const RequestArguments& arguments) {
-  Wanted wanted;
+Result<ReservationRequest> read_request(const RequestArguments& arguments) {
+  ReservationRequest wanted;
   const Result<const Policy*> policy = policy_named(arguments.policy);
   if (!policy) return policy.error();
   wanted.policy = *policy;
@@ -175,7 +175,7 @@ Result<void> resolve_devices(const RequestArguments& arguments, const MachineSna
   return {};
 }
 
-Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, Wanted& wanted) {
+Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequest& wanted) {
   if (wanted.count < 2 || !wanted.hints.only.empty()) return {};
   std::size_t others = 0;
   std::vector<DeviceId> slices;

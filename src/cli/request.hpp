@@ -27,13 +27,13 @@ struct RequestArguments {
 };
 
 // invalid_argument: something that is wrong whatever the machine looks like.
-Result<Wanted> read_request(const RequestArguments& arguments);
+Result<ReservationRequest> read_request(const RequestArguments& arguments);
 // Names of devices become ids. not_found names the nearest.
 Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints);
 
 // A command over several devices gets no MIG slices unless --device names them:
 // CUDA would show it one of them. no_eligible_device: there is nothing else.
-Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, Wanted& wanted);
+Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequest& wanted);
 
 // A device as people name it: its id, the beginning of one with or without "GPU-",
 // "cuda:0", or "0" (of the CUDA devices, else of the only back end that has it).

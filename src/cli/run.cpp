@@ -33,7 +33,7 @@ Error wrong(std::string message, std::string advice) {
 
 // Everything a decision needs, opened in the order in which things can be wrong.
 struct Inputs {
-  Wanted wanted;
+  ReservationRequest wanted;
   MachineObserver observer;
   std::shared_ptr<Ledger> ledger;
 };
@@ -48,7 +48,7 @@ std::vector<std::string> names_in(const RequestArguments& arguments) {
 }
 
 Result<Inputs> open_inputs(const RequestArguments& arguments) {
-  Result<Wanted> wanted = read_request(arguments);
+  Result<ReservationRequest> wanted = read_request(arguments);
   if (!wanted) return std::move(wanted).error();
   Result<MachineObserver> observer =
       MachineObserver::open({arguments.backend, arguments.backends, false, names_in(arguments),
@@ -71,7 +71,7 @@ Result<Inputs> open_inputs(const RequestArguments& arguments) {
 }
 
 // A record is a convenience: without it the decision is carried out all the same.
-void keep_record(std::string_view verb, const std::string& program, const Reserved& decided) {
+void keep_record(std::string_view verb, const std::string& program, const Reservation& decided) {
   const Result<std::string> folder = decisions_folder();
   if (!folder) return;
   static_cast<void>(
@@ -84,7 +84,7 @@ std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
   return ids;
 }
 
-int refuse(const Reserved& decided, std::span<const DeviceInfo> all, std::string advice) {
+int refuse(const Reservation& decided, std::span<const DeviceInfo> all, std::string advice) {
   const std::vector<DeviceId> ids = ids_of(all);
   if (decided.never) advice = "this machine cannot serve it even when idle";
   if (decided.within) {
@@ -97,7 +97,7 @@ int refuse(const Reserved& decided, std::span<const DeviceInfo> all, std::string
   return does_not_fit;
 }
 
-std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
+std::vector<Granted> granted_by(const ReservationRequest& wanted, const Reservation& decided) {
   std::vector<Granted> granted;
   for (const std::size_t winner : decided.winners) {
     const DeviceInfo& device = decided.observed.devices[winner].info;
@@ -106,7 +106,7 @@ std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
   return granted;
 }
 
-std::string describe(const Wanted& wanted, const Granted& granted, std::span<const DeviceId> all) {
+std::string describe(const ReservationRequest& wanted, const Granted& granted, std::span<const DeviceId> all) {
   const DeviceInfo& device = granted.device;
   std::string text = printable(short_id(device.id, all));
   if (!device.name.empty()) text += " (" + printable(device.name) + ")";
@@ -119,8 +119,8 @@ std::string describe(const Wanted& wanted, const Granted& granted, std::span<con
 }
 
 // Where the command runs, a line per device, and how strong the limits are.
-void announce(const Wanted& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
-              bool mps) {
+void announce(const ReservationRequest& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all,
+              Limit limit, bool mps) {
   const std::vector<DeviceId> ids = ids_of(all);
   std::size_t slices = 0;
   for (std::size_t i = 0; i < granted.size(); ++i) {
@@ -217,12 +217,12 @@ std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, MachineObser
 }
 
 // After a fault first elsewhere; the same device again only where no other has room.
-Result<Reserved> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
+Result<Reservation> reserve_devices(Inputs& inputs, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
   const auto look = [&] { return inputs.observer.snapshot(); };
   if (!failed.empty()) {
-    Wanted elsewhere = inputs.wanted;
+    ReservationRequest elsewhere = inputs.wanted;
     elsewhere.hints.avoid.insert(elsewhere.hints.avoid.end(), failed.begin(), failed.end());
-    Result<Reserved> reserved =
+    Result<Reservation> reserved =
         reserve(*inputs.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
   }
@@ -312,7 +312,7 @@ int run_run(const RunArguments& arguments) {
   std::optional<Ended> last;
   for (;;) {
     const TimePoint asked = real_clock().now();
-    Result<Reserved> reserved = reserve_devices(*inputs, failed, checked->wait, arguments.quiet);
+    Result<Reservation> reserved = reserve_devices(*inputs, failed, checked->wait, arguments.quiet);
     if (!reserved) return complain(reserved.error());
     keep_record("run", *program, *reserved);
     if (!reserved->lease) {
@@ -359,7 +359,7 @@ int run_run(const RunArguments& arguments) {
 int run_pick(const PickArguments& arguments) {
   Result<Inputs> inputs = open_inputs(arguments.request);
   if (!inputs) return complain(inputs.error());
-  const Result<Reserved> decided =
+  const Result<Reservation> decided =
       decide_once(*inputs->ledger, inputs->wanted, [&] { return inputs->observer.snapshot(); });
   if (!decided) return complain(decided.error());
   keep_record("pick", {}, *decided);

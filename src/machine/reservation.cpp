@@ -44,7 +44,7 @@ DeviceView idle(DeviceView view) {
 }
 
 // Inside a lease: whether it fits that lease, if nothing else were in it.
-bool fits_when_idle(const Wanted& wanted, const LedgerSnapshot& snapshot, const Reserved& decided) {
+bool fits_when_idle(const ReservationRequest& wanted, const LedgerSnapshot& snapshot, const Reservation& decided) {
   const LedgerEntry* const outer = decided.within ? snapshot.find(*decided.within) : nullptr;
   std::vector<DeviceView> views;
   for (const DeviceView& view : decided.views) {
@@ -71,7 +71,7 @@ Claim claim_of(const Hints& hints, const DeviceInfo& info) {
   return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
 }
 
-WaitingRequest request_of(const Wanted& wanted, const std::vector<DeviceView>& views, TimePoint now) {
+WaitingRequest request_of(const ReservationRequest& wanted, const std::vector<DeviceView>& views, TimePoint now) {
   WaitingRequest request;
   request.user = geteuid();
   request.priority = wanted.hints.priority.value_or(Priority::normal);
@@ -89,8 +89,8 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
 }
 
 // One attempt on the state of this moment, behind those ahead in line.
-void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
-            std::span<const WaitingRequest> ahead, TimePoint now, Reserved& out) {
+void decide(const ReservationRequest& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
+            std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
   out.views = views_of(out.observed, snapshot, within);
   for (DeviceView& view : out.views) {
     if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
@@ -205,8 +205,9 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
   return views;
 }
 
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look) {
-  Reserved out;
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
+                                const std::function<MachineSnapshot()>& look) {
+  Reservation out;
   out.observed = look();
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return std::move(snapshot).error();
@@ -220,8 +221,9 @@ Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::fu
   return out;
 }
 
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look,
-                         Deadline deadline, const std::function<void(const Progress&)>& waiting) {
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
+                            const std::function<MachineSnapshot()>& look, Deadline deadline,
+                            const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in line
   WaitingRequest request;
   Progress told;
@@ -260,7 +262,7 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
         continue;
       }
     }
-    Reserved out;
+    Reservation out;
     out.observed = look();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {

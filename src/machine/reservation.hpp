@@ -45,7 +45,7 @@ std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnaps
 std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
                                  std::optional<LeaseReference> within = std::nullopt);
 
-struct Wanted {
+struct ReservationRequest {
   Hints hints;
   std::size_t count = 1;
   const Policy* policy = nullptr;
@@ -53,7 +53,7 @@ struct Wanted {
   std::optional<Duration> load_lock;  // its load is alone on its devices for so long
 };
 
-struct Reserved {
+struct Reservation {
   LedgerLease lease;  // none: it does not fit, or did not in time
   // And would not on an idle machine either; inside a lease: not if it were idle.
   bool never = false;
@@ -76,9 +76,11 @@ struct Progress {
 // somebody waits. More than the idle machine has is refused at once. `look` is
 // asked before every attempt; `waiting` is told when the reason or the place
 // changes.
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look,
-                         Deadline deadline, const std::function<void(const Progress&)>& waiting = {});
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
+                            const std::function<MachineSnapshot()>& look, Deadline deadline,
+                            const std::function<void(const Progress&)>& waiting = {});
 // The same decision, holding nothing.
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<MachineSnapshot()>& look);
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
+                                const std::function<MachineSnapshot()>& look);
 
 }  // namespace berth::machine

@@ -129,15 +129,15 @@ TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
 class Reserving : public testing::Test {
  protected:
   Reserving() { unsetenv("BERTH_LEASE"); }
-  static Wanted wanting(std::uint64_t bytes, std::size_t count = 1) {
-    Wanted wanted;
+  static ReservationRequest wanting(std::uint64_t bytes, std::size_t count = 1) {
+    ReservationRequest wanted;
     wanted.hints.memory_bytes_min = bytes;
     wanted.count = count;
     wanted.policy = find_policy("least_loaded");
     wanted.name = "engine";
     return wanted;
   }
-  Result<Reserved> ask(const Wanted& wanted, Deadline deadline = {TimePoint{}}) {
+  Result<Reservation> ask(const ReservationRequest& wanted, Deadline deadline = {TimePoint{}}) {
     return reserve(*ledger_, wanted, [this] { return observed_; }, deadline);
   }
   std::size_t entries() { return ledger_->snapshot().value().entries.size(); }
@@ -167,7 +167,7 @@ TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
   ObservedDevice& device = observed_.devices[one->winners[0]];
   device.telemetry->load.memory_bytes_free = 35;
   add_process(device, this_process(), 45);
-  Wanted wanted = wanting(30);
+  ReservationRequest wanted = wanting(30);
   wanted.hints.only = {device.info.id};
   const auto two = ask(wanted), three = ask(wanted);
   EXPECT_TRUE(two->lease) << "35 are free, 5 of them promised";
@@ -180,7 +180,7 @@ TEST_F(Reserving, WhatEndedSinceTheLookStillCounts) {
   const auto one = ask(wanting(30));
   ASSERT_TRUE(one->lease);
   const DeviceId device = observed_.devices[one->winners[0]].info.id;
-  Wanted wanted = wanting(60);
+  ReservationRequest wanted = wanting(60);
   wanted.hints.only = {device};
   int looks = 0;
   const auto asked = reserve(*ledger_, wanted,
@@ -276,7 +276,7 @@ TEST_F(Reserving, SmallRequestsPassWhereTheyDoNotTouchWhatIsKept) {
   first.kind = EntryKind::waiting;
   first.claims = {{DeviceId("a"), "a", 60, 0, false}};
   const LedgerLease place = std::move(ledger_->lock().value().add(first).value());
-  Wanted small = wanting(10);
+  ReservationRequest small = wanting(10);
   small.hints.only = {DeviceId("a")};
   const auto refused = ask(small);
   EXPECT_FALSE(refused->lease) << "30 are free there, kept for the one that waits";
@@ -294,7 +294,7 @@ TEST_F(Reserving, ANestedRequestDrawsOnTheLeaseItRunsIn) {
   EXPECT_FALSE(second->lease) << "10 are left of it";
   EXPECT_TRUE(third->lease);
   unsetenv("BERTH_LEASE");
-  Wanted beside = wanting(30);
+  ReservationRequest beside = wanting(30);
   beside.hints.only = {observed_.devices[outer->winners[0]].info.id};
   EXPECT_TRUE(ask(beside)->lease) << "all three count once";
 }
