@@ -18,7 +18,7 @@ inline constexpr int inventory_format = 1;
 
 boost::json::array links_to_json(std::span<const Link> links);
 boost::json::object device_info_to_json(const DeviceInfo& info);
-// Both throw a Misread (json_reading.hpp).
+// Both throw a JsonError (json_reading.hpp).
 Link link_of(const boost::json::value& value, const std::string& where);
 DeviceInfo device_info_of(const boost::json::value& value, const std::string& where);
 

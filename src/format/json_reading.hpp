@@ -1,5 +1,5 @@
 // Reading JSON files that Berth has written and somebody may have edited: each
-// function takes one value or throws a Misread that names its place, which the
+// function takes one value or throws a JsonError that names its place, which the
 // reader of the file turns into an Error. No exception leaves the command.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace berth::format {
 
 // A place in a file that is not what it should be, as a sentence.
-struct Misread {
+struct JsonError {
   std::string what;
 };
 
