@@ -27,8 +27,10 @@ std::vector<DeviceId> ids_of(const DecisionRecord& record) {
   return ids;
 }
 
-std::vector<Change> changes_of(const DecisionRecord& record) {
-  const Waiting waiting = record.waited ? Waiting::ran_out : record.verb == "pick" ? Waiting::never : Waiting::possible;
+std::vector<Suggestion> changes_of(const DecisionRecord& record) {
+  const WaitOption waiting = record.waited           ? WaitOption::timed_out
+                             : record.verb == "pick" ? WaitOption::unsupported
+                                                     : WaitOption::available;
   return suggest(record.hints, record.count, record.views(), waiting);
 }
 
@@ -42,7 +44,7 @@ std::string subject_text(const DecisionRecord& record) {
 }
 
 // A command as it stands, or the same verb with another option.
-std::string next_step(const DecisionRecord& record, const Change& change) {
+std::string next_step(const DecisionRecord& record, const Suggestion& change) {
   if (change.command.starts_with("berth ")) return change.command;
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
 }
@@ -69,8 +71,8 @@ json::object explanation_to_json(const Explanation& explanation) {
   return out;
 }
 
-json::object change_to_json(const Change& change) {
-  json::object out{{"knob", to_string(change.knob)}, {"text", change.text}};
+json::object change_to_json(const Suggestion& change) {
+  json::object out{{"knob", to_string(change.kind)}, {"text", change.text}};
   if (!change.command.empty()) out["command"] = change.command;
   if (change.amount > 0) out["amount"] = change.amount;
   if (!change.amounts.empty()) out["amounts"] = json::array(change.amounts.begin(), change.amounts.end());
@@ -132,7 +134,7 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (!is_same_answer(record, explanation))
     text += "\n" + sentence("this version of berth would decide otherwise: " + explanation.reason());
-  const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
+  const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
     text += "\n" + sentence("any one of these would have let it fit, and nothing smaller of its kind:");
     text += changes_text(changes, ids, style);
@@ -148,7 +150,7 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
   out["explanation"] = explanation_to_json(explanation);
   json::array changes;
   if (record.winners.empty()) {
-    for (const Change& change : changes_of(record)) changes.push_back(change_to_json(change));
+    for (const Suggestion& change : changes_of(record)) changes.push_back(change_to_json(change));
   }
   out["changes"] = std::move(changes);
   return out;

@@ -7,11 +7,13 @@
 #include <tuple>
 
 #include "berth/bytes.hpp"
-#include "placement/saturating.hpp"
 #include "placement/explain.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth {
 namespace {
+
+using Kind = SuggestionKind;
 
 using Views = std::vector<DeviceView>;
 
@@ -84,10 +86,10 @@ std::string memory_option(std::uint64_t bytes) {
 
 class Suggestions {
  public:
-  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting)
+  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, WaitOption waiting)
       : hints_(hints), count_(count), views_(views), waiting_(waiting) {}
 
-  std::vector<Change> all() {
+  std::vector<Suggestion> all() {
     const bool refused = !fits(hints_, count_, views_);
     if (!refused || views_.empty()) return {};
     uncordon();
@@ -107,43 +109,43 @@ class Suggestions {
     drop_label();
     other_backend();
     const Cause cause = cause_of(hints_, count_, views_);
-    std::sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
-      return std::tuple(!concerns(a.knob, cause), a.knob) < std::tuple(!concerns(b.knob, cause), b.knob);
+    std::sort(suggestions_.begin(), suggestions_.end(), [&](const Suggestion& a, const Suggestion& b) {
+      return std::tuple(!concerns(a.kind, cause), a.kind) < std::tuple(!concerns(b.kind, cause), b.kind);
     });
-    return std::move(changes_);
+    return std::move(suggestions_);
   }
 
  private:
-  static bool concerns(Knob knob, Cause cause) {
-    switch (knob) {
-      case Knob::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
-      case Knob::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
-      case Knob::share: return cause == Cause::held || cause == Cause::occupied;
-      case Knob::fewer_bytes: return filter_of(cause) == Rejection::memory;
-      case Knob::end_leases: return cause == Cause::held_exclusively;
-      case Knob::wait_in_line: return cause == Cause::kept;
-      case Knob::end_processes: return cause == Cause::occupied;
-      case Knob::free_bytes:
+  static bool concerns(Kind kind, Cause cause) {
+    switch (kind) {
+      case Kind::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
+      case Kind::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
+      case Kind::share: return cause == Cause::held || cause == Cause::occupied;
+      case Kind::fewer_bytes: return filter_of(cause) == Rejection::memory;
+      case Kind::end_leases: return cause == Cause::held_exclusively;
+      case Kind::wait_in_line: return cause == Cause::kept;
+      case Kind::end_processes: return cause == Cause::occupied;
+      case Kind::free_bytes:
         return cause == Cause::memory_in_use || cause == Cause::memory_promised || cause == Cause::memory_fragmented;
-      case Knob::health: return filter_of(cause) == Rejection::unhealthy;
-      case Knob::fewer_devices: return cause == Cause::too_few_devices;
-      case Knob::drop_avoid: return cause == Cause::avoided;
-      case Knob::drop_pin: return cause == Cause::pinned;
-      case Knob::lower_capability: return cause == Cause::capability;
-      case Knob::drop_feature: return cause == Cause::feature;
-      case Knob::drop_label: return cause == Cause::label;
-      case Knob::other_backend: return cause == Cause::backend;
+      case Kind::health: return filter_of(cause) == Rejection::unhealthy;
+      case Kind::fewer_devices: return cause == Cause::too_few_devices;
+      case Kind::drop_avoid: return cause == Cause::avoided;
+      case Kind::drop_pin: return cause == Cause::pinned;
+      case Kind::lower_capability: return cause == Cause::capability;
+      case Kind::drop_feature: return cause == Cause::feature;
+      case Kind::drop_label: return cause == Cause::label;
+      case Kind::other_backend: return cause == Cause::backend;
     }
     return false;
   }
 
   bool fits_with(const Hints& hints) const { return fits(hints, count_, views_); }
-  Change& add(Knob knob, std::string text, std::string command) {
-    Change& change = changes_.emplace_back();
-    change.knob = knob;
-    change.text = std::move(text);
-    change.command = std::move(command);
-    return change;
+  Suggestion& add(Kind kind, std::string text, std::string command) {
+    Suggestion& suggestion = suggestions_.emplace_back();
+    suggestion.kind = kind;
+    suggestion.text = std::move(text);
+    suggestion.command = std::move(command);
+    return suggestion;
   }
 
   // The fewest of the devices that `concerned` picks, each put right by `mend`.
@@ -172,7 +174,7 @@ class Suggestions {
     if (ids.empty()) return;
     std::string command;
     for (const DeviceId& id : ids) command += (command.empty() ? "berth uncordon " : " && berth uncordon ") + id.text();
-    add(Knob::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
+    add(Kind::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
   }
 
   void fresh_sample() {
@@ -181,7 +183,7 @@ class Suggestions {
     };
     std::vector<DeviceId> ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
     if (ids.empty()) return;
-    add(Knob::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
+    add(Kind::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
         "berth doctor")
         .devices = std::move(ids);
   }
@@ -190,7 +192,7 @@ class Suggestions {
     std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, hints_, v); },
                                        [](DeviceView& v) { v.health = Health::healthy; });
     if (ids.empty()) return;
-    add(Knob::health,
+    add(Kind::health,
         "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or repair " +
             (ids.size() == 1 ? "it" : "them"),
         "berth doctor")
@@ -204,7 +206,7 @@ class Suggestions {
                                          v.held_exclusively = false;
                                        });
     if (ids.empty()) return;
-    add(Knob::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
+    add(Kind::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
   }
 
   void wait_in_line() {
@@ -212,12 +214,12 @@ class Suggestions {
                                        [](DeviceView& v) { v.kept_for_waiting = false; });
     if (ids.empty()) return;
     const std::string those = ids.size() == 1 ? " is" : " are";
-    add(Knob::wait_in_line,
-        (waiting_ == Waiting::ran_out ? "wait longer, " : "wait, ") + listed(ids) + those +
+    add(Kind::wait_in_line,
+        (waiting_ == WaitOption::timed_out ? "wait longer, " : "wait, ") + listed(ids) + those +
             " kept for a request that has waited longer",
-        waiting_ == Waiting::possible  ? "--wait 10m"
-        : waiting_ == Waiting::ran_out ? "give a longer --wait"
-                                       : "berth ps")
+        waiting_ == WaitOption::available   ? "--wait 10m"
+        : waiting_ == WaitOption::timed_out ? "give a longer --wait"
+                                            : "berth ps")
         .devices = std::move(ids);
   }
 
@@ -230,7 +232,7 @@ class Suggestions {
                    v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
                });
     if (ids.empty()) return;
-    add(Knob::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
+    add(Kind::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
         std::move(ids);
   }
 
@@ -242,12 +244,12 @@ class Suggestions {
     const bool by_bytes = hints_.whole && hints_.memory_bytes_min == 0 && !hints_.memory_share;
     if (!by_bytes) {
       if (fits_with(hints))
-        add(Knob::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+        add(Kind::share, "share the device with others, instead of having it alone", "leave out --exclusive");
       return;
     }
     const std::optional<std::uint64_t> most = most_bytes(hints);
     if (!most) return;
-    add(Knob::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
+    add(Kind::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
         memory_option(*most))
         .amount = *most;
   }
@@ -280,7 +282,7 @@ class Suggestions {
     // With a share there is no one number that it replaces.
     if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
     const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
-    add(Knob::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
+    add(Kind::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
   }
 
   void free_bytes() {
@@ -365,10 +367,11 @@ class Suggestions {
                return domains[i] == view.info->memory_home();
              });
     });
-    Change& change = add(Knob::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");
-    change.amount = least;
-    change.amounts = std::move(each);
-    change.devices = std::move(ids);
+    Suggestion& suggestion =
+        add(Kind::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");
+    suggestion.amount = least;
+    suggestion.amounts = std::move(each);
+    suggestion.devices = std::move(ids);
   }
 
   // "9.0 GiB on A and 99.0 GiB on B", or "9.0 GiB on each of A and B".
@@ -386,7 +389,7 @@ class Suggestions {
   void fewer_devices() {
     const std::size_t most = largest_group(hints_, views_);
     if (most == 0) return;
-    add(Knob::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
+    add(Kind::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
         "-n " + std::to_string(most))
         .amount = most;
   }
@@ -403,14 +406,14 @@ class Suggestions {
          }))
       ids.push_back(avoided[i]);
     if (ids.empty()) return;
-    add(Knob::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
+    add(Kind::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
   }
 
   void drop_pin() {
     Hints hints = hints_;
     hints.only.clear();
     if (!hints_.only.empty() && fits_with(hints))
-      add(Knob::drop_pin, "let any device serve, not only " + listed(hints_.only), "leave out --device");
+      add(Kind::drop_pin, "let any device serve, not only " + listed(hints_.only), "leave out --device");
   }
 
   void lower_capability() {
@@ -424,14 +427,14 @@ class Suggestions {
     for (const Capability& capability : lower) {
       hints.capability_min = capability;
       if (!fits_with(hints)) continue;
-      add(Knob::lower_capability,
+      add(Kind::lower_capability,
           "ask for capability " + to_string(capability) + " instead of " + to_string(*hints_.capability_min),
           "--capability " + to_string(capability))
           .capability = capability;
       return;
     }
     hints.capability_min.reset();
-    if (fits_with(hints)) add(Knob::lower_capability, "ask for no capability", "leave out --capability");
+    if (fits_with(hints)) add(Kind::lower_capability, "ask for no capability", "leave out --capability");
   }
 
   void drop_feature() {
@@ -439,7 +442,7 @@ class Suggestions {
       Hints hints = hints_;
       hints.features.erase(feature);
       if (!fits_with(hints)) continue;
-      add(Knob::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
+      add(Kind::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
       return;
     }
   }
@@ -450,7 +453,7 @@ class Suggestions {
       hints.labels.erase(name);
       if (!fits_with(hints)) continue;
       const std::string label = name + "=" + value;
-      add(Knob::drop_label, "do without " + label, "leave out --label " + label).name = name;
+      add(Kind::drop_label, "do without " + label, "leave out --label " + label).name = name;
       return;
     }
   }
@@ -464,7 +467,7 @@ class Suggestions {
       Hints hints = hints_;
       hints.backend = other;
       if (!fits_with(hints)) continue;
-      add(Knob::other_backend, "take " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
+      add(Kind::other_backend, "take " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
           other;
       return;
     }
@@ -473,35 +476,36 @@ class Suggestions {
   const Hints& hints_;
   std::size_t count_;
   std::span<const DeviceView> views_;
-  Waiting waiting_;
-  std::vector<Change> changes_;
+  WaitOption waiting_;
+  std::vector<Suggestion> suggestions_;
 };
 
 }  // namespace
 
-std::string_view to_string(Knob knob) noexcept {
-  switch (knob) {
-    case Knob::uncordon: return "uncordon";
-    case Knob::fresh_sample: return "fresh_sample";
-    case Knob::share: return "share";
-    case Knob::fewer_bytes: return "fewer_bytes";
-    case Knob::end_leases: return "end_leases";
-    case Knob::wait_in_line: return "wait_in_line";
-    case Knob::end_processes: return "end_processes";
-    case Knob::free_bytes: return "free_bytes";
-    case Knob::health: return "health";
-    case Knob::fewer_devices: return "fewer_devices";
-    case Knob::drop_avoid: return "drop_avoid";
-    case Knob::drop_pin: return "drop_pin";
-    case Knob::lower_capability: return "lower_capability";
-    case Knob::drop_feature: return "drop_feature";
-    case Knob::drop_label: return "drop_label";
-    case Knob::other_backend: return "other_backend";
+std::string_view to_string(SuggestionKind kind) noexcept {
+  switch (kind) {
+    case Kind::uncordon: return "uncordon";
+    case Kind::fresh_sample: return "fresh_sample";
+    case Kind::share: return "share";
+    case Kind::fewer_bytes: return "fewer_bytes";
+    case Kind::end_leases: return "end_leases";
+    case Kind::wait_in_line: return "wait_in_line";
+    case Kind::end_processes: return "end_processes";
+    case Kind::free_bytes: return "free_bytes";
+    case Kind::health: return "health";
+    case Kind::fewer_devices: return "fewer_devices";
+    case Kind::drop_avoid: return "drop_avoid";
+    case Kind::drop_pin: return "drop_pin";
+    case Kind::lower_capability: return "lower_capability";
+    case Kind::drop_feature: return "drop_feature";
+    case Kind::drop_label: return "drop_label";
+    case Kind::other_backend: return "other_backend";
   }
   return "uncordon";
 }
 
-std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting) {
+std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+                                WaitOption waiting) {
   return Suggestions(hints, count, views, waiting).all();
 }
 
