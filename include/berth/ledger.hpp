@@ -30,15 +30,15 @@
 namespace berth {
 
 // A process, told apart from a later one with the same number.
-struct Holder {
+struct ProcessIdentity {
   std::uint32_t pid = 0;
   std::uint64_t start_time = 0;     // ticks since the machine started; 0: unknown
   std::uint64_t pid_namespace = 0;  // what `pid` means; 0: unknown
-  friend bool operator==(const Holder&, const Holder&) = default;
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
-Holder this_process();
+ProcessIdentity this_process();
 // Absent: there is no such process, or it is hidden. A zombie is none.
-std::optional<Holder> find_process(std::uint32_t pid);
+std::optional<ProcessIdentity> find_process(std::uint32_t pid);
 
 enum class EntryKind : std::uint8_t {
   command,  // held by a command and the processes it started
@@ -83,7 +83,7 @@ struct LedgerEntry {
   LeaseReference reference;
   std::uint32_t user = 0;  // owner of the file
   EntryKind kind = EntryKind::command;
-  Holder holder;
+  ProcessIdentity holder;
   std::string name;  // of the program, without its arguments; not to be printed raw
   Priority priority = Priority::normal;
   TimePoint since{};

@@ -60,7 +60,7 @@ TEST(Lines, TheFrozenPartReadsForEver) {
   const LedgerEntry& entry = std::get<EntryLine>(*read).entry;
   EXPECT_EQ(entry.id(), 17U);
   EXPECT_EQ(entry.kind, EntryKind::command);
-  EXPECT_EQ(entry.holder, (Holder{4711, 99, 4026531836}));
+  EXPECT_EQ(entry.holder, (ProcessIdentity{4711, 99, 4026531836}));
   ASSERT_EQ(entry.claims.size(), 2U);
   EXPECT_EQ(entry.claims[0], (Claim{DeviceId("GPU-a"), "GPU-a", std::uint64_t{40} << 30, 0, true}));
   EXPECT_EQ(entry.claims[1], (Claim{DeviceId("GPU-b/sm64.0"), "GPU-b", 7, 3, false}));

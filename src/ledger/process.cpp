@@ -125,15 +125,15 @@ std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
 
 }  // namespace
 
-std::optional<Holder> find_process(std::uint32_t pid) {
+std::optional<ProcessIdentity> find_process(std::uint32_t pid) {
   const std::optional<Status> status = read_status(pid);
   if (!status || status->ended) return std::nullopt;
-  return Holder{pid, status->start_time, pid_namespace()};
+  return ProcessIdentity{pid, status->start_time, pid_namespace()};
 }
 
-Holder this_process() {
+ProcessIdentity this_process() {
   const auto pid = static_cast<std::uint32_t>(getpid());
-  return find_process(pid).value_or(Holder{pid, 0, pid_namespace()});
+  return find_process(pid).value_or(ProcessIdentity{pid, 0, pid_namespace()});
 }
 
 }  // namespace berth
@@ -164,7 +164,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
 
 }  // namespace
 
-Life life_of(const Holder& holder, std::uint32_t user) {
+Life life_of(const ProcessIdentity& holder, std::uint32_t user) {
   // Elsewhere the number means another process.
   if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace()) return Life::unknown;
   // A command of root may go on as another user.
@@ -180,7 +180,7 @@ Life life_of(const Holder& holder, std::uint32_t user) {
 
 bool is_in_first_namespace() { return pid_namespace() == first_namespace; }
 
-bool shows_children_of(const Holder& holder) {
+bool shows_children_of(const ProcessIdentity& holder) {
   return is_in_first_namespace() || (holder.pid_namespace != 0 && holder.pid_namespace == pid_namespace());
 }
 

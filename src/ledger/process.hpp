@@ -16,11 +16,11 @@ namespace berth::ledger {
 
 enum class Life : std::uint8_t { alive, gone, unknown };
 // Of a process of `user`, or of root.
-Life life_of(const Holder& holder, std::uint32_t user);
+Life life_of(const ProcessIdentity& holder, std::uint32_t user);
 
 // Whether /proc shows what the process started: it is of the same pid namespace, or
 // this one is the machine's first, which sees all others.
-bool shows_children_of(const Holder& holder);
+bool shows_children_of(const ProcessIdentity& holder);
 // Whether this process sees what keeps the entry: its user's processes are there to be
 // seen, and their environments can be read.
 bool can_see_processes_of(const LedgerEntry& entry);
@@ -36,7 +36,7 @@ struct FileIdentity {
 };
 
 struct ProcessTrace {
-  std::vector<Holder> lineage;              // itself, then its ancestors
+  std::vector<ProcessIdentity> lineage;     // itself, then its ancestors
   bool orphan = false;                      // its parent has ended before it; it is below init or a user's systemd
   bool hidden = false;                      // it lives, and /proc does not show it to this user
   std::optional<std::uint32_t> user;        // absent: hidden

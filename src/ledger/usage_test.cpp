@@ -5,9 +5,10 @@
 namespace berth::ledger {
 namespace {
 
-const Holder shell{100, 1, 3}, server{200, 2, 3}, stranger{300, 3, 3};
+const ProcessIdentity shell{100, 1, 3}, server{200, 2, 3}, stranger{300, 3, 3};
 
-LedgerEntry entry(std::uint64_t id, const Holder& holder, std::uint64_t bytes, EntryKind kind = EntryKind::command) {
+LedgerEntry entry(std::uint64_t id, const ProcessIdentity& holder, std::uint64_t bytes,
+                  EntryKind kind = EntryKind::command) {
   LedgerEntry made;
   made.reference = {1, id};
   made.user = 1000;
@@ -18,7 +19,7 @@ LedgerEntry entry(std::uint64_t id, const Holder& holder, std::uint64_t bytes, E
   return made;
 }
 
-ObservedProcess process(const Holder& who, std::uint64_t bytes, std::vector<Holder> ancestors = {}) {
+ObservedProcess process(const ProcessIdentity& who, std::uint64_t bytes, std::vector<ProcessIdentity> ancestors = {}) {
   ObservedProcess made;
   made.pid = who.pid;
   made.memory_bytes = bytes;

@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-const Holder somebody{4711, 12, 3};
+const ProcessIdentity somebody{4711, 12, 3};
 
 ObservedDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
   ObservedDevice device;
@@ -30,14 +30,14 @@ ObservedDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t fre
   return device;
 }
 
-void add_process(ObservedDevice& device, const Holder& holder, std::uint64_t bytes,
+void add_process(ObservedDevice& device, const ProcessIdentity& holder, std::uint64_t bytes,
                  std::optional<LeaseReference> lease = {}) {
   if (!device.telemetry->processes) device.telemetry->processes.emplace();
   device.telemetry->processes->push_back({holder.pid, ProcessKind::foreign, {}, bytes});
   ledger::ObservedProcess process;
   process.pid = holder.pid;
   process.memory_bytes = bytes;
-  process.trace.lineage = {Holder{holder.pid + 1, 0, 3}, holder};
+  process.trace.lineage = {ProcessIdentity{holder.pid + 1, 0, 3}, holder};
   process.trace.lease = lease;
   device.processes.push_back(process);
 }
@@ -80,11 +80,11 @@ TEST(Views, SayWhoElseUsesADevice) {
   device.telemetry->load.utilisation = 0.97;
   EXPECT_TRUE(views_of(observed, snapshot)[0].used_by_others);
   device.telemetry->load.utilisation = 0;
-  add_process(device, Holder{4712, 1, 3}, gib / 2);
+  add_process(device, ProcessIdentity{4712, 1, 3}, gib / 2);
   device.telemetry->processes->back().graphics = true;
   EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 0U) << "a display";
   EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others);
-  add_process(device, Holder{4713, 1, 3}, gib);
+  add_process(device, ProcessIdentity{4713, 1, 3}, gib);
   device.telemetry->processes->back().graphics = true;
   EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 2U) << "more than a display needs";
   device.processes.clear();
@@ -102,7 +102,7 @@ TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
   observed.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
   for (std::size_t i = 0; i < 3; ++i) {
     observed.devices[i].telemetry->load.memory_bytes_total = 80;
-    add_process(observed.devices[i], Holder{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
+    add_process(observed.devices[i], ProcessIdentity{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
     observed.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
   }
   const std::vector<DeviceView> views = views_of(observed, {});
