@@ -48,7 +48,7 @@ enum class EntryKind : std::uint8_t {
 std::string_view to_string(EntryKind kind) noexcept;
 
 // How the ledger knows that an entry is alive.
-enum class LifeSign : std::uint8_t {
+enum class Liveness : std::uint8_t {
   none,         // nothing says so: it has ended, unless a process on its device belongs to it
   descriptor,   // a process has the locked descriptor
   cgroup,       // the cgroup of its scope has processes
@@ -56,7 +56,7 @@ enum class LifeSign : std::uint8_t {
   environment,  // a process carries it in BERTH_LEASE
   device,       // a process that belongs to it holds memory of its device
 };
-std::string_view to_string(LifeSign sign) noexcept;
+std::string_view to_string(Liveness liveness) noexcept;
 
 // Names one lease of this machine: BERTH_LEASE in the environment of a command.
 // Its text lacks the user: in a user namespace the same user has another number.
@@ -98,7 +98,7 @@ struct LedgerEntry {
   std::size_t count = 1;
   TimePoint heard_at{};
 
-  LifeSign alive_by = LifeSign::none;
+  Liveness alive_by = Liveness::none;
   // Alive by its environment or a device: the processes that keep it.
   std::vector<std::uint32_t> kept_by;
 

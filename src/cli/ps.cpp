@@ -70,8 +70,8 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
     row.waits_for = WaitedFor{entry.count, is_whole || entry.claims.empty() ? 0 : entry.claims.front().memory_bytes,
                               entry.claims.size()};
   }
-  const bool ended =
-      entry.alive_by != LifeSign::holder && ledger::life_of(entry.holder, entry.user) == ledger::Life::gone;
+  const bool ended = entry.alive_by != Liveness::holder &&
+                     ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;
   if (entry.kind == EntryKind::command && ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());

@@ -143,24 +143,24 @@ std::uint64_t Ledger::State::fingerprint() const {
 void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
                           std::vector<LedgerEntry>& without_holder) {
   LedgerEntry& entry = line.entry;
-  if (known.file.is_locked(entry.id())) entry.alive_by = LifeSign::descriptor;
+  if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
-    if (entry.alive_by == LifeSign::none) return;
+    if (entry.alive_by == Liveness::none) return;
     entry.heard_at = std::max(entry.since, known.file.read_beat(line.beat));
     into.entries.push_back(std::move(entry));
     return;
   }
-  if (entry.alive_by == LifeSign::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
-    entry.alive_by = LifeSign::cgroup;
-  const bool is_open = entry.alive_by == LifeSign::none && entry.kind == EntryKind::command;
-  if (is_open && life_of(entry.holder, entry.user) == Life::alive) {
-    entry.alive_by = LifeSign::holder;
+  if (entry.alive_by == Liveness::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
+    entry.alive_by = Liveness::cgroup;
+  const bool is_open = entry.alive_by == Liveness::none && entry.kind == EntryKind::command;
+  if (is_open && process_state(entry.holder, entry.user) == ProcessState::alive) {
+    entry.alive_by = Liveness::holder;
   } else if (is_open && (is_own(known) || geteuid() == 0) &&
              !without_carrier.contains({entry.user, entry.reference.file, entry.reference.id})) {
     without_holder.push_back(std::move(entry));
     return;
   }
-  (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+  (entry.alive_by == Liveness::none ? into.ended : into.entries).push_back(std::move(entry));
 }
 
 // Commands whose holder has ended. Only now /proc is searched: what a holder started
@@ -177,7 +177,7 @@ void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapsh
       without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));
     } else {
-      entry.alive_by = LifeSign::environment;
+      entry.alive_by = Liveness::environment;
       into.entries.push_back(std::move(entry));
     }
   }

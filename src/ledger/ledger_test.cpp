@@ -111,7 +111,7 @@ TEST_F(LedgerTest, WhatOneProgramIsPromisedAnotherSees) {
               const LedgerEntry& entry = seen.entries.front();
               if (entry.name != wanted.name || entry.priority != Priority::high) return 2;
               if (entry.claims != wanted.claims || entry.user != geteuid()) return 3;
-              if (entry.alive_by != LifeSign::descriptor || entry.reference != lease.reference()) return 4;
+              if (entry.alive_by != Liveness::descriptor || entry.reference != lease.reference()) return 4;
               return seen.held_exclusively(DeviceId("GPU-b/sm64.0")) ? 0 : 5;
             }),
             0);
@@ -146,7 +146,7 @@ TEST_F(LedgerTest, ACommandThatClosesTheDescriptorIsKnownByItsNumberAndStartTime
   });
   const LedgerSnapshot seen = open()->snapshot().value();
   ASSERT_EQ(seen.entries.size(), 1U);
-  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::holder);
+  EXPECT_EQ(seen.entries[0].alive_by, Liveness::holder);
   holder.end(SIGKILL);
   EXPECT_EQ(open()->snapshot().value().entries.size(), 0U);
 }
@@ -181,10 +181,10 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
   // Until it has been executed.
   comes_true([&] {
     seen = open()->snapshot().value();
-    return !seen.entries.empty() && seen.entries[0].alive_by == LifeSign::environment;
+    return !seen.entries.empty() && seen.entries[0].alive_by == Liveness::environment;
   });
   ASSERT_EQ(seen.entries.size(), 1U);
-  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::environment);
+  EXPECT_EQ(seen.entries[0].alive_by, Liveness::environment);
   EXPECT_EQ(seen.entries[0].kept_by, std::vector<std::uint32_t>{static_cast<std::uint32_t>(child)});
   kill(child, SIGKILL);
   comes_true([&] {
@@ -612,7 +612,7 @@ TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
   });
   const LedgerSnapshot seen = open()->snapshot().value();
   if (seen.entries.empty()) GTEST_SKIP() << "a pid namespace is not permitted here";
-  EXPECT_EQ(seen.entries[0].alive_by, LifeSign::descriptor);
+  EXPECT_EQ(seen.entries[0].alive_by, Liveness::descriptor);
   EXPECT_NE(seen.entries[0].holder.pid_namespace, this_process().pid_namespace);
   outer.reset();
   std::size_t left = 1;

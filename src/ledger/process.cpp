@@ -164,18 +164,19 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
 
 }  // namespace
 
-Life life_of(const ProcessIdentity& holder, std::uint32_t user) {
+ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
   // Elsewhere the number means another process.
-  if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace()) return Life::unknown;
+  if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace())
+    return ProcessState::unknown;
   // A command of root may go on as another user.
   const std::optional<std::uint32_t> owner = user_of(holder.pid);
-  if (user != 0 && owner && *owner != user && *owner != 0) return Life::gone;
+  if (user != 0 && owner && *owner != user && *owner != 0) return ProcessState::gone;
   if (const std::optional<Status> status = read_status(holder.pid))
-    return !status->ended && status->start_time == holder.start_time ? Life::alive : Life::gone;
-  if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return Life::gone;
+    return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
+  if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return ProcessState::gone;
   // Hidden from this user. It may be another one with the same number, but to
   // take the bytes of one that lives would be worse.
-  return Life::alive;
+  return ProcessState::alive;
 }
 
 bool is_in_first_namespace() { return pid_namespace() == first_namespace; }

@@ -14,9 +14,9 @@
 
 namespace berth::ledger {
 
-enum class Life : std::uint8_t { alive, gone, unknown };
+enum class ProcessState : std::uint8_t { alive, gone, unknown };
 // Of a process of `user`, or of root.
-Life life_of(const ProcessIdentity& holder, std::uint32_t user);
+ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
 // Whether /proc shows what the process started: it is of the same pid namespace, or
 // this one is the machine's first, which sees all others.

@@ -23,14 +23,14 @@ std::string_view to_string(EntryKind kind) noexcept {
   return "running";
 }
 
-std::string_view to_string(LifeSign sign) noexcept {
-  switch (sign) {
-    case LifeSign::none: return "none";
-    case LifeSign::descriptor: return "descriptor";
-    case LifeSign::cgroup: return "cgroup";
-    case LifeSign::holder: return "holder";
-    case LifeSign::environment: return "environment";
-    case LifeSign::device: return "device";
+std::string_view to_string(Liveness liveness) noexcept {
+  switch (liveness) {
+    case Liveness::none: return "none";
+    case Liveness::descriptor: return "descriptor";
+    case Liveness::cgroup: return "cgroup";
+    case Liveness::holder: return "holder";
+    case Liveness::environment: return "environment";
+    case Liveness::device: return "device";
   }
   return "none";
 }

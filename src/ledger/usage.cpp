@@ -181,7 +181,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
       }
     }
     const bool is_kept = !entry.kept_by.empty() || is_unknown;
-    if (is_kept) entry.alive_by = LifeSign::device;
+    if (is_kept) entry.alive_by = Liveness::device;
     (is_kept ? kept : over).push_back(std::move(entry));
   }
   snapshot.ended = std::move(over);

@@ -146,7 +146,7 @@ TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
   const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
   keep_those_on_devices(snapshot, devices, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
-  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+  EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
   EXPECT_EQ(snapshot.entries[0].kept_by, std::vector<std::uint32_t>{300});
   EXPECT_TRUE(snapshot.ended.empty());
 }
@@ -174,7 +174,7 @@ TEST(Usage, ADeviceThatDoesNotNameItsProcessesKeepsALease) {
   EXPECT_TRUE(snapshot.entries.empty()) << "it holds nothing of that device";
   keep_those_on_devices(snapshot, silent, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
-  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+  EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
 }
 
 TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
@@ -213,7 +213,7 @@ TEST(Usage, WhereADriverDoesNotSayWhoIsThereALeaseWithoutAnotherSignOfLifeStays)
   keep_those_on_devices(snapshot, seen, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].id(), 1U);
-  EXPECT_EQ(snapshot.entries[0].alive_by, LifeSign::device);
+  EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
   EXPECT_EQ(snapshot.ended.size(), 1U);
 }
 
