@@ -75,7 +75,7 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
   if (entry.kind == EntryKind::command && ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
-    for (const std::uint32_t pid : ledger::keepers_of(entry)) kept_by.insert(pid);
+    for (const std::uint32_t pid : ledger::processes_of(entry)) kept_by.insert(pid);
     for (const ObservedDevice& seen : observed.devices) {
       for (const ledger::ObservedProcess& process : seen.processes) {
         if (ledger::owner_of(process.trace, snapshot) == &entry) kept_by.insert(process.pid);

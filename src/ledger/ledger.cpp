@@ -164,7 +164,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
       if (line.intent) snapshot.intents.push_back(*line.intent);
     }
   }
-  state.find_carriers(std::move(without_holder), snapshot);
+  state.find_leased_processes(std::move(without_holder), snapshot);
   for (LedgerEntry& entry : snapshot.entries) {
     // Of another boot, or made up.
     entry.since = std::min(entry.since, now);
@@ -273,10 +273,10 @@ void Ledger::Lock::give_back(LedgerLease lease) {
     if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
   }
   const auto self = static_cast<std::uint32_t>(getpid());
-  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
-  if (!carriers) return;
-  for (const Carrier& carrier : *carriers) {
-    if (carrier.carries(reference) && carrier.pid != self) return;
+  const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
+  if (!processes) return;
+  for (const LeasedProcess& process : *processes) {
+    if (process.has_lease(reference) && process.pid != self) return;
   }
   // Where it cannot be written, the line counts until this process ends.
   static_cast<void>(release(reference));

@@ -156,7 +156,7 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
   if (is_open && process_state(entry.holder, entry.user) == ProcessState::alive) {
     entry.alive_by = Liveness::holder;
   } else if (is_open && (is_own(known) || geteuid() == 0) &&
-             !without_carrier.contains({entry.user, entry.reference.file, entry.reference.id})) {
+             !known_ended.contains({entry.user, entry.reference.file, entry.reference.id})) {
     without_holder.push_back(std::move(entry));
     return;
   }
@@ -165,16 +165,16 @@ void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
 
 // Commands whose holder has ended. Only now /proc is searched: what a holder started
 // before it ended is there, whereas an earlier search may have missed it.
-void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
+void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
-  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
+  const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
   for (LedgerEntry& entry : entries) {
-    for (const Carrier& carrier : carriers.value_or(std::vector<Carrier>{})) {
-      if (carrier.carries(entry.reference)) entry.kept_by.push_back(carrier.pid);
+    for (const LeasedProcess& process : processes.value_or(std::vector<LeasedProcess>{})) {
+      if (process.has_lease(entry.reference)) entry.kept_by.push_back(process.pid);
     }
     // Without a descriptor to look with: it may live.
-    if (carriers && entry.kept_by.empty()) {
-      without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
+    if (processes && entry.kept_by.empty()) {
+      known_ended.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));
     } else {
       entry.alive_by = Liveness::environment;

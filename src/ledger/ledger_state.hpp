@@ -57,7 +57,7 @@ struct Ledger::State {
   std::vector<std::unique_ptr<Known>> files;
   // Leases, by user, file and id, that no process carries in its environment. None ever
   // will again, so /proc is not searched for them twice.
-  std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> without_carrier;
+  std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> known_ended;
 
   // Locks every folder that there is, always in the same order.
   Result<void> lock_folders(TimePoint give_up);
@@ -68,7 +68,7 @@ struct Ledger::State {
   // Of all files known, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
   void judge(Known& known, ledger::EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
-  void find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
+  void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
   bool is_own(const Known& known) const { return known.file.user() == geteuid(); }
   Known* find(const LeaseReference& lease);
   // The file this user writes to in a folder, made where there is none.

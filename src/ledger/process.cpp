@@ -216,33 +216,33 @@ BootTime boot_time(TimePoint now) {
   return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
 }
 
-std::optional<std::vector<Carrier>> processes_with_leases() {
+std::optional<std::vector<LeasedProcess>> processes_with_leases() {
   // On a busy machine some process always ends; the one that matters rarely does.
   constexpr int searches_max = 3;
-  std::map<std::uint32_t, Carrier> found;  // by process
+  std::map<std::uint32_t, LeasedProcess> found;  // by process
   Missed missed;
   for (int search = 0; search < searches_max && (search == 0 || missed.vanished); ++search) {
     missed.vanished = false;
     // A zombie has no environment, so whatever is found lives.
     for (const auto& [pid, user] : readable_processes(missed)) {
       if (const std::optional<LeaseReference> lease = lease_in_environment(pid, missed))
-        found.insert_or_assign(pid, Carrier{*lease, pid, user});
+        found.insert_or_assign(pid, LeasedProcess{*lease, pid, user});
     }
   }
   if (missed.blind) return std::nullopt;
-  std::vector<Carrier> carriers;
-  for (const auto& [pid, carrier] : found) carriers.push_back(carrier);
-  return carriers;
+  std::vector<LeasedProcess> processes;
+  for (const auto& [pid, process] : found) processes.push_back(process);
+  return processes;
 }
 
-std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
+std::vector<std::uint32_t> processes_of(const LedgerEntry& entry) {
   std::vector<std::uint32_t> found;
   if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
   Missed missed;  // then some are not named
   for (const auto& [pid, user] : readable_processes(missed)) {
     const std::optional<LeaseReference> lease = lease_in_environment(pid, missed);
     const std::vector<LeaseReference> locked = descriptor_leases(pid);
-    if ((lease && Carrier{*lease, pid, user}.carries(entry.reference)) ||
+    if ((lease && LeasedProcess{*lease, pid, user}.has_lease(entry.reference)) ||
         std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
       found.push_back(pid);
   }

@@ -56,23 +56,23 @@ struct BootTime {
 BootTime boot_time(TimePoint now);
 
 // A process that carries a lease in BERTH_LEASE.
-struct Carrier {
+struct LeasedProcess {
   LeaseReference lease;  // whose it is, the text does not say
   std::uint32_t pid = 0;
   std::uint32_t user = 0;
 
   // Believed of the lease's user and of root.
-  bool carries(const LeaseReference& other) const {
+  bool has_lease(const LeaseReference& other) const {
     return lease.file == other.file && lease.id == other.id && (user == other.user || user == 0);
   }
 };
 // As far as this user may look: its own processes, for root all. Absent: this process
 // has no descriptor left to look with.
-std::optional<std::vector<Carrier>> processes_with_leases();
+std::optional<std::vector<LeasedProcess>> processes_with_leases();
 // Processes in the lease's scope, and likewise those that carry it or have its
 // locked descriptor. Reads every descriptor of every process: for people who want to
 // know, not for decisions.
-std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry);
+std::vector<std::uint32_t> processes_of(const LedgerEntry& entry);
 
 // Where the process is in the unified hierarchy; outside of it, in systemd's own.
 // Empty: unknown.

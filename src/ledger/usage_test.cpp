@@ -224,17 +224,17 @@ TEST(Usage, AForgedNameTakesNoProcessOfRootAway) {
   snapshot.entries[0].user = snapshot.entries[0].reference.user = 0;
   snapshot.entries[1].user = snapshot.entries[1].reference.user = 2000;
   snapshot.entries[1].since += std::chrono::seconds(9);
-  ObservedProcess carrier = process(stranger, 10);
-  carrier.trace.user = 0;
-  carrier.trace.lease = LeaseReference{1, 1};
-  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]) << "its own user's";
+  ObservedProcess with_lease = process(stranger, 10);
+  with_lease.trace.user = 0;
+  with_lease.trace.lease = LeaseReference{1, 1};
+  EXPECT_EQ(owner_of(with_lease.trace, snapshot), &snapshot.entries[0]) << "its own user's";
   snapshot.entries[0].user = snapshot.entries[0].reference.user = 1000;
-  EXPECT_EQ(owner_of(carrier.trace, snapshot), nullptr) << "of two other users, neither";
-  carrier.trace.descriptors = {snapshot.entries[0].reference};
-  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]);
+  EXPECT_EQ(owner_of(with_lease.trace, snapshot), nullptr) << "of two other users, neither";
+  with_lease.trace.descriptors = {snapshot.entries[0].reference};
+  EXPECT_EQ(owner_of(with_lease.trace, snapshot), &snapshot.entries[0]);
   snapshot.entries.pop_back();
-  carrier.trace.descriptors.clear();
-  EXPECT_EQ(owner_of(carrier.trace, snapshot), &snapshot.entries[0]) << "the only one of that name";
+  with_lease.trace.descriptors.clear();
+  EXPECT_EQ(owner_of(with_lease.trace, snapshot), &snapshot.entries[0]) << "the only one of that name";
 }
 
 TEST(Usage, WhatStoodInEitherCopyCounts) {
