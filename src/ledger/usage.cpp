@@ -157,7 +157,7 @@ LedgerSnapshot merged(const LedgerSnapshot& before, LedgerSnapshot after) {
   return after;
 }
 
-void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time) {
+void keep_entries_in_use(LedgerSnapshot& snapshot, std::span<const DeviceProcesses> devices, const BootTime& time) {
   const auto started_since = [&](const ProcessTrace& trace, TimePoint since) {
     if (trace.lineage.empty() || time.ticks_now == 0) return true;
     const std::uint64_t ticks = less(time.ticks_now, trace.lineage.front().start_time);
@@ -173,7 +173,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
   std::vector<LedgerEntry> over, kept;
   for (LedgerEntry& entry : snapshot.ended) {
     bool is_unknown = false;
-    for (const SeenOnDevice& seen : devices) {
+    for (const DeviceProcesses& seen : devices) {
       if (!entry.claim_on(seen.device)) continue;
       is_unknown = is_unknown || seen.unknown;
       for (const ObservedProcess& process : seen.processes) {
@@ -188,8 +188,8 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
   for (LedgerEntry& entry : kept) snapshot.entries.push_back(std::move(entry));
 }
 
-void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint since,
-                            const std::function<bool(const LedgerEntry&)>& can_see_processes_of) {
+void keep_entries_added_since(LedgerSnapshot& snapshot, TimePoint since,
+                              const std::function<bool(const LedgerEntry&)>& can_see_processes_of) {
   const auto is_kept = [&](const LedgerEntry& entry) { return entry.since >= since && !can_see_processes_of(entry); };
   for (const LedgerEntry& entry : snapshot.ended) {
     if (is_kept(entry)) snapshot.entries.push_back(entry);

@@ -33,18 +33,18 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
 // devices keeps: it belongs to them, or it is an orphan of the same user, started
 // since, that belongs to none. They move to `entries`; the rest of `ended` is over.
 // Where a driver that lists processes did not do so, entries are kept as well.
-struct SeenOnDevice {
+struct DeviceProcesses {
   DeviceId device;
   std::span<const ObservedProcess> processes;
   bool unknown = false;
 };
-void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time);
+void keep_entries_in_use(LedgerSnapshot& snapshot, std::span<const DeviceProcesses> devices, const BootTime& time);
 
 // Ended entries that were taken since the ledger was read before the devices were
 // looked at, and whose processes this one cannot see: a process that keeps one may
 // have got its memory after the look. They count for this once.
-void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint since,
-                            const std::function<bool(const LedgerEntry&)>& can_see_processes_of);
+void keep_entries_added_since(LedgerSnapshot& snapshot, TimePoint since,
+                              const std::function<bool(const LedgerEntry&)>& can_see_processes_of);
 
 // What one memory has to offer.
 struct MemoryState {

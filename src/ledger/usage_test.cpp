@@ -143,8 +143,8 @@ TEST(Usage, AProcessOnTheDeviceKeepsALeaseWithoutAnotherSignOfLife) {
   ObservedProcess child = process(stranger, 10);
   child.trace.lease = LeaseReference{1, 5};
   const std::vector<ObservedProcess> processes{child};
-  const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
-  keep_those_on_devices(snapshot, devices, {});
+  const std::vector<DeviceProcesses> devices{{DeviceId("a"), processes}};
+  keep_entries_in_use(snapshot, devices, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
   EXPECT_EQ(snapshot.entries[0].kept_by, std::vector<std::uint32_t>{300});
@@ -158,21 +158,21 @@ TEST(Usage, AProcessThatCannotBeSeenKeepsALease) {
   unseen.pid = 300;
   unseen.memory_bytes = 10;
   std::vector<ObservedProcess> processes{unseen};
-  const std::vector<SeenOnDevice> devices{{DeviceId("a"), processes}};
-  keep_those_on_devices(snapshot, devices, {});
+  const std::vector<DeviceProcesses> devices{{DeviceId("a"), processes}};
+  keep_entries_in_use(snapshot, devices, {});
   EXPECT_TRUE(snapshot.entries.empty()) << "it is gone, or a number of another namespace";
   processes[0].trace.hidden = true;
-  keep_those_on_devices(snapshot, devices, {});
+  keep_entries_in_use(snapshot, devices, {});
   EXPECT_EQ(snapshot.entries.size(), 1U) << "hidepid: it may be the lease's";
 }
 
 TEST(Usage, ADeviceThatDoesNotNameItsProcessesKeepsALease) {
   LedgerSnapshot snapshot;
   snapshot.ended = {entry(5, shell, 30)};
-  const std::vector<SeenOnDevice> others{{DeviceId("b"), {}, true}}, silent{{DeviceId("a"), {}, true}};
-  keep_those_on_devices(snapshot, others, {});
+  const std::vector<DeviceProcesses> others{{DeviceId("b"), {}, true}}, silent{{DeviceId("a"), {}, true}};
+  keep_entries_in_use(snapshot, others, {});
   EXPECT_TRUE(snapshot.entries.empty()) << "it holds nothing of that device";
-  keep_those_on_devices(snapshot, silent, {});
+  keep_entries_in_use(snapshot, silent, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
 }
@@ -187,8 +187,8 @@ TEST(Usage, AnOrphanOfTheSameUserKeepsALeaseAndOthersDoNot) {
     LedgerSnapshot snapshot;
     snapshot.ended = {entry(since, shell, 30)};
     const std::vector<ObservedProcess> processes{seen};
-    const std::vector<SeenOnDevice> devices{{DeviceId(device), processes}};
-    keep_those_on_devices(snapshot, devices, time);
+    const std::vector<DeviceProcesses> devices{{DeviceId(device), processes}};
+    keep_entries_in_use(snapshot, devices, time);
     return !snapshot.entries.empty();
   };
   EXPECT_TRUE(kept(orphan, 40));
@@ -209,8 +209,8 @@ TEST(Usage, WhereADriverDoesNotSayWhoIsThereALeaseWithoutAnotherSignOfLifeStays)
   LedgerSnapshot snapshot;
   snapshot.ended = {entry(1, shell, 30), entry(2, shell, 30)};
   snapshot.ended[1].claims[0].device = DeviceId("b");
-  const std::vector<SeenOnDevice> seen{{DeviceId("a"), {}, true}, {DeviceId("b"), {}, false}};
-  keep_those_on_devices(snapshot, seen, {});
+  const std::vector<DeviceProcesses> seen{{DeviceId("a"), {}, true}, {DeviceId("b"), {}, false}};
+  keep_entries_in_use(snapshot, seen, {});
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].id(), 1U);
   EXPECT_EQ(snapshot.entries[0].alive_by, Liveness::device);
@@ -252,11 +252,11 @@ TEST(Usage, ALeaseOfAnotherUserThatBeganAfterTheLookCountsAlthoughItSeemsToHaveE
   snapshot.ended = {entry(1, shell, 30), entry(2, server, 20)};
   const TimePoint looked_at(std::chrono::seconds(2));
   LedgerSnapshot own = snapshot, of_root = snapshot;
-  keep_those_taken_since(own, looked_at, [](const LedgerEntry& entry) { return entry.user == 1000; });
+  keep_entries_added_since(own, looked_at, [](const LedgerEntry& entry) { return entry.user == 1000; });
   EXPECT_EQ(own.ended.size(), 2U) << "its own environments it can read";
-  keep_those_taken_since(of_root, looked_at, [](const LedgerEntry&) { return true; });
+  keep_entries_added_since(of_root, looked_at, [](const LedgerEntry&) { return true; });
   EXPECT_EQ(of_root.ended.size(), 2U);
-  keep_those_taken_since(snapshot, looked_at, [](const LedgerEntry& entry) { return entry.user == 1001; });
+  keep_entries_added_since(snapshot, looked_at, [](const LedgerEntry& entry) { return entry.user == 1001; });
   ASSERT_EQ(snapshot.entries.size(), 1U);
   EXPECT_EQ(snapshot.entries[0].id(), 2U);
   EXPECT_EQ(snapshot.ended.size(), 1U);

@@ -147,13 +147,13 @@ ledger::MemoryState memory_of(const ObservedDevice& device) {
 }
 
 std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
-  std::vector<ledger::SeenOnDevice> seen;
+  std::vector<ledger::DeviceProcesses> seen;
   for (const ObservedDevice& device : observed.devices) {
     // Of the drivers, CUDA's lists processes.
     const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
     seen.push_back({device.info.id, device.processes, is_unknown});
   }
-  ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(now));
+  ledger::keep_entries_in_use(snapshot, seen, ledger::boot_time(now));
   return std::move(snapshot.ended);
 }
 
@@ -271,7 +271,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     }
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
-    ledger::keep_those_taken_since(after, began_to_look, ledger::can_see_processes_of);
+    ledger::keep_entries_added_since(after, began_to_look, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
     const std::uint64_t seen = lock->snapshot().changes;
