@@ -49,7 +49,7 @@ bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK |
 
 }  // namespace
 
-Result<Folder> one_folder(const std::string& given) {
+Result<Folder> single_folder(const std::string& given) {
   std::string path = given;
   if (path.empty() || path.front() != '/') {
     return Error{ErrorCode::invalid_argument,
@@ -68,7 +68,7 @@ Result<Folder> one_folder(const std::string& given) {
 
 std::vector<std::string> default_candidates() { return {"/run/berth", "/run/lock", "/dev/shm", "/tmp"}; }
 
-std::vector<Folder> look_at(const std::vector<std::string>& candidates) {
+std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) {
   std::vector<Folder> folders;
   for (const std::string& path : candidates) {
     Folder folder{path, {}};

@@ -25,11 +25,11 @@ std::vector<std::string> default_candidates();
 // What is to be said of each candidate now: it is used where root owns it, everybody
 // may write and only owners may remove (mode 1777). The second name of a folder is
 // not used.
-std::vector<Folder> look_at(const std::vector<std::string>& candidates);
+std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates);
 // One folder alone, as BERTH_RUNTIME_DIR names it: made if it is not there (mode
 // 0700), and either this user's own or one for everybody.
 // invalid_argument: it is not an absolute path; io: it cannot be made or used.
-Result<Folder> one_folder(const std::string& path);
+Result<Folder> single_folder(const std::string& path);
 
 // A flock on the folder itself, which no user can replace.
 class FolderLock {

@@ -52,12 +52,12 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
     given = *std::move(variable);
   }
   if (!given.empty()) {
-    Result<Folder> folder = one_folder(given);
+    Result<Folder> folder = single_folder(given);
     if (!folder) return std::move(folder).error();
     state->folders = {*std::move(folder)};
   } else {
     state->candidates = options.candidates.empty() ? default_candidates() : options.candidates;
-    state->folders = look_at(state->candidates);
+    state->folders = inspect_folders(state->candidates);
     if (!has_any(state->folders)) return no_folder();
   }
   return std::shared_ptr<Ledger>(new Ledger(std::move(state)));
@@ -81,7 +81,7 @@ std::vector<LedgerFolder> Ledger::folders() {
       out.push_back({folder.path, folder.problem, folder.path == written, {}});
   }
   if (!lock) return out;
-  for (const std::unique_ptr<State::Known>& known : state_->files)
+  for (const std::unique_ptr<State::KnownFile>& known : state_->files)
     out[known->folder].files.push_back(
         {known->file.path(), known->file.user(),
          static_cast<std::size_t>(std::count_if(known->lines.begin(), known->lines.end(),
@@ -97,7 +97,7 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
   for (;;) {
     if (!candidates.empty()) {
       const std::lock_guard guard(mutex);
-      folders = look_at(candidates);
+      folders = inspect_folders(candidates);
     }
     if (!has_any(folders)) return no_folder();
     bool has_all = true;
@@ -110,7 +110,7 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
       }
       if (taken.error().code != ErrorCode::unavailable) {
         // It may have been removed just now.
-        if (candidates.empty() || look_at(candidates) == folders) return std::move(taken).error();
+        if (candidates.empty() || inspect_folders(candidates) == folders) return std::move(taken).error();
         has_all = false;
         break;
       }
@@ -122,7 +122,7 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
           {},
           {}};
     }
-    if (has_all && (candidates.empty() || look_at(candidates) == folders)) return {};
+    if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
     locks.clear();
   }
 }
@@ -156,11 +156,11 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   LedgerSnapshot snapshot;
   std::vector<LedgerEntry> without_holder;
   const TimePoint now = state.clock->now();
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     TimePoint& last_grant = snapshot.last_grants[known->file.user()];
-    last_grant = std::max(last_grant, std::min(now, known->memory.last_grant));
+    last_grant = std::max(last_grant, std::min(now, known->history.last_grant));
     for (const State::Line& line : known->lines) {
-      if (line.entry) state.judge(*known, *line.entry, snapshot, without_holder);
+      if (line.entry) state.classify(*known, *line.entry, snapshot, without_holder);
       if (line.intent) snapshot.intents.push_back(*line.intent);
     }
   }
@@ -186,7 +186,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
                  {},
                  {}};
   }
-  return state.write_anywhere([&](State::Known& own) -> Result<LedgerLease> {
+  return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
     EntryLine line;
     LedgerEntry& entry = line.entry;
     entry.reference.id = state.next_id();
@@ -200,9 +200,9 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     entry.within = request.within;
     entry.claims = request.claims;
     entry.count = request.count;
-    const Result<std::pair<State::Known*, int>> locked = state.lock_byte(own, entry.id());
+    const Result<std::pair<State::KnownFile*, int>> locked = state.lock_byte(own, entry.id());
     if (!locked) return locked.error();
-    State::Known& known = *locked->first;
+    State::KnownFile& known = *locked->first;
     LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second, 0);
     if (request.kind == EntryKind::waiting) {
       std::set<std::size_t> used;
@@ -244,7 +244,7 @@ Result<void> Ledger::Lock::set_cgroup(const LedgerLease& lease, const std::strin
 void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
   State& state = *ledger_->state_;
   const TimePoint now = state.clock->now();
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     if (!state.is_own(*known)) continue;
     const auto is_over = [&](const State::Line& line) {
       if (!line.entry) return false;
@@ -267,7 +267,7 @@ void Ledger::Lock::give_back(LedgerLease lease) {
   {
     const LedgerLease done = std::move(lease);
   }
-  const State::Known* const known = ledger_->state_->find(reference);
+  const State::KnownFile* const known = ledger_->state_->find(reference);
   if (!known || known->file.is_locked(reference.id)) return;
   for (const State::Line& line : known->lines) {
     if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
@@ -290,20 +290,20 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
   State& state = *ledger_->state_;
   const bool lift = intent == Intent::in_service;
   const auto is_it = [&](const State::Line& line) { return line.intent && line.intent->device == device; };
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     if (!(state.is_own(*known) || (lift && geteuid() == 0))) continue;
     std::vector<State::Line> lines = known->lines;
     if (std::erase_if(lines, is_it) == 0) continue;
     if (Result<void> written = state.rewrite(*known, std::move(lines)); !written) return written;
   }
   if (!lift) {
-    return state.write_anywhere([&](State::Known& own) {
+    return state.write_anywhere([&](State::KnownFile& own) {
       std::vector<State::Line> lines = own.lines;
       lines.push_back(own.line(line_of(DeviceIntent{device, intent, 0, state.clock->now()})));
       return state.rewrite(own, std::move(lines));
     });
   }
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     const auto other = std::find_if(known->lines.begin(), known->lines.end(), is_it);
     if (other == known->lines.end()) continue;
     return Error{ErrorCode::unavailable,

@@ -41,7 +41,7 @@ void Ledger::State::leave() {
   left.notify_one();
 }
 
-Ledger::State::Line Ledger::State::Known::line(std::string text) const {
+Ledger::State::Line Ledger::State::KnownFile::line(std::string text) const {
   Line line{std::move(text), std::nullopt, std::nullopt};
   auto parsed = parse_line(line.text);
   if (!parsed) return line;
@@ -60,13 +60,13 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
   return line;
 }
 
-bool Ledger::State::Known::is_empty() const {
+bool Ledger::State::KnownFile::is_empty() const {
   return std::none_of(lines.begin(), lines.end(), [](const Line& line) { return line.entry || line.intent; });
 }
 
-void Ledger::State::read_text(Known& known) {
+void Ledger::State::read_text(KnownFile& known) {
   known.lines.clear();
-  known.memory = {};
+  known.history = {};
   known.problem.clear();
   const std::optional<UserFile::Header> header = known.file.read_header();
   const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
@@ -80,9 +80,9 @@ void Ledger::State::read_text(Known& known) {
     known.lines.push_back(known.line(text->substr(begin, end - begin)));
     begin = end;
     const Line& line = known.lines.back();
-    if (line.entry) known.memory.next_id = std::max(known.memory.next_id, line.entry->entry.id() + 1);
-    if (const std::optional<Memory> memory = memory_of(line.text)) {
-      known.memory = {std::max(known.memory.next_id, memory->next_id), memory->last_grant};
+    if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
+    if (const std::optional<FileHistory> history = parse_history(line.text)) {
+      known.history = {std::max(known.history.next_id, history->next_id), history->last_grant};
       known.lines.pop_back();  // written anew with every text
     }
   }
@@ -90,7 +90,7 @@ void Ledger::State::read_text(Known& known) {
 
 // Every file of every folder, by name; unchanged ones keep what was read before.
 Result<void> Ledger::State::read_folders() {
-  std::vector<std::unique_ptr<Known>> found, earlier = std::exchange(files, {});
+  std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
   std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty()) continue;
@@ -109,7 +109,7 @@ Result<void> Ledger::State::read_folders() {
       Result<UserFile> file = UserFile::open(path, false);
       if (!file && file.error().code == ErrorCode::not_found) continue;
       if (!file) return std::move(file).error();
-      const auto is_same = [&](const std::unique_ptr<Known>& known) {
+      const auto is_same = [&](const std::unique_ptr<KnownFile>& known) {
         return known && known->file.identity() == file->identity();
       };
       // A second name of one file.
@@ -123,7 +123,7 @@ Result<void> Ledger::State::read_folders() {
           read_text(*found.back());
         continue;
       }
-      found.push_back(std::unique_ptr<Known>(new Known{*std::move(file), i}));
+      found.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(file), i}));
       read_text(*found.back());
     }
   }
@@ -133,15 +133,15 @@ Result<void> Ledger::State::read_folders() {
 
 std::uint64_t Ledger::State::fingerprint() const {
   std::uint64_t sum = 0;
-  for (const std::unique_ptr<Known>& known : files) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     sum = splitmix64(sum ^ known->file.identity().inode);
     sum = splitmix64(sum ^ known->file.read_header().value_or(UserFile::Header{}).generation);
   }
   return sum;
 }
 
-void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
-                          std::vector<LedgerEntry>& without_holder) {
+void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into,
+                             std::vector<LedgerEntry>& without_holder) {
   LedgerEntry& entry = line.entry;
   if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
@@ -183,8 +183,8 @@ void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, Ledg
   }
 }
 
-Ledger::State::Known* Ledger::State::find(const LeaseReference& lease) {
-  for (const std::unique_ptr<Known>& known : files) {
+Ledger::State::KnownFile* Ledger::State::find(const LeaseReference& lease) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->header.file != lease.file || known->file.user() != lease.user) continue;
     for (const Line& line : known->lines) {
       if (line.entry && line.entry->entry.id() == lease.id) return known.get();
@@ -193,16 +193,16 @@ Ledger::State::Known* Ledger::State::find(const LeaseReference& lease) {
   return nullptr;
 }
 
-Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
+Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
   // Ids are not used again: a process may still carry one in its environment.
-  Memory memory = known.memory;
+  FileHistory history = known.history;
   for (const Line& line : lines) {
     if (!line.entry) continue;
-    memory.next_id = std::max(memory.next_id, line.entry->entry.id() + 1);
+    history.next_id = std::max(history.next_id, line.entry->entry.id() + 1);
     if (line.entry->entry.kind == EntryKind::command)
-      memory.last_grant = std::max(memory.last_grant, line.entry->entry.since);
+      history.last_grant = std::max(history.last_grant, line.entry->entry.since);
   }
-  std::string text = line_of(memory);
+  std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
   if (text.size() > text_bytes_max) {
     return Error{ErrorCode::queue_full,
@@ -216,7 +216,7 @@ Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
   if (writable->identity() != known.file.identity())
     return Error{ErrorCode::unavailable, known.file.path() + " was replaced meanwhile", "try again", {}, {}};
   if (Result<void> written = writable->write_text(known.header, text); !written) return written;
-  known.memory = memory;
+  known.history = history;
   known.header.generation += 1;
   known.header.length = text.size();
   known.lines = std::move(lines);
@@ -225,31 +225,31 @@ Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
 
 std::uint64_t Ledger::State::next_id() const {
   std::uint64_t next = 1;
-  for (const std::unique_ptr<Known>& known : files) {
-    if (is_own(*known) || known->memory.next_id < shared_id_max) next = std::max(next, known->memory.next_id);
+  for (const std::unique_ptr<KnownFile>& known : files) {
+    if (is_own(*known) || known->history.next_id < shared_id_max) next = std::max(next, known->history.next_id);
   }
   return next;
 }
 
-Result<Ledger::State::Known*> Ledger::State::own_file(std::size_t folder) {
-  for (const std::unique_ptr<Known>& known : files) {
+Result<Ledger::State::KnownFile*> Ledger::State::own_file(std::size_t folder) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->folder == folder && is_own(*known) && known->problem.empty()) return known.get();
   }
   Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), folder}));
+  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), folder}));
   read_text(*files.back());
   return files.back().get();
 }
 
-Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& known, std::uint64_t id) {
+Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(KnownFile& known, std::uint64_t id) {
   const Result<int> taken = known.file.take_lock(id);
   if (taken) return std::pair(&known, *taken);
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
   // Another user has locked all of the file for reading: a new one it is. Those that
   // were needed before and are empty now go.
   std::size_t count = 0;
-  std::erase_if(files, [&](const std::unique_ptr<Known>& other) {
+  std::erase_if(files, [&](const std::unique_ptr<KnownFile>& other) {
     if (!is_own(*other) || other->folder != known.folder) return false;
     ++count;
     if (other.get() == &known || !other->is_empty()) return false;
@@ -265,7 +265,7 @@ Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& kn
   int descriptor = -1;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), known.folder}));
+  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), known.folder}));
   read_text(*files.back());
   return std::pair(files.back().get(), descriptor);
 }

@@ -28,14 +28,14 @@ struct Ledger::State {
     std::optional<DeviceIntent> intent;
   };
   // A file with its text as last read.
-  struct Known {
+  struct KnownFile {
     ledger::UserFile file;
     std::size_t folder = 0;
     ledger::UserFile::Header header = {};
     std::vector<Line> lines = {};
     std::string problem = {};
 
-    ledger::Memory memory = {};
+    ledger::FileHistory history = {};
 
     Line line(std::string text) const;
     bool is_empty() const;  // no entry and no intent
@@ -54,7 +54,7 @@ struct Ledger::State {
   // What follows is of the thread that has entered.
   std::vector<ledger::Folder> folders;  // one for each candidate, as of the last lock
   std::vector<ledger::FolderLock> locks;
-  std::vector<std::unique_ptr<Known>> files;
+  std::vector<std::unique_ptr<KnownFile>> files;
   // Leases, by user, file and id, that no process carries in its environment. None ever
   // will again, so /proc is not searched for them twice.
   std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> known_ended;
@@ -64,22 +64,23 @@ struct Ledger::State {
   // An error where a file could not be opened for want of something: what stands in
   // it would not be counted.
   Result<void> read_folders();
-  static void read_text(Known& known);
+  static void read_text(KnownFile& known);
   // Of all files known, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
-  void judge(Known& known, ledger::EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
+  void classify(KnownFile& known, ledger::EntryLine line, LedgerSnapshot& into,
+                std::vector<LedgerEntry>& without_holder);
   void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
-  bool is_own(const Known& known) const { return known.file.user() == geteuid(); }
-  Known* find(const LeaseReference& lease);
+  bool is_own(const KnownFile& known) const { return known.file.user() == geteuid(); }
+  KnownFile* find(const LeaseReference& lease);
   // The file this user writes to in a folder, made where there is none.
-  Result<Known*> own_file(std::size_t folder);
+  Result<KnownFile*> own_file(std::size_t folder);
   // Where the first of these that can be written to is enough: `write` is tried on
   // the file of each folder until one is not full.
   template <class Write>
-  auto write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>()));
+  auto write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>()));
   // With a lock on the byte of that lease, whatever others have locked.
-  Result<std::pair<Known*, int>> lock_byte(Known& known, std::uint64_t id);
-  static Result<void> rewrite(Known& known, std::vector<Line> lines);
+  Result<std::pair<KnownFile*, int>> lock_byte(KnownFile& known, std::uint64_t id);
+  static Result<void> rewrite(KnownFile& known, std::vector<Line> lines);
   template <class Change>
   Result<void> change_entry(const LeaseReference& lease, Change&& change);
   std::uint64_t next_id() const;
@@ -88,7 +89,7 @@ struct Ledger::State {
 // Changes the line of one entry and leaves every other as it is.
 template <class Change>
 Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& change) {
-  Known* const known = find(lease);
+  KnownFile* const known = find(lease);
   if (!known) {
     return Error{ErrorCode::not_found,
                  "there is no lease " + std::to_string(lease.id),
@@ -109,11 +110,11 @@ Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& c
 }
 
 template <class Write>
-auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>())) {
+auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>())) {
   std::optional<Error> last;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty() || !folders[i].writable) continue;
-    Result<Known*> own = own_file(i);
+    Result<KnownFile*> own = own_file(i);
     if (!own) {
       last = std::move(own).error();
       continue;

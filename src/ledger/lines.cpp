@@ -175,21 +175,21 @@ std::string line_of(const DeviceIntent& intent) {
          " since=" + std::to_string(to_ns(intent.since)) + "\n";
 }
 
-std::string line_of(const Memory& memory) {
-  return "next " + std::to_string(memory.next_id) + " granted=" + std::to_string(to_ns(memory.last_grant)) + "\n";
+std::string line_of(const FileHistory& history) {
+  return "next " + std::to_string(history.next_id) + " granted=" + std::to_string(to_ns(history.last_grant)) + "\n";
 }
 
-std::optional<Memory> memory_of(std::string_view line) {
+std::optional<FileHistory> parse_history(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
   const std::vector<std::string_view> words = split(line, ' ');
   if (words.size() < 2 || words[0] != "next") return std::nullopt;
   const auto id = number(words[1], id_max);
   if (!id) return std::nullopt;
-  Memory memory{std::max<std::uint64_t>(*id, 1), {}};
+  FileHistory history{std::max<std::uint64_t>(*id, 1), {}};
   for (const std::string_view word : words) {
-    if (word.starts_with("granted=")) memory.last_grant = to_time(number(word.substr(8), time_max).value_or(0));
+    if (word.starts_with("granted=")) history.last_grant = to_time(number(word.substr(8), time_max).value_or(0));
   }
-  return memory;
+  return history;
 }
 
 std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view text) {

@@ -29,13 +29,13 @@ std::string line_of(const EntryLine& line);
 std::string line_of(const DeviceIntent& intent);
 
 // What a file remembers of leases that are over.
-struct Memory {
+struct FileHistory {
   std::uint64_t next_id = 1;  // greater than every id it ever had
   TimePoint last_grant{};     // when its user last got a lease
 };
-std::string line_of(const Memory& memory);
+std::string line_of(const FileHistory& history);
 // Absent: another line.
-std::optional<Memory> memory_of(std::string_view line);
+std::optional<FileHistory> parse_history(std::string_view line);
 
 // Absent: neither, or damaged. `file` and `user` of what is found are left to the caller.
 std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view line);
