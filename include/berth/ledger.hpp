@@ -96,7 +96,7 @@ struct LedgerEntry {
 
   // While waiting: how many devices it wants, and when it was last heard of.
   std::size_t count = 1;
-  TimePoint heard_at{};
+  TimePoint last_heartbeat{};
 
   Liveness alive_by = Liveness::none;
   // Alive by its environment or a device: the processes that keep it.
@@ -144,8 +144,8 @@ struct LedgerSnapshot {
 class LedgerLease {
  public:
   LedgerLease() = default;
-  LedgerLease(LeaseReference reference, int descriptor, std::size_t beat) noexcept
-      : reference_(reference), descriptor_(descriptor), beat_(beat) {}
+  LedgerLease(LeaseReference reference, int descriptor, std::size_t heartbeat_slot) noexcept
+      : reference_(reference), descriptor_(descriptor), heartbeat_slot_(heartbeat_slot) {}
   LedgerLease(LedgerLease&& other) noexcept { *this = std::move(other); }
   LedgerLease& operator=(LedgerLease&& other) noexcept;
   ~LedgerLease();
@@ -157,7 +157,7 @@ class LedgerLease {
   friend class Ledger;
   LeaseReference reference_;
   int descriptor_ = -1;
-  std::size_t beat_ = 0;  // while waiting: where it says that it is still there
+  std::size_t heartbeat_slot_ = 0;  // while waiting: where it says that it is still there
 };
 
 struct LedgerOptions {
@@ -247,7 +247,7 @@ class Ledger {
   // writes nothing.
   void wait_for_change(std::uint64_t seen, TimePoint until);
   // A waiting request is still there; without the lock.
-  void beat(const LedgerLease& lease);
+  void heartbeat(const LedgerLease& lease);
 
   // The lease this process was started in, by BERTH_LEASE, if it is alive and this
   // user's, or for root another's, where only one user has a lease of that name.

@@ -168,7 +168,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   for (LedgerEntry& entry : snapshot.entries) {
     // Of another boot, or made up.
     entry.since = std::min(entry.since, now);
-    if (entry.heard_at > now) entry.heard_at = entry.since;
+    if (entry.last_heartbeat > now) entry.last_heartbeat = entry.since;
   }
   std::stable_sort(snapshot.entries.begin(), snapshot.entries.end(), [](const LedgerEntry& a, const LedgerEntry& b) {
     return std::pair(a.since, a.id()) < std::pair(b.since, b.id());
@@ -207,18 +207,18 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     if (request.kind == EntryKind::waiting) {
       std::set<std::size_t> used;
       for (const State::Line& other : known.lines) {
-        if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->beat);
+        if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->heartbeat_slot);
       }
-      while (used.contains(line.beat)) ++line.beat;
-      if (line.beat >= beats_max) {
+      while (used.contains(line.heartbeat_slot)) ++line.heartbeat_slot;
+      if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
-                     "you have " + std::to_string(beats_max) + " requests waiting already",
+                     "you have " + std::to_string(heartbeats_max) + " requests waiting already",
                      "end some of what berth ps shows",
                      {},
                      {}};
       }
-      lease.beat_ = line.beat;
-      write_beat(lease.descriptor(), line.beat, entry.since);
+      lease.heartbeat_slot_ = line.heartbeat_slot;
+      write_heartbeat(lease.descriptor(), line.heartbeat_slot, entry.since);
     }
     std::vector<State::Line> lines = known.lines;
     lines.push_back(known.line(line_of(line)));
@@ -332,8 +332,8 @@ void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   }
 }
 
-void Ledger::beat(const LedgerLease& lease) {
-  if (lease) write_beat(lease.descriptor_, lease.beat_, clock().now());
+void Ledger::heartbeat(const LedgerLease& lease) {
+  if (lease) write_heartbeat(lease.descriptor_, lease.heartbeat_slot_, clock().now());
 }
 
 std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapshot) {
@@ -355,7 +355,7 @@ std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapsh
 LedgerLease& LedgerLease::operator=(LedgerLease&& other) noexcept {
   std::swap(reference_, other.reference_);
   std::swap(descriptor_, other.descriptor_);
-  std::swap(beat_, other.beat_);
+  std::swap(heartbeat_slot_, other.heartbeat_slot_);
   return *this;
 }
 

@@ -146,7 +146,7 @@ void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& i
   if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
     if (entry.alive_by == Liveness::none) return;
-    entry.heard_at = std::max(entry.since, known.file.read_beat(line.beat));
+    entry.last_heartbeat = std::max(entry.since, known.file.read_heartbeat(line.heartbeat_slot));
     into.entries.push_back(std::move(entry));
     return;
   }

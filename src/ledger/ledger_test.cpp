@@ -268,13 +268,13 @@ TEST_F(LedgerTest, AWaitingRequestIsHeardOfAndVanishesWithItsProcess) {
     const auto ledger = open();
     static LedgerLease place;
     place = std::move(ledger->lock().value().add(wanted).value());
-    ledger->beat(place);
+    ledger->heartbeat(place);
   });
   const auto ledger = open();
   const LedgerSnapshot seen = ledger->snapshot().value();
   ASSERT_EQ(seen.entries.size(), 1U);
   EXPECT_EQ(seen.entries[0].count, 7U);
-  EXPECT_GE(seen.entries[0].heard_at, seen.entries[0].since);
+  EXPECT_GE(seen.entries[0].last_heartbeat, seen.entries[0].since);
   EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 0U) << "it holds nothing";
   waiter.end(SIGKILL);
   EXPECT_TRUE(ledger->snapshot().value().entries.empty());

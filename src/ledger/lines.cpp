@@ -112,7 +112,7 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
     if (key == "loads" && whole) entry.loads_until = to_time(*whole);
     if (key == "priority" && whole) entry.priority = static_cast<Priority>(std::min<std::uint64_t>(*whole, 2));
     if (key == "count" && whole) entry.count = std::clamp<std::uint64_t>(*whole, 1, claims_max);
-    if (key == "beat" && whole) line.beat = *whole;
+    if (key == "beat" && whole) line.heartbeat_slot = *whole;
     if (key == "within") entry.within = parse_lease(value);
     // It follows `within`.
     if (key == "of" && whole && entry.within) entry.within->user = static_cast<std::uint32_t>(*whole);
@@ -163,7 +163,7 @@ std::string line_of(const EntryLine& line) {
   if (!entry.cgroup.empty()) add("cgroup", encoded(entry.cgroup));
   if (entry.kind == EntryKind::waiting) {
     add("count", std::to_string(entry.count));
-    add("beat", std::to_string(line.beat));
+    add("beat", std::to_string(line.heartbeat_slot));
   }
   add("name", encoded(entry.name));
   for (const Claim& claim : entry.claims) add("claim", text_of(claim));

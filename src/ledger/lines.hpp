@@ -22,7 +22,7 @@ inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 // An entry as its line says; `beat` is the number of its slot among the beats.
 struct EntryLine {
   LedgerEntry entry;
-  std::size_t beat = 0;
+  std::size_t heartbeat_slot = 0;
 };
 
 std::string line_of(const EntryLine& line);

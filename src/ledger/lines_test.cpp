@@ -28,7 +28,7 @@ EntryLine random_line(SeededRandom& random) {
     entry.claims.push_back({DeviceId(text()), text(), random.next(), random.next(), random.below(2) == 0});
   if (entry.kind == EntryKind::waiting) {
     entry.count = 1 + random.below(64);
-    line.beat = random.below(1024);
+    line.heartbeat_slot = random.below(1024);
   }
   return line;
 }

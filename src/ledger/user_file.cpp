@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view magic = "berth-ledger 1 ";
 constexpr std::size_t header_bytes = 64;
-constexpr off_t beats_at = 4096;
+constexpr off_t heartbeats_at = 4096;
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
 
@@ -205,20 +205,20 @@ bool UserFile::is_removed() const {
   return fstat(descriptor_, &about) != 0 || about.st_nlink == 0;
 }
 
-TimePoint UserFile::read_beat(std::size_t slot) const {
+TimePoint UserFile::read_heartbeat(std::size_t slot) const {
   std::array<char, 8> raw{};
-  if (slot >= beats_max || !read_at(descriptor_, raw, beats_at + static_cast<off_t>(8 * slot))) return {};
+  if (slot >= heartbeats_max || !read_at(descriptor_, raw, heartbeats_at + static_cast<off_t>(8 * slot))) return {};
   std::int64_t ns = 0;
   std::memcpy(&ns, raw.data(), sizeof ns);
   return TimePoint(Duration(ns));
 }
 
-void write_beat(int descriptor, std::size_t slot, TimePoint now) {
+void write_heartbeat(int descriptor, std::size_t slot, TimePoint now) {
   const std::int64_t ns = now.time_since_epoch().count();
   std::array<char, 8> raw{};
   std::memcpy(raw.data(), &ns, sizeof ns);
   // One that gets lost is followed by the next.
-  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), beats_at + static_cast<off_t>(8 * slot)));
+  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), heartbeats_at + static_cast<off_t>(8 * slot)));
 }
 
 bool UserFile::is_locked(std::uint64_t id) const {

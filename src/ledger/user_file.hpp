@@ -25,7 +25,7 @@
 namespace berth::ledger {
 
 inline constexpr std::size_t text_bytes_max = std::size_t{1} << 20;
-inline constexpr std::size_t beats_max = 1024;
+inline constexpr std::size_t heartbeats_max = 1024;
 inline constexpr std::uint64_t locks_begin = std::uint64_t{1} << 40;
 // Every file of the ledger begins so.
 inline constexpr std::string_view file_prefix = "berth-ledger-";
@@ -63,7 +63,7 @@ class UserFile {
   Result<void> write_text(const Header& before, std::string_view text) const;
   bool is_removed() const;
 
-  TimePoint read_beat(std::size_t slot) const;
+  TimePoint read_heartbeat(std::size_t slot) const;
 
   // Another process holds the lease's byte.
   bool is_locked(std::uint64_t id) const;
@@ -81,6 +81,6 @@ class UserFile {
 };
 
 // Through the descriptor of a lease.
-void write_beat(int descriptor, std::size_t slot, TimePoint now);
+void write_heartbeat(int descriptor, std::size_t slot, TimePoint now);
 
 }  // namespace berth::ledger

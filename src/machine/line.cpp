@@ -68,7 +68,7 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
   std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // of each user, the first one last
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {
-      if (now - entry.heard_at < silent_after) waiting[entry.user].push_back(waiting_of(entry));
+      if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_of(entry));
     } else if (&snapshot.outermost(entry) == &entry) {
       for (const Claim& claim : entry.claims) held[entry.user] = sum_of(held[entry.user], claim.memory_bytes);
     }

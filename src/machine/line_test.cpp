@@ -41,7 +41,7 @@ LedgerEntry waiting(std::uint64_t id, std::uint32_t user, Duration age, std::uin
   entry.user = user;
   entry.kind = EntryKind::waiting;
   entry.since = start - age;
-  entry.heard_at = start;
+  entry.last_heartbeat = start;
   entry.count = count;
   for (std::size_t i = 0; i < devices; ++i)
     entry.claims.push_back({DeviceId(std::to_string(i)), std::to_string(i), bytes, 0, exclusive});
@@ -110,7 +110,7 @@ TEST(Line, ALongWaitIsNotPassedForEverByThoseWhoHoldLess) {
 TEST(Line, TheSilentAreLeftOut) {
   LedgerSnapshot snapshot;
   snapshot.entries = {waiting(1, 1000, seconds(60), 10), waiting(2, 1001, seconds(1), 10)};
-  snapshot.entries[0].heard_at = start - silent_after;
+  snapshot.entries[0].last_heartbeat = start - silent_after;
   EXPECT_EQ(ids(line_of(snapshot, start)), (Ids{2}));
 }
 

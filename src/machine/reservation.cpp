@@ -245,7 +245,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
       return std::move(before).error();
     }
     if (place) {
-      ledger.beat(place);
+      ledger.heartbeat(place);
       const TimePoint now = ledger.clock().now();
       const std::vector<WaitingRequest> line = line_of(*before, now);
       const auto me = std::find_if(line.begin(), line.end(),
@@ -332,7 +332,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
       ledger.wait_for_change(seen, std::min(at + notice_within, next_look));
       const Result<LedgerSnapshot> again = ledger.snapshot();
       if (!again || again->entries.size() != snapshot.entries.size() || again->changes != seen) break;
-      if (place) ledger.beat(place);
+      if (place) ledger.heartbeat(place);
     }
   }
 }

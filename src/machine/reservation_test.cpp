@@ -254,7 +254,7 @@ TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
       *ledger_, wanting(50), [this] { return observed_; }, Deadline::after(real_clock(), seconds(2)),
       [&](const Progress& progress) {
         told = progress.place;
-        ledger_->beat(place);
+        ledger_->heartbeat(place);
       });
   EXPECT_FALSE(two->lease);
   EXPECT_EQ(told, 2U);
