@@ -9,8 +9,8 @@
 #include "cli/ps_text.hpp"
 #include "cli/screen.hpp"
 #include "ledger/process.hpp"
-#include "machine/line.hpp"
 #include "machine/machine_observer.hpp"
+#include "machine/wait_queue.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -113,7 +113,7 @@ class LeaseLook {
     if (!over.empty()) {
       if (Result<Ledger::Lock> lock = (*ledger)->lock()) lock->forget(over);
     }
-    const std::vector<WaitingRequest> line = line_of(*snapshot, now);
+    const std::vector<WaitingRequest> line = wait_queue(*snapshot, now);
     leases_.clear();
     for (const LedgerEntry& entry : snapshot->entries)
       leases_.push_back(lease_row(observed, *snapshot, line, entry, now));

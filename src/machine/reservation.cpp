@@ -11,7 +11,7 @@
 
 #include "berth/random.hpp"
 #include "inventory/device_row.hpp"
-#include "machine/line.hpp"
+#include "machine/wait_queue.hpp"
 #include "placement/explain.hpp"
 #include "placement/id_order.hpp"
 
@@ -95,7 +95,7 @@ void decide(const ReservationRequest& wanted, const LedgerSnapshot& snapshot, st
   for (DeviceView& view : out.views) {
     if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
-  set_aside(ahead, out.views);
+  charge_requests_ahead(ahead, out.views);
   Hints hints = wanted.hints;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
     std::erase_if(hints.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
@@ -215,8 +215,8 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted
   keep_alive(*snapshot, out.observed, now);
   const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
   out.within = within;
-  const std::vector<WaitingRequest> line = within ? std::vector<WaitingRequest>() : line_of(*snapshot, now);
-  decide(wanted, *snapshot, within, line, now, out);
+  const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
+  decide(wanted, *snapshot, within, queue, now, out);
   out.never = out.winners.empty() && !fits_when_idle(wanted, *snapshot, out);
   return out;
 }
@@ -247,12 +247,12 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     if (place) {
       ledger.heartbeat(place);
       const TimePoint now = ledger.clock().now();
-      const std::vector<WaitingRequest> line = line_of(*before, now);
-      const auto me = std::find_if(line.begin(), line.end(),
+      const std::vector<WaitingRequest> queue = wait_queue(*before, now);
+      const auto me = std::find_if(queue.begin(), queue.end(),
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
-      const std::span<const WaitingRequest> ahead(line.begin(), me);
+      const std::span<const WaitingRequest> ahead(queue.begin(), me);
       // Who asks for no more and is ahead has to be served first.
-      if (me != line.end() && !deadline.passed(now) && is_behind_a_smaller_one(request, ahead)) {
+      if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(request, ahead)) {
         tell(ahead.size() + 1, "a request ahead in line asks for no more than this one");
         const Duration pause =
             now - began < grace
@@ -285,11 +285,12 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     if (place) request.reference = place.reference();
 
     // Inside a lease only its own requests compete, and they are few.
-    const std::vector<WaitingRequest> line =
-        within ? std::vector<WaitingRequest>() : line_of(snapshot, now, place ? std::nullopt : std::optional(request));
-    const auto me = std::find_if(line.begin(), line.end(),
+    const std::vector<WaitingRequest> queue =
+        within ? std::vector<WaitingRequest>()
+               : wait_queue(snapshot, now, place ? std::nullopt : std::optional(request));
+    const auto me = std::find_if(queue.begin(), queue.end(),
                                  [&](const WaitingRequest& other) { return other.reference == request.reference; });
-    decide(wanted, snapshot, within, std::span<const WaitingRequest>(line.begin(), me), now, out);
+    decide(wanted, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
     if (!out.winners.empty()) {
       Ledger::Request entry;
       entry.name = wanted.name;
@@ -325,7 +326,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     {
       const Ledger::Lock done = *std::move(lock);
     }
-    tell(static_cast<std::size_t>(me - line.begin()) + 1, out.explanation.reason());
+    tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
     // A lease may end without a word: look at the ledger more often than at the drivers.
     const TimePoint next_look = std::min(now + look_again, deadline.at);
     for (TimePoint at = now; at < next_look; at = ledger.clock().now()) {

@@ -28,23 +28,23 @@ struct WaitingRequest {
   std::size_t count = 1;
   std::vector<Claim> claims;  // devices it could use, with the bytes it needs there
 };
-WaitingRequest waiting_of(const LedgerEntry& entry);
+WaitingRequest waiting_request_of(const LedgerEntry& entry);
 
 // All requests that are heard of, first to be served first. Requests of one user go
 // by priority, then by arrival; between users, the one who holds (or would by then
 // hold) fewer promised bytes goes first, then the one that has waited longer since
 // its request, or since its last lease began. `also`: a request that
 // does not stand in the ledger yet.
-std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint now,
-                                    const std::optional<WaitingRequest>& also = std::nullopt);
+std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
+                                       const std::optional<WaitingRequest>& also = std::nullopt);
 
 // Takes from `views` what the requests ahead are about to get: one that fits is
 // charged, and the first that does not keeps the devices nearest to fitting it, as
 // many as it asked for (DeviceView::kept_for_waiting).
-void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
+void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
 
 // Whether a request ahead asks for no more than this one, anywhere: while it waits,
 // this one cannot be served, and need not look.
-bool is_behind_a_smaller_one(const WaitingRequest& request, std::span<const WaitingRequest> ahead);
+bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead);
 
 }  // namespace berth::machine

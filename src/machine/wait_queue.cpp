@@ -1,4 +1,4 @@
-#include "machine/line.hpp"
+#include "machine/wait_queue.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -58,17 +58,17 @@ void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
 
 }  // namespace
 
-WaitingRequest waiting_of(const LedgerEntry& entry) {
+WaitingRequest waiting_request_of(const LedgerEntry& entry) {
   return {entry.reference, entry.user, entry.priority, entry.since, entry.count, entry.claims};
 }
 
-std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint now,
-                                    const std::optional<WaitingRequest>& also) {
+std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
+                                       const std::optional<WaitingRequest>& also) {
   std::map<std::uint32_t, std::uint64_t> held;
   std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // of each user, the first one last
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {
-      if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_of(entry));
+      if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_request_of(entry));
     } else if (&snapshot.outermost(entry) == &entry) {
       for (const Claim& claim : entry.claims) held[entry.user] = sum_of(held[entry.user], claim.memory_bytes);
     }
@@ -80,7 +80,7 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
     const auto granted = snapshot.last_grants.find(request.user);
     return granted == snapshot.last_grants.end() ? request.since : std::max(request.since, granted->second);
   };
-  std::vector<WaitingRequest> aged, line;
+  std::vector<WaitingRequest> aged, queue;
   for (auto& [user, requests] : waiting) {
     std::sort(requests.begin(), requests.end(),
               [](const WaitingRequest& a, const WaitingRequest& b) { return comes_first(b, a); });
@@ -92,7 +92,7 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
   std::sort(aged.begin(), aged.end(), [&](const WaitingRequest& a, const WaitingRequest& b) {
     return std::tuple(waits_since(a), a.user, a.reference.id) < std::tuple(waits_since(b), b.user, b.reference.id);
   });
-  line = std::move(aged);
+  queue = std::move(aged);
   const auto rank = [&](const WaitingRequest& request) {
     return std::tuple(held[request.user], waits_since(request), request.since);
   };
@@ -102,14 +102,14 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
       if (requests.empty()) continue;
       if (!next || rank(requests.back()) < rank(next->back())) next = &requests;
     }
-    if (!next) return line;
+    if (!next) return queue;
     held[next->back().user] = sum_of(held[next->back().user], bytes_of(next->back()));
-    line.push_back(std::move(next->back()));
+    queue.push_back(std::move(next->back()));
     next->pop_back();
   }
 }
 
-void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
+void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
   bool is_first_without_room = true;
   for (const WaitingRequest& request : ahead) {
     std::vector<Candidate> candidates;
@@ -138,7 +138,7 @@ void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> view
   }
 }
 
-bool is_behind_a_smaller_one(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
+bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
   return std::any_of(ahead.begin(), ahead.end(), [&](const WaitingRequest& other) {
     if (other.count > request.count) return false;
     return std::all_of(request.claims.begin(), request.claims.end(), [&](const Claim& claim) {
