@@ -192,9 +192,9 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
 // The devices to avoid next time, where the command died of something that another
 // try may survive: it crashed, or it failed and a driver reported an error on one of
 // its devices meanwhile. Absent: it was no fault.
-std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, MachineObserver& observer,
+std::optional<std::vector<DeviceId>> find_fault(const CommandExit& ended, MachineObserver& observer,
                                                 std::span<const Granted> granted, TimePoint began) {
-  if (ended.was_asked || ended.status == 0) return std::nullopt;
+  if (ended.was_signalled || ended.status == 0) return std::nullopt;
   for (const int request : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (ended.signal == request) return std::nullopt;
   }
@@ -249,7 +249,7 @@ int status_of(const Error& error) {
   return error.code == ErrorCode::invalid_argument ? not_runnable : world_failed;
 }
 
-std::string ending_text(const Ended& ended) {
+std::string ending_text(const CommandExit& ended) {
   return ended.signal ? "was ended by signal " + std::to_string(ended.signal) + " (" + strsignal(ended.signal) + ")"
                       : "ended with status " + std::to_string(ended.status) + " while its device reported an error";
 }
@@ -309,7 +309,7 @@ int run_run(const RunArguments& arguments) {
 
   RestartLimit restarts;
   std::vector<DeviceId> failed;
-  std::optional<Ended> last;
+  std::optional<CommandExit> last;
   for (;;) {
     const TimePoint asked = real_clock().now();
     Result<Reservation> reserved = reserve_devices(*inputs, failed, checked->wait, arguments.quiet);
@@ -321,7 +321,7 @@ int run_run(const RunArguments& arguments) {
                  checked->wait > Duration::zero()
                      ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; berth why says more"
                      : "berth why says more, --wait waits for room");
-      if (last) end_like(*last);
+      if (last) exit_like(*last);
       return status;
     }
     const std::vector<Granted> granted = granted_by(inputs->wanted, *reserved);
@@ -330,23 +330,23 @@ int run_run(const RunArguments& arguments) {
                                        checked->mps, *inputs->ledger, reserved->lease);
     // The command inherits the lease's descriptor, in this process or below it.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
-      const Error error = become(command);
+      const Error error = exec_command(command);
       give_back(*inputs->ledger, std::move(reserved->lease));
       return status_of(error);
     }
 
     const TimePoint began = real_clock().now();
-    const Result<Ended> ended = launch(command);
+    const Result<CommandExit> ended = launch(command);
     give_back(*inputs->ledger, std::move(reserved->lease));
     if (!ended) return status_of(ended.error());
     std::optional<std::vector<DeviceId>> fault;
     if (checked->restarts) fault = find_fault(*ended, inputs->observer, granted, began);
-    if (!fault) end_like(*ended);
+    if (!fault) exit_like(*ended);
     const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
     if (!delay) {
       std::fprintf(stderr, "berth: the command %s; it is not started again, after %zu restarts within a minute\n",
                    ending_text(*ended).c_str(), RestartLimit::restarts_max);
-      end_like(*ended);
+      exit_like(*ended);
     }
     std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", ending_text(*ended).c_str(),
                  duration_text(*delay).c_str());

@@ -30,7 +30,7 @@ namespace {
 // What is passed on to a command below this process.
 constexpr std::array forwarded{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-int told = -1;  // where the handler writes; one launch at a time
+int signal_pipe = -1;  // where the handler writes; one launch at a time
 // The command's group is the terminal's foreground group.
 std::atomic<bool> terminal_handed_over = false;
 
@@ -40,7 +40,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
   const bool sent_to_both = info->si_code > 0 && terminal_handed_over;
   const bool pass_on = signal != SIGCHLD && (signal == SIGCONT || !sent_to_both);
   const unsigned char byte = static_cast<unsigned char>(pass_on ? signal : 0);
-  static_cast<void>(!write(told, &byte, 1));
+  static_cast<void>(!write(signal_pipe, &byte, 1));
   errno = before;
 }
 
@@ -49,7 +49,7 @@ class SignalPipe {
  public:
   SignalPipe() {
     if (pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
-    told = ends_[1];
+    signal_pipe = ends_[1];
     struct sigaction action{};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -124,7 +124,7 @@ Error failed(const std::string& what, int error) {
   return {ErrorCode::io, what + ": " + std::generic_category().message(error), {}, {}, {}};
 }
 
-Error cannot_be_run(const std::string& program, int error) {
+Error exec_error_of(const std::string& program, int error) {
   return {error == ENOENT ? ErrorCode::not_found : ErrorCode::invalid_argument,
           program + " cannot be run: " + std::generic_category().message(error),
           "check that the file, and the interpreter its first line names, are there",
@@ -166,9 +166,9 @@ bool is_binary(const char* path) noexcept {
 
 // Everything that exec needs, made before a fork: after it only calls that are
 // safe in the child of a program with threads are allowed.
-class Prepared {
+class PreparedExec {
  public:
-  explicit Prepared(const Launch& command)
+  explicit PreparedExec(const Launch& command)
       : program_(command.program),
         arguments_(command.arguments),
         shell_arguments_{"/bin/sh", command.program},
@@ -182,8 +182,8 @@ class Prepared {
     variable_pointers_ = pointers_to(variables_);
     keep_own_descriptors();
   }
-  Prepared(const Prepared&) = delete;
-  Prepared& operator=(const Prepared&) = delete;
+  PreparedExec(const PreparedExec&) = delete;
+  PreparedExec& operator=(const PreparedExec&) = delete;
 
   // Returns only where it failed, with the error number.
   int execute() const noexcept {
@@ -208,7 +208,7 @@ class Prepared {
 };
 
 // The child's side of launch(): waits until the lease is its own.
-[[noreturn]] void execute_when_told(const Prepared& command, int go, int failure) {
+[[noreturn]] void wait_and_execute(const PreparedExec& command, int go, int failure) {
   char byte = 0;
   ssize_t got = 0;
   do {
@@ -236,7 +236,7 @@ void stop_by_terminal(pid_t whom) {
 }
 
 // Stays with the command until it ends and returns its wait status.
-int stay_with(pid_t child, const SignalPipe& signals, Terminal& terminal, Ended& ended) {
+int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, CommandExit& ended) {
   constexpr int until_continued_ms = 200, until_next_look_ms = 1000;
   bool shares_terminal = is_in_pipeline();
   bool stopping = false;  // this process stopped itself, and no shell has continued it yet
@@ -269,7 +269,7 @@ int stay_with(pid_t child, const SignalPipe& signals, Terminal& terminal, Ended&
       if (!shares_terminal) hand_over();
       kill(-child, SIGCONT);
     } else if (signal.value_or(0) != 0) {
-      if (signal != SIGTSTP) ended.was_asked = true;
+      if (signal != SIGTSTP) ended.was_signalled = true;
       kill(-child, *signal);
     }
   }
@@ -310,15 +310,15 @@ Result<std::string> find_command(const std::string& name) {
   return missing();
 }
 
-Error become(const Launch& command) {
+Error exec_command(const Launch& command) {
   if (command.before_start) command.before_start(getpid());
-  const Prepared prepared(command);
+  const PreparedExec prepared(command);
   std::fflush(nullptr);
-  return cannot_be_run(command.program, prepared.execute());
+  return exec_error_of(command.program, prepared.execute());
 }
 
-Result<Ended> launch(const Launch& command) {
-  const Prepared prepared(command);
+Result<CommandExit> launch(const Launch& command) {
+  const PreparedExec prepared(command);
   std::array<int, 2> go{}, failure{};
   const SignalPipe signals;
   if (!signals.works() || pipe2(go.data(), O_CLOEXEC) != 0) return failed("cannot start a command", errno);
@@ -332,7 +332,7 @@ Result<Ended> launch(const Launch& command) {
     // With our end open it would wait for itself for ever.
     close(go[1]);
     setpgid(0, 0);
-    execute_when_told(prepared, go[0], failure[1]);
+    wait_and_execute(prepared, go[0], failure[1]);
   }
   const int fork_error = errno;
   close(go[0]);
@@ -346,22 +346,22 @@ Result<Ended> launch(const Launch& command) {
   if (ready && command.before_start) command.before_start(child);
   if (ready && write(go[1], "x", 1) != 1) ready = failed("cannot start the command", errno);
   close(go[1]);
-  int exec_error = 0;
-  const bool not_run = read(failure[0], &exec_error, sizeof(exec_error)) == static_cast<ssize_t>(sizeof(exec_error));
+  int exec_errno = 0;
+  const bool not_run = read(failure[0], &exec_errno, sizeof(exec_errno)) == static_cast<ssize_t>(sizeof(exec_errno));
   close(failure[0]);
   if (child < 0) return std::move(ready).error();
 
-  Ended ended;
+  CommandExit ended;
   ended.had_terminal = terminal_handed_over;
-  const int status = stay_with(child, signals, terminal, ended);
+  const int status = wait_for_exit(child, signals, terminal, ended);
   if (!ready) return std::move(ready).error();
-  if (not_run) return cannot_be_run(command.program, exec_error);
+  if (not_run) return exec_error_of(command.program, exec_errno);
   ended.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   ended.status = ended.signal ? 128 + ended.signal : WEXITSTATUS(status);
   return ended;
 }
 
-void end_like(const Ended& ended) {
+void exit_like(const CommandExit& ended) {
   std::fflush(nullptr);
   if (ended.signal == 0) std::_Exit(ended.status);
   // The crash was the command's; another core file of Berth would hide it.

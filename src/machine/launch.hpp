@@ -36,20 +36,20 @@ struct Launch {
 // failed: not_found (the interpreter of a script), else invalid_argument. A script
 // without an interpreter line is run by /bin/sh, as shells do. Call it from the
 // main thread; other threads end with the exec.
-Error become(const Launch& command);
+Error exec_command(const Launch& command);
 
-struct Ended {
-  int status = 0;             // as a shell reports it: 128 and the signal's number for a signal
-  int signal = 0;             // that ended it; 0: it exited
-  bool was_asked = false;     // a signal from outside was passed on to it
-  bool had_terminal = false;  // keys such as Ctrl-C reached the command alone
+struct CommandExit {
+  int status = 0;              // as a shell reports it: 128 and the signal's number for a signal
+  int signal = 0;              // that ended it; 0: it exited
+  bool was_signalled = false;  // a signal from outside was passed on to it
+  bool had_terminal = false;   // keys such as Ctrl-C reached the command alone
 };
 
 // Runs it below this process, to its end.
-Result<Ended> launch(const Launch& command);
+Result<CommandExit> launch(const Launch& command);
 
 // Ends this process as the command ended: with its status or by its signal, so that
 // a shell loop around it ends on Ctrl-C.
-[[noreturn]] void end_like(const Ended& ended);
+[[noreturn]] void exit_like(const CommandExit& ended);
 
 }  // namespace berth::machine

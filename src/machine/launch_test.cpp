@@ -57,7 +57,7 @@ TEST(Launch, OnlyNamedDescriptorsThatWereOpenedHereReachTheCommand) {
               open_two(named, other);
               Launch command = shell(look_at(100, 200));
               command.inherited = {named};
-              static_cast<void>(become(command));
+              static_cast<void>(exec_command(command));
             }),
             "100");
   EXPECT_EQ(output_of([&] {
@@ -78,7 +78,7 @@ TEST(Launch, TheCommandGetsTheEnvironmentWithItsChanges) {
               Launch command = shell("printf \"$BERTH_TEST_KEPT,$BERTH_TEST_CHANGED,${BERTH_TEST_REMOVED-none}\"");
               command.environment["BERTH_TEST_CHANGED"] = "after";
               command.removed.insert("BERTH_TEST_REMOVED");
-              static_cast<void>(become(command));
+              static_cast<void>(exec_command(command));
             }),
             "kept,after,none");
 }
@@ -89,7 +89,7 @@ TEST(Launch, SignalsThatWereIgnoredMeanwhileAreNotPassedOn) {
               sigset_t all;
               sigfillset(&all);
               sigprocmask(SIG_BLOCK, &all, nullptr);
-              static_cast<void>(become(shell("(kill -PIPE $$); printf survived")));
+              static_cast<void>(exec_command(shell("(kill -PIPE $$); printf survived")));
             }),
             "");
 }
@@ -99,7 +99,7 @@ TEST(Launch, TheProcessThatBecomesTheCommandIsToldBeforeItDoes) {
     const std::string text = output_of([&] {
       Launch command = shell("echo $$");
       command.before_start = [](pid_t process) { dprintf(STDOUT_FILENO, "%d\n", static_cast<int>(process)); };
-      if (in_place) static_cast<void>(become(command));
+      if (in_place) static_cast<void>(exec_command(command));
       static_cast<void>(launch(command));
     });
     const std::size_t half = text.size() / 2;
@@ -111,8 +111,8 @@ TEST(Launch, TheProcessThatBecomesTheCommandIsToldBeforeItDoes) {
 TEST(Launch, WhatCannotBeExecutedIsAnError) {
   Launch command = shell("true");
   command.program = "/no/such/program";
-  EXPECT_EQ(become(command).code, ErrorCode::not_found);
-  const Result<Ended> ended = launch(command);
+  EXPECT_EQ(exec_command(command).code, ErrorCode::not_found);
+  const Result<CommandExit> ended = launch(command);
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::not_found);
 }
