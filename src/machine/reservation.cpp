@@ -20,7 +20,7 @@ namespace {
 
 // Foreign memory and the end of a command announce nothing: look again after this
 // time.
-constexpr Duration look_again = std::chrono::milliseconds(500);
+constexpr Duration retry_period = std::chrono::milliseconds(500);
 // How soon a lease that has ended is noticed by those who may be served next.
 constexpr Duration notice_within = std::chrono::milliseconds(100);
 // Further back in line nothing can happen so fast.
@@ -206,9 +206,9 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
 }
 
 Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
-                                const std::function<MachineSnapshot()>& look) {
+                                const std::function<MachineSnapshot()>& take_snapshot) {
   Reservation out;
-  out.observed = look();
+  out.observed = take_snapshot();
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = ledger.clock().now();
@@ -222,7 +222,7 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted
 }
 
 Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
-                            const std::function<MachineSnapshot()>& look, Deadline deadline,
+                            const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in line
   WaitingRequest request;
@@ -237,7 +237,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
   deadline.at = std::max(deadline.at, began + grace);
 
   for (;;) {
-    const TimePoint began_to_look = ledger.clock().now();
+    const TimePoint snapshot_began = ledger.clock().now();
     Result<LedgerSnapshot> before = ledger.snapshot();
     if (!before) {
       // Who waits for room also waits for the lock.
@@ -263,7 +263,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
       }
     }
     Reservation out;
-    out.observed = look();
+    out.observed = take_snapshot();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {
       if (lock.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
@@ -271,7 +271,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     }
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
-    ledger::keep_entries_added_since(after, began_to_look, ledger::can_see_processes_of);
+    ledger::keep_entries_added_since(after, snapshot_began, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
     const std::uint64_t seen = lock->snapshot().changes;
@@ -328,9 +328,9 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     }
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
     // A lease may end without a word: look at the ledger more often than at the drivers.
-    const TimePoint next_look = std::min(now + look_again, deadline.at);
-    for (TimePoint at = now; at < next_look; at = ledger.clock().now()) {
-      ledger.wait_for_change(seen, std::min(at + notice_within, next_look));
+    const TimePoint next_attempt = std::min(now + retry_period, deadline.at);
+    for (TimePoint at = now; at < next_attempt; at = ledger.clock().now()) {
+      ledger.wait_for_change(seen, std::min(at + notice_within, next_attempt));
       const Result<LedgerSnapshot> again = ledger.snapshot();
       if (!again || again->entries.size() != snapshot.entries.size() || again->changes != seen) break;
       if (place) ledger.heartbeat(place);

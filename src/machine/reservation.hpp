@@ -73,14 +73,14 @@ struct Progress {
 // A lease of this process, or the reasons why there is none. Waits until the
 // deadline, and in any case for a moment: memory of a command that has just ended
 // may not be reported as free yet, and pools give back what they do not use when
-// somebody waits. More than the idle machine has is refused at once. `look` is
+// somebody waits. More than the idle machine has is refused at once. `take_snapshot` is
 // asked before every attempt; `waiting` is told when the reason or the place
 // changes.
 Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
-                            const std::function<MachineSnapshot()>& look, Deadline deadline,
+                            const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting = {});
 // The same decision, holding nothing.
 Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
-                                const std::function<MachineSnapshot()>& look);
+                                const std::function<MachineSnapshot()>& take_snapshot);
 
 }  // namespace berth::machine
