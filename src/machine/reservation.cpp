@@ -44,7 +44,7 @@ DeviceView idle(DeviceView view) {
 }
 
 // Inside a lease: whether it fits that lease, if nothing else were in it.
-bool fits_when_idle(const ReservationRequest& wanted, const LedgerSnapshot& snapshot, const Reservation& decided) {
+bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& snapshot, const Reservation& decided) {
   const LedgerEntry* const outer = decided.within ? snapshot.find(*decided.within) : nullptr;
   std::vector<DeviceView> views;
   for (const DeviceView& view : decided.views) {
@@ -53,7 +53,7 @@ bool fits_when_idle(const ReservationRequest& wanted, const LedgerSnapshot& snap
     views.push_back(idle(view));
     if (claim && claim->memory_bytes) views.back().memory_bytes_free = claim->memory_bytes;
   }
-  return !choose_group(*wanted.policy, wanted.hints, wanted.count, views, {}, 0).winners.empty();
+  return !choose_group(*request.policy, request.hints, request.count, views, {}, 0).winners.empty();
 }
 
 // What stands between the request and a device but passes by itself.
@@ -71,17 +71,18 @@ Claim claim_of(const Hints& hints, const DeviceInfo& info) {
   return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
 }
 
-WaitingRequest request_of(const ReservationRequest& wanted, const std::vector<DeviceView>& views, TimePoint now) {
-  WaitingRequest request;
-  request.user = geteuid();
-  request.priority = wanted.hints.priority.value_or(Priority::normal);
-  request.since = now;
-  request.count = wanted.count;
+WaitingRequest waiting_request_for(const ReservationRequest& request, const std::vector<DeviceView>& views,
+                                   TimePoint now) {
+  WaitingRequest waiting_request;
+  waiting_request.user = geteuid();
+  waiting_request.priority = request.hints.priority.value_or(Priority::normal);
+  waiting_request.since = now;
+  waiting_request.count = request.count;
   for (const DeviceView& view : views) {
-    if (request.claims.size() < 64 && could_use(wanted.hints, view))
-      request.claims.push_back(claim_of(wanted.hints, *view.info));
+    if (waiting_request.claims.size() < 64 && could_use(request.hints, view))
+      waiting_request.claims.push_back(claim_of(request.hints, *view.info));
   }
-  return request;
+  return waiting_request;
 }
 
 Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
@@ -89,24 +90,24 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
 }
 
 // One attempt on the state of this moment, behind those ahead in line.
-void decide(const ReservationRequest& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
+void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
             std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
   out.views = views_of(out.observed, snapshot, within);
   for (DeviceView& view : out.views) {
-    if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
+    if (request.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
   charge_requests_ahead(ahead, out.views);
-  Hints hints = wanted.hints;
+  Hints hints = request.hints;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
     std::erase_if(hints.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
-    if (wanted.hints.only.empty()) {
+    if (request.hints.only.empty()) {
       for (const Claim& claim : outer->claims) hints.only.push_back(claim.device);
     } else if (hints.only.empty()) {
       hints.only.push_back(DeviceId("none of the lease"));
     }
   }
-  out.winners = choose_group(*wanted.policy, hints, wanted.count, out.views, out.observed.topology,
-                             draw(*wanted.policy, snapshot), &out.explanation)
+  out.winners = choose_group(*request.policy, hints, request.count, out.views, out.observed.topology,
+                             draw(*request.policy, snapshot), &out.explanation)
                     .winners;
 }
 
@@ -205,7 +206,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
   return views;
 }
 
-Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& request,
                                 const std::function<MachineSnapshot()>& take_snapshot) {
   Reservation out;
   out.observed = take_snapshot();
@@ -216,16 +217,16 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted
   const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
   out.within = within;
   const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
-  decide(wanted, *snapshot, within, queue, now, out);
-  out.never = out.winners.empty() && !fits_when_idle(wanted, *snapshot, out);
+  decide(request, *snapshot, within, queue, now, out);
+  out.never = out.winners.empty() && !fits_when_idle(request, *snapshot, out);
   return out;
 }
 
-Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting) {
   LedgerLease place;  // in line
-  WaitingRequest request;
+  WaitingRequest waiting_request;
   Progress told;
   bool looked_again = false;  // after the deadline
   const TimePoint began = ledger.clock().now();
@@ -252,7 +253,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
       // Who asks for no more and is ahead has to be served first.
-      if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(request, ahead)) {
+      if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(waiting_request, ahead)) {
         tell(ahead.size() + 1, "a request ahead in line asks for no more than this one");
         const Duration pause =
             now - began < grace
@@ -281,31 +282,32 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
     const bool some_ended_meanwhile = snapshot.entries.size() > living;
     out.views = views_of(out.observed, snapshot, within);
-    if (request.claims.empty()) request = request_of(wanted, out.views, began);
-    if (place) request.reference = place.reference();
+    if (waiting_request.claims.empty()) waiting_request = waiting_request_for(request, out.views, began);
+    if (place) waiting_request.reference = place.reference();
 
     // Inside a lease only its own requests compete, and they are few.
     const std::vector<WaitingRequest> queue =
         within ? std::vector<WaitingRequest>()
-               : wait_queue(snapshot, now, place ? std::nullopt : std::optional(request));
-    const auto me = std::find_if(queue.begin(), queue.end(),
-                                 [&](const WaitingRequest& other) { return other.reference == request.reference; });
-    decide(wanted, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
+               : wait_queue(snapshot, now, place ? std::nullopt : std::optional(waiting_request));
+    const auto me = std::find_if(queue.begin(), queue.end(), [&](const WaitingRequest& other) {
+      return other.reference == waiting_request.reference;
+    });
+    decide(request, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
     if (!out.winners.empty()) {
       Ledger::Request entry;
-      entry.name = wanted.name;
-      entry.priority = request.priority;
+      entry.name = request.name;
+      entry.priority = waiting_request.priority;
       entry.within = within;
-      if (wanted.load_lock) entry.loads_until = now + *wanted.load_lock;
+      if (request.load_lock) entry.loads_until = now + *request.load_lock;
       for (const std::size_t winner : out.winners)
-        entry.claims.push_back(claim_of(wanted.hints, out.observed.devices[winner].info));
+        entry.claims.push_back(claim_of(request.hints, out.observed.devices[winner].info));
       if (place) static_cast<void>(lock->release(place.reference()));
       Result<LedgerLease> lease = lock->add(entry);
       if (!lease) return std::move(lease).error();
       out.lease = *std::move(lease);
       return out;
     }
-    out.never = !fits_when_idle(wanted, snapshot, out);
+    out.never = !fits_when_idle(request, snapshot, out);
     // What ended while it looked still counts here: before it refuses, it looks again.
     if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(looked_again, true)) continue;
     if (out.never || deadline.passed(now)) {
@@ -315,10 +317,10 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
     if (!place && !within) {
       Ledger::Request entry;
       entry.kind = EntryKind::waiting;
-      entry.name = wanted.name;
-      entry.priority = request.priority;
-      entry.count = wanted.count;
-      entry.claims = request.claims;
+      entry.name = request.name;
+      entry.priority = waiting_request.priority;
+      entry.count = request.count;
+      entry.claims = waiting_request.claims;
       Result<LedgerLease> added = lock->add(entry);
       if (!added) return std::move(added).error();
       place = *std::move(added);

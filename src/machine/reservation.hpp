@@ -76,11 +76,11 @@ struct Progress {
 // somebody waits. More than the idle machine has is refused at once. `take_snapshot` is
 // asked before every attempt; `waiting` is told when the reason or the place
 // changes.
-Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& wanted,
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting = {});
 // The same decision, holding nothing.
-Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& wanted,
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& request,
                                 const std::function<MachineSnapshot()>& take_snapshot);
 
 }  // namespace berth::machine
