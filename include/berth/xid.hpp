@@ -18,7 +18,7 @@ enum class Blame : std::uint8_t {
   task,     // the work that ran; the device is as good as before
   device,   // the device must not get work
   unclear,  // either; the device is suspect
-  nobody,   // information
+  none,     // information only
 };
 std::string_view to_string(Blame blame) noexcept;
 

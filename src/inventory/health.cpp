@@ -86,7 +86,7 @@ HealthState after_event(HealthState state, const DeviceEvent& event, TimePoint n
   }
   switch (blame_of(event)) {
     case Blame::task:
-    case Blame::nobody: break;
+    case Blame::none: break;
     case Blame::unclear:
       if (state.health == Health::healthy) state.health = Health::suspect;
       break;

@@ -27,7 +27,7 @@ constexpr std::array meanings{
     XidMeaning{8, "a channel of the GPU stopped", unclear, restart_work, catalog},
     XidMeaning{11, "the GPU was given commands that it does not know", task, fix_program, catalog},
     XidMeaning{13, "a kernel did something illegal", task, fix_program, plugin},
-    XidMeaning{14, "an error was injected for a test", nobody, ignore, catalog},
+    XidMeaning{14, "an error was injected for a test", none, ignore, catalog},
     XidMeaning{25, "the GPU was given commands that are not allowed", task, fix_program, catalog},
     XidMeaning{31, "a kernel used an address that is not mapped", task, fix_program, plugin},
     XidMeaning{32, "commands reached the GPU damaged", unclear,
@@ -46,7 +46,7 @@ constexpr std::array meanings{
     XidMeaning{54, "the board has no auxiliary power", device, "connect the power cable of the board", catalog},
     XidMeaning{60, "the video processor failed", unclear, restart_work, catalog},
     XidMeaning{62, "a controller inside the GPU halted", device, reset, catalog},
-    XidMeaning{63, "a faulty row of memory was marked to be replaced", nobody,
+    XidMeaning{63, "a faulty row of memory was marked to be replaced", none,
                "reset the GPU when it suits, which puts the spare row in use", memory},
     XidMeaning{64, "a faulty row of memory could not be replaced", device, reset, memory},
     XidMeaning{66, "the driver did something illegal", unclear, wait_for_driver, catalog},
@@ -62,7 +62,7 @@ constexpr std::array meanings{
     XidMeaning{75, "a copy engine failed", unclear, restart_work, catalog},
     XidMeaning{76, "a copy engine failed", unclear, restart_work, catalog},
     XidMeaning{77, "a copy engine failed", unclear, restart_work, catalog},
-    XidMeaning{78, "a virtual GPU did not start", nobody, "update the driver of host and guest", catalog},
+    XidMeaning{78, "a virtual GPU did not start", none, "update the driver of host and guest", catalog},
     XidMeaning{xid_fallen_off_the_bus, "the GPU fell off the bus", device,
                "reboot; if it recurs, check its seat, power and PCIe link", catalog},
     XidMeaning{80, "data reached the GPU damaged", unclear, restart_work, catalog},
@@ -73,8 +73,8 @@ constexpr std::array meanings{
     XidMeaning{86, "the optical-flow engine failed", task, restart_work, catalog},
     XidMeaning{88, "a video decoder failed", task, restart_work, catalog},
     XidMeaning{89, "a video decoder failed", task, restart_work, catalog},
-    XidMeaning{92, "many memory errors were corrected", nobody, "test the device when it suits", catalog},
-    XidMeaning{93, "the GPU's own records may not be written more often", nobody, "clear the limit with nvflash",
+    XidMeaning{92, "many memory errors were corrected", none, "test the device when it suits", catalog},
+    XidMeaning{93, "the GPU's own records may not be written more often", none, "clear the limit with nvflash",
                catalog},
     XidMeaning{94, "an uncorrectable memory error hit one program, which was stopped", unclear,
                "start that work again; reset the GPU when it suits", memory},
@@ -89,8 +89,8 @@ constexpr std::array meanings{
     XidMeaning{103, "a JPEG decoder failed", task, restart_work, catalog},
     XidMeaning{104, "a JPEG decoder failed", task, restart_work, catalog},
     XidMeaning{105, "a JPEG decoder failed", task, restart_work, catalog},
-    XidMeaning{106, "a test message", nobody, ignore, catalog},
-    XidMeaning{107, "a test message", nobody, ignore, catalog},
+    XidMeaning{106, "a test message", none, ignore, catalog},
+    XidMeaning{107, "a test message", none, ignore, catalog},
     // The catalogue would reset; where that is needed the recovery action says so too.
     XidMeaning{109, "a program could not be taken off the GPU in time", task,
                "look for a kernel that never ends; the driver says so if it wants the GPU reset", plugin},
@@ -98,8 +98,7 @@ constexpr std::array meanings{
                "undo recent changes of the hardware and switch the machine off and on", catalog},
     XidMeaning{119, "the GPU's firmware did not answer in time", device, reset, catalog},
     XidMeaning{120, "the GPU's firmware failed", device, reset, catalog},
-    XidMeaning{121, "errors on the link to the processor were corrected", nobody, "reset the GPU when it suits",
-               catalog},
+    XidMeaning{121, "errors on the link to the processor were corrected", none, "reset the GPU when it suits", catalog},
     XidMeaning{136, "an NVLink did not come up", device, reset, catalog},
     XidMeaning{137, "a kernel used memory of another GPU that it may not", task, fix_program, catalog},
     XidMeaning{139, "the optical-flow engine failed", task, restart_work, catalog},
@@ -116,23 +115,22 @@ constexpr std::array meanings{
     XidMeaning{150, "an NVLink reported an error", unclear, wait_for_driver, catalog},
     XidMeaning{151, "the keys of confidential computing could not be renewed", device, "restart the virtual machine",
                catalog},
-    XidMeaning{154, "the driver wants something else done about the GPU than before", nobody,
+    XidMeaning{154, "the driver wants something else done about the GPU than before", none,
                "see the recovery action, which is reported beside it", catalog},
     XidMeaning{155, "an NVLink was taken down", unclear, wait_for_driver, catalog},
     XidMeaning{156, "a faulty part of the GPU was marked to be replaced", device, reset, catalog},
     XidMeaning{157, "a faulty part of the GPU could not be replaced", unclear, "have the GPU repaired if it recurs",
                catalog},
     XidMeaning{158, "the GPU did not answer in time and cannot go on", device, reset, catalog},
-    XidMeaning{160, "a faulty memory channel was marked to be replaced", nobody, "reset the GPU when it suits",
-               catalog},
+    XidMeaning{160, "a faulty memory channel was marked to be replaced", none, "reset the GPU when it suits", catalog},
     XidMeaning{161, "a faulty memory channel could not be replaced", unclear, "have the GPU repaired if it recurs",
                catalog},
-    XidMeaning{162, "power smoothing is on again", nobody, ignore, catalog},
-    XidMeaning{163, "power smoothing went off", nobody, "check the cooling", catalog},
-    XidMeaning{164, "the power-smoothing circuit is nearly worn out", nobody, "plan its replacement", catalog},
-    XidMeaning{165, "the power-smoothing circuit is worn out", nobody, "replace it if power swings matter", catalog},
+    XidMeaning{162, "power smoothing is on again", none, ignore, catalog},
+    XidMeaning{163, "power smoothing went off", none, "check the cooling", catalog},
+    XidMeaning{164, "the power-smoothing circuit is nearly worn out", none, "plan its replacement", catalog},
+    XidMeaning{165, "the power-smoothing circuit is worn out", none, "replace it if power swings matter", catalog},
     XidMeaning{167, "the GPU did not answer over PCIe in time", device, reset, catalog},
-    XidMeaning{168, "some memory of the GPU cannot be used", nobody, "switch ECC on", catalog},
+    XidMeaning{168, "some memory of the GPU cannot be used", none, "switch ECC on", catalog},
     XidMeaning{169, "a controller inside the GPU halted", device, reset, catalog},
     XidMeaning{171, "an uncorrectable error in the GPU's memory", device, reset, catalog},
     XidMeaning{172, "an uncorrectable error in a memory inside the chip", device, reset, catalog},
@@ -142,7 +140,7 @@ static_assert(std::is_sorted(meanings.begin(), meanings.end(),
 
 Blame blame_of(RecoveryAction action) noexcept {
   switch (action) {
-    case RecoveryAction::none: return nobody;
+    case RecoveryAction::none: return none;
     case RecoveryAction::drain_peers: return unclear;
     case RecoveryAction::reset:
     case RecoveryAction::reboot:
@@ -158,7 +156,7 @@ std::string_view to_string(Blame blame) noexcept {
     case task: return "task";
     case device: return "device";
     case unclear: return "unclear";
-    case nobody: return "nobody";
+    case none: return "none";
   }
   return "unclear";
 }

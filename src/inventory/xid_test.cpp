@@ -31,7 +31,7 @@ TEST(Xid, FaultsOfTheHardwareBlameTheDevice) {
 }
 
 TEST(Xid, RepairsThatSucceededBlameNobody) {
-  for (const std::uint32_t number : {63U, 92U}) EXPECT_EQ(find_xid(number)->blame, Blame::nobody) << number;
+  for (const std::uint32_t number : {63U, 92U}) EXPECT_EQ(find_xid(number)->blame, Blame::none) << number;
 }
 
 TEST(Xid, AnUnknownNumberIsUnclear) { EXPECT_EQ(blame_of({DeviceEvent::Kind::xid, 9999, {}}), Blame::unclear); }
@@ -40,7 +40,7 @@ TEST(Xid, RecoveryActionsBlameTheDeviceUnlessItCanWorkAlone) {
   const auto blame = [](RecoveryAction action) {
     return blame_of({DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(action), {}});
   };
-  EXPECT_EQ(blame(RecoveryAction::none), Blame::nobody);
+  EXPECT_EQ(blame(RecoveryAction::none), Blame::none);
   EXPECT_EQ(blame(RecoveryAction::reset), Blame::device);
   EXPECT_EQ(blame(RecoveryAction::reboot), Blame::device);
   EXPECT_EQ(blame(RecoveryAction::drain_and_reset), Blame::device);

@@ -95,8 +95,11 @@ std::optional<std::size_t> Membership::find(const DeviceId& id) const {
 
 Result<std::size_t> Membership::find_present(const DeviceId& id) const {
   if (const auto slot = find(id); slot && is_present(*slot)) return *slot;
-  return Error{ErrorCode::not_found, "there is no device " + id.text() + " in the pool", "list the pool's devices",
-               id.text(), {}};
+  return Error{ErrorCode::not_found,
+               "there is no device " + id.text() + " in the pool",
+               "list the pool's devices",
+               id.text(),
+               {}};
 }
 
 Result<std::size_t> Membership::place(const DeviceInfo& info) {
@@ -104,13 +107,19 @@ Result<std::size_t> Membership::place(const DeviceInfo& info) {
     return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id", {}, {}};
   const auto known = find(info.id);
   if (known && is_present(*known)) {
-    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
-                 "name each device once", info.id.text(), {}};
+    return Error{ErrorCode::already_exists,
+                 "the device " + info.id.text() + " is in the pool already",
+                 "name each device once",
+                 info.id.text(),
+                 {}};
   }
   const std::size_t slot = known.value_or(counters_.used());
   if (slot == counters_.capacity()) {
-    return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
-                 "make the pool with a larger capacity", info.id.text(), {}};
+    return Error{ErrorCode::unavailable,
+                 "the pool has room for " + std::to_string(slot) + " devices and is full",
+                 "make the pool with a larger capacity",
+                 info.id.text(),
+                 {}};
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);
@@ -352,7 +361,7 @@ void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint 
   if (blame == Blame::task) return;
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     if (members_[i].fault_home != members_[slot].fault_home || !is_present(i)) continue;
-    if (blame != Blame::nobody || event.kind == DeviceEvent::Kind::recovery_action)
+    if (blame != Blame::none || event.kind == DeviceEvent::Kind::recovery_action)
       members_[i].event = error_of(event, members_[i].id.text());
     write_health(i, after(i));
   }
