@@ -79,17 +79,17 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
   if (!events.empty()) out["events"] = std::move(events);
 }
 
-json::array holdings_to_json(const DeviceRow& row) {
+json::array leases_to_json(const DeviceRow& row) {
   json::array out;
-  for (const Holding& holding : row.held_by) {
-    json::object entry{{"lease", holding.lease},
-                       {"user", holding.user},
-                       {"pid", holding.pid},
-                       {"command", printable(holding.command)},
-                       {"exclusive", holding.exclusive},
-                       {"age_ms", holding.age / std::chrono::milliseconds(1)}};
-    if (holding.memory_bytes) entry["memory_bytes_promised"] = holding.memory_bytes;
-    entry["processes"] = json::array(holding.processes.begin(), holding.processes.end());
+  for (const DeviceLease& lease : row.held_by) {
+    json::object entry{{"lease", lease.lease},
+                       {"user", lease.user},
+                       {"pid", lease.pid},
+                       {"command", printable(lease.command)},
+                       {"exclusive", lease.exclusive},
+                       {"age_ms", lease.age / std::chrono::milliseconds(1)}};
+    if (lease.memory_bytes) entry["memory_bytes_promised"] = lease.memory_bytes;
+    entry["processes"] = json::array(lease.processes.begin(), lease.processes.end());
     out.push_back(std::move(entry));
   }
   return out;
@@ -104,7 +104,7 @@ json::object device_to_json(const DeviceRow& row, TimePoint now) {
   if (row.memory_bytes_promised) out["memory_bytes_promised"] = row.memory_bytes_promised;
   if (row.held_exclusively) out["held_exclusively"] = true;
   if (row.holders) out["holders"] = row.holders;
-  if (!row.held_by.empty()) out["held_by"] = holdings_to_json(row);
+  if (!row.held_by.empty()) out["held_by"] = leases_to_json(row);
   if (row.intent != Intent::in_service) {
     out["intent"] = to_string(row.intent);
     if (!row.intent_by.empty()) out["intent_by"] = row.intent_by;

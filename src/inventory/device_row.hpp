@@ -18,7 +18,7 @@ namespace berth {
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
 
 // An entry of the ledger that holds a device.
-struct Holding {
+struct DeviceLease {
   std::uint64_t lease = 0;
   std::string user;     // by name
   std::string command;  // of the program, without its arguments
@@ -42,7 +42,7 @@ struct DeviceRow {
   std::uint64_t memory_bytes_promised = 0;
   bool held_exclusively = false;
   std::uint32_t holders = 0;
-  std::vector<Holding> held_by{};  // these entries, in the order of the ledger
+  std::vector<DeviceLease> held_by{};  // these entries, in the order of the ledger
   Intent intent = Intent::in_service;
   std::string intent_by{};  // the user who set it; empty: not known
   std::optional<Duration> intent_age{};

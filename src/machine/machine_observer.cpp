@@ -21,20 +21,21 @@ ObservedDevice observed_device(DeviceRow row) {
 }
 
 // The entries that hold the device, and their processes on it.
-std::vector<Holding> holdings_of(const ObservedDevice& device, const LedgerSnapshot& snapshot, TimePoint now) {
-  std::vector<Holding> holdings;
+std::vector<DeviceLease> leases_on(const ObservedDevice& device, const LedgerSnapshot& snapshot, TimePoint now) {
+  std::vector<DeviceLease> leases;
   for (const LedgerEntry& entry : snapshot.entries) {
     const Claim* const claim = entry.claim_on(device.info.id);
     if (!claim || entry.kind == EntryKind::waiting) continue;
     const bool whole = claim->exclusive && claim->memory_bytes == device.info.memory_bytes_total.value_or(0);
-    Holding holding{entry.id(),       user_name(entry.user),           entry.name, entry.holder.pid, now - entry.since,
-                    claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
+    DeviceLease lease{
+        entry.id(),       user_name(entry.user),           entry.name, entry.holder.pid, now - entry.since,
+        claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
     for (const ledger::ObservedProcess& process : device.processes) {
-      if (ledger::owner_of(process.trace, snapshot) == &entry) holding.processes.push_back(process.pid);
+      if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
     }
-    holdings.push_back(std::move(holding));
+    leases.push_back(std::move(lease));
   }
-  return holdings;
+  return leases;
 }
 
 void attribute_processes(DeviceRow& row, const ObservedDevice& device, const LedgerSnapshot& snapshot) {
@@ -65,7 +66,7 @@ Result<void> add_ledger(std::vector<DeviceRow>& rows) {
     rows[i].memory_bytes_promised = views[i].memory_bytes_promised;
     rows[i].holders = views[i].holders;
     rows[i].held_exclusively = views[i].held_exclusively;
-    rows[i].held_by = holdings_of(observed.devices[i], *snapshot, now);
+    rows[i].held_by = leases_on(observed.devices[i], *snapshot, now);
     rows[i].intent = views[i].intent;
     const DeviceIntent* intent = snapshot->intent(rows[i].info.id);
     if (!intent && rows[i].info.parent) intent = snapshot->intent(*rows[i].info.parent);
