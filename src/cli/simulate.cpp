@@ -9,8 +9,8 @@
 #include "berth/placement.hpp"
 #include "cli/terminal.hpp"
 #include "cli/unpack.hpp"
-#include "world/files.hpp"
 #include "simulate/requests.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {
@@ -162,16 +162,16 @@ int run_simulate_requests(const SimulateRequestsArguments& arguments) {
   const auto jobs = make_jobs(*trace, {*work, arguments.scale_ms, arguments.load}, *speeds_milli);
   if (!jobs) return complain(jobs.error());
 
-  Knowledge knowledge;
-  knowledge.learn_speeds = arguments.learn_speeds;
-  knowledge.stale = Duration(std::llround(arguments.stale_ms * 1e6));
+  ReplayOptions options;
+  options.learn_speeds = arguments.learn_speeds;
+  options.stale = Duration(std::llround(arguments.stale_ms * 1e6));
   const Figures central = figures_of(replay_central(*jobs, *speeds_milli), *speeds_milli);
   std::vector<Row> rows;
   {
     Progress progress;
     for (const Policy* policy : *chosen) {
       progress.show(policy->name, rows.size(), chosen->size());
-      rows.push_back({policy->name, simulate_policy(*jobs, *speeds_milli, *policy, knowledge, arguments.seeds)});
+      rows.push_back({policy->name, simulate_policy(*jobs, *speeds_milli, *policy, options, arguments.seeds)});
     }
   }
   if (arguments.json) return print(to_json(rows, central, arguments.policy == "all"));

@@ -91,12 +91,12 @@ class Replicas {
 };
 
 // A job under way, until its completion is reported.
-struct Underway {
+struct RunningJob {
   std::int64_t finish_ns = 0;
   std::uint32_t job = 0;
   std::uint32_t replica = 0;
   std::uint64_t expected_ns = 0;
-  friend bool operator>(const Underway& a, const Underway& b) {
+  friend bool operator>(const RunningJob& a, const RunningJob& b) {
     return a.finish_ns != b.finish_ns ? a.finish_ns > b.finish_ns : a.job > b.job;
   }
 };
@@ -134,14 +134,14 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
 }
 
 Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-              const Knowledge& knowledge, std::uint64_t seed) {
+              const ReplayOptions& options, std::uint64_t seed) {
   BERTH_ASSERT(!speeds_milli.empty());
-  const std::int64_t period_ns = knowledge.stale.count();
-  Replicas replicas(speeds_milli, knowledge.learn_speeds);
+  const std::int64_t period_ns = options.stale.count();
+  Replicas replicas(speeds_milli, options.learn_speeds);
   SeededRandom random(seed);
   std::vector<std::int64_t> free_ns(speeds_milli.size());
   std::vector<std::uint32_t> placed(jobs.size());
-  std::priority_queue<Underway, std::vector<Underway>, std::greater<>> underway;
+  std::priority_queue<RunningJob, std::vector<RunningJob>, std::greater<>> running;
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
   Hints hints;
   std::size_t reported = 0;  // jobs before this one count in the depths reported
@@ -151,8 +151,8 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
     const std::int64_t report_ns = period_ns > 0 ? job.arrival_ns / period_ns * period_ns : job.arrival_ns;
     for (; reported < j && jobs[reported].arrival_ns <= report_ns; ++reported)
       replicas.report_one_more(placed[reported]);
-    for (; !underway.empty() && underway.top().finish_ns <= report_ns; underway.pop()) {
-      const Underway& ended = underway.top();
+    for (; !running.empty() && running.top().finish_ns <= report_ns; running.pop()) {
+      const RunningJob& ended = running.top();
       const std::int64_t work_ns = jobs[ended.job].work_ns;
       const auto busy_ns = static_cast<double>(service_ns(work_ns, speeds_milli[ended.replica]));
       replicas.settle(ended.replica, ended.expected_ns, busy_ns / cost_of(work_ns));
@@ -163,7 +163,7 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
     const std::size_t chosen = choose(policy, hints, replicas.views(), ticket).winner.value();
     placed[j] = static_cast<std::uint32_t>(chosen);
     serve(job, chosen, speeds_milli[chosen], free_ns[chosen], j, run);
-    underway.push({free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, hints.cost)});
+    running.push({free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, hints.cost)});
   }
   return run;
 }
@@ -209,12 +209,12 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
 }
 
 Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
-                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds) {
+                        const Policy& policy, const ReplayOptions& options, std::size_t seeds) {
   // Without a ticket every seed gives the same run.
   const std::size_t runs = policy.ticket == TicketKind::none ? 1 : seeds;
   Figures mean{0, 0, 0};
   for (std::size_t seed = 0; seed < runs; ++seed) {
-    const Figures one = figures_of(replay(jobs, speeds_milli, policy, knowledge, seed), speeds_milli);
+    const Figures one = figures_of(replay(jobs, speeds_milli, policy, options, seed), speeds_milli);
     mean.p50_s += one.p50_s / static_cast<double>(runs);
     mean.p99_s += one.p99_s / static_cast<double>(runs);
     mean.imbalance += one.imbalance / static_cast<double>(runs);

@@ -42,7 +42,7 @@ struct Workload {
 Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
                                        std::span<const std::uint32_t> speeds_milli);
 
-struct Knowledge {
+struct ReplayOptions {
   // True: no weights are configured; speed is what completed work has taught.
   bool learn_speeds = false;
   // The replicas report their load so often: what ended since the last report is
@@ -58,7 +58,7 @@ struct Replay {
 // Every job placed by `policy`; the seed varies its tickets and nothing else.
 // At least one replica; speeds are positive.
 Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-              const Knowledge& knowledge, std::uint64_t seed);
+              const ReplayOptions& options, std::uint64_t seed);
 
 // One queue for all, first come first served: each job to the replica that is
 // free first, the faster one on a tie.
@@ -77,6 +77,6 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
 
 // Mean figures over seeds 0 to `seeds` - 1.
 Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
-                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds);
+                        const Policy& policy, const ReplayOptions& options, std::size_t seeds);
 
 }  // namespace berth

@@ -148,14 +148,14 @@ TEST(Replaying, CompletionsAreSeenWithTheNextReport) {
   std::vector<Request> jobs;
   for (int j = 0; j < 6; ++j) jobs.push_back({j * 2 * ms, ms});
   EXPECT_EQ(replay(jobs, equal, policy("least_loaded"), {}, 0).busy_ns, (Times{6 * ms, 0}));
-  Knowledge late;
+  ReplayOptions late;
   late.stale = std::chrono::milliseconds(5);
   // 0, 2, 4: first, second, first. 6, 8 (report of 5): first, second. 10: first.
   EXPECT_EQ(replay(jobs, equal, policy("least_loaded"), late, 0).busy_ns, (Times{4 * ms, 2 * ms}));
 }
 
 TEST(Replaying, SpeedsAreLearntFromCompletedWork) {
-  Knowledge learning;
+  ReplayOptions learning;
   learning.learn_speeds = true;
   // Nothing known: 0 and 1 share by count. At 10 ms both are measured, and the
   // fast one gets this and, at 1/1 against 2/2, the tie goes to the slow one.
