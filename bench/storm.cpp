@@ -225,7 +225,7 @@ void run_command(Self& self) {
   }
   // Of a whole device the driver may have some for itself.
   const std::uint64_t bytes =
-      wanted.hints.whole ? capacity - driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
+      wanted.hints.whole ? capacity - inventory::driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
   slot.bytes.store(bytes);
   slot.count.store(static_cast<std::uint32_t>(wanted.count));
   Result<Reservation> reserved = reserve(

@@ -162,7 +162,7 @@ int run_why(const WhyArguments& arguments) {
     return complain(
         {ErrorCode::invalid_argument, "berth why takes the id of one decision", "berth why --list shows them", {}, {}});
   }
-  const auto folder = decisions_folder(Missing::accepted);
+  const auto folder = decisions_folder(IfMissing::accept);
   if (!folder) return complain(folder.error());
   if (arguments.list) return print_list(*folder, arguments.json);
   const auto record = subject.empty() ? last_record(*folder) : load_record(*folder, subject[0]);

@@ -66,7 +66,7 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
     for (const DeviceProcess& process : *seen.processes) {
       json::object entry{{"pid", process.pid}, {"kind", to_string(process.kind)}};
       // Whatever a program calls itself: the text stays valid, and safe for a terminal.
-      if (process.name) entry["name"] = printable(*process.name);
+      if (process.name) entry["name"] = world::printable(*process.name);
       put(entry, "memory_bytes", process.memory_bytes);
       put(entry, "uid", process.user);
       if (process.graphics) entry["graphics"] = true;
@@ -79,13 +79,13 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
   if (!events.empty()) out["events"] = std::move(events);
 }
 
-json::array leases_to_json(const DeviceRow& row) {
+json::array leases_to_json(const inventory::DeviceRow& row) {
   json::array out;
-  for (const DeviceLease& lease : row.held_by) {
+  for (const inventory::DeviceLease& lease : row.held_by) {
     json::object entry{{"lease", lease.lease},
                        {"user", lease.user},
                        {"pid", lease.pid},
-                       {"command", printable(lease.command)},
+                       {"command", world::printable(lease.command)},
                        {"exclusive", lease.exclusive},
                        {"age_ms", lease.age / std::chrono::milliseconds(1)}};
     if (lease.memory_bytes) entry["memory_bytes_promised"] = lease.memory_bytes;
@@ -97,7 +97,7 @@ json::array leases_to_json(const DeviceRow& row) {
 
 }  // namespace
 
-json::object device_to_json(const DeviceRow& row, TimePoint now) {
+json::object device_to_json(const inventory::DeviceRow& row, TimePoint now) {
   json::object out = device_info_to_json(row.info);
   out["health"] = to_string(health_of(row));
   if (row.seen) put(out, "memory_bytes_total", row.seen->load.memory_bytes_total);

@@ -144,7 +144,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.holders = maybe(object, "holders", where, small_number).value_or(0);
   device.held_exclusively = maybe(object, "held_exclusively", where, truth_of).value_or(false);
   device.answers = !object.contains("error");
-  const OtherUse others = use_by_others(telemetry_of(object, where));
+  const inventory::OtherUse others = inventory::use_by_others(telemetry_of(object, where));
   device.other_processes = others.processes;
   device.used_by_others = others.used;
   device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
@@ -220,14 +220,14 @@ json::array links_to_json(std::span<const Link> links) {
   return out;
 }
 
-std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now) {
+std::string inventory_to_json(const NodeView& node, std::span<const inventory::DeviceRow> rows, TimePoint now) {
   json::object about{{"name", node.id.text()}};
   if (node.cpus) about["cpus"] = *node.cpus;
   if (node.memory_bytes) about["memory"] = *node.memory_bytes;
   about["egress"] = node.egress;
   json::array devices;
   std::vector<DeviceId> ids;
-  for (const DeviceRow& row : rows) {
+  for (const inventory::DeviceRow& row : rows) {
     devices.push_back(device_to_json(row, now));
     ids.push_back(row.info.id);
   }

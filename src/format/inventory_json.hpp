@@ -24,7 +24,7 @@ DeviceInfo device_info_of(const boost::json::value& value, const std::string& wh
 
 // One line: node, devices (as `berth devices --json` has them), links, islands.
 // `rows` are the devices of the node, in its order.
-std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now);
+std::string inventory_to_json(const NodeView& node, std::span<const inventory::DeviceRow> rows, TimePoint now);
 
 // Told from TOML by its first characters.
 bool looks_like_json(std::string_view text);

@@ -245,7 +245,7 @@ void check_printable(const json::value& value, const std::string& where) {
 // The same rule for writing: names of commands, features and devices may hold
 // anything, and a record must be readable.
 json::value escaped(const json::value& value) {
-  if (value.is_string()) return json::value(printable(std::string_view(value.get_string())));
+  if (value.is_string()) return json::value(world::printable(std::string_view(value.get_string())));
   if (value.is_array()) {
     json::array out;
     for (const json::value& entry : value.get_array()) out.push_back(escaped(entry));
@@ -253,7 +253,7 @@ json::value escaped(const json::value& value) {
   }
   if (!value.is_object()) return value;
   json::object out;
-  for (const auto& entry : value.get_object()) out[printable(entry.key())] = escaped(entry.value());
+  for (const auto& entry : value.get_object()) out[world::printable(entry.key())] = escaped(entry.value());
   return out;
 }
 
@@ -381,7 +381,7 @@ json::object record_to_json(const DecisionRecord& record) {
   json::object out{{"version", record_version},
                    {"id", record.id},
                    {"wall_time_us", record.wall_time_us},
-                   {"time", utc_text(record.wall_time_us)},
+                   {"time", world::utc_text(record.wall_time_us)},
                    {"verb", record.verb},
                    {"program", record.program},
                    {"policy", record.policy},

@@ -3,7 +3,7 @@
 #include "berth/health.hpp"
 #include "inventory/driver_reserve.hpp"
 
-namespace berth {
+namespace berth::inventory {
 
 OtherUse use_by_others(const Telemetry& seen) {
   // Less is what looking at a device, or a monitor, causes.
@@ -46,4 +46,4 @@ Health health_of(const DeviceRow& row) {
   return state.health;
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

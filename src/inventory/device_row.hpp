@@ -12,7 +12,7 @@
 #include "berth/result.hpp"
 #include "berth/telemetry.hpp"
 
-namespace berth {
+namespace berth::inventory {
 
 // A driver tells an event once; a person should have the time to see it.
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
@@ -64,4 +64,4 @@ OtherUse use_by_others(const Telemetry& seen);
 // suspicion until somebody finds out why.
 Health health_of(const DeviceRow& row);
 
-}  // namespace berth
+}  // namespace berth::inventory

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
@@ -49,4 +49,4 @@ TEST(OtherUse, WorkAndMemoryWithoutAListOfProcessesCount) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::inventory

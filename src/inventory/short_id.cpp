@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 constexpr std::size_t shortest = 12;  // "GPU-" and eight digits
@@ -53,4 +53,4 @@ std::string with_short_ids(std::string text, std::span<const DeviceId> ids) {
   return text;
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

@@ -8,7 +8,7 @@
 
 #include "berth/ids.hpp"
 
-namespace berth {
+namespace berth::inventory {
 
 // Enough of each id to tell it from every other, and never less than eight
 // digits of a UUID ("GPU-454afa53"); ids that are no UUIDs are left whole. Of a
@@ -19,4 +19,4 @@ std::string short_id(const DeviceId& id, std::span<const DeviceId> all = {});
 // `text` with every one of the ids that occurs in it shortened.
 std::string with_short_ids(std::string text, std::span<const DeviceId> ids);
 
-}  // namespace berth
+}  // namespace berth::inventory

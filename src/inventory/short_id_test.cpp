@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 const std::vector<DeviceId> ids{
@@ -37,4 +37,4 @@ TEST(ShortId, SentencesHaveShortIdsToo) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::inventory

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace berth {
+namespace berth::inventory {
 
 // More parts than any key of these files has. toml++ limits how deep values are
 // nested (256), but not keys: each part is a table within the one before, and
@@ -66,4 +66,4 @@ inline toml::table parse_toml(std::string_view text, std::string_view path = {})
   return toml::parse(text, path);
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

@@ -61,7 +61,7 @@ Result<Folder> single_folder(const std::string& given) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileIdentity identity;
   if (!problem_of(path, identity).empty()) {
-    if (const Result<std::string> own = private_folder(path); !own) return own.error();
+    if (const Result<std::string> own = world::private_folder(path); !own) return own.error();
   }
   return Folder{path, {}, is_writable(path), identity_of(path)};
 }

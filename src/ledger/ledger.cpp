@@ -47,7 +47,7 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
   state->clock = options.clock ? options.clock : &real_clock();
   std::string given = options.folder.native();
   if (given.empty() && options.candidates.empty()) {
-    Result<std::string> variable = given_runtime_folder();
+    Result<std::string> variable = world::given_runtime_folder();
     if (!variable) return std::move(variable).error();
     given = *std::move(variable);
   }

@@ -8,7 +8,7 @@ namespace berth::machine {
 
 namespace {
 
-ObservedDevice observed_device(DeviceRow row) {
+ObservedDevice observed_device(inventory::DeviceRow row) {
   ObservedDevice device;
   device.health = health_of(row);
   device.info = std::move(row.info);
@@ -21,14 +21,15 @@ ObservedDevice observed_device(DeviceRow row) {
 }
 
 // The entries that hold the device, and their processes on it.
-std::vector<DeviceLease> leases_on(const ObservedDevice& device, const LedgerSnapshot& snapshot, TimePoint now) {
-  std::vector<DeviceLease> leases;
+std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, const LedgerSnapshot& snapshot,
+                                              TimePoint now) {
+  std::vector<inventory::DeviceLease> leases;
   for (const LedgerEntry& entry : snapshot.entries) {
     const Claim* const claim = entry.claim_on(device.info.id);
     if (!claim || entry.kind == EntryKind::waiting) continue;
     const bool whole = claim->exclusive && claim->memory_bytes == device.info.memory_bytes_total.value_or(0);
-    DeviceLease lease{
-        entry.id(),       user_name(entry.user),           entry.name, entry.holder.pid, now - entry.since,
+    inventory::DeviceLease lease{
+        entry.id(),       world::user_name(entry.user),    entry.name, entry.holder.pid, now - entry.since,
         claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
     for (const ledger::ObservedProcess& process : device.processes) {
       if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
@@ -38,7 +39,7 @@ std::vector<DeviceLease> leases_on(const ObservedDevice& device, const LedgerSna
   return leases;
 }
 
-void attribute_processes(DeviceRow& row, const ObservedDevice& device, const LedgerSnapshot& snapshot) {
+void attribute_processes(inventory::DeviceRow& row, const ObservedDevice& device, const LedgerSnapshot& snapshot) {
   if (!row.seen || !row.seen->processes) return;
   std::vector<DeviceProcess>& processes = *row.seen->processes;
   for (std::size_t p = 0; p < processes.size() && p < device.processes.size(); ++p) {
@@ -52,14 +53,14 @@ void attribute_processes(DeviceRow& row, const ObservedDevice& device, const Led
 
 }  // namespace
 
-Result<void> add_ledger(std::vector<DeviceRow>& rows) {
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows) {
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return ledger.error();
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
   if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = (*ledger)->clock().now();
   MachineSnapshot observed;
-  for (const DeviceRow& row : rows) observed.devices.push_back(observed_device(row));
+  for (const inventory::DeviceRow& row : rows) observed.devices.push_back(observed_device(row));
   keep_alive(*snapshot, observed, now);
   const std::vector<DeviceView> views = views_of(observed, *snapshot);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -71,7 +72,7 @@ Result<void> add_ledger(std::vector<DeviceRow>& rows) {
     const DeviceIntent* intent = snapshot->intent(rows[i].info.id);
     if (!intent && rows[i].info.parent) intent = snapshot->intent(*rows[i].info.parent);
     if (intent) {
-      rows[i].intent_by = user_name(intent->user);
+      rows[i].intent_by = world::user_name(intent->user);
       rows[i].intent_age = std::max(Duration::zero(), now - intent->since);
     }
     attribute_processes(rows[i], observed.devices[i], *snapshot);
@@ -108,7 +109,7 @@ Result<MachineObserver> MachineObserver::open(const MachineRequest& request) {
 MachineSnapshot MachineObserver::snapshot() {
   MachineSnapshot observed;
   observed.topology = topology_;
-  for (DeviceRow& row : poller_->poll()) {
+  for (inventory::DeviceRow& row : poller_->poll()) {
     if (!is_left_out(row.info)) observed.devices.push_back(observed_device(std::move(row)));
   }
   return observed;

@@ -14,7 +14,7 @@ namespace berth::machine {
 // The rows with what the ledger says about them; processes of its entries count
 // as Berth's. Makes no ledger where there is none, and with one that
 // cannot be read changes nothing.
-Result<void> add_ledger(std::vector<DeviceRow>& rows);
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows);
 
 class MachineObserver {
  public:

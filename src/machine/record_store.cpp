@@ -90,9 +90,9 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
                            std::span<const DeviceView> views, const Topology& topology, bool waited) {
   DecisionRecord record;
   record.waited = waited;
-  record.wall_time_us = wall_time_us();
+  record.wall_time_us = world::wall_time_us();
   // "20261115-120102.123456-4711": by time, then by process.
-  for (const char c : utc_text(record.wall_time_us)) {
+  for (const char c : world::utc_text(record.wall_time_us)) {
     if (c >= '0' && c <= '9') record.id += c;
     if (c == ' ') record.id += '-';
   }
@@ -121,7 +121,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
   return record;
 }
 
-Result<std::string> decisions_folder(Missing missing) { return state_folder("decisions", missing); }
+Result<std::string> decisions_folder(world::IfMissing missing) { return world::state_folder("decisions", missing); }
 
 std::vector<std::string> record_ids(const std::string& folder) {
   std::vector<std::string> ids;
@@ -133,12 +133,12 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   if (!deployment::is_name(record.id)) {
     return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters", {}, {}};
   }
-  const auto own = private_folder(folder);
+  const auto own = world::private_folder(folder);
   if (!own) return own.error();
   const std::vector<StoredName> before = stored_in(folder);
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
-  const auto written = write_private_text(folder + "/" + file_name(number, record.id),
-                                          boost::json::serialize(format::record_to_json(record)) + "\n");
+  const auto written = world::write_private_text(folder + "/" + file_name(number, record.id),
+                                                 boost::json::serialize(format::record_to_json(record)) + "\n");
   if (!written) return written;
   // Others may be doing the same: whatever is gone already is fine.
   const std::vector<StoredName> stored = stored_in(folder);
@@ -178,7 +178,7 @@ Result<DecisionRecord> load_record(const std::string& folder, std::string_view i
     }
   }
   const std::string path = folder + "/" + found->file;
-  return read_text(path).and_then([&](const std::string& text) { return format::read_record(text, path); });
+  return world::read_text(path).and_then([&](const std::string& text) { return format::read_record(text, path); });
 }
 
 }  // namespace berth::machine

@@ -25,7 +25,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
                            std::span<const DeviceView> views, const Topology& topology, bool waited = false);
 
 // The folder of this user's records (world/runtime_folder.hpp), never one of the ledger's.
-Result<std::string> decisions_folder(Missing missing = Missing::made);
+Result<std::string> decisions_folder(world::IfMissing missing = world::IfMissing::create);
 // Writes NUMBER.<id>.json (mode 0600, whole or not at all) and removes the oldest beyond
 // records_max. A failure is for a note to the user, never for failing a decision.
 Result<void> store_record(const std::string& folder, const DecisionRecord& record);

@@ -194,7 +194,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
         }
         if (memory.used) seen.memory_use = attribute_memory(memory.used, *seen.processes);
       }
-      const OtherUse others = use_by_others(seen);
+      const inventory::OtherUse others = inventory::use_by_others(seen);
       view.other_processes = others.processes;
       view.used_by_others = others.used && !device.info.is_fallback;
     }

@@ -138,7 +138,7 @@ ScopeUse scope_use() {
   if (!is_session_of(geteuid(), ledger::cgroup_of(static_cast<std::uint32_t>(getpid()))))
     return ScopeUse::outside_session;
   // Asked last: the name may come from a directory service.
-  const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + user_name(geteuid()), failed);
+  const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + world::user_name(geteuid()), failed);
   return lingers ? ScopeUse::opened : ScopeUse::not_lingering;
 }
 

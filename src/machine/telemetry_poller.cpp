@@ -20,7 +20,7 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
 void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
   std::vector<DeviceEvent> all;
   for (const DeviceEvent& event : earlier) {
-    if (seen.sampled_at - event.at < events_kept_for) all.push_back(event);
+    if (seen.sampled_at - event.at < inventory::events_kept_for) all.push_back(event);
   }
   all.insert(all.end(), seen.load.events.begin(), seen.load.events.end());
   seen.load.events = std::move(all);
@@ -56,7 +56,7 @@ std::vector<Link> query_links(const Backends& backends, Duration deadline) {
 // Shared with the threads that ask, so that a stuck one may outlive the poller.
 struct TelemetryPoller::State {
   struct Target {
-    DeviceRow row;
+    inventory::DeviceRow row;
     bool outstanding = false;
     TimePoint asked_at{};
   };
@@ -70,7 +70,7 @@ TelemetryPoller::TelemetryPoller(Backends backends, std::vector<DeviceInfo> devi
   for (DeviceInfo& info : devices) state_->targets.push_back({{std::move(info), {}, {}}, false, {}});
 }
 
-std::vector<DeviceRow> TelemetryPoller::poll(Duration deadline) {
+std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
   std::unique_lock lock(state_->mutex);
   const Deadline until = Deadline::after(clock_, deadline);
   std::vector<std::size_t> asked;
@@ -107,7 +107,7 @@ std::vector<DeviceRow> TelemetryPoller::poll(Duration deadline) {
   };
   while (waiting() && !until.passed(clock_.now())) clock_.wait_until(state_->answered, lock, until.at);
 
-  std::vector<DeviceRow> rows;
+  std::vector<inventory::DeviceRow> rows;
   for (State::Target& target : state_->targets) {
     if (target.outstanding)
       target.row.error = late_error("the device", clock_.now() - target.asked_at, target.row.info.id.text());

@@ -36,7 +36,7 @@ class TelemetryPoller {
 
   // Asks every device that is not still busy with the question before, and
   // waits for those, at most until the deadline. In the order of the devices.
-  std::vector<DeviceRow> poll(Duration deadline = poll_deadline);
+  std::vector<inventory::DeviceRow> poll(Duration deadline = poll_deadline);
 
  private:
   struct State;

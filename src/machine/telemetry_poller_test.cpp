@@ -31,7 +31,7 @@ class Stubborn final : public Backend {
     // Told once each, the second one long ago.
     if (++answered == 1)
       seen.load.events = {{DeviceEvent::Kind::xid, 31, seen.sampled_at},
-                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * events_kept_for}};
+                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * inventory::events_kept_for}};
     return seen;
   }
 

@@ -63,7 +63,7 @@ Wholeness wholeness(const DeviceView& view) noexcept {
   if (view.other_processes > 0) return Wholeness::has_processes;
   const Maybe available = view.memory_bytes_available();
   if (!available) return Wholeness::unknown_memory;
-  const std::uint64_t total = *info.memory_bytes_total, reserve = driver_reserve_bytes(total);
+  const std::uint64_t total = *info.memory_bytes_total, reserve = inventory::driver_reserve_bytes(total);
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
 }
 
@@ -78,8 +78,7 @@ bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcep
     case Rejection::held: return view.held_exclusively || (hints.wants_alone() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
     case Rejection::occupied: return hints.whole && wholeness(view) != Wholeness::whole;
-    case Rejection::memory:
-      return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
+    case Rejection::memory: return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
   }
   return false;
 }

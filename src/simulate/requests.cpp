@@ -10,7 +10,7 @@
 #include "berth/random.hpp"
 #include "placement/learnt.hpp"
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 constexpr double ns_per_s = 1e9;
@@ -222,4 +222,4 @@ Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint
   return mean;
 }
 
-}  // namespace berth
+}  // namespace berth::simulate

@@ -17,7 +17,7 @@
 #include "berth/result.hpp"
 #include "simulate/trace.hpp"
 
-namespace berth {
+namespace berth::simulate {
 
 // Work of a request in seconds at speed 1.
 enum class WorkModel : std::uint8_t {
@@ -79,4 +79,4 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
 Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
                         const Policy& policy, const ReplayOptions& options, std::size_t seeds);
 
-}  // namespace berth
+}  // namespace berth::simulate

@@ -7,7 +7,7 @@
 
 #include "berth/random.hpp"
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 using Speeds = std::vector<std::uint32_t>;
@@ -218,4 +218,4 @@ TEST(Figures, AreMeansOverTheSeeds) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulate

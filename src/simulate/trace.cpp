@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 constexpr std::string_view blanks = " \t\r";
@@ -96,4 +96,4 @@ Result<std::vector<TraceRequest>> read_trace(std::string_view text, std::string_
   return requests;
 }
 
-}  // namespace berth
+}  // namespace berth::simulate

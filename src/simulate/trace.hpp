@@ -11,7 +11,7 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::simulate {
 
 struct TraceRequest {
   double at_s = 0;
@@ -22,4 +22,4 @@ struct TraceRequest {
 // At least one request, in order of arrival. `name` is for error messages.
 Result<std::vector<TraceRequest>> read_trace(std::string_view text, std::string_view name);
 
-}  // namespace berth
+}  // namespace berth::simulate

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 TEST(Trace, ReadsRequestsWithAndWithoutKeyAndBlocks) {
@@ -55,4 +55,4 @@ TEST(Trace, WithoutRequestsIsNoTrace) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulate

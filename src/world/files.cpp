@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 // No text of ours comes near; /dev/zero would never end.
@@ -112,4 +112,4 @@ Result<void> create_text(const std::string& path, std::string_view text) {
   return failed("write", path, code);
 }
 
-}  // namespace berth
+}  // namespace berth::world

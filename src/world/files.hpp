@@ -8,7 +8,7 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::world {
 
 // not_found when there is no such file; io for everything else.
 Result<std::string> read_text(const std::string& path);
@@ -24,4 +24,4 @@ Result<void> write_private_text(const std::string& path, std::string_view text);
 // already_exists when there is a file of that name, which stays as it is.
 Result<void> create_text(const std::string& path, std::string_view text);
 
-}  // namespace berth
+}  // namespace berth::world

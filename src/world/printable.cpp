@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 struct Character {
@@ -60,4 +60,4 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-}  // namespace berth
+}  // namespace berth::world

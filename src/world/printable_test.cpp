@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 TEST(Printable, OrdinaryNamesStayAsTheyAre) {
@@ -35,4 +35,4 @@ TEST(Printable, BytesThatAreNoUtf8AreShownAsBytes) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

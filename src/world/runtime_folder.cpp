@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 Error refused(const std::string& path, const std::string& what) {
@@ -36,8 +36,8 @@ std::string home_folder() {
 
 }  // namespace
 
-Result<std::string> private_folder(const std::string& path, Missing missing) {
-  const bool make = missing == Missing::made;
+Result<std::string> private_folder(const std::string& path, IfMissing missing) {
+  const bool make = missing == IfMissing::create;
   if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{ErrorCode::io,
                  "cannot make the folder " + path + ": " + std::strerror(errno),
@@ -64,7 +64,7 @@ Result<std::string> given_runtime_folder() {
   return std::string(given != nullptr ? given : "");
 }
 
-Result<std::string> state_folder(const std::string& name, Missing missing) {
+Result<std::string> state_folder(const std::string& name, IfMissing missing) {
   const Result<std::string> given = given_runtime_folder();
   if (!given) return given;
   if (!given->empty()) {
@@ -94,7 +94,7 @@ Result<std::string> state_folder(const std::string& name, Missing missing) {
                    {},
                    {}};
     }
-    if (missing == Missing::made) {
+    if (missing == IfMissing::create) {
       for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
     }
     path += "/.local/state";
@@ -103,4 +103,4 @@ Result<std::string> state_folder(const std::string& name, Missing missing) {
   return private_folder(path + "/berth/" + name, missing);
 }
 
-}  // namespace berth
+}  // namespace berth::world

@@ -8,10 +8,10 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::world {
 
 // What happens to a folder that is not there. Reading makes none.
-enum class Missing : std::uint8_t { made, accepted };
+enum class IfMissing : std::uint8_t { create, accept };
 
 // BERTH_RUNTIME_DIR; nothing where it is not set. invalid_argument: it is empty,
 // which is a variable that a script forgot to fill in.
@@ -23,10 +23,10 @@ Result<std::string> given_runtime_folder();
 // passed over for the home folder in the user database.
 // invalid_argument: BERTH_RUNTIME_DIR is empty or no absolute path; io: it cannot be made, or
 // is neither this user's alone nor, of BERTH_RUNTIME_DIR, root's for all.
-Result<std::string> state_folder(const std::string& name, Missing missing = Missing::made);
+Result<std::string> state_folder(const std::string& name, IfMissing missing = IfMissing::create);
 
 // `path` as a folder of this user alone: made with mode 0700, or found so. A
 // link, another user's folder, or one that others may write to: io.
-Result<std::string> private_folder(const std::string& path, Missing missing = Missing::made);
+Result<std::string> private_folder(const std::string& path, IfMissing missing = IfMissing::create);
 
-}  // namespace berth
+}  // namespace berth::world

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 class RuntimeFolder : public testing::Test {
@@ -89,12 +89,12 @@ TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
 
 TEST_F(RuntimeFolder, ReadingMakesNoFolder) {
   ::setenv("HOME", root_.c_str(), 1);
-  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at(".local/state/berth/decisions"));
+  EXPECT_EQ(state_folder("decisions", IfMissing::accept).value(), at(".local/state/berth/decisions"));
   ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
-  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at("new/decisions-" + std::to_string(::geteuid())));
+  EXPECT_EQ(state_folder("decisions", IfMissing::accept).value(), at("new/decisions-" + std::to_string(::geteuid())));
   EXPECT_TRUE(std::filesystem::is_empty(root_));
   std::ofstream(at("new")) << "text";
-  EXPECT_FALSE(state_folder("decisions", Missing::accepted)) << "what is there is looked at all the same";
+  EXPECT_FALSE(state_folder("decisions", IfMissing::accept)) << "what is there is looked at all the same";
 }
 
 TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
@@ -120,4 +120,4 @@ TEST_F(RuntimeFolder, APathThatCannotBeIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

@@ -8,7 +8,7 @@
 
 #include "world/printable.hpp"
 
-namespace berth {
+namespace berth::world {
 
 std::string user_name(std::uint32_t user) {
   static std::mutex mutex;  // guards known, and getpwuid, which has one buffer for all
@@ -26,4 +26,4 @@ std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {
   return status.st_uid;
 }
 
-}  // namespace berth
+}  // namespace berth::world

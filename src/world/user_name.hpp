@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace berth {
+namespace berth::world {
 
 // The number where the user has no name. Safe for a terminal (see printable.hpp).
 std::string user_name(std::uint32_t user);
@@ -14,4 +14,4 @@ std::string user_name(std::uint32_t user);
 // Whose process it is; absent: there is no such process, or it is hidden.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);
 
-}  // namespace berth
+}  // namespace berth::world

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 TEST(UserName, AUserWithoutANameIsANumber) {
@@ -17,4 +17,4 @@ TEST(UserName, AProcessBelongsToWhoStartedIt) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

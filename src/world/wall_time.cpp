@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <ctime>
 
-namespace berth {
+namespace berth::world {
 
 std::uint64_t wall_time_us() noexcept {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -21,4 +21,4 @@ std::string utc_text(std::uint64_t wall_time_us) {
   return text;
 }
 
-}  // namespace berth
+}  // namespace berth::world
