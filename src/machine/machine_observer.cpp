@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "inventory/listed_topology.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::machine {
@@ -84,13 +85,8 @@ MachineObserver::MachineObserver(Machine machine, bool links_wanted) : machine_(
   poller_ = std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices);
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
-  // Links of devices that another back end lists are of no use here.
-  std::vector<Link> links = links_wanted ? query_links(machine_.backends) : std::vector<Link>();
-  std::erase_if(links, [&](const Link& link) {
-    return std::find(ids.begin(), ids.end(), link.a) == ids.end() ||
-           std::find(ids.begin(), ids.end(), link.b) == ids.end();
-  });
-  topology_ = make_topology(std::move(ids), std::move(links)).value_or(Topology{});
+  topology_ =
+      inventory::listed_topology(std::move(ids), links_wanted ? query_links(machine_.backends) : std::vector<Link>());
 }
 
 Result<MachineObserver> MachineObserver::open(const std::optional<std::string>& backend,
