@@ -16,11 +16,11 @@ using namespace ledger;
 
 namespace {
 
-// Lines of leases that nothing keeps, as far as this process can see, stay so long
-// where it cannot see much.
+// How long the line of an apparently ended lease is kept if this process cannot see
+// the lease's processes.
 constexpr Duration forget_unseen_after = std::chrono::hours(24);
-// How often a sleeper looks whether something was written.
-constexpr Duration look_period = std::chrono::milliseconds(50);
+// How often a sleeper checks whether a file was written.
+constexpr Duration poll_period = std::chrono::milliseconds(50);
 
 bool has_any(const std::vector<Folder>& folders) {
   return std::any_of(folders.begin(), folders.end(), [](const Folder& folder) { return folder.problem.empty(); });
@@ -28,7 +28,7 @@ bool has_any(const std::vector<Folder>& folders) {
 
 Error no_folder() {
   return {ErrorCode::io,
-          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp is root's with "
+          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp belongs to root with "
           "mode 1777",
           "set BERTH_RUNTIME_DIR to a folder of your own",
           {},
@@ -90,9 +90,10 @@ std::vector<LedgerFolder> Ledger::folders() {
   return out;
 }
 
-// A folder may have been made since: others write there from then on. Looked at
-// again under the locks, because whoever wrote to a new folder had these locks too,
-// and made its file before: what is not there now was not written to.
+// A folder may have been created meanwhile, and other processes write there from then
+// on. So the folders are inspected again under the locks: a process that writes to a
+// new folder holds these locks as well, so a folder that does not exist now has not
+// been written to.
 Result<void> Ledger::State::lock_folders(TimePoint give_up) {
   for (;;) {
     if (!candidates.empty()) {
@@ -115,12 +116,12 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
         break;
       }
       const std::string holder = lock_holder(identity_of(folder.path));
-      return Error{
-          ErrorCode::timeout,
-          (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path + " and does not let go",
-          "end or continue that process",
-          {},
-          {}};
+      return Error{ErrorCode::timeout,
+                   (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
+                       " and does not release it",
+                   "end or continue that process",
+                   {},
+                   {}};
     }
     if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
     locks.clear();
@@ -166,7 +167,7 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   }
   state.find_leased_processes(std::move(without_holder), snapshot);
   for (LedgerEntry& entry : snapshot.entries) {
-    // Of another boot, or made up.
+    // From an earlier boot, or forged.
     entry.since = std::min(entry.since, now);
     if (entry.last_heartbeat > now) entry.last_heartbeat = entry.since;
   }
@@ -212,8 +213,8 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
       while (used.contains(line.heartbeat_slot)) ++line.heartbeat_slot;
       if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
-                     "you have " + std::to_string(heartbeats_max) + " requests waiting already",
-                     "end some of what berth ps shows",
+                     "this user already has " + std::to_string(heartbeats_max) + " waiting requests",
+                     "end some of the entries in berth ps",
                      {},
                      {}};
       }
@@ -250,14 +251,14 @@ void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
       if (!line.entry) return false;
       const LedgerEntry& entry = line.entry->entry;
       if (entry.kind == EntryKind::waiting) return !known->file.is_locked(entry.id());
-      // In a container a child that keeps a lease taken outside of it cannot be seen.
+      // From inside a container, the processes of a lease taken outside are not visible.
       if (!shows_children_of(entry.holder) && now - entry.since < forget_unseen_after) return false;
       return std::any_of(ended.begin(), ended.end(),
                          [&](const LedgerEntry& other) { return other.reference == entry.reference; });
     };
     std::vector<State::Line> kept = known->lines;
     std::erase_if(kept, is_over);
-    // Where it cannot be written, the lines stay and count for nothing.
+    // If the file cannot be written, the lines stay and have no effect.
     if (kept.size() != known->lines.size()) static_cast<void>(state.rewrite(*known, std::move(kept)));
   }
 }
@@ -278,7 +279,7 @@ void Ledger::Lock::give_back(LedgerLease lease) {
   for (const LeasedProcess& process : *processes) {
     if (process.has_lease(reference) && process.pid != self) return;
   }
-  // Where it cannot be written, the line counts until this process ends.
+  // If the file cannot be written, the line counts until this process ends.
   static_cast<void>(release(reference));
 }
 
@@ -317,7 +318,7 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
 
 std::uint64_t Ledger::changes() {
   State& state = *state_;
-  // Of the files known; a new one is noticed when the lock is next taken.
+  // Covers the known files; a new one is noticed when the lock is next taken.
   static_cast<void>(state.enter(TimePoint::max()));
   const std::uint64_t changes = state.fingerprint();
   state.leave();
@@ -328,7 +329,7 @@ void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   while (changes() == seen) {
     const TimePoint now = clock().now();
     if (now >= until) return;
-    real_clock().sleep_for(std::min(look_period, until - now));
+    real_clock().sleep_for(std::min(poll_period, until - now));
   }
 }
 
@@ -347,7 +348,7 @@ std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapsh
     if (entry.user == geteuid()) return entry.reference;
     named.push_back(entry.reference);
   }
-  // Any user can write the number of another's file into its own.
+  // Any user can write the number of another user's file into its own.
   if (geteuid() == 0 && named.size() == 1) return named.front();
   return std::nullopt;
 }

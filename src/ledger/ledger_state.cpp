@@ -15,11 +15,11 @@ using namespace ledger;
 
 namespace {
 
-// One file is what a user has; more come only where another user's lock on the
-// first stands in the way. Further ones count for nothing.
+// A user has one file; more are created only if another user's lock blocks the first.
+// Files beyond this number are ignored.
 constexpr std::size_t files_per_user_max = 64;
-// Ids of others up to here are counted on from, so that people see each number
-// once; a number beyond it was made up.
+// New ids follow the ids of all users up to this one, so that each number is used
+// once; a higher number is forged.
 constexpr std::uint64_t shared_id_max = std::uint64_t{1} << 32;
 constexpr std::uint32_t overflow_user = 65534;
 
@@ -50,7 +50,7 @@ Ledger::State::Line Ledger::State::KnownFile::line(std::string text) const {
     LedgerEntry& read = line.entry->entry;
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
-    // What is written there is believed of root alone.
+    // Only root may name a lease of another user.
     if (read.within && read.user != 0) read.within->user = read.user;
     if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
   } else {
@@ -72,7 +72,7 @@ void Ledger::State::read_text(KnownFile& known) {
   const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
   known.header = header.value_or(UserFile::Header{});
   if (!text) {
-    known.problem = header ? "it was cut short" : "it is not a ledger";
+    known.problem = header ? "it is truncated" : "it is not a ledger";
     return;
   }
   for (std::size_t begin = 0; begin < text->size();) {
@@ -83,12 +83,12 @@ void Ledger::State::read_text(KnownFile& known) {
     if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
     if (const std::optional<FileHistory> history = parse_history(line.text)) {
       known.history = {std::max(known.history.next_id, history->next_id), history->last_grant};
-      known.lines.pop_back();  // written anew with every text
+      known.lines.pop_back();  // rewritten with every text
     }
   }
 }
 
-// Every file of every folder, by name; unchanged ones keep what was read before.
+// Every file of every folder, by name; unchanged files are not parsed again.
 Result<void> Ledger::State::read_folders() {
   std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
   std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
@@ -114,7 +114,7 @@ Result<void> Ledger::State::read_folders() {
       };
       // A second name of one file.
       if (std::any_of(found.begin(), found.end(), is_same)) continue;
-      // In a user namespace all users it does not know have one number.
+      // In a user namespace all unmapped users have one number.
       if (++per_user[{i, file->user()}] > files_per_user_max && file->user() != overflow_user) continue;
       const auto before = std::find_if(earlier.begin(), earlier.end(), is_same);
       if (before != earlier.end()) {
@@ -163,8 +163,8 @@ void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& i
   (entry.alive_by == Liveness::none ? into.ended : into.entries).push_back(std::move(entry));
 }
 
-// Commands whose holder has ended. Only now /proc is searched: what a holder started
-// before it ended is there, whereas an earlier search may have missed it.
+// For commands whose holder has ended. /proc is searched only now: an earlier search
+// might miss a process that the holder started before it ended.
 void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
   const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
@@ -172,7 +172,7 @@ void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, Ledg
     for (const LeasedProcess& process : processes.value_or(std::vector<LeasedProcess>{})) {
       if (process.has_lease(entry.reference)) entry.kept_by.push_back(process.pid);
     }
-    // Without a descriptor to look with: it may live.
+    // Without a free descriptor /proc cannot be searched, and the lease may be alive.
     if (processes && entry.kept_by.empty()) {
       known_ended.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));
@@ -194,7 +194,7 @@ Ledger::State::KnownFile* Ledger::State::find(const LeaseReference& lease) {
 }
 
 Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
-  // Ids are not used again: a process may still carry one in its environment.
+  // Ids are never reused: a process may still have one in its environment.
   FileHistory history = known.history;
   for (const Line& line : lines) {
     if (!line.entry) continue;
@@ -206,15 +206,15 @@ Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
   for (const Line& line : lines) text += line.text;
   if (text.size() > text_bytes_max) {
     return Error{ErrorCode::queue_full,
-                 "your part of the ledger is full: " + known.file.path(),
-                 "end some of what berth ps shows",
+                 "the ledger file of this user is full: " + known.file.path(),
+                 "end some of the entries in berth ps",
                  {},
                  {}};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
   if (!writable) return std::move(writable).error();
   if (writable->identity() != known.file.identity())
-    return Error{ErrorCode::unavailable, known.file.path() + " was replaced meanwhile", "try again", {}, {}};
+    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again", {}, {}};
   if (Result<void> written = writable->write_text(known.header, text); !written) return written;
   known.history = history;
   known.header.generation += 1;
@@ -246,8 +246,8 @@ Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(Known
   const Result<int> taken = known.file.take_lock(id);
   if (taken) return std::pair(&known, *taken);
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
-  // Another user has locked all of the file for reading: a new one it is. Those that
-  // were needed before and are empty now go.
+  // Another user has locked the whole file for reading, so create a new one. Earlier
+  // extra files that are empty now are removed.
   std::size_t count = 0;
   std::erase_if(files, [&](const std::unique_ptr<KnownFile>& other) {
     if (!is_own(*other) || other->folder != known.folder) return false;
@@ -257,7 +257,7 @@ Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(Known
   });
   if (count >= files_per_user_max) {
     return Error{ErrorCode::queue_full,
-                 "another process has locks on your files in " + folders[known.folder].path,
+                 "another process has locks on the ledger files of this user in " + folders[known.folder].path,
                  "find it with lslocks, and ask its user to end it",
                  {},
                  {}};

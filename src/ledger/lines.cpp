@@ -9,7 +9,7 @@
 namespace berth::ledger {
 namespace {
 
-// What separates words, and what could confuse a reader, is written as %XX.
+// Separators and non-printable bytes are written as %XX.
 std::string encoded(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string out;
@@ -66,7 +66,7 @@ std::uint64_t to_ns(TimePoint time) {
 }
 TimePoint to_time(std::uint64_t ns) { return TimePoint(Duration(static_cast<std::int64_t>(ns))); }
 
-// device,domain,bytes,outside,exclusive; further parts are of later versions.
+// device,domain,bytes,outside,exclusive; later versions may append parts.
 std::optional<Claim> claim_of(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ',');
   if (parts.size() < 3) return std::nullopt;
@@ -84,7 +84,7 @@ std::string text_of(const Claim& claim) {
          "," + std::to_string(claim.memory_bytes_outside) + "," + (claim.exclusive ? "1" : "0");
 }
 
-// A kind of a later version holds what it claims, as a command does.
+// A kind from a later version holds its claims, like a command.
 EntryKind kind_of(std::string_view word) {
   for (const EntryKind kind : {EntryKind::pool, EntryKind::waiting}) {
     if (to_string(kind) == word) return kind;

@@ -11,7 +11,7 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
 }
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// Root may run parts of another user's command: a container, for one.
+// Root may run parts of another user's command, for example a container.
 bool is_of_its_user(const ProcessTrace& trace, const LedgerEntry& entry) {
   return !trace.user || *trace.user == entry.user || *trace.user == 0;
 }
@@ -23,14 +23,14 @@ bool is_below(const std::string& cgroup, const std::string& of) {
   return cgroup == of || (cgroup.starts_with(of) && cgroup[of.size()] == '/');
 }
 
-// `by_name`: what its environment says is believed.
+// `by_name`: BERTH_LEASE in its environment is accepted.
 bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name = true) {
   if (entry.kind == EntryKind::waiting) return false;
-  // A command of root may go on as another user, which then says nothing by its
-  // environment: any user can write that.
+  // A command of root may switch to another user. That user's environment is not
+  // accepted, because any user can write it.
   const bool is_of_user = is_of_its_user(trace, entry);
   if (!is_of_user && entry.user != 0) return false;
-  // What a program starts beside its pool is not the pool's.
+  // Child processes of a program do not belong to its pool.
   if (entry.kind == EntryKind::pool) return !trace.lineage.empty() && trace.lineage.front() == entry.holder;
   if (!entry.cgroup.empty() && is_below(trace.cgroup, entry.cgroup)) return true;
   if (by_name && is_of_user && trace.lease && names(*trace.lease, entry)) return true;
@@ -41,8 +41,8 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name =
 
 const LedgerEntry* innermost(const ProcessTrace& trace, std::span<const LedgerEntry> entries) {
   const LedgerEntry* found = nullptr;
-  // A process of root may belong to any user's lease. Where another user has written
-  // the number of a file into its own, the name alone says nothing.
+  // A process of root may belong to any user's lease. If two users have a lease with
+  // the same file number and id, BERTH_LEASE is ambiguous.
   const auto is_ambiguous = [&](const LedgerEntry& entry) {
     return trace.lease && trace.user != entry.user &&
            std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& other) {
@@ -112,8 +112,8 @@ std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryStat
     promised = sum_of(promised, promise.bytes);
     taken = sum_of(taken, taken_up(snapshot, entry, promise, memory));
   }
-  // Processes and free memory are not read in the same instant: more than is in
-  // use cannot have been taken up.
+  // Processes and free memory are not read at the same instant: no more than the
+  // memory in use can have been allocated.
   return less(promised, memory.used ? std::min(taken, *memory.used) : taken);
 }
 
