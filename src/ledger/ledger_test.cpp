@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-// Runs `work` in a process of its own, as another user where one is given; its
-// status is what `work` returns.
+// Runs `work` in a separate process, as another user if one is given; returns what
+// `work` returns.
 int in_child(const std::function<int()>& work, uid_t user = 0) {
   const pid_t child = fork();
   if (child == 0) {
@@ -39,7 +39,7 @@ int in_child(const std::function<int()>& work, uid_t user = 0) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// A process that stays until this object goes.
+// A process that runs until this object is destroyed.
 class Child {
  public:
   explicit Child(const std::function<void()>& first, uid_t user = 0) {
@@ -78,7 +78,7 @@ class Child {
   int stay_ = -1;
 };
 
-// Asks again until it is so, for ten seconds at most.
+// Polls until the condition holds, for at most ten seconds.
 template <class Question>
 void comes_true(Question&& question) {
   const TimePoint end = real_clock().now() + std::chrono::seconds(10);
@@ -94,11 +94,11 @@ class LedgerTest : public LedgerCase {
   }
 };
 
-// Others write, so the folder must be root's.
+// Other users write, so the folder must belong to root.
 #define NEEDS_ROOT() \
   if (geteuid() != 0) GTEST_SKIP() << "only root can act as several users"
 
-TEST_F(LedgerTest, WhatOneProgramIsPromisedAnotherSees) {
+TEST_F(LedgerTest, ALeaseIsVisibleToOtherPrograms) {
   const auto ledger = open();
   Ledger::Request wanted = request("GPU-a", 20 * gib);
   wanted.name = "a name, with = and % and \x1b[31m";
@@ -126,10 +126,10 @@ TEST_F(LedgerTest, ALeaseEndsWithTheLastDescriptor) {
     {
       const LedgerLease gone = std::move(lease);
     }
-    EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "a child has it too";
+    EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "a child has the descriptor too";
     inherited.end(SIGKILL);
   }
-  // This process, which took it, lives; its descriptor is what counts for a pool.
+  // The holder is alive, but for a pool only the descriptor counts.
   Ledger::Request pool = request("GPU-a", 1);
   pool.kind = EntryKind::pool;
   {
@@ -139,7 +139,7 @@ TEST_F(LedgerTest, ALeaseEndsWithTheLastDescriptor) {
   for (const LedgerEntry& entry : seen.entries) EXPECT_NE(entry.kind, EntryKind::pool);
 }
 
-TEST_F(LedgerTest, ACommandThatClosesTheDescriptorIsKnownByItsNumberAndStartTime) {
+TEST_F(LedgerTest, ACommandThatClosesTheDescriptorIsIdentifiedByPidAndStartTime) {
   Child holder([&] {
     const auto ledger = open();
     const LedgerLease lease = take(*ledger, "GPU-a", 1);
@@ -151,7 +151,7 @@ TEST_F(LedgerTest, ACommandThatClosesTheDescriptorIsKnownByItsNumberAndStartTime
   EXPECT_EQ(open()->snapshot().value().entries.size(), 0U);
 }
 
-TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
+TEST_F(LedgerTest, AProcessWithTheLeaseInItsEnvironmentKeepsIt) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t parent = fork();
@@ -161,8 +161,8 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
     const std::string variable = "BERTH_LEASE=" + to_string(lease.reference());
     const pid_t child = fork();
     if (child == 0) {
-      // As a Python child is started: no descriptor, a session of its own, and the
-      // variable in the environment it was executed with.
+      // Like a child process in Python: no descriptor, its own session, and the variable
+      // in its environment.
       setsid();
       closefrom(3);
       char name[] = "sleep", time[] = "60";
@@ -178,7 +178,7 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
   pid_t child = 0;
   ASSERT_EQ(read(pipe_ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   LedgerSnapshot seen;
-  // Until it has been executed.
+  // Until exec.
   comes_true([&] {
     seen = open()->snapshot().value();
     return !seen.entries.empty() && seen.entries[0].alive_by == Liveness::environment;
@@ -192,10 +192,10 @@ TEST_F(LedgerTest, AProcessThatCarriesTheLeaseInItsEnvironmentKeepsIt) {
     return seen.entries.empty();
   });
   EXPECT_TRUE(seen.entries.empty());
-  EXPECT_EQ(seen.ended.size(), 1U) << "until somebody looks at the devices";
+  EXPECT_EQ(seen.ended.size(), 1U) << "the devices have not been checked";
 }
 
-TEST_F(LedgerTest, AVariableOfAnotherLedgerNamesNothing) {
+TEST_F(LedgerTest, ALeaseReferenceOfAnotherLedgerIsIgnored) {
   const auto ledger = open();
   const LedgerLease lease = take(*ledger, "GPU-a", 1);
   const LedgerSnapshot seen = ledger->snapshot().value();
@@ -210,7 +210,7 @@ TEST_F(LedgerTest, AVariableOfAnotherLedgerNamesNothing) {
   unsetenv("BERTH_LEASE");
 }
 
-TEST_F(LedgerTest, WhatIsReleasedCountsNoMore) {
+TEST_F(LedgerTest, AReleasedLeaseNoLongerCounts) {
   const auto ledger = open();
   const LedgerLease lease = take(*ledger, "GPU-a", 1), other = take(*ledger, "GPU-b", 1);
   auto lock = ledger->lock().value();
@@ -220,7 +220,7 @@ TEST_F(LedgerTest, WhatIsReleasedCountsNoMore) {
   EXPECT_EQ(lock.set_claims(lease, {}).error().code, ErrorCode::not_found);
 }
 
-TEST_F(LedgerTest, EndedEntriesAreForgottenAndIdsAreNotUsedAgain) {
+TEST_F(LedgerTest, EndedEntriesAreRemovedAndIdsAreNotReused) {
   const auto ledger = open();
   std::uint64_t last = 0;
   for (int i = 0; i < 3; ++i) {
@@ -236,20 +236,20 @@ TEST_F(LedgerTest, EndedEntriesAreForgottenAndIdsAreNotUsedAgain) {
   }
 }
 
-TEST_F(LedgerTest, IntentsStandInTheirAuthorsFileAndTheStrictestCounts) {
+TEST_F(LedgerTest, IntentsAreStoredPerUserAndTheStrictestCounts) {
   const auto ledger = open();
   ASSERT_TRUE(ledger->lock().value().set_intent(DeviceId("GPU-a"), Intent::cordoned));
   ASSERT_TRUE(ledger->lock().value().set_intent(DeviceId("GPU-a"), Intent::draining));
   const LedgerSnapshot seen = open()->snapshot().value();
-  ASSERT_EQ(seen.intents.size(), 1U) << "one word per author";
+  ASSERT_EQ(seen.intents.size(), 1U) << "one intent per user";
   EXPECT_EQ(seen.intent(DeviceId("GPU-a"))->intent, Intent::draining);
   EXPECT_EQ(seen.intent(DeviceId("GPU-b")), nullptr);
   ASSERT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service));
   EXPECT_TRUE(open()->snapshot().value().intents.empty());
-  EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service)) << "it is already";
+  EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service)) << "already in service";
 }
 
-TEST_F(LedgerTest, AWaiterWakesWhenSomethingIsWritten) {
+TEST_F(LedgerTest, AWaitingProcessWakesWhenTheLedgerIsWritten) {
   const auto ledger = open();
   const LedgerLease first = take(*ledger, "GPU-a", 1);
   const std::uint64_t seen = ledger->snapshot().value().changes;
@@ -260,7 +260,7 @@ TEST_F(LedgerTest, AWaiterWakesWhenSomethingIsWritten) {
   EXPECT_NE(ledger->changes(), seen);
 }
 
-TEST_F(LedgerTest, AWaitingRequestIsHeardOfAndVanishesWithItsProcess) {
+TEST_F(LedgerTest, AWaitingRequestHasAHeartbeatAndEndsWithItsProcess) {
   Child waiter([&] {
     Ledger::Request wanted = request("GPU-a", 1);
     wanted.kind = EntryKind::waiting;
@@ -280,7 +280,7 @@ TEST_F(LedgerTest, AWaitingRequestIsHeardOfAndVanishesWithItsProcess) {
   EXPECT_TRUE(ledger->snapshot().value().entries.empty());
 }
 
-TEST_F(LedgerTest, AHolderOfTheLockIsNamedAndADeadOneLetsGo) {
+TEST_F(LedgerTest, TheHolderOfTheLockIsNamedAndItsEndReleasesTheLock) {
   Child holder([&] { flock(::open(folder_.path.c_str(), O_RDONLY | O_DIRECTORY), LOCK_EX); });
   const auto ledger = open();
   const auto refused = ledger->lock(milliseconds(30));
@@ -300,7 +300,7 @@ TEST_F(LedgerTest, AForkedChildDoesNotKeepTheLock) {
   EXPECT_TRUE(open()->lock(milliseconds(100)));
 }
 
-TEST_F(LedgerTest, AFileOfANewerBuildIsReadAndKeptAsItIs) {
+TEST_F(LedgerTest, UnknownLinesOfANewerVersionAreReadAndKept) {
   const auto ledger = open();
   const LedgerLease lease = take(*ledger, "GPU-a", 5 * gib);
   // What a later version may add: keys, parts of a claim, kinds, lines.
@@ -313,7 +313,7 @@ TEST_F(LedgerTest, AFileOfANewerBuildIsReadAndKeptAsItIs) {
   const LedgerSnapshot seen = open()->snapshot().value();
   ASSERT_EQ(seen.entries.size(), 2U);
   EXPECT_EQ(seen.holders(DeviceId("GPU-c")), 1U);
-  EXPECT_EQ(seen.holders(DeviceId("GPU-d")), 1U) << "a kind nobody knows holds what it claims";
+  EXPECT_EQ(seen.holders(DeviceId("GPU-d")), 1U) << "an entry of unknown kind holds its claims";
   const LedgerLease another = take(*ledger, "GPU-b", 1);
   text = file.read_text(*file.read_header()).value();
   EXPECT_NE(text.find(strange), std::string::npos) << text;
@@ -334,7 +334,7 @@ TEST_F(LedgerTest, ADamagedFileIsReportedAndHoldsNothing) {
   std::filesystem::resize_file(file, 0);
   EXPECT_NE(problem(), "");
   const LedgerLease again = take(*ledger, "GPU-a", 1);
-  EXPECT_EQ(open()->snapshot().value().entries.size(), 1U) << "a damaged file stands in nobody's way";
+  EXPECT_EQ(open()->snapshot().value().entries.size(), 1U) << "a damaged file does not block others";
 }
 
 TEST_F(LedgerTest, HostileBytesNeverCrashAReader) {
@@ -356,7 +356,7 @@ TEST_F(LedgerTest, HostileBytesNeverCrashAReader) {
   }
 }
 
-TEST_F(LedgerTest, ABoundedNumberOfRequestsWaitsAndAFullFileIsASentence) {
+TEST_F(LedgerTest, TheNumberOfWaitingRequestsAndTheFileSizeAreLimited) {
   const auto ledger = open();
   Ledger::Request wanted = request("GPU-a", 1);
   wanted.kind = EntryKind::waiting;
@@ -376,8 +376,8 @@ TEST_F(LedgerTest, ABoundedNumberOfRequestsWaitsAndAFullFileIsASentence) {
   EXPECT_EQ(alive(), places.size());
 }
 
-TEST_F(LedgerTest, AnyNumberOfDeviceIdsComesAndGoes) {
-  // MIG makes new ids each time a GPU is cut.
+TEST_F(LedgerTest, TheNumberOfDeviceIdsOverTimeIsNotLimited) {
+  // MIG creates new ids each time a GPU is partitioned.
   const auto ledger = open();
   for (int layout = 0; layout < 40; ++layout) {
     auto lock = ledger->lock().value();
@@ -394,7 +394,7 @@ TEST_F(LedgerTest, AnyNumberOfDeviceIdsComesAndGoes) {
   }
 }
 
-TEST_F(LedgerTest, OwnFoldersArePrivateAndOddOnesAreRefused) {
+TEST_F(LedgerTest, OwnFoldersArePrivateAndUnsafeOnesAreRefused) {
   TestFolder other;
   const std::string path = (other.path / "runtime").native();
   EXPECT_TRUE(Ledger::open({path, nullptr}));
@@ -402,13 +402,13 @@ TEST_F(LedgerTest, OwnFoldersArePrivateAndOddOnesAreRefused) {
   ASSERT_EQ(stat(path.c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0700U);
   chmod(path.c_str(), 0777);
-  EXPECT_FALSE(Ledger::open({path, nullptr})) << "everybody could remove files there";
+  EXPECT_FALSE(Ledger::open({path, nullptr})) << "all users could remove files there";
   std::filesystem::create_directory_symlink(folder_.path, other.path / "link");
   EXPECT_FALSE(Ledger::open({other.path / "link", nullptr}));
   EXPECT_EQ(Ledger::open({"relative", nullptr}).error().code, ErrorCode::invalid_argument);
 }
 
-TEST_F(LedgerTest, TheDefaultFoldersAreTheMachinesAndNotTheSessions) {
+TEST_F(LedgerTest, TheDefaultFoldersDoNotDependOnTheSession) {
   setenv("XDG_RUNTIME_DIR", folder_.path.c_str(), 1);
   const char* const own = std::getenv("BERTH_RUNTIME_DIR");
   const std::string before = own ? own : "";
@@ -423,12 +423,12 @@ TEST_F(LedgerTest, TheDefaultFoldersAreTheMachinesAndNotTheSessions) {
   unsetenv("XDG_RUNTIME_DIR");
 }
 
-// What one user can do to another. 5001 holds, 5002 tries.
+// What one user can do to another: 5001 holds a lease, 5002 attacks.
 class HostileUser : public LedgerTest {
  protected:
   void SetUp() override {
     NEEDS_ROOT();
-    // As Debian has it: files of others in such a folder are not opened to create.
+    // Debian's setting: open with O_CREAT fails on other users' files in such a folder.
     std::ofstream("/proc/sys/fs/protected_regular") << "2";
     victim_ = std::make_unique<Child>(
         [&] {
@@ -466,7 +466,7 @@ TEST_F(HostileUser, CannotWriteTruncateOrRemoveAnothersFile) {
   expect_victim_holds();
 }
 
-TEST_F(HostileUser, CannotReleaseAnothersLeaseNorLiftAnothersCordon) {
+TEST_F(HostileUser, CannotReleaseAnothersLeaseOrRemoveAnothersCordon) {
   ASSERT_EQ(
       in_child([&] { return open()->lock().value().set_intent(DeviceId("GPU-b"), Intent::cordoned) ? 0 : 1; }, 5001),
       0);
@@ -489,13 +489,13 @@ TEST_F(HostileUser, CannotReleaseAnothersLeaseNorLiftAnothersCordon) {
   EXPECT_TRUE(open()->snapshot().value().entries.empty());
 }
 
-TEST_F(HostileUser, ReadLocksLookLikeNoLifeAndStandInNobodysWay) {
+TEST_F(HostileUser, ReadLocksDoNotKeepALeaseAliveAndDoNotBlockOthers) {
   Child reader(
       [&] {
         const int descriptor = ::open(file_.c_str(), O_RDONLY);
         struct flock all{};
         all.l_type = F_RDLCK;
-        // All but the byte the victim has.
+        // All bytes but the one that the victim has locked.
         all.l_start = static_cast<off_t>(ledger::locks_begin) + 2;
         if (fcntl(descriptor, F_OFD_SETLK, &all) != 0) _exit(1);
       },
@@ -518,10 +518,10 @@ TEST_F(HostileUser, ReadLocksLookLikeNoLifeAndStandInNobodysWay) {
         if (fcntl(::open(file_.c_str(), O_RDONLY), F_OFD_SETLK, &all) != 0) _exit(1);
       },
       5002);
-  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 0U) << "a reader does not keep the dead alive";
+  EXPECT_EQ(open()->snapshot().value().holders(DeviceId("GPU-a")), 0U) << "a read lock does not keep an ended lease";
 }
 
-TEST_F(HostileUser, NamesLinksAndPipesOfOthersMeanNothing) {
+TEST_F(HostileUser, NamesLinksAndPipesOfOtherUsersAreIgnored) {
   const std::string name = (folder_.path / "berth-ledger-5004").native();
   for (const int kind : {0, 1, 2}) {
     ASSERT_EQ(as_other([&] {
@@ -536,7 +536,7 @@ TEST_F(HostileUser, NamesLinksAndPipesOfOthersMeanNothing) {
   }
 }
 
-TEST_F(HostileUser, ThousandsOfFilesOfOneUserCountAsFew) {
+TEST_F(HostileUser, TheNumberOfFilesReadPerUserIsLimited) {
   EXPECT_EQ(as_other([&] {
               for (int i = 0; i < 3000; ++i)
                 close(::open((folder_.path / ("berth-ledger-" + std::to_string(i))).c_str(), O_CREAT | O_WRONLY, 0644));
@@ -549,8 +549,8 @@ TEST_F(HostileUser, ThousandsOfFilesOfOneUserCountAsFew) {
   EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }, 5004), 0);
 }
 
-TEST_F(HostileUser, ACopyOfAnothersFileAddsNothingToTheOthersPromises) {
-  // The promises in it are the copier's own, and no lock keeps them alive.
+TEST_F(HostileUser, ACopyOfAnotherUsersFileDoesNotChangeThatUsersLeases) {
+  // The leases in it count as the copying user's own, and no lock keeps them alive.
   EXPECT_EQ(as_other([&] {
               std::filesystem::copy_file(file_, folder_.path / "berth-ledger-copy");
               return 0;
@@ -559,7 +559,7 @@ TEST_F(HostileUser, ACopyOfAnothersFileAddsNothingToTheOthersPromises) {
   EXPECT_EQ(in_child([&] { return static_cast<int>(open()->snapshot().value().holders(DeviceId("GPU-a"))); }, 5003), 1);
 }
 
-TEST_F(HostileUser, ALeaseOfAnotherUserCannotBeDrawnOn) {
+TEST_F(HostileUser, AnEntryCannotBeNestedInAnotherUsersLease) {
   EXPECT_EQ(as_other([&] {
               const auto ledger = open();
               const LedgerSnapshot seen = ledger->snapshot().value();
@@ -573,7 +573,7 @@ TEST_F(HostileUser, ALeaseOfAnotherUserCannotBeDrawnOn) {
             2);
 }
 
-TEST_F(HostileUser, AFullFolderIsASentenceAndLosesNothing) {
+TEST_F(HostileUser, AFullFolderIsAnErrorAndLosesNothing) {
   if (system(("mount -t tmpfs -o size=64k,mode=1777 none " + folder_.path.native() + " 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "mounting is not permitted here";
   const auto fill = [&] {
@@ -592,9 +592,9 @@ TEST_F(HostileUser, AFullFolderIsASentenceAndLosesNothing) {
   system(("umount " + folder_.path.native()).c_str());
 }
 
-TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
+TEST_F(LedgerTest, ALeaseOfAPidNamespaceEndsWithTheNamespace) {
   NEEDS_ROOT();
-  // The holder is process 1 of a namespace of its own: its number says nothing here.
+  // The holder is process 1 of another pid namespace: its pid means nothing here.
   std::optional<Child> outer;
   outer.emplace([&] {
     if (unshare(CLONE_NEWPID) != 0) return;
@@ -623,8 +623,8 @@ TEST_F(LedgerTest, ADeadNamespacesLeaseReturnsAndALivingOnesStays) {
   EXPECT_EQ(left, 0U);
 }
 
-// A child that keeps it is not to be seen from there.
-TEST_F(LedgerTest, InAContainerALeaseThatWasTakenOutsideIsNotForgotten) {
+// A process that keeps the lease is not visible from inside.
+TEST_F(LedgerTest, InAContainerALeaseTakenOutsideIsNotRemoved) {
   NEEDS_ROOT();
   ASSERT_EQ(in_child([&] {
               const auto ledger = open();
