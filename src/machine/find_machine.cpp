@@ -12,7 +12,7 @@
 namespace berth::machine {
 namespace {
 
-// Named on the command line, so that its absence is worth a word.
+// Named on the command line, so that its absence is reported.
 bool is_named(const std::string& backend, const BackendOptions& options) {
   return std::any_of(options.partitions.begin(), options.partitions.end(),
                      [&](const PartitionRequest& request) { return request.device.starts_with(backend + ":"); });
@@ -22,8 +22,8 @@ bool has_accelerator(std::span<const DeviceInfo> devices) {
   return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
 }
 
-// The libraries that the OpenCL loader would load. None: there are none, or it
-// cannot be told which.
+// The libraries that the OpenCL loader would load. Empty: there are none, or they are
+// not known.
 std::vector<std::string> opencl_libraries() {
   if (std::getenv("OPENCL_VENDOR_PATH") != nullptr) return {};
   const char* const folder = std::getenv("OCL_ICD_VENDORS");
@@ -35,7 +35,7 @@ std::vector<std::string> opencl_libraries() {
   return libraries;
 }
 
-// Asks OpenCL last, or not at all, where it has nothing to add.
+// Queries OpenCL last, or not at all if it has nothing to add.
 std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& request) {
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =
@@ -116,11 +116,11 @@ Result<Machine> find_machine(const MachineRequest& given) {
   const bool opencl_answered = opencl != nullptr && opencl->devices;
   Listing listing = merge_lists(std::move(answers));
   machine.devices = std::move(listing.devices);
-  // Inside of `berth run`, what it chose is all there is.
+  // Inside `berth run`, only the devices it chose are visible.
   const bool chosen_before = std::getenv("BERTH_VISIBLE_DEVICES") != nullptr;
   const bool wrong_input = cuda_failure && cuda_failure->code == ErrorCode::invalid_argument;
   if (!backend && !chosen_before && (wrong_input || !has_accelerator(machine.devices)))
-    machine.accelerator_error = missing_accelerator(look_for_nvidia(cuda_failure));
+    machine.accelerator_error = missing_accelerator(nvidia_facts(cuda_failure));
   for (Listing::Silent& silent : listing.silent) {
     if (backend || (silent.backend == "simulated" && !options.simulated_file.empty())) return std::move(silent.error);
     const bool named = is_named(silent.backend, options);
@@ -128,7 +128,7 @@ Result<Machine> find_machine(const MachineRequest& given) {
     if (silent.error.code == ErrorCode::not_initialized && !named && !expected) continue;
     machine.problems.push_back({std::move(silent.error), named});
   }
-  // Said also where another OpenCL platform goes on without PoCL's devices.
+  // Reported even if another OpenCL platform works without PoCL's devices.
   const char* const pocl = std::getenv(pocl_devices_variable);
   if (std::optional<Error> problem = pocl && opencl_answered ? pocl_devices_problem(pocl) : std::nullopt) {
     if (backend) return *std::move(problem);

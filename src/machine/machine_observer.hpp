@@ -1,6 +1,6 @@
-// The devices of this machine as a decision sees them: what the drivers list,
-// what they say now, and whose memory is in use. The processor stands in for an
-// accelerator only where there is none, or where it is asked for by name.
+// Snapshots of the devices of this machine, as decisions use them: the devices that
+// the drivers list, their telemetry and the processes that use their memory. The
+// processor is included only if there is no accelerator, or if it is asked for by name.
 #pragma once
 
 #include <memory>
@@ -11,21 +11,20 @@
 
 namespace berth::machine {
 
-// The rows with what the ledger says about them; processes of its entries count
-// as Berth's. Makes no ledger where there is none, and with one that
-// cannot be read changes nothing.
+// Adds what the ledger says about the devices; processes of its entries count as
+// Berth's. Creates no ledger, and changes nothing if the ledger cannot be read.
 Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows);
 
 class MachineObserver {
  public:
-  // An error where the back end asked for cannot be had; no_device where there is none.
+  // An error if the requested back end cannot be used; no_device: there is no device.
   static Result<MachineObserver> open(const MachineRequest& request);
   static Result<MachineObserver> open(const std::optional<std::string>& backend, const BackendOptions& options);
-  // Asks every device, at most for poll_deadline.
+  // Polls every device, for at most poll_deadline.
   MachineSnapshot snapshot();
-  // The devices that look() asks, without asking them.
+  // The devices of snapshot(), without their telemetry.
   MachineSnapshot listed() const;
-  // `named`: the processor counts, although there are accelerators.
+  // `named`: the processor is included although there are accelerators.
   void include_fallback(bool named) { fallback_ = named; }
   const std::vector<DeviceInfo>& devices() const { return machine_.devices; }
   // Back ends that could not list their devices.

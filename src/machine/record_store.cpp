@@ -23,8 +23,8 @@ Error none(std::string what, std::string advice) {
   return {ErrorCode::not_found, std::move(what), std::move(advice), {}, {}};
 }
 
-// "000000000042.20261115-120102.123456-4711.json". Without a number in front it was
-// stored by an earlier version, and is older than all that have one.
+// "000000000042.20261115-120102.123456-4711.json". A file without a number is from an
+// earlier version, and older than all files with one.
 struct StoredName {
   std::uint64_t number = 0;
   std::string id;
@@ -73,8 +73,8 @@ std::vector<StoredName> stored_in(const std::string& folder) {
   return stored;
 }
 
-// Temporary files of processes that were killed while they wrote: those older
-// than the oldest record kept.
+// Removes temporary files of processes that were killed while writing: those older
+// than the oldest kept record.
 void remove_leftovers(const std::string& folder, const StoredName& oldest) {
   std::error_code failed;
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;

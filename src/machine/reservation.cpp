@@ -18,18 +18,18 @@
 namespace berth::machine {
 namespace {
 
-// Foreign memory and the end of a command announce nothing: look again after this
-// time.
+// Freed memory of other programs and the end of a command cause no event, so try again
+// after this time.
 constexpr Duration retry_period = std::chrono::milliseconds(500);
-// How soon a lease that has ended is noticed by those who may be served next.
+// How soon the next requests notice that a lease has ended.
 constexpr Duration notice_within = std::chrono::milliseconds(100);
-// Further back in line nothing can happen so fast.
-constexpr Duration notice_within_most = std::chrono::seconds(5);
-// What every request waits, see reserve(). Drivers report freed memory late, and a
-// pool gives back at its next poll, every quarter of a second.
+// The interval for requests further back in the queue.
+constexpr Duration notice_within_max = std::chrono::seconds(5);
+// Every request waits at least this long, see reserve(). Drivers report freed memory
+// late, and a pool returns memory at its next poll, every quarter of a second.
 constexpr Duration grace = std::chrono::milliseconds(600);
 
-// Nobody on it, nothing wrong with it.
+// The same device, unused, healthy and in service.
 DeviceView idle(DeviceView view) {
   view.in_flight = 0;
   view.holders = 0;
@@ -43,7 +43,7 @@ DeviceView idle(DeviceView view) {
   return view;
 }
 
-// Inside a lease: whether it fits that lease, if nothing else were in it.
+// Inside a lease: whether it fits into that lease if the lease were unused.
 bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& snapshot, const Reservation& decided) {
   const LedgerEntry* const outer = decided.within ? snapshot.find(*decided.within) : nullptr;
   std::vector<DeviceView> views;
@@ -56,7 +56,7 @@ bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& sna
   return !choose_group(*request.policy, request.hints, request.count, views, {}, 0).winners.empty();
 }
 
-// What stands between the request and a device but passes by itself.
+// Whether the device fits once the leases and processes on it have ended.
 bool could_use(const Hints& hints, const DeviceView& view) {
   DeviceView empty = idle(view);
   empty.health = view.health;
@@ -66,7 +66,7 @@ bool could_use(const Hints& hints, const DeviceView& view) {
 
 Claim claim_of(const Hints& hints, const DeviceInfo& info) {
   std::uint64_t bytes = hints.memory_bytes_needed(info).value_or(0);
-  // All of it, as far as is known how much that is.
+  // The whole memory, if its size is known.
   if (hints.whole) bytes = info.memory_bytes_total.value_or(0);
   return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
 }
@@ -89,7 +89,7 @@ Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
   return policy.ticket == TicketKind::random ? real_random().next() : snapshot.changes;
 }
 
-// One attempt on the state of this moment, behind those ahead in line.
+// One attempt on the current state, after the requests ahead in the queue.
 void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
             std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
   out.views = views_of(out.observed, snapshot, within);
@@ -115,7 +115,7 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
 
 namespace {
 
-// Of equal devices that others use: the less busy one first, then the one with more room.
+// Orders equal devices that others use: less busy first, then more free memory.
 void order_used_by_load(std::span<DeviceView> views, const MachineSnapshot& observed) {
   const auto rank = [&](std::size_t i) {
     const auto& telemetry = observed.devices[i].telemetry;
@@ -150,7 +150,7 @@ ledger::MemoryState memory_of(const ObservedDevice& device) {
 std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
   std::vector<ledger::DeviceProcesses> seen;
   for (const ObservedDevice& device : observed.devices) {
-    // Of the drivers, CUDA's lists processes.
+    // Only CUDA's driver lists processes.
     const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
     seen.push_back({device.info.id, device.processes, is_unknown});
   }
@@ -180,13 +180,13 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
       view.memory_bytes_free = load.memory_bytes_free;
       view.sampled_at = device.telemetry->sampled_at;
       view.sample = SampleState::fresh;
-      // Inside a lease there is what is left of it, and the rest is not to be had.
+      // Inside a lease only its unused bytes are available.
       if (within && view.memory_bytes_free) {
         const std::uint64_t left = ledger::bytes_left_within(snapshot, *within, memory);
         view.memory_bytes_promised =
             std::max(view.memory_bytes_promised, *view.memory_bytes_free - std::min(*view.memory_bytes_free, left));
       }
-      // What belongs to a lease is counted as its holder.
+      // Processes of a lease count as its holder.
       Telemetry seen = *device.telemetry;
       if (seen.processes) {
         for (std::size_t i = 0; i < seen.processes->size() && i < device.processes.size(); ++i) {
@@ -200,7 +200,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
     }
     views.push_back(view);
   }
-  // Two users whose ledgers do not meet should not both begin with the first.
+  // Users with separate ledgers should not all start with the same device.
   order_by_id(views, geteuid());
   order_used_by_load(views, observed);
   return views;
@@ -225,10 +225,10 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& reques
 Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                             const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
                             const std::function<void(const Progress&)>& waiting) {
-  LedgerLease place;  // in line
+  LedgerLease place;  // in the queue
   WaitingRequest waiting_request;
   Progress told;
-  bool looked_again = false;  // after the deadline
+  bool tried_again = false;  // after the deadline
   const TimePoint began = ledger.clock().now();
   const auto tell = [&](std::size_t position, const std::string& reason) {
     if (!waiting || ledger.clock().now() - began < grace || (told.place == position && told.reason == reason)) return;
@@ -241,7 +241,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     const TimePoint snapshot_began = ledger.clock().now();
     Result<LedgerSnapshot> before = ledger.snapshot();
     if (!before) {
-      // Who waits for room also waits for the lock.
+      // A request that waits for devices also waits for the lock.
       if (before.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
       return std::move(before).error();
     }
@@ -252,13 +252,13 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const auto me = std::find_if(queue.begin(), queue.end(),
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
-      // Who asks for no more and is ahead has to be served first.
+      // A request ahead that asks for no more is served first.
       if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(waiting_request, ahead)) {
-        tell(ahead.size() + 1, "a request ahead in line asks for no more than this one");
+        tell(ahead.size() + 1, "a request ahead in the queue asks for no more than this one");
         const Duration pause =
             now - began < grace
                 ? notice_within
-                : std::min<Duration>(notice_within_most, notice_within * static_cast<long>(ahead.size()));
+                : std::min<Duration>(notice_within_max, notice_within * static_cast<long>(ahead.size()));
         real_clock().sleep_for(std::min(pause, deadline.at - now));
         continue;
       }
@@ -285,7 +285,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     if (waiting_request.claims.empty()) waiting_request = waiting_request_for(request, out.views, began);
     if (place) waiting_request.reference = place.reference();
 
-    // Inside a lease only its own requests compete, and they are few.
+    // Requests inside a lease compete only with each other, so they do not queue.
     const std::vector<WaitingRequest> queue =
         within ? std::vector<WaitingRequest>()
                : wait_queue(snapshot, now, place ? std::nullopt : std::optional(waiting_request));
@@ -308,8 +308,8 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       return out;
     }
     out.never = !fits_when_idle(request, snapshot, out);
-    // What ended while it looked still counts here: before it refuses, it looks again.
-    if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(looked_again, true)) continue;
+    // Entries that ended during the snapshot still count here: try again before refusing.
+    if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(tried_again, true)) continue;
     if (out.never || deadline.passed(now)) {
       if (place) static_cast<void>(lock->release(place.reference()));
       return out;
@@ -329,7 +329,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const Ledger::Lock done = *std::move(lock);
     }
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
-    // A lease may end without a word: look at the ledger more often than at the drivers.
+    // A lease may end without a write, so check the ledger more often than the drivers.
     const TimePoint next_attempt = std::min(now + retry_period, deadline.at);
     for (TimePoint at = now; at < next_attempt; at = ledger.clock().now()) {
       ledger.wait_for_change(seen, std::min(at + notice_within, next_attempt));

@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-const ProcessIdentity somebody{4711, 12, 3};
+const ProcessIdentity holder_process{4711, 12, 3};
 
 ObservedDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
   ObservedDevice device;
@@ -45,12 +45,12 @@ void add_process(ObservedDevice& device, const ProcessIdentity& holder, std::uin
 LedgerEntry taken(std::uint64_t id, const std::string& device, std::uint64_t bytes) {
   LedgerEntry entry;
   entry.reference = {1, id};
-  entry.holder = somebody;
+  entry.holder = holder_process;
   entry.claims = {{DeviceId(device), device, bytes, 0, false}};
   return entry;
 }
 
-TEST(Views, CarryWhatTheLedgerAndTheOperatorSay) {
+TEST(Views, ContainLeasesAndIntentsFromTheLedger) {
   MachineSnapshot observed;
   observed.devices = {gpu("b", 80, 50), gpu("a", 80, 50), gpu("b/part", 80, 50)};
   observed.devices[0].health = Health::quarantined;
@@ -66,11 +66,11 @@ TEST(Views, CarryWhatTheLedgerAndTheOperatorSay) {
   EXPECT_EQ(views[2].intent, Intent::cordoned) << "a part of a cordoned device";
   EXPECT_EQ(views[1].holders, 1U);
   EXPECT_TRUE(views[1].held_exclusively);
-  EXPECT_FALSE(views[1].memory_bytes_free) << "silent, so unknown";
+  EXPECT_FALSE(views[1].memory_bytes_free) << "no answer, so unknown";
   EXPECT_EQ(views[1].sample, SampleState::unknown);
 }
 
-TEST(Views, SayWhoElseUsesADevice) {
+TEST(Views, ContainOtherProcessesOnADevice) {
   MachineSnapshot observed;
   observed.devices = {gpu("a", 80 * gib, 80 * gib)};
   ObservedDevice& device = observed.devices[0];
@@ -89,15 +89,15 @@ TEST(Views, SayWhoElseUsesADevice) {
   EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 2U) << "more than a display needs";
   device.processes.clear();
   device.telemetry->processes->clear();
-  add_process(device, somebody, gib);
+  add_process(device, holder_process, gib);
   EXPECT_TRUE(views_of(observed, snapshot)[0].used_by_others);
   EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 1U);
   snapshot.entries = {taken(1, "a", gib)};
   EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others) << "a lease: counted as its holder";
-  EXPECT_EQ(views_of(observed, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "our own lease";
+  EXPECT_EQ(views_of(observed, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "its own lease";
 }
 
-TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
+TEST(Views, AmongEqualDevicesInUseTheLessBusyComesFirst) {
   MachineSnapshot observed;
   observed.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
   for (std::size_t i = 0; i < 3; ++i) {
@@ -106,8 +106,8 @@ TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
     observed.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
   }
   const std::vector<DeviceView> views = views_of(observed, {});
-  EXPECT_EQ(views[3].id_order, 0U) << "no other uses it";
-  EXPECT_EQ(views[2].id_order, 1U) << "has more room";
+  EXPECT_EQ(views[3].id_order, 0U) << "unused";
+  EXPECT_EQ(views[2].id_order, 1U) << "more free memory";
   EXPECT_EQ(views[1].id_order, 2U);
   EXPECT_EQ(views[0].id_order, 3U);
 }
@@ -115,13 +115,13 @@ TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
 TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
   MachineSnapshot observed;
   observed.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
-  observed.devices[0].telemetry.reset();  // did not answer at all
+  observed.devices[0].telemetry.reset();  // no answer
   observed.devices[2].telemetry->processes.emplace();
   LedgerSnapshot snapshot;
   snapshot.ended = {taken(1, "a", 30), taken(2, "b", 30), taken(3, "c", 30)};
   const std::vector<LedgerEntry> over = keep_alive(snapshot, observed, TimePoint(seconds(1)));
   ASSERT_EQ(over.size(), 1U);
-  EXPECT_EQ(over[0].id(), 3U) << "its driver says that nobody is there";
+  EXPECT_EQ(over[0].id(), 3U) << "its driver lists no process";
   EXPECT_EQ(snapshot.entries.size(), 2U);
   EXPECT_EQ(views_of(observed, snapshot)[1].memory_bytes_promised, 30U);
 }
@@ -147,18 +147,18 @@ class Reserving : public testing::Test {
   MachineSnapshot observed_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
 };
 
-TEST_F(Reserving, PromisesWhatItGivesAndRefusesTheRest) {
+TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
   const auto one = ask(wanting(50)), two = ask(wanting(50)), three = ask(wanting(50));
   ASSERT_TRUE(one->lease);
   ASSERT_TRUE(two->lease);
   EXPECT_NE(one->winners, two->winners);
   ASSERT_TRUE(three);
   EXPECT_FALSE(three->lease);
-  EXPECT_FALSE(three->never) << "when the others end it fits";
+  EXPECT_FALSE(three->never) << "it fits when the others end";
   EXPECT_EQ(three->explanation.cause, Cause::memory_fragmented);
   const auto huge = ask(wanting(81), Deadline::never());
   EXPECT_FALSE(huge->lease);
-  EXPECT_TRUE(huge->never) << "said at once, also to who would wait";
+  EXPECT_TRUE(huge->never) << "refused at once, without waiting";
 }
 
 TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
@@ -174,9 +174,9 @@ TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
   EXPECT_FALSE(three->lease);
 }
 
-TEST_F(Reserving, WhatEndedSinceTheLookStillCounts) {
-  // A lease loads 20 more bytes and is released, between our look and our lock: its
-  // promise is gone, and the look does not show what it still occupies.
+TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
+  // A lease allocates 20 more bytes and is released between the snapshot and the lock:
+  // it is no longer in the ledger, and the snapshot does not show the bytes.
   const auto one = ask(wanting(30));
   ASSERT_TRUE(one->lease);
   const DeviceId device = observed_.devices[one->winners[0]].info.id;
@@ -197,8 +197,8 @@ TEST_F(Reserving, WhatEndedSinceTheLookStillCounts) {
   EXPECT_FALSE(asked->lease) << "50 are free";
 }
 
-TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
-  // A lease ends during every look, as short jobs of another user would.
+TEST_F(Reserving, LeasesThatEndContinuallyDoNotDelayARequest) {
+  // A lease ends during every snapshot, as with short jobs of another user.
   const auto churn = [&] {
     LedgerLease lease;
     {
@@ -215,14 +215,14 @@ TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
   EXPECT_LT(real_clock().now() - began, seconds(5));
 }
 
-TEST_F(Reserving, DecidingOnceHoldsNothing) {
+TEST_F(Reserving, DecideOnceTakesNoLease) {
   const auto picked = decide_once(*ledger_, wanting(50, 2), [this] { return observed_; });
   EXPECT_EQ(picked->winners.size(), 2U);
   EXPECT_FALSE(picked->lease);
   EXPECT_EQ(entries(), 0U);
 }
 
-TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
+TEST_F(Reserving, AWaitingRequestReportsItsPlaceAndIsServedAfterARelease) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   std::atomic<bool> told = false;
@@ -239,10 +239,10 @@ TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
       });
   ASSERT_TRUE(two);
   EXPECT_TRUE(two->lease);
-  EXPECT_EQ(entries(), 1U) << "its place in line is given up";
+  EXPECT_EQ(entries(), 1U) << "it has left the queue";
 }
 
-TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
+TEST_F(Reserving, ARequestBehindASmallerOneReportsItsPlace) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   Ledger::Request first;
@@ -260,7 +260,7 @@ TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
   EXPECT_EQ(told, 2U);
 }
 
-TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {
+TEST_F(Reserving, ARequestLeavesTheQueueAtItsDeadline) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   const auto late = ask(wanting(50), Deadline::after(real_clock(), milliseconds(30)));
@@ -269,7 +269,7 @@ TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {
   EXPECT_EQ(entries(), 1U);
 }
 
-TEST_F(Reserving, SmallRequestsPassWhereTheyDoNotTouchWhatIsKept) {
+TEST_F(Reserving, SmallRequestsAreServedOnDevicesThatAreNotKept) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   Ledger::Request first;
@@ -279,24 +279,24 @@ TEST_F(Reserving, SmallRequestsPassWhereTheyDoNotTouchWhatIsKept) {
   ReservationRequest small = wanting(10);
   small.hints.only = {DeviceId("a")};
   const auto refused = ask(small);
-  EXPECT_FALSE(refused->lease) << "30 are free there, kept for the one that waits";
+  EXPECT_FALSE(refused->lease) << "30 are free there, kept for the waiting request";
   small.hints.only = {DeviceId("b")};
   EXPECT_TRUE(ask(small)->lease);
 }
 
-TEST_F(Reserving, ANestedRequestDrawsOnTheLeaseItRunsIn) {
+TEST_F(Reserving, ANestedRequestUsesTheEnclosingLease) {
   const auto outer = ask(wanting(50));
   ASSERT_TRUE(outer->lease);
   setenv("BERTH_LEASE", to_string(outer->lease.reference()).c_str(), 1);
   const auto inner = ask(wanting(40)), second = ask(wanting(20)), third = ask(wanting(10));
   EXPECT_TRUE(inner->lease);
-  EXPECT_EQ(inner->winners, outer->winners) << "the lease's device and no other";
-  EXPECT_FALSE(second->lease) << "10 are left of it";
+  EXPECT_EQ(inner->winners, outer->winners) << "only the device of the lease";
+  EXPECT_FALSE(second->lease) << "10 are left in the lease";
   EXPECT_TRUE(third->lease);
   unsetenv("BERTH_LEASE");
   ReservationRequest beside = wanting(30);
   beside.hints.only = {observed_.devices[outer->winners[0]].info.id};
-  EXPECT_TRUE(ask(beside)->lease) << "all three count once";
+  EXPECT_TRUE(ask(beside)->lease) << "nested leases count once";
 }
 
 }  // namespace

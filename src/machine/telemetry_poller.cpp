@@ -12,7 +12,7 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
   const double seconds = std::chrono::duration<double>(waited).count();
   return {ErrorCode::timeout,
           who + " has not answered for " + std::to_string(std::lround(std::max(1.0, seconds))) + " s",
-          "see what the kernel says of it: sudo dmesg | tail",
+          "check the kernel log: sudo dmesg | tail",
           std::move(where),
           {}};
 }
@@ -53,7 +53,7 @@ std::vector<Link> query_links(const Backends& backends, Duration deadline) {
   return links;
 }
 
-// Shared with the threads that ask, so that a stuck one may outlive the poller.
+// Shared with the query threads, so that a hanging one may outlive the poller.
 struct TelemetryPoller::State {
   struct Target {
     inventory::DeviceRow row;
@@ -99,7 +99,7 @@ std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
       asked.push_back(i);
     } else {
       target.outstanding = false;
-      target.row.error = Error{ErrorCode::unavailable, "there is no thread left to ask with", {}, {}, {}};
+      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device", {}, {}, {}};
     }
   }
   const auto waiting = [&] {

@@ -1,7 +1,7 @@
-// Asks drivers that may be slow, or never answer. Every question runs on a
-// thread of its own; what is not there by the deadline is an error of that
-// device or back end alone, and nobody waits for it again. A thread that is
-// stuck in a driver is left behind, also when the command ends.
+// Queries drivers that may be slow or hang. Every query runs on its own thread; a
+// query that misses the deadline is an error of that device or back end only, and is
+// not waited for again. A thread that hangs in a driver is abandoned, also when the
+// command ends.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,25 @@
 
 namespace berth::machine {
 
-// A device that answers at all does so in microseconds; one second is what a
-// person waits without wondering.
+// A working device answers in microseconds; one second is an acceptable wait for a
+// user.
 inline constexpr Duration poll_deadline = std::chrono::seconds(1);
-// Starting a driver takes seconds where it has to wake many GPUs first.
+// A driver that has to wake many GPUs takes seconds to start.
 inline constexpr Duration list_deadline = std::chrono::seconds(15);
 
 using Backends = std::vector<std::shared_ptr<Backend>>;
 
-// The devices of each back end, asked at the same time.
+// The devices of each back end, queried in parallel.
 std::vector<BackendAnswer> query_devices(const Backends& backends, Duration deadline = list_deadline);
-// How the devices of all back ends are joined; one that cannot say says nothing.
+// The links that all back ends report; a back end that fails reports none.
 std::vector<Link> query_links(const Backends& backends, Duration deadline = list_deadline);
 
 class TelemetryPoller {
  public:
   TelemetryPoller(Backends backends, std::vector<DeviceInfo> devices, Clock& clock = real_clock());
 
-  // Asks every device that is not still busy with the question before, and
-  // waits for those, at most until the deadline. In the order of the devices.
+  // Queries every device that has answered the previous query, and waits for the
+  // answers, at most until the deadline. In the order of the devices.
   std::vector<inventory::DeviceRow> poll(Duration deadline = poll_deadline);
 
  private:

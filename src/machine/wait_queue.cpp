@@ -15,7 +15,7 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
   return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
 
-// What it will hold when it is served: the least it could be given.
+// The bytes it will hold when served: the least it could get.
 std::uint64_t bytes_of(const WaitingRequest& request) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const Claim& claim : request.claims) least = std::min(least, claim.memory_bytes);
@@ -31,12 +31,12 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// As the filters of placement judge it, from what the ledger says of the request.
+// As the placement filters decide, from the ledger entry of the request.
 bool could_serve(const Claim& claim, const DeviceView& view) {
   if (view.held_exclusively || view.kept_for_waiting || (claim.exclusive && view.holders > 0)) return false;
   if (view.intent != Intent::in_service) return false;
   if (view.health != Health::healthy && view.health != Health::suspect) return false;
-  // A whole device cannot be had with its last byte: the driver keeps some.
+  // Not all bytes of a whole device are available: the driver keeps some.
   if (claim.exclusive) return view.other_processes == 0 && !view.used_by_others;
   return claim.memory_bytes == 0 || (view.memory_bytes_free && available(view) >= claim.memory_bytes);
 }
@@ -74,8 +74,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     }
   }
   if (also) waiting[also->user].push_back(*also);
-  // Of requests that are served one after the other, the next one has its turn from
-  // the last lease of its user on, however early it was made.
+  // A user's next request counts as waiting since the user's last lease began, however
+  // early it was made.
   const auto waits_since = [&](const WaitingRequest& request) {
     const auto granted = snapshot.last_grants.find(request.user);
     return granted == snapshot.last_grants.end() ? request.since : std::max(request.since, granted->second);
@@ -118,7 +118,7 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
         if (view.info->id == claim.device) candidates.push_back({&claim, &view});
       }
     }
-    // Most room first; what fits by itself before what does not.
+    // Devices that fit first, then unheld ones, then those with the most free memory.
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
       return std::tuple(!could_serve(*a.claim, *a.view), b.view->holders == 0, available(*b.view)) <
              std::tuple(!could_serve(*b.claim, *b.view), a.view->holders == 0, available(*a.view));

@@ -1,6 +1,6 @@
-// The line of requests that wait for devices of this machine: who comes first, and
-// what those ahead leave for the others. Every process computes it from the same
-// ledger, so nobody has to be asked and nobody has to answer. Pure.
+// The queue of requests that wait for devices of this machine: their order, and what
+// the requests ahead leave for the others. Every process computes it from the same
+// ledger, so no coordination is needed. Pure.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace berth::machine {
 
-// A request that has not been heard of for so long is stopped, and passed over;
-// drivers of many GPUs take seconds to be asked.
+// A request without a heartbeat for this long counts as stopped and is skipped.
+// Querying the drivers of many GPUs takes seconds.
 inline constexpr Duration silent_after = std::chrono::seconds(10);
-// A user's first request that has waited so long goes before those of users who
-// hold less, so that a large one is not passed for ever.
+// A user's first request that has waited this long goes before requests of users who
+// hold less, so that a large request is not overtaken forever.
 inline constexpr Duration aged_after = std::chrono::minutes(2);
 
-// One request in line, as others must respect it.
+// One waiting request.
 struct WaitingRequest {
   LeaseReference reference;
   std::uint32_t user = 0;
@@ -30,21 +30,20 @@ struct WaitingRequest {
 };
 WaitingRequest waiting_request_of(const LedgerEntry& entry);
 
-// All requests that are heard of, first to be served first. Requests of one user go
-// by priority, then by arrival; between users, the one who holds (or would by then
-// hold) fewer promised bytes goes first, then the one that has waited longer since
-// its request, or since its last lease began. `also`: a request that
-// does not stand in the ledger yet.
+// All requests with a recent heartbeat, in the order of service. Requests of one user
+// are ordered by priority, then arrival. Between users, the one with fewer promised
+// bytes (including its requests ahead) goes first, then the one that has waited longer
+// since its request or its last lease. `also`: a request that is not in the ledger yet.
 std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
                                        const std::optional<WaitingRequest>& also = std::nullopt);
 
-// Takes from `views` what the requests ahead are about to get: one that fits is
-// charged, and the first that does not keeps the devices nearest to fitting it, as
-// many as it asked for (DeviceView::kept_for_waiting).
+// Subtracts from `views` what the requests ahead will get. A request that fits is
+// charged; for the first that does not fit, as many devices as it needs are kept, those
+// closest to fitting (DeviceView::kept_for_waiting).
 void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
 
-// Whether a request ahead asks for no more than this one, anywhere: while it waits,
-// this one cannot be served, and need not look.
+// Whether a request ahead asks for no more than this one on any device: while that
+// waits, this one cannot be served and need not query the devices.
 bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead);
 
 }  // namespace berth::machine

@@ -61,7 +61,7 @@ std::vector<std::uint64_t> ids(const std::vector<WaitingRequest>& queue) {
 }
 using Ids = std::vector<std::uint64_t>;
 
-TEST(WaitQueue, PriorityOrdersTheRequestsOfOneUserAndNotThoseOfOthers) {
+TEST(WaitQueue, PriorityOrdersOnlyRequestsOfTheSameUser) {
   LedgerSnapshot snapshot;
   snapshot.entries = {waiting(1, 1000, seconds(30), 10), waiting(2, 1000, seconds(20), 10),
                       waiting(3, 1001, seconds(25), 10)};
@@ -84,7 +84,7 @@ TEST(WaitQueue, FiveHundredRequestsOfOneUserDoNotBlockTheRest) {
   const Ids order = ids(wait_queue(snapshot, start));
   EXPECT_EQ(order[0], 1U);
   EXPECT_EQ(order[1], 501U);
-  // Also when the first have waited long.
+  // Even if the first ones have waited long.
   for (LedgerEntry& entry : snapshot.entries) {
     if (entry.user == 1000) entry.since = start - minutes(30);
   }
@@ -96,36 +96,36 @@ TEST(WaitQueue, ShortJobsOneAfterTheOtherDoNotBlockTheRest) {
   for (std::uint64_t id = 1; id <= 20; ++id) snapshot.entries.push_back(waiting(id, 1000, minutes(30), 10));
   snapshot.entries.push_back(waiting(21, 1001, seconds(5), 10));
   EXPECT_EQ(ids(wait_queue(snapshot, start))[0], 1U);
-  // One of them was served just now and has ended: its user holds nothing again.
+  // One of them was just served and has ended, so its user holds nothing.
   snapshot.last_grants[1000] = start - seconds(1);
   EXPECT_EQ(ids(wait_queue(snapshot, start))[0], 21U);
 }
 
-TEST(WaitQueue, ALongWaitIsNotPassedForEverByThoseWhoHoldLess) {
+TEST(WaitQueue, ALongWaitingRequestIsNotOvertakenForever) {
   LedgerSnapshot snapshot;
   snapshot.entries = {holding(9, 1000, 40), waiting(1, 1000, aged_after, 80, 4), waiting(2, 1001, seconds(1), 10)};
   EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2}));
 }
 
-TEST(WaitQueue, TheSilentAreLeftOut) {
+TEST(WaitQueue, RequestsWithoutAHeartbeatAreSkipped) {
   LedgerSnapshot snapshot;
   snapshot.entries = {waiting(1, 1000, seconds(60), 10), waiting(2, 1001, seconds(1), 10)};
   snapshot.entries[0].last_heartbeat = start - silent_after;
   EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{2}));
 }
 
-TEST(WaitQueue, OneThatFitsIsChargedAndOneThatDoesNotKeepsWhatIsNearest) {
+TEST(WaitQueue, AFittingRequestIsChargedAndTheFirstOtherKeepsTheClosestDevices) {
   Machine machine({80, 40, 60, 20});
   const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, seconds(9), 80)),
                                           waiting_request_of(waiting(2, 1000, seconds(8), 70, 2)),
                                           waiting_request_of(waiting(3, 1000, seconds(7), 50, 3))};
   charge_requests_ahead(ahead, machine.views);
-  EXPECT_EQ(machine.views[0].memory_bytes_available(), Maybe(0)) << "1 is about to get it";
-  EXPECT_EQ(machine.kept(), "12") << "the two with most room, and 3 keeps none";
+  EXPECT_EQ(machine.views[0].memory_bytes_available(), Maybe(0)) << "request 1 gets it";
+  EXPECT_EQ(machine.kept(), "12") << "the two with the most free memory; request 3 keeps none";
 }
 
-TEST(WaitQueue, AWaiterClosesNoMoreThanItAskedFor) {
-  // 4 devices with 40 free each, foreign memory on all: one request for 70.
+TEST(WaitQueue, AWaitingRequestKeepsNoMoreDevicesThanItNeeds) {
+  // 4 devices with 40 bytes free each, and one request for 70.
   Machine machine({40, 40, 40, 40});
   const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, minutes(10), 70))};
   charge_requests_ahead(ahead, machine.views);
@@ -139,10 +139,10 @@ TEST(WaitQueue, WholeDevicesAreKeptAsWhole) {
   const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, seconds(9), 80, 2, 4, true))};
   charge_requests_ahead(ahead, machine.views);
   EXPECT_EQ(machine.kept().size(), 2U);
-  EXPECT_TRUE(machine.views[2].kept_for_waiting) << "free already";
+  EXPECT_TRUE(machine.views[2].kept_for_waiting) << "already free";
 }
 
-TEST(WaitQueue, WhoAsksForNoLessThanOneAheadNeedNotLook) {
+TEST(WaitQueue, ARequestBehindASmallerOneIsDetected) {
   const WaitingRequest small = waiting_request_of(waiting(1, 1000, seconds(9), 10));
   const WaitingRequest same = waiting_request_of(waiting(2, 1000, seconds(8), 10));
   const WaitingRequest larger = waiting_request_of(waiting(3, 1000, seconds(8), 20, 2));
