@@ -65,7 +65,7 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
     json::array processes;
     for (const DeviceProcess& process : *seen.processes) {
       json::object entry{{"pid", process.pid}, {"kind", to_string(process.kind)}};
-      // Whatever a program calls itself: the text stays valid, and safe for a terminal.
+      // A process name may contain any bytes; keep the text valid and safe for a terminal.
       if (process.name) entry["name"] = world::printable(*process.name);
       put(entry, "memory_bytes", process.memory_bytes);
       put(entry, "uid", process.user);

@@ -119,7 +119,7 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
   return process;
 }
 
-// As much of it as tells whether others use the device.
+// Only the fields that show whether other processes use the device.
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
   seen.load.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
@@ -148,7 +148,7 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.other_processes = others.processes;
   device.used_by_others = others.used;
   device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
-  // Whoever has it, what is not free cannot be given out.
+  // Memory that is not free counts as foreign, whichever process uses it.
   const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
   if (free && device.info.memory_bytes_total)
     device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);

@@ -20,11 +20,11 @@ namespace json = boost::json;
 
 namespace {
 
-// As many as a pool holds, and a group can be no larger.
+// The most devices of a pool, and so of a group.
 constexpr std::size_t devices_max = 4096;
 
-// The shortest text that reads back as the same number. As text because the JSON
-// parser at hand rounds: half of a device's memory would become a byte more.
+// The shortest text that reads back as the same number. Stored as text because the JSON
+// parser rounds, and a share of a device's memory would change by a byte.
 std::string exact_text(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
@@ -68,7 +68,7 @@ json::array ids_to_json(const std::vector<DeviceId>& ids) {
   return out;
 }
 
-// One of a list of words, spelt as to_string does.
+// One of the enumerators, in the spelling of to_string.
 template <class Word>
 Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
   const std::string text = text_of(value, where);
@@ -78,7 +78,7 @@ Word word_of(const json::value& value, std::initializer_list<Word> words, const 
   throw JsonError{where + " is \"" + text + "\", which is not known"};
 }
 
-// A key nobody knows may have changed the decision: better no answer than another.
+// An unknown key may have influenced the decision, so refuse the record.
 void check_keys(const json::object& object, std::initializer_list<std::string_view> known, const std::string& where) {
   for (const auto& entry : object) {
     if (std::find(known.begin(), known.end(), std::string_view(entry.key())) == known.end())
@@ -223,7 +223,7 @@ DecisionRecord::Seen seen_of(const json::value& value, const std::string& where)
   return seen;
 }
 
-// Nothing that a terminal would obey.
+// Without control characters.
 std::string printable_of(const json::value& value, const std::string& where) {
   std::string text = text_of(value, where);
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
@@ -242,8 +242,8 @@ void check_printable(const json::value& value, const std::string& where) {
   }
 }
 
-// The same rule for writing: names of commands, features and devices may hold
-// anything, and a record must be readable.
+// Applied when writing: names of commands, features and devices may contain any bytes,
+// and the record must stay readable.
 json::value escaped(const json::value& value) {
   if (value.is_string()) return json::value(world::printable(std::string_view(value.get_string())));
   if (value.is_array()) {
@@ -260,8 +260,8 @@ json::value escaped(const json::value& value) {
 struct Newer {};
 struct Edited {};
 
-// Members in the order of their names, so that a tool that prints the record anew
-// does not change the check.
+// Members in the order of their names, so that reformatting the record does not change
+// the checksum.
 void put_canonical(std::string& out, const json::value& value) {
   if (value.is_array()) {
     out += '[';
@@ -285,7 +285,7 @@ void put_canonical(std::string& out, const json::value& value) {
   }
 }
 
-// FNV-1a of the record in canonical form, without what `berth why --json` adds to it.
+// FNV-1a of the record in canonical form, without the members that `berth why --json` adds.
 std::string check_of(json::object record) {
   for (const char* added : {"check", "explanation", "changes"}) record.erase(added);
   std::string text;
@@ -352,7 +352,7 @@ DecisionRecord record_of(const json::value& value) {
   record.policy_misbehaved = truth_of(member(outcome, "policy_misbehaved", at), at + ".policy_misbehaved");
   record.reason = text_of(member(outcome, "reason", at), at + ".reason");
   record.funnel = text_of(member(outcome, "funnel", at), at + ".funnel");
-  // Last, so that what is wrong with the file itself is said first.
+  // Checked last, so that errors in the file itself are reported first.
   const auto check = maybe(object, "check", where, text_of);
   if (version > 1 && check != check_of(object)) throw Edited{};
   return record;

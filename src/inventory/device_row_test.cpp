@@ -15,7 +15,7 @@ DeviceProcess process(ProcessKind kind, std::uint64_t bytes, bool graphics = fal
   return out;
 }
 
-TEST(OtherUse, ProcessesOfOthersAreCountedAndOurOwnAreNot) {
+TEST(OtherUse, OnlyForeignProcessesAreCounted) {
   Telemetry seen;
   EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "nothing is known";
   seen.processes = {process(ProcessKind::own, gib), process(ProcessKind::berth, gib)};
@@ -34,7 +34,7 @@ TEST(OtherUse, ADesktopOfLessThanOneGibibyteIsNotCounted) {
   EXPECT_EQ(use_by_others(seen), (OtherUse{3, true}));
 }
 
-TEST(OtherUse, WorkAndMemoryWithoutAListOfProcessesCount) {
+TEST(OtherUse, LoadAndMemoryWithoutAProcessListCount) {
   Telemetry seen;
   seen.load.memory_bytes_total = 80 * gib;
   seen.memory_use.unattributed = 2 * gib;

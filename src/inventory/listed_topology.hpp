@@ -7,7 +7,7 @@
 
 namespace berth::inventory {
 
-// Ignores links that join a device to itself or name a device that is not listed: a
+// Ignores links that connect a device to itself or name a device that is not listed: a
 // back end reports links of devices that another one lists, or that were left out.
 Topology listed_topology(std::vector<DeviceId> devices, std::vector<Link> links);
 

@@ -21,12 +21,12 @@ bool fits(const Hints& hints, std::size_t count, std::span<const DeviceView> vie
   return largest_group(hints, views) >= count;
 }
 
-// All sets of one size are tried, smallest sizes first, up to so many; beyond,
-// what can be left out is left out one by one.
+// All sets are tried in order of size, up to this number; beyond it, elements are
+// removed one by one from the full set.
 constexpr std::size_t sets_max = 4096;
 
-// Calls test(set) for every set of `size` of 0..n-1 until it is true; false: none
-// was, or there are too many.
+// Calls test(set) for every set of `size` elements of 0..n-1 until it returns true;
+// false: it never did, or there are too many sets.
 template <class Test>
 bool any_set(std::size_t n, std::size_t size, Test test) {
   std::vector<std::size_t> set(size);
@@ -47,8 +47,8 @@ bool too_many_sets(std::size_t n, std::size_t size) {
   return sets > sets_max;
 }
 
-// The smallest of the sets of 0..n-1 that pass a test which larger sets pass
-// more easily; empty: not even all pass.
+// The smallest set of 0..n-1 that passes a monotonic test (a superset passes too);
+// empty: not even the full set passes.
 template <class Test>
 std::vector<std::size_t> smallest_set(std::size_t n, Test test) {
   std::vector<std::size_t> all(n);
@@ -148,14 +148,14 @@ class Suggestions {
     return suggestion;
   }
 
-  // The fewest of the devices that `concerned` picks, each put right by `mend`.
+  // The fewest of the devices that `concerned` selects, each corrected by `mend`.
   template <class Concerned, class Mend>
   std::vector<DeviceId> fewest(Concerned concerned, Mend mend) const {
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < views_.size(); ++i) {
       DeviceView mended = views_[i];
       mend(mended);
-      // What would still be out helps nobody.
+      // A device that would still be rejected does not help.
       if (concerned(views_[i]) && !reject(hints_, mended)) positions.push_back(i);
     }
     std::vector<DeviceId> ids;
@@ -240,11 +240,11 @@ class Suggestions {
     if (!hints_.wants_alone()) return;
     Hints hints = hints_;
     hints.exclusive = hints.whole = false;
-    // Instead of a whole device: as much of one as can be had beside the others.
+    // Instead of a whole device: the most memory available beside other leases.
     const bool by_bytes = hints_.whole && hints_.memory_bytes_min == 0 && !hints_.memory_share;
     if (!by_bytes) {
       if (fits_with(hints))
-        add(Kind::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+        add(Kind::share, "share the device with others instead of exclusive use", "leave out --exclusive");
       return;
     }
     const std::optional<std::uint64_t> most = most_bytes(hints);
@@ -254,9 +254,9 @@ class Suggestions {
         .amount = *most;
   }
 
-  // The most bytes per device that fit these hints, which ask for none; none: not even one byte does.
+  // The most bytes per device that fit with these hints; absent: not even one byte.
   std::optional<std::uint64_t> most_bytes(Hints hints) const {
-    // The most that k members of one memory can have is what is there, over k.
+    // k devices that share a memory get at most 1/k of it each.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
       if (reject(hints, view) || !view.memory_bytes_available()) continue;
@@ -279,20 +279,20 @@ class Suggestions {
     const std::optional<std::uint64_t> found = most_bytes(hints);
     if (!found) return;
     const std::uint64_t most = *found;
-    // With a share there is no one number that it replaces.
+    // With a share there is no single number to compare with.
     if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
     const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
     add(Kind::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
   }
 
   void free_bytes() {
-    if (hints_.whole) return;  // all of it must be free: see end_processes
-    // Whose memories may be freed: those of devices that nothing else keeps out.
+    if (hints_.whole) return;  // all memory must be free: see end_processes
+    // Only memory of devices that nothing else rejects.
     Hints without = hints_;
     without.memory_share.reset();
     without.memory_bytes_min = 0;
     std::vector<std::string_view> domains;
-    std::vector<DeviceId> names;  // one device of each
+    std::vector<DeviceId> names;  // one device per memory domain
     std::uint64_t most = 0;
     for (const DeviceView& view : views_) {
       const Maybe needed = hints_.memory_bytes_needed(*view.info);
@@ -303,7 +303,7 @@ class Suggestions {
       domains.push_back(domain);
       names.push_back(view.info->id);
     }
-    // With so many bytes freed on each memory of the set.
+    // Whether it fits with that many bytes freed in each memory of the set.
     const auto fits_with_each = [&](const std::vector<std::size_t>& set, const std::vector<std::uint64_t>& each) {
       Views changed(views_.begin(), views_.end());
       for (DeviceView& view : changed) {
@@ -311,7 +311,7 @@ class Suggestions {
         const auto member = std::find_if(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; });
         if (!view.memory_bytes_available() || member == set.end()) continue;
         const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
-        // Never more than there is, nor less than there was.
+        // Between the current amount and the total.
         const std::uint64_t now = *view.memory_bytes_available();
         const std::uint64_t total = view.info->memory_bytes_total.value_or(Maybe().raw() - 1);
         view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));
@@ -325,7 +325,7 @@ class Suggestions {
     const std::vector<std::size_t> fewest =
         smallest_set(domains.size(), [&](const std::vector<std::size_t>& set) { return fits_after(set, most); });
     if (fewest.empty()) return;
-    // Of all sets of that size the one that needs the least.
+    // Among all sets of that size, the one that needs the fewest bytes.
     std::uint64_t least = most;
     std::vector<std::size_t> best = fewest;
     const auto try_set = [&](const std::vector<std::size_t>& set) {
@@ -345,7 +345,7 @@ class Suggestions {
     };
     try_set(fewest);
     any_set(domains.size(), fewest.size(), try_set);
-    // Then less on each of them, as long as that does.
+    // Then reduce the bytes on each of them as far as possible.
     std::vector<std::uint64_t> each(best.size(), least);
     for (std::uint64_t& bytes : each) {
       std::uint64_t low = 1;
@@ -413,7 +413,7 @@ class Suggestions {
     Hints hints = hints_;
     hints.only.clear();
     if (!hints_.only.empty() && fits_with(hints))
-      add(Kind::drop_pin, "let any device serve, not only " + listed(hints_.only), "leave out --device");
+      add(Kind::drop_pin, "allow any device, not only " + listed(hints_.only), "leave out --device");
   }
 
   void lower_capability() {
@@ -467,7 +467,7 @@ class Suggestions {
       Hints hints = hints_;
       hints.backend = other;
       if (!fits_with(hints)) continue;
-      add(Kind::other_backend, "take " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
+      add(Kind::other_backend, "use " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
           other;
       return;
     }
@@ -483,25 +483,12 @@ class Suggestions {
 }  // namespace
 
 std::string_view to_string(SuggestionKind kind) noexcept {
-  switch (kind) {
-    case Kind::uncordon: return "uncordon";
-    case Kind::fresh_sample: return "fresh_sample";
-    case Kind::share: return "share";
-    case Kind::fewer_bytes: return "fewer_bytes";
-    case Kind::end_leases: return "end_leases";
-    case Kind::wait_in_line: return "wait_in_line";
-    case Kind::end_processes: return "end_processes";
-    case Kind::free_bytes: return "free_bytes";
-    case Kind::health: return "health";
-    case Kind::fewer_devices: return "fewer_devices";
-    case Kind::drop_avoid: return "drop_avoid";
-    case Kind::drop_pin: return "drop_pin";
-    case Kind::lower_capability: return "lower_capability";
-    case Kind::drop_feature: return "drop_feature";
-    case Kind::drop_label: return "drop_label";
-    case Kind::other_backend: return "other_backend";
-  }
-  return "uncordon";
+  // In the order of the enumerators.
+  static constexpr std::string_view names[] = {"uncordon",         "fresh_sample",  "share",         "fewer_bytes",
+                                               "end_leases",       "wait_in_line",  "end_processes", "free_bytes",
+                                               "health",           "fewer_devices", "drop_avoid",    "drop_pin",
+                                               "lower_capability", "drop_feature",  "drop_label",    "other_backend"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,

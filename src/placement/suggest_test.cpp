@@ -1,5 +1,5 @@
-// Every change must let the request fit, and no smaller one of its knob may: by
-// trying all of them on small random machines.
+// Every suggestion must let the request fit, and no smaller one of its kind may; checked
+// by trying all of them on small random machines.
 #include "berth/suggest.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using Kind = SuggestionKind;
 
 using Views = std::vector<DeviceView>;
 
-// A request with most knobs, on a machine where most things can be wrong.
+// A request with most options, on a machine with most kinds of problems.
 struct Request {
   TestFleet fleet;
   Hints hints;
@@ -32,7 +32,7 @@ struct Request {
       if (one_in(3)) info.backend = "cuda";
       if (one_in(2)) info.features = {"ptx"};
       if (one_in(2)) info.labels = {{"zone", "a"}};
-      // Otherwise too much is wrong for a single change to help.
+      // With more problems, no single change would help.
       if (!one_in(3)) fleet[i].health = Health::healthy;
       if (!one_in(3)) fleet[i].intent = Intent::in_service;
       if (!one_in(3)) fleet[i].sample = SampleState::fresh;
@@ -56,7 +56,7 @@ struct Request {
   }
 };
 
-// The change with that knob, or null.
+// The suggestion of that kind, or null.
 const Suggestion* find(const std::vector<Suggestion>& suggestions, Kind kind) {
   const auto found =
       std::find_if(suggestions.begin(), suggestions.end(), [&](const Suggestion& c) { return c.kind == kind; });
@@ -78,7 +78,7 @@ constexpr std::uint64_t seeds = 6000;
 
 class SuggestLaw : public testing::Test {
  protected:
-  // Calls check(request, changes) for every request that is refused.
+  // Calls check(request, suggestions) for every refused request.
   template <class Check>
   void each_refused(Check check) {
     std::size_t refused = 0;
@@ -101,7 +101,7 @@ class SuggestLaw : public testing::Test {
     EXPECT_GT(suggested_, 20U) << "the random machines must lead to this suggestion in some of the cases";
   }
 
-  // A knob that is a set of devices: `mend` puts one right.
+  // A suggestion about a set of devices: `mend` corrects one of them.
   template <class Mend>
   void check_devices(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, Mend mend) {
     const auto fits_after = [&](auto chosen) {
@@ -123,7 +123,7 @@ class SuggestLaw : public testing::Test {
       return std::count(suggestion->devices.begin(), suggestion->devices.end(), request.fleet.info(i).id) > 0;
     }));
   }
-  // A knob of the request with one way to turn it.
+  // A suggestion about the request: `apply` changes the hints.
   template <class Apply>
   void check_request(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, bool can, Apply apply) {
     Hints hints = request.hints;
@@ -142,17 +142,17 @@ TEST_F(SuggestLaw, TheFewestDevicesBackInService) {
     check_devices(request, suggestions, Kind::uncordon, [](DeviceView& v) { v.intent = Intent::in_service; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesHeardOf) {
+TEST_F(SuggestLaw, TheFewestDevicesWithAFreshSample) {
   each_refused([&](Request& request, const auto& suggestions) {
     check_devices(request, suggestions, Kind::fresh_sample, [](DeviceView& v) { v.sample = SampleState::fresh; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesHealed) {
+TEST_F(SuggestLaw, TheFewestDevicesRepaired) {
   each_refused([&](Request& request, const auto& suggestions) {
     check_devices(request, suggestions, Kind::health, [](DeviceView& v) { v.health = Health::healthy; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesLetGo) {
+TEST_F(SuggestLaw, TheFewestDevicesWithoutLeases) {
   each_refused([&](Request& request, const auto& suggestions) {
     check_devices(request, suggestions, Kind::end_leases, [](DeviceView& v) {
       v.holders = 0;
@@ -194,7 +194,7 @@ TEST_F(SuggestLaw, TheMostBytesThatFit) {
   });
 }
 
-TEST_F(SuggestLaw, TheMostDevicesThatCanBeHad) {
+TEST_F(SuggestLaw, TheMostAvailableDevices) {
   each_refused([&](Request& request, const auto& suggestions) {
     const Suggestion* suggestion = find(suggestions, Kind::fewer_devices);
     ASSERT_EQ(suggestion != nullptr, any_group_fits(request.hints, 1, request.fleet));
@@ -226,7 +226,7 @@ TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
   });
 }
 
-TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
+TEST_F(SuggestLaw, RequirementsToDrop) {
   each_refused([&](Request& request, const auto& suggestions) {
     const Hints& hints = request.hints;
     const bool by_bytes = hints.whole && hints.memory_bytes_min == 0 && !hints.memory_share;
@@ -251,7 +251,7 @@ TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
   });
 }
 
-TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
+TEST_F(SuggestLaw, TheFewestEntriesOfAvoidToDrop) {
   each_refused([&](Request& request, const auto& suggestions) {
     const std::set<DeviceId> distinct(request.hints.avoid.begin(), request.hints.avoid.end());
     const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
@@ -270,9 +270,9 @@ TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
   });
 }
 
-TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
+TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
   each_refused([&](Request& request, const auto& suggestions) {
-    if (request.hints.whole) return;  // that is a matter of processes
+    if (request.hints.whole) return;  // see end_processes
     std::vector<std::string_view> domains;
     for (const DeviceView& view : request.fleet.views()) {
       if (std::find(domains.begin(), domains.end(), domain_of(view)) == domains.end())
@@ -310,7 +310,7 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
     ASSERT_EQ(suggestion->devices.size(), least);
     ASSERT_TRUE(fits_after([&](std::string_view domain) { return freed.contains(domain); }, suggestion->amount));
     ASSERT_GT(suggestion->amount, 0U);
-    // What is said of each memory does, and not a byte less on any one of them.
+    // The suggested bytes are enough, and not one byte less on any device.
     ASSERT_EQ(suggestion->amounts.size(), least);
     const auto fits_with_each = [&](const std::vector<std::uint64_t>& amounts) {
       Views views(request.fleet.views().begin(), request.fleet.views().end());
@@ -333,7 +333,7 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
       --less[i];
       ASSERT_FALSE(fits_with_each(less));
     }
-    // Not a byte less, on any memories of that number.
+    // No set of the same size needs fewer bytes.
     const std::size_t with_less =
         smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), suggestion->amount - 1); });
     ASSERT_GT(with_less, least);
@@ -351,7 +351,7 @@ std::string texts(const std::vector<Suggestion>& suggestions) {
   return text;
 }
 
-TEST(Suggest, TheKnobOfTheCauseComesFirst) {
+TEST(Suggest, TheSuggestionForTheCauseComesFirst) {
   TestFleet fleet(3);
   fleet[0].intent = Intent::cordoned;
   fleet[1].memory_bytes_free = 3 * gib;
@@ -362,7 +362,7 @@ TEST(Suggest, TheKnobOfTheCauseComesFirst) {
             "put dev-00 back in service [berth uncordon dev-00]\n");
 }
 
-TEST(Suggest, SaysWhatToType) {
+TEST(Suggest, ContainsTheCommandOrOption) {
   TestFleet fleet(3);
   fleet.info(0).capability = Capability{8, 6};
   fleet.info(1).capability = fleet.info(2).capability = Capability{7, 5};
@@ -380,7 +380,7 @@ TEST(Suggest, SaysWhatToType) {
   EXPECT_EQ(suggest(needing(2 * gib), 1, fleet).front().command, "--mem 1024M") << "rounded down, so that it fits";
 }
 
-TEST(Suggest, EachDeviceIsToldWhatItLacksItself) {
+TEST(Suggest, TheBytesToFreeAreGivenPerDevice) {
   TestFleet fleet(3);
   fleet[1].memory_bytes_free = 11 * gib;
   fleet[2].memory_bytes_free = 2 * gib;
@@ -394,7 +394,7 @@ TEST(Suggest, EachDeviceIsToldWhatItLacksItself) {
             "free 10.0 GiB on each of dev-01 and dev-02");
 }
 
-TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsAdvised) {
+TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsSuggested) {
   TestFleet fleet(2);
   fleet[0].holders = fleet[1].holders = 1;
   fleet[0].memory_bytes_promised = 4 * gib;
@@ -405,11 +405,11 @@ TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsAdvised) {
             "share the device: ask for the memory it needs, at most 12.0 GiB [--mem 12G]\n");
   hints.whole = false;
   EXPECT_EQ(texts(suggest(hints, 1, fleet)),
-            "share the device with others, instead of having it alone [leave out --exclusive]\n"
+            "share the device with others instead of exclusive use [leave out --exclusive]\n"
             "wait for, or end, what holds dev-00 [berth ps]\n");
 }
 
-TEST(Suggest, ADeviceThatOthersUseIsFreedByTheEndOfTheirProcesses) {
+TEST(Suggest, EndingForeignProcessesIsSuggested) {
   TestFleet fleet(1);
   fleet[0].other_processes = 2;
   fleet[0].memory_bytes_free = 6 * gib;
@@ -420,7 +420,7 @@ TEST(Suggest, ADeviceThatOthersUseIsFreedByTheEndOfTheirProcesses) {
             "wait for, or end, the processes on dev-00 [berth devices]\n");
 }
 
-TEST(Suggest, WaitingIsAdvisedOnlyToThoseWhoHaveNotWaited) {
+TEST(Suggest, WaitingIsSuggestedOnlyIfTheRequestCanWait) {
   TestFleet fleet(1);
   fleet[0].kept_for_waiting = true;
   EXPECT_EQ(suggest(needing(gib), 1, fleet).front().text, "wait, dev-00 is kept for a request that has waited longer");
@@ -429,14 +429,14 @@ TEST(Suggest, WaitingIsAdvisedOnlyToThoseWhoHaveNotWaited) {
   EXPECT_EQ(suggest(needing(gib), 1, fleet, WaitOption::unsupported).front().command, "berth ps");
 }
 
-TEST(Suggest, EveryKnobHasANameOfItsOwn) {
+TEST(Suggest, EveryKindHasADistinctName) {
   std::set<std::string_view> names;
   for (int kind = 0; kind <= static_cast<int>(Kind::other_backend); ++kind)
     names.insert(to_string(static_cast<Kind>(kind)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(Kind::other_backend) + 1);
 }
 
-TEST(Suggest, ALargeMachineIsAnsweredToo) {
+TEST(Suggest, ALargeMachineGetsASuggestion) {
   TestFleet fleet(200);
   for (std::size_t i = 0; i < 200; ++i) fleet[i].intent = Intent::cordoned;
   const std::vector<Suggestion> suggestions = suggest({}, 7, fleet);

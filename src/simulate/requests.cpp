@@ -27,11 +27,10 @@ std::int64_t service_ns(std::int64_t work_ns, std::uint32_t speed_milli) {
   return static_cast<std::int64_t>(i128{work_ns} * 1000 / speed_milli);
 }
 
-// Size as told to the policies: seconds at speed 1. Never zero, which would mean
-// that nobody knows it.
+// Size for the policies: seconds at speed 1. Never zero, which would mean unknown.
 double cost_of(std::int64_t work_ns) { return static_cast<double>(std::max<std::int64_t>(work_ns, 1)) / ns_per_s; }
 
-// The replica takes the job up as soon as both are there, and is free after it.
+// The replica starts the job when both are ready, and is free after it.
 void serve(const Request& job, std::size_t replica, std::uint32_t speed_milli, std::int64_t& free_ns,
            std::size_t number, Replay& run) {
   const std::int64_t service = service_ns(job.work_ns, speed_milli);
@@ -44,7 +43,7 @@ Error unusable(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
 }
 
-// The replicas as the decider knows them: what the pool's board would show.
+// The replicas as the policy sees them: the views that a pool would provide.
 class Replicas {
  public:
   Replicas(std::span<const std::uint32_t> speeds_milli, bool learn_speeds)
@@ -90,7 +89,7 @@ class Replicas {
   std::vector<Learnt> learnt_;
 };
 
-// A job under way, until its completion is reported.
+// A dispatched job, until its completion is reported.
 struct RunningJob {
   std::int64_t finish_ns = 0;
   std::uint32_t job = 0;
@@ -107,7 +106,7 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
                                        std::span<const std::uint32_t> speeds_milli) {
   double total_s = 0;
   for (const TraceRequest& request : trace) total_s += work_s(request, workload.work);
-  if (!(total_s > 0)) return unusable("the requests of the trace are no work", "give one whose sizes are above 0");
+  if (!(total_s > 0)) return unusable("the requests of the trace have no work", "give a trace with sizes above 0");
   const double scale =
       workload.mean_work_ms ? *workload.mean_work_ms / 1000 * static_cast<double>(trace.size()) / total_s : 1;
   total_s *= scale;
@@ -118,7 +117,7 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
                     "give a trace that lasts longer");
   const double speed = std::accumulate(speeds_milli.begin(), speeds_milli.end(), 0.0) / 1000;
   const double stretch = total_s / (speed * workload.load * span_s);
-  // Whatever the replicas do, it is over once all work is done by the slowest.
+  // Upper bound: the slowest replica does all the work.
   const double slowest = *std::min_element(speeds_milli.begin(), speeds_milli.end()) / 1000.0;
   if (!((span_s * stretch + total_s / slowest) * ns_per_s < span_ns_max))
     return unusable("the trace would last more than a hundred years",
@@ -144,7 +143,7 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
   std::priority_queue<RunningJob, std::vector<RunningJob>, std::greater<>> running;
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
   Hints hints;
-  std::size_t reported = 0;  // jobs before this one count in the depths reported
+  std::size_t reported = 0;  // earlier jobs are included in the reported queue depths
 
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const Request& job = jobs[j];

@@ -1,6 +1,6 @@
-// Text from outside (names of processes, users, devices, files) made safe for a
-// terminal. A name may hold any byte, and an escape sequence in it could move the
-// cursor, change colours or make one line look like another.
+// Makes external text (names of processes, users, devices, files) safe for a terminal. A
+// name may contain any byte, and an escape sequence in it could move the cursor, change
+// colours or forge a line.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ std::string utc_text(std::uint64_t wall_time_us) {
   const auto seconds = static_cast<std::time_t>(wall_time_us / 1'000'000);
   std::tm parts{};
   char text[32];
-  // A year that no calendar reaches: a file may say anything.
+  // A file may contain a time outside the range of the calendar.
   if (::gmtime_r(&seconds, &parts) == nullptr || std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts) == 0)
     return "at no known time";
   return text;

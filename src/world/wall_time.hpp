@@ -1,4 +1,4 @@
-// The time of day, for people and file names. Nothing decides by it: it jumps.
+// Wall-clock time, for display and file names. No decision uses it, because it can jump.
 #pragma once
 
 #include <cstdint>
