@@ -25,21 +25,6 @@ namespace {
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr uid_t alice = 5001, mallory = 5002;
 
-#define NEEDS_ROOT() \
-  if (geteuid() != 0) GTEST_SKIP() << "only root can act as several users"
-
-// The status of `work` in a separate process, as another user if one is given.
-int in_child(const std::function<int()>& work, uid_t user = 0) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (user != 0 && (setgid(user) != 0 || setuid(user) != 0)) _exit(99);
-    _exit(work());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 class LedgerAttack : public LedgerCase {
  protected:
   // Mallory's file with the number of another one, and these lines.

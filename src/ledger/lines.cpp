@@ -158,7 +158,7 @@ std::string line_of(const EntryLine& line) {
   if (entry.loads_until) add("loads", std::to_string(to_ns(*entry.loads_until)));
   add("priority", std::to_string(static_cast<unsigned>(entry.priority)));
   if (entry.within) add("within", to_string(*entry.within));
-  // Only root may draw on another user's lease; for all others it is their own.
+  // Only root may nest in another user's lease, so only root's lines name the user.
   if (entry.within && entry.user == 0 && entry.within->user != 0) add("of", std::to_string(entry.within->user));
   if (!entry.cgroup.empty()) add("cgroup", encoded(entry.cgroup));
   if (entry.kind == EntryKind::waiting) {
