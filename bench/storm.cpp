@@ -145,7 +145,7 @@ void expect_lease(Ledger& ledger, Arena& arena, const Round& round, const LeaseR
                   const char* whose) {
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return;
-  keep_alive(*snapshot, sight_of(arena), ledger.clock().now());
+  keep_alive(*snapshot, snapshot_of(arena), ledger.clock().now());
   if (snapshot->find(lease)) return;
   arena.lost.fetch_add(bytes);
   std::fprintf(stderr, "storm: round %llu: the lease of %s is gone\n", static_cast<unsigned long long>(round.number),
@@ -214,7 +214,7 @@ void run_command(Self& self) {
     self.arena.errors.fetch_add(1);
     return;
   }
-  Wanted wanted;
+  ReservationRequest wanted;
   wanted.policy = find_policy("least_loaded");
   wanted.name = "engine";
   wanted.count = random.below(4) == 0 ? 2 : 1;
@@ -225,14 +225,14 @@ void run_command(Self& self) {
   }
   // Of a whole device the driver may have some for itself.
   const std::uint64_t bytes =
-      wanted.hints.whole ? capacity - driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
+      wanted.hints.whole ? capacity - inventory::driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
   slot.bytes.store(bytes);
   slot.count.store(static_cast<std::uint32_t>(wanted.count));
-  Result<Reserved> reserved = reserve(
+  Result<Reservation> reserved = reserve(
       **ledger, wanted,
       [&] {
         slot.looked_at.store(now_ns());
-        return sight_of(self.arena);
+        return snapshot_of(self.arena);
       },
       Deadline{TimePoint{}});
   if (!reserved) {
@@ -485,7 +485,7 @@ void expect_nothing(Ledger& ledger, Arena& arena, const Round& round) {
   Result<Ledger::Lock> lock = ledger.lock();
   if (!lock) return;
   LedgerSnapshot snapshot = lock->snapshot();
-  lock->forget(keep_alive(snapshot, sight_of(arena), ledger.clock().now()));
+  lock->forget(keep_alive(snapshot, snapshot_of(arena), ledger.clock().now()));
   for (const LedgerEntry& entry : lock->snapshot().entries) {
     arena.lost.fetch_add(1);
     for (const Claim& claim : entry.claims) arena.lost.fetch_add(claim.memory_bytes);

@@ -212,11 +212,11 @@ inline Arena::State look(const Arena& arena) {
   return arena.late.load() ? arena.state_at(now_ns() - lag_ns) : arena.state_now();
 }
 
-inline machine::Sight sight_of(const Arena& arena) {
-  machine::Sight sight;
+inline machine::MachineSnapshot snapshot_of(const Arena& arena) {
+  machine::MachineSnapshot observed;
   const Arena::State state = look(arena);
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
-    machine::SeenDevice device;
+    machine::ObservedDevice device;
     device.info = gpu_info(gpu);
     Telemetry telemetry;
     telemetry.load = load_of(arena, state, gpu);
@@ -224,9 +224,9 @@ inline machine::Sight sight_of(const Arena& arena) {
     for (const DeviceProcess& process : *telemetry.processes)
       device.processes.push_back({process.pid, *process.memory_bytes, ledger::trace_process(process.pid)});
     device.telemetry = std::move(telemetry);
-    sight.devices.push_back(std::move(device));
+    observed.devices.push_back(std::move(device));
   }
-  return sight;
+  return observed;
 }
 
 // Whether a GPU's bytes at that time, all that was promised counted, had room for

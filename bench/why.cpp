@@ -225,14 +225,14 @@ const Kind kinds[] = {
     {"lost", Cause::lost, "lost", all_targets<lose>},
     {"on probation and busy", Cause::probation, "on probation", all_targets<try_out>},
     {"stale", Cause::stale, "has not reported its load", all_targets<age>},
-    {"never sampled", Cause::memory_unknown, "does not say how much is free", all_targets<never_sampled>},
+    {"never sampled", Cause::memory_unknown, "does not report free memory", all_targets<never_sampled>},
     {"share of an unknown total", Cause::memory_unknown, "does not say how much it has", all_targets<hide_total>},
     {"wrong capability", Cause::capability, "capability 9.0", all_targets<old_model>},
     {"missing feature", Cause::feature, "multicast", all_targets<lack_feature>},
     {"missing label", Cause::label, "rack", all_targets<lack_label>},
     {"wrong back end", Cause::backend, "needs cuda", all_targets<other_back_end>},
     {"avoid leaves none", Cause::avoided, "to be avoided", all_targets<avoid_it>},
-    {"pinned to nothing here", Cause::pinned, "not among those asked for",
+    {"pinned to nothing here", Cause::pinned, "not among the requested devices",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
        s.hints.only = {DeviceId("GPU-gone")};

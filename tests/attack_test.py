@@ -169,7 +169,7 @@ class SeveralUsers(box.SharedFolder):
     def test_a_link_to_the_folder_is_refused(self):
         link = self.folder / "link"
         link.symlink_to(self.runtime)
-        self.assertRefused(self.berth("run", "--mem", "1G", "--", "true", BERTH_RUNTIME_DIR=str(link)), 1, "is a link")
+        self.assertRefused(self.berth("run", "--mem", "1G", "--", "true", BERTH_RUNTIME_DIR=str(link)), 1, "is a symbolic link")
         # A link further up leads to the same folder, and to the same lock.
         (self.folder / "up").symlink_to(self.folder)
         self.hold("--mem", "60G")

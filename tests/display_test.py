@@ -257,7 +257,7 @@ class Messages(Machine):
     def test_an_empty_runtime_folder_is_an_error(self):
         for arguments in (["run", "--mem", "1G", "--", "true"], ["ps"], ["why"], ["pick"]):
             answer = self.berth(*arguments, BERTH_RUNTIME_DIR="")
-            self.assertRefused(answer, 2, "BERTH_RUNTIME_DIR is empty; unset it or name a folder")
+            self.assertRefused(answer, 2, "BERTH_RUNTIME_DIR is empty; unset it, or set it to a folder")
 
     def test_a_device_that_a_variable_hides_is_not_said_to_be_missing(self):
         self.assertRefused(self.berth("pick", "--device", "cuda:7"), 2, "there is no device 'cuda:7' on this machine")

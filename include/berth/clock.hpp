@@ -1,6 +1,6 @@
 // Clock: the only way Berth learns the time and the only way it sleeps.
-// Monotonic; wall-clock time is for display alone and is not here. Decisions
-// never read it: they take a TimePoint as data.
+// Monotonic; wall-clock time is only for display (world/wall_time.hpp). Decisions
+// never read a clock: they take a TimePoint as data.
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ class Clock {
   virtual void sleep_until(TimePoint when) = 0;
   void sleep_for(Duration duration) { sleep_until(now() + duration); }
 
-  // Waits on `condition` until notified or until `when`; false when the time
-  // came first. `lock` guards whatever the caller checks in its loop.
+  // Waits on `condition` until notified or until `when`; false: `when` was reached.
+  // `lock` guards the state that the caller checks in its loop.
   virtual bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) = 0;
 };
 

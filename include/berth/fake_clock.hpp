@@ -1,7 +1,6 @@
 // FakeClock: virtual time for tests and simulations.
-// Time moves only by advance(), or by itself to the wake-up time of a sleeper
-// when `sleepers_advance` is on (single-threaded programs, where nobody else
-// could move it).
+// Time moves only by advance(). With Sleepers::advance, a sleep moves it to its
+// wake-up time (for single-threaded programs, where no other thread could).
 #pragma once
 
 #include <atomic>
@@ -18,8 +17,8 @@ class FakeClock final : public Clock {
   TimePoint now() const noexcept override { return TimePoint(Duration(now_ns_.load(std::memory_order_acquire))); }
   void sleep_until(TimePoint when) override;
   // Returns true at once if notified; otherwise advances to `when` (advance), or
-  // returns true without cause every real millisecond (block), so that neither
-  // an advance() nor a notification that just missed the wait goes unnoticed.
+  // wakes up spuriously every real millisecond (block), so that neither an
+  // advance() nor a notification just before the wait is missed.
   bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) override;
 
   void advance(Duration duration) { advance_to(now() + duration); }

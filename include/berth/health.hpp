@@ -1,8 +1,8 @@
-// The observed axis of health, as a pure state machine: outcomes, the driver's
-// reports and silence in, state out. Blame the task before the device: errors
-// that are the caller's fault never count. Out is quick and back is slow: one
-// report that blames the device takes it out, several successes in a row bring
-// it back. The operator's intent is not touched here.
+// Device health as a pure state machine: its input is the outcome of work, driver
+// events and time. Errors that are the caller's fault never count against the
+// device. A device is removed quickly and returns slowly: one event that blames it
+// removes it, several successes in a row bring it back. The operator's intent is
+// separate and not changed here.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace berth {
 
 struct HealthRules {
-  // Three failures in a row are seldom chance (a 10 % error rate gives 0.1 %);
-  // five take the device out.
+  // Three failures in a row are rarely chance (0.1 % at an error rate of 10 %); five
+  // quarantine the device.
   std::uint32_t suspect_after = 3;
   std::uint32_t quarantine_after = 5;
-  // First pause before a quarantined device is tried again; doubles up to the
-  // cap with each failed try.
+  // Time before a quarantined device is tried again; doubles with each failed try, up
+  // to `pause_max`.
   Duration pause = std::chrono::seconds(5);
   Duration pause_max = std::chrono::seconds(60);
   // Successes in a row that end a probation. A device that fails every other
@@ -34,9 +34,9 @@ struct HealthState {
   std::uint32_t failures_in_row = 0;
   std::uint32_t successes_in_row = 0;    // counted on probation
   std::uint32_t quarantines_in_row = 0;  // since it was last healthy
-  TimePoint retry_at{};                  // meaningful while quarantined; max(): not by time
-  // The driver wants it reset, or the machine rebooted: until it says that this
-  // is done the device does not become healthy, and no pause ends.
+  TimePoint retry_at{};                  // used while quarantined; max(): only an event ends the quarantine
+  // The driver requires a reset or reboot: until it reports that as done, the device
+  // does not become healthy and a quarantine does not end by time.
   bool recovery_pending = false;
   friend bool operator==(const HealthState&, const HealthState&) = default;
 };
@@ -48,9 +48,9 @@ HealthState after_success(HealthState state, const HealthRules& rules) noexcept;
 // ejected regardless: it cannot work.
 HealthState after_failure(HealthState state, ErrorCode code, TimePoint now, const HealthRules& rules,
                           bool may_eject) noexcept;
-// The driver reported something. What blames the device (see xid.hpp) ejects it
-// at once, what is unclear makes it suspect, a task's fault changes nothing. A
-// GPU that is out of reach is lost, whatever `may_eject` says.
+// The driver reported an event. One that blames the device (see xid.hpp) ejects it
+// at once, an unclear one makes it suspect, and one caused by the work changes
+// nothing. An unreachable GPU is lost, regardless of `may_eject`.
 HealthState after_event(HealthState state, const DeviceEvent& event, TimePoint now, const HealthRules& rules,
                         bool may_eject) noexcept;
 // Time passed: a quarantined device whose pause is over goes on probation.

@@ -1,14 +1,14 @@
-// Ledger: what every program of this machine was promised, for all of its users.
+// Ledger: the device memory reserved by every program of this machine, for all users.
 // There is no daemon. Each user has one small file per folder that only this user
 // writes; every program reads all files under one lock. A lease counts while a
-// process that belongs to it lives: the kernel's lock on the lease's byte says
-// so, and where that is gone the process itself, its environment or its cgroup.
+// process that belongs to it is alive. The kernel's lock on the lease's byte shows
+// that; without the lock, the holder process, its environment or its cgroup does.
 //
-// A change is one write of a header, so a process killed at any instruction leaves
-// all of it or nothing. Foreign files are only read, with pread, and never trusted:
-// what is damaged counts as empty and is reported.
+// A change takes effect with one write of a header, so a process killed at any
+// instruction leaves all of it or none. Files of other users are only read, with
+// pread, and never trusted: a damaged file counts as empty and is reported.
 //
-// The format is described in docs/decisions/0007-one-file-per-user.md.
+// docs/decisions/0007-one-file-per-user.md describes the format.
 #pragma once
 
 #include <chrono>
@@ -29,41 +29,41 @@
 
 namespace berth {
 
-// A process, told apart from a later one with the same number.
-struct Holder {
+// A process, distinguished from a later one with the same pid.
+struct ProcessIdentity {
   std::uint32_t pid = 0;
   std::uint64_t start_time = 0;     // ticks since the machine started; 0: unknown
-  std::uint64_t pid_namespace = 0;  // what `pid` means; 0: unknown
-  friend bool operator==(const Holder&, const Holder&) = default;
+  std::uint64_t pid_namespace = 0;  // the namespace `pid` belongs to; 0: unknown
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
-Holder this_process();
-// Absent: there is no such process, or it is hidden. A zombie is none.
-std::optional<Holder> find_process(std::uint32_t pid);
+ProcessIdentity this_process();
+// Absent: there is no such process, it is a zombie, or /proc hides it.
+std::optional<ProcessIdentity> find_process(std::uint32_t pid);
 
 enum class EntryKind : std::uint8_t {
   command,  // held by a command and the processes it started
-  pool,     // what a Pool inside a program may promise to its own work
-  waiting,  // holds nothing, stands in line
+  pool,     // memory that a Pool inside a program gives to its own work
+  waiting,  // holds nothing and waits in the queue
 };
 std::string_view to_string(EntryKind kind) noexcept;
 
 // How the ledger knows that an entry is alive.
-enum class LifeSign : std::uint8_t {
-  none,         // nothing says so: it has ended, unless a process on its device belongs to it
-  descriptor,   // a process has the locked descriptor
+enum class Liveness : std::uint8_t {
+  none,         // no evidence: it has ended, unless a process on its device belongs to it
+  descriptor,   // a process has the locked descriptor open
   cgroup,       // the cgroup of its scope has processes
-  holder,       // the process that took it lives
-  environment,  // a process carries it in BERTH_LEASE
+  holder,       // the process that took it is alive
+  environment,  // a process has it in BERTH_LEASE
   device,       // a process that belongs to it holds memory of its device
 };
-std::string_view to_string(LifeSign sign) noexcept;
+std::string_view to_string(Liveness liveness) noexcept;
 
-// Names one lease of this machine: BERTH_LEASE in the environment of a command.
-// Its text lacks the user: in a user namespace the same user has another number.
+// Identifies one lease of this machine: BERTH_LEASE in the environment of a command.
+// Its text leaves out the user, whose number differs inside a user namespace.
 struct LeaseReference {
-  std::uint64_t file = 0;  // the random number of the file it stands in
+  std::uint64_t file = 0;  // the random number of the file that contains it
   std::uint64_t id = 0;
-  std::uint32_t user = 0;  // owner of that file: others can write the same number into theirs
+  std::uint32_t user = 0;  // owner of that file; other users can write the same number into theirs
   friend bool operator==(const LeaseReference&, const LeaseReference&) = default;
 };
 std::string to_string(const LeaseReference& lease);
@@ -71,9 +71,9 @@ std::optional<LeaseReference> parse_lease(std::string_view text);
 
 struct Claim {
   DeviceId device;
-  std::string memory_domain;  // whose memory the bytes are of
+  std::string memory_domain;  // the memory that the bytes are in
   std::uint64_t memory_bytes = 0;
-  // Of a pool: bytes its process uses there that no lease of the pool covers.
+  // For a pool: bytes its process uses there outside of the pool's leases.
   std::uint64_t memory_bytes_outside = 0;
   bool exclusive = false;
   friend bool operator==(const Claim&, const Claim&) = default;
@@ -83,23 +83,23 @@ struct LedgerEntry {
   LeaseReference reference;
   std::uint32_t user = 0;  // owner of the file
   EntryKind kind = EntryKind::command;
-  Holder holder;
-  std::string name;  // of the program, without its arguments; not to be printed raw
+  ProcessIdentity holder;
+  std::string name;  // of the program, without its arguments; escape it before printing
   Priority priority = Priority::normal;
   TimePoint since{};
-  // Loads on its devices wait until then, or until it ends.
+  // Other loads on its devices wait until then, or until this entry ends.
   std::optional<TimePoint> loads_until;
-  // The lease it draws on: it was started inside it.
+  // The lease it is nested in: it was started inside that lease and uses part of it.
   std::optional<LeaseReference> within;
   std::string cgroup;         // of its scope; empty: none
-  std::vector<Claim> claims;  // while waiting: what it could use, with the bytes it needs there
+  std::vector<Claim> claims;  // while waiting: devices it could use, with the bytes it needs there
 
-  // While waiting: how many devices it wants, and when it was last heard of.
+  // While waiting: how many devices it needs, and the time of its last heartbeat.
   std::size_t count = 1;
-  TimePoint heard_at{};
+  TimePoint last_heartbeat{};
 
-  LifeSign alive_by = LifeSign::none;
-  // Alive by its environment or a device: the processes that keep it.
+  Liveness alive_by = Liveness::none;
+  // Alive by its environment or a device: the processes that keep it alive.
   std::vector<std::uint32_t> kept_by;
 
   std::uint64_t id() const noexcept { return reference.id; }
@@ -107,7 +107,7 @@ struct LedgerEntry {
   bool is_exclusive() const noexcept;
 };
 
-// What an operator wants of a device.
+// What an operator decided about a device.
 struct DeviceIntent {
   DeviceId device;
   Intent intent = Intent::cordoned;
@@ -118,22 +118,22 @@ struct DeviceIntent {
 // One consistent copy of all files. Plain data; the functions are pure.
 struct LedgerSnapshot {
   std::vector<LedgerEntry> entries;  // alive, in order of arrival
-  std::vector<LedgerEntry> ended;    // no sign of life; a process on one of its devices may keep it
+  std::vector<LedgerEntry> ended;    // no evidence of life; a process on one of its devices may still keep it
   std::vector<DeviceIntent> intents;
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
   std::uint64_t changes = 0;                       // differs after every write of any file
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
-  // The lease that `entry` draws on; null: none, or one it may not draw on.
+  // The lease that `entry` is nested in; null: none, or one it may not be nested in.
   const LedgerEntry* outer_of(const LedgerEntry& entry) const noexcept;
-  // The outermost lease that `entry` draws on; itself where it draws on none.
+  // The outermost lease that `entry` is nested in; itself if it is not nested.
   const LedgerEntry& outermost(const LedgerEntry& entry) const noexcept;
-  // Commands and pools that hold the device, those that draw on another's lease
-  // not counted again; `except` and what draws on it are left out.
+  // Commands and pools that hold the device. Nested leases are not counted again;
+  // `except` and the leases nested in it are left out.
   std::uint32_t holders(const DeviceId& device, std::optional<LeaseReference> except = {}) const noexcept;
   bool held_exclusively(const DeviceId& device, std::optional<LeaseReference> except = {}) const noexcept;
   bool is_loading(const DeviceId& device, TimePoint now) const noexcept;
-  // The strictest of all authors; null: in service.
+  // The strictest intent that any user has set; null: in service.
   const DeviceIntent* intent(const DeviceId& device) const noexcept;
   bool has_waiting() const noexcept;
 };
@@ -144,8 +144,8 @@ struct LedgerSnapshot {
 class LedgerLease {
  public:
   LedgerLease() = default;
-  LedgerLease(LeaseReference reference, int descriptor, std::size_t beat) noexcept
-      : reference_(reference), descriptor_(descriptor), beat_(beat) {}
+  LedgerLease(LeaseReference reference, int descriptor, std::size_t heartbeat_slot) noexcept
+      : reference_(reference), descriptor_(descriptor), heartbeat_slot_(heartbeat_slot) {}
   LedgerLease(LedgerLease&& other) noexcept { *this = std::move(other); }
   LedgerLease& operator=(LedgerLease&& other) noexcept;
   ~LedgerLease();
@@ -157,17 +157,17 @@ class LedgerLease {
   friend class Ledger;
   LeaseReference reference_;
   int descriptor_ = -1;
-  std::size_t beat_ = 0;  // while waiting: where it says that it is still there
+  std::size_t heartbeat_slot_ = 0;  // while waiting: the slot of its heartbeat
 };
 
 struct LedgerOptions {
-  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, else all folders for everybody
+  std::filesystem::path folder;  // empty: BERTH_RUNTIME_DIR, else the folders shared by all users
   Clock* clock = nullptr;        // null: the real clock, which all processes share
-  // Instead of the machine's folders for everybody, where no folder is given.
+  // Replaces the machine's shared folders when no folder is given.
   std::vector<std::string> candidates = {};
 };
 
-// What doctor tells about one folder.
+// What berth doctor reports about one folder.
 struct LedgerFolder {
   struct File {
     std::string path;
@@ -190,7 +190,7 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
 
   Clock& clock() const noexcept;
-  // Where this process writes, or would.
+  // The folder this process writes to.
   std::string folder() const;
   // Every candidate, with what is in it.
   std::vector<LedgerFolder> folders();
@@ -206,7 +206,7 @@ class Ledger {
   };
 
   // The lock of the machine; its holder reads all files and may write its own. The
-  // kernel gives it back when its holder dies.
+  // kernel releases it when its holder ends.
   class Lock {
    public:
     Lock(Lock&& other) noexcept : ledger_(other.ledger_) { other.ledger_ = nullptr; }
@@ -214,22 +214,22 @@ class Ledger {
     ~Lock();
 
     LedgerSnapshot snapshot();
-    // For this process. queue_full: this user's file has no room for another
-    // entry; io: no folder can be written to.
+    // Adds a lease of this process. queue_full: this user's file has no room for
+    // another entry; io: no folder can be written to.
     Result<LedgerLease> add(const Request& request);
     // not_found: it was released.
     Result<void> set_claims(const LedgerLease& lease, const std::vector<Claim>& claims);
     Result<void> set_cgroup(const LedgerLease& lease, const std::string& cgroup);
-    // Removes this user's lines of entries that have ended, and of requests whose
-    // process is gone.
+    // Removes this user's lines of entries that have ended, and of waiting requests
+    // whose process has ended.
     void forget(const std::vector<LedgerEntry>& ended);
-    // A lease this process took and has done with: it ends now, unless processes it
-    // started belong to it.
+    // Ends a lease of this process now, unless processes that it started still belong
+    // to the lease.
     void give_back(LedgerLease lease);
-    // Of this user, or of anybody for root. The processes run on, without it.
+    // Ends a lease of this user; root may end any user's. Its processes keep running.
     Result<void> release(const LeaseReference& lease);
-    // In service: lifts what this user wanted; for root, what anybody wanted.
-    // unavailable: another user wants it otherwise, and only that user or root can lift it.
+    // `in_service` removes this user's intent; for root, the intents of all users.
+    // unavailable: another user's intent remains, which only that user or root can remove.
     Result<void> set_intent(const DeviceId& device, Intent intent);
 
    private:
@@ -237,20 +237,21 @@ class Ledger {
     explicit Lock(Ledger& ledger) : ledger_(&ledger) {}
     Ledger* ledger_;
   };
-  // timeout names the process that holds it.
+  // timeout: names the process that holds the lock.
   Result<Lock> lock(Duration patience = std::chrono::seconds(5));
   Result<LedgerSnapshot> snapshot(Duration patience = std::chrono::seconds(5));
 
   // Without the lock: differs after every write of any file.
   std::uint64_t changes();
-  // Sleeps until something is written, or until `until`. The end of a command
-  // writes nothing.
+  // Sleeps until a file is written, or until `until`. A command that ends writes
+  // nothing.
   void wait_for_change(std::uint64_t seen, TimePoint until);
-  // A waiting request is still there; without the lock.
-  void beat(const LedgerLease& lease);
+  // Records that a waiting request is still alive. Needs no lock.
+  void heartbeat(const LedgerLease& lease);
 
-  // The lease this process was started in, by BERTH_LEASE, if it is alive and this
-  // user's, or for root another's, where only one user has a lease of that name.
+  // The lease that this process was started in (BERTH_LEASE), if it is alive and
+  // belongs to this user. Root may be in another user's lease, if only one user has a
+  // lease with that reference.
   static std::optional<LeaseReference> current_lease(const LedgerSnapshot& snapshot);
 
  private:

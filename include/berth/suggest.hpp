@@ -1,8 +1,8 @@
-// What would have let a refused request fit: for each knob of a closed list the
-// smallest change of that knob alone, where there is one. Pure, like the decision:
-// every change given here was tried on the same views, and no smaller one of its
-// knob fits. Whether a change can be made (whether a process ends, a device heals)
-// is not known here.
+// What would let a refused request fit: for each kind of suggestion the smallest
+// change that is enough by itself, if there is one. Pure, like the decision: each
+// suggestion was tried on the same views, and no smaller one of its kind fits. It is
+// not known here whether the change can be made (whether a process ends, or a device
+// recovers).
 #pragma once
 
 #include <cstddef>
@@ -17,47 +17,47 @@
 
 namespace berth {
 
-// In the order they are offered, unless one concerns the cause: that comes first.
-enum class Knob : std::uint8_t {
-  uncordon,          // the fewest devices, put back in service
-  fresh_sample,      // the fewest devices, heard of again
+// In the order in which they are listed; one that addresses the cause comes first.
+enum class SuggestionKind : std::uint8_t {
+  uncordon,          // put the fewest devices back in service
+  fresh_sample,      // wait until the fewest devices report their load again
   share,             // with other holders, instead of exclusive or whole
-  fewer_bytes,       // the most that fits, in place of both needs
-  end_leases,        // of all holders, on the fewest devices
+  fewer_bytes,       // the most that fits, in place of minimum and preferred bytes
+  end_leases,        // all leases on the fewest devices
   wait_in_line,      // until the requests ahead have their devices
-  end_processes,     // of others, on the fewest devices
-  free_bytes,        // on the fewest memories, and there the least
-  health,            // the fewest devices, healthy again
-  fewer_devices,     // the most that can be had
-  drop_avoid,        // the fewest entries
+  end_processes,     // processes without a lease, on the fewest devices
+  free_bytes,        // in the fewest memory domains, and there the fewest bytes
+  health,            // the fewest devices become healthy again
+  fewer_devices,     // the most that are available
+  drop_avoid,        // the fewest entries of `avoid`
   drop_pin,          // any device instead of those of `only`
   lower_capability,  // the highest that fits; absent: any
-  drop_feature,      // one of them
-  drop_label,        // one of them
-  other_backend,     // the first by name
+  drop_feature,      // one of the required features
+  drop_label,        // one of the required labels
+  other_backend,     // the first by name that fits
 };
-std::string_view to_string(Knob knob) noexcept;
+std::string_view to_string(SuggestionKind kind) noexcept;
 
-struct Change {
-  Knob knob = Knob::uncordon;
+struct Suggestion {
+  SuggestionKind kind = SuggestionKind::uncordon;
   std::uint64_t amount = 0;              // bytes or devices to ask for, or the most bytes to free on one device
   std::vector<std::uint64_t> amounts;    // bytes to free on each of `devices`; otherwise empty
   std::optional<Capability> capability;  // to ask for
   std::string name;                      // the feature, label or back end
-  std::vector<DeviceId> devices;         // whom it concerns
-  std::string text;                      // for people: "ask for 18.0 GiB instead of 22.0 GiB"
-  std::string command;                   // to run, or the option to give; empty: there is none
+  std::vector<DeviceId> devices;         // the devices to change
+  std::string text;                      // a phrase for messages: "ask for 18.0 GiB instead of 22.0 GiB"
+  std::string command;                   // the command to run or the option to pass; empty: there is none
 };
 
-// Whether a request that was refused can be told to wait.
-enum class Waiting : std::uint8_t {
-  possible,  // it did not wait; --wait would
-  ran_out,   // it waited as long as it was told to
-  never,     // its kind of request does not wait
+// Whether a refused request can wait for devices.
+enum class WaitOption : std::uint8_t {
+  available,    // it did not wait; --wait makes it wait
+  timed_out,    // it waited until its timeout
+  unsupported,  // this kind of request cannot wait
 };
 
-// For a request that fits, and for one that no single knob lets fit: none.
-std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
-                            Waiting waiting = Waiting::possible);
+// Empty: the request fits, or no single change lets it fit.
+std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+                                WaitOption waiting = WaitOption::available);
 
 }  // namespace berth

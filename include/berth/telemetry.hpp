@@ -1,7 +1,7 @@
 // Telemetry: what a device's management library says about it at one moment,
-// as plain data. Every value may be absent: nobody said, which is not zero. All
-// values of one Telemetry are of the same moment, `load.sampled_at`. Nothing
-// here asks a device; see Backend::observe in device.hpp.
+// as plain data. Every value may be absent: it was not reported, which is not zero.
+// All values of one Telemetry are of the same moment, `sampled_at`. Nothing here
+// queries a device; see Backend::observe in device.hpp.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace berth {
 
-// Something happened to the device that its driver reports by itself.
+// An event that the driver reports about the device.
 struct DeviceEvent {
   enum class Kind : std::uint8_t {
     xid,              // code: NVIDIA's error number; see xid.hpp
@@ -33,7 +33,7 @@ struct DeviceEvent {
 enum class RecoveryAction : std::uint8_t { none, reset, reboot, drain_peers, drain_and_reset };
 std::string_view to_string(RecoveryAction action) noexcept;
 
-// Who a process is to the one that asks.
+// A process, as seen from this one.
 enum class ProcessKind : std::uint8_t {
   own,      // this process
   berth,    // another process that uses Berth
@@ -44,45 +44,45 @@ std::string_view to_string(ProcessKind kind) noexcept;
 struct DeviceProcess {
   std::uint32_t pid = 0;
   ProcessKind kind = ProcessKind::foreign;
-  std::optional<std::string> name;  // as the process says, unescaped; absent: another PID namespace hides it
-  // The least it surely has: of two readings, before and after the device's
-  // memory was read, the smaller. 0 where it came in between.
+  std::optional<std::string> name;  // as the process calls itself, unescaped; absent: another PID namespace hides it
+  // The smaller of two readings, before and after the device's memory was read; 0 if
+  // the process appeared in between.
   std::optional<std::uint64_t> memory_bytes;
   std::optional<std::uint32_t> user = {};  // uid; absent: /proc hides it, or another PID namespace
-  bool graphics = false;                   // it draws and does not compute
+  bool graphics = false;                   // a graphics process, without compute work
 };
 
-// What a device says about its load: what a decision needs, cheap enough to be
-// asked several times a second.
+// The load of a device: what a decision needs, cheap enough to be read several times
+// a second.
 struct LoadSample {
   std::optional<std::uint64_t> memory_bytes_free;
   std::optional<std::uint64_t> memory_bytes_total;
   std::optional<std::uint32_t> active_streams;
   std::optional<std::uint32_t> queue_depth;
   std::optional<double> utilisation;  // 0 to 1
-  // Who has memory of it, read together with the free bytes; absent: the driver
-  // does not say, or they are in the Telemetry around this.
+  // Processes with memory on the device, read together with the free bytes; absent:
+  // the driver does not list them, or they are in the enclosing Telemetry.
   std::optional<std::vector<DeviceProcess>> processes;
   // New since the last sample of the same Device; usually empty.
   std::vector<DeviceEvent> events;
 };
 
-// The bytes in use, by who uses them. Where all are known,
+// The bytes in use, by the kind of process that uses them. If all are known,
 // own + berth + foreign + unattributed = total - free.
 struct MemoryUse {
   std::optional<std::uint64_t> own;
   std::optional<std::uint64_t> berth;
   std::optional<std::uint64_t> foreign;
-  // In use, and no visible process has them: the driver's own, or processes
-  // that another PID namespace hides.
+  // In use by no visible process: by the driver, or by processes that another PID
+  // namespace hides.
   std::optional<std::uint64_t> unattributed;
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 
-// Shares `bytes_used` out over the processes. Absent where nobody says what is
-// used; a process without a figure counts as unattributed. Reports of processes
-// and of the total are not of the same instant: what exceeds the total is cut
-// from unattributed first, then from foreign, berth and own.
+// Attributes `bytes_used` to the processes. All absent if `bytes_used` is; a process
+// without a figure counts as unattributed. Processes and total are not read at the
+// same instant: an excess over the total is subtracted from unattributed first, then
+// from foreign, berth and own.
 MemoryUse attribute_memory(std::optional<std::uint64_t> bytes_used, std::span<const DeviceProcess> processes);
 
 struct Telemetry {

@@ -1,7 +1,7 @@
-// Topology: how the devices of one machine are joined, as plain data, and the
-// pure questions a placement asks of it. A link joins two devices; a pair
-// without a link is not known to be joined and counts as the farthest. Nothing
-// here asks a driver; see Backend::links in device.hpp.
+// Topology: how the devices of one machine are connected, as plain data, and the
+// pure functions that placement needs. A link connects two devices; a pair without
+// a link counts as the most distant. Nothing here queries a driver; see
+// Backend::links in device.hpp.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Link {
   DeviceId b;
   LinkKind kind = LinkKind::system;
   std::uint32_t lanes = 0;          // NVLinks side by side; 0 for the other kinds
-  std::optional<bool> peer_access;  // each can read the other's memory; absent: nobody said
+  std::optional<bool> peer_access;  // each can read the other's memory; absent: not reported
   friend bool operator==(const Link&, const Link&) = default;
 };
 
@@ -45,8 +45,8 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-// What moving data over one link costs, smaller is nearer; null: no link. See
-// topology.cpp for the numbers and why.
+// Relative cost of moving data over a link, smaller is nearer; null: no link. The
+// numbers are explained in topology.cpp.
 std::uint32_t link_cost(const Link* link) noexcept;
 
 // Sorts, orders each link's ends and keeps the cheapest of several links of a
@@ -56,20 +56,20 @@ Result<Topology> make_topology(std::vector<DeviceId> devices, std::vector<Link> 
 // Null: the pair has no link.
 const Link* find_link(const Topology& topology, const DeviceId& a, const DeviceId& b) noexcept;
 
-// Devices joined by NVLink, directly or over others (or parts of one device);
-// peer access over PCIe does not make an island. Every device is in exactly one;
-// islands and their members are sorted.
+// Devices connected by NVLink, directly or through others, and parts of one device;
+// peer access over PCIe does not make an island. Every device is in exactly one
+// island; islands and their members are sorted.
 std::vector<std::vector<DeviceId>> islands(const Topology& topology);
 
-// What moving data among all members (each named once) costs: the sum of
-// link_cost over all pairs, smaller is better, 0 for fewer than two. Comparable
-// between groups of the same size. Unknown devices count as joined to nobody.
+// Cost of moving data among all members (each named once): the sum of link_cost
+// over all pairs, 0 for fewer than two. Comparable between groups of the same size.
+// Unknown devices count as having no links.
 std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> group) noexcept;
 
 // The `count` of `candidates` (in the caller's order of preference; one named
 // twice counts once) with the least group_cost, in the candidates' order; among
 // equals the group whose candidates come first. Exact up to 16 candidates; above,
-// a group that no exchange of one member makes cheaper. Too few candidates: empty.
+// a group that replacing one member does not make cheaper. Too few candidates: empty.
 std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count);
 
 }  // namespace berth

@@ -1,7 +1,7 @@
-// What NVIDIA's error numbers (Xid) and a driver's other reports mean: in words,
-// whom they blame, what to do. Most are the fault of the work that ran, so a
-// device is judged by this table and not by the fact that something was
-// reported. A number that is not in it makes a device suspect, no more. Pure.
+// What NVIDIA's error numbers (Xid) and a driver's other events mean: a description,
+// the cause (the work or the device) and what to do. Most are caused by the work
+// that ran, so this table decides about a device and not the mere fact of an event.
+// A number that is not in it only makes the device suspect. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace berth {
 
 enum class Blame : std::uint8_t {
-  task,     // the work that ran; the device is as good as before
+  task,     // the work that ran; the device is unaffected
   device,   // the device must not get work
-  unclear,  // either; the device is suspect
-  nobody,   // information
+  unclear,  // either of them; the device is suspect
+  none,     // information only
 };
 std::string_view to_string(Blame blame) noexcept;
 
@@ -34,15 +34,15 @@ std::span<const XidMeaning> xid_meanings() noexcept;
 // Null: not in the table.
 const XidMeaning* find_xid(std::uint32_t number) noexcept;
 
-// The GPU is out of reach: no pause brings it back.
+// The GPU is unreachable and does not come back by itself.
 inline constexpr std::uint32_t xid_fallen_off_the_bus = 79;
 
-// Whom the event blames; a recovery action other than none blames the device,
-// one that only forbids work with other devices leaves it unclear.
+// A recovery action other than none blames the device; `drain_peers`, which only
+// forbids work with other devices, is unclear.
 Blame blame_of(const DeviceEvent& event) noexcept;
-// The event as an error of the device `where`, for people.
+// The event as an error of the device `where`.
 Error error_of(const DeviceEvent& event, std::string where);
-// How to reset the GPU of the device `where`, as a sentence's end.
+// How to reset the GPU of the device `where`, as the end of a sentence.
 std::string reset_advice(std::string_view where);
 
 }  // namespace berth

@@ -6,7 +6,7 @@
 #include "cli/options.hpp"
 #include "cli/request.hpp"
 #include "cli/text/devices_text.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 
 namespace berth::cli {
 
@@ -18,7 +18,7 @@ void add_device_options(Verb& verb, DeviceArguments& arguments) {
 Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
   Result<FoundMachine> found = find_machine_and_report(std::nullopt, arguments.backends);
   if (!found) return std::move(found).error();
-  std::vector<SeenDevice> seen;
+  std::vector<ObservedDevice> seen;
   for (const DeviceInfo& info : found->machine.devices) {
     seen.emplace_back();
     seen.back().info = info;
@@ -31,7 +31,7 @@ Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
 IntentDevice::IntentDevice(Machine machine, DeviceId id)
     : machine_(std::move(machine)),
       id_(std::move(id)),
-      observer_(std::make_unique<Observer>(machine_.backends, machine_.devices)) {}
+      observer_(std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices)) {}
 
 std::string IntentDevice::name() const {
   std::vector<DeviceId> ids;
@@ -43,7 +43,7 @@ std::string IntentDevice::name() const {
 }
 
 Occupation IntentDevice::look() {
-  rows_ = observer_->look();
+  rows_ = observer_->poll();
   std::fputs(add_ledger_or_note(rows_).c_str(), stderr);
   return occupation_of(row(), rows_);
 }

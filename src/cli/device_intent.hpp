@@ -40,7 +40,7 @@ class IntentDevice {
 
   Machine machine_;
   DeviceId id_;
-  std::unique_ptr<Observer> observer_;
+  std::unique_ptr<TelemetryPoller> observer_;
   std::vector<DeviceRow> rows_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {

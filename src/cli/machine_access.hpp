@@ -9,7 +9,7 @@
 #include "cli/text/occupants_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "machine/find_machine.hpp"
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 namespace berth::cli {
 

@@ -64,8 +64,8 @@ void add_request_options(Verb& verb, RequestArguments& request) {
   add_backend_options(verb, request.backends);
 }
 
-Result<Wanted> read_request(const RequestArguments& arguments) {
-  Wanted wanted;
+Result<ReservationRequest> read_request(const RequestArguments& arguments) {
+  ReservationRequest wanted;
   const Result<const Policy*> policy = policy_named(arguments.policy);
   if (!policy) return policy.error();
   wanted.policy = *policy;
@@ -102,13 +102,13 @@ namespace {
 
 // "6" is a CUDA device, or else that of the only back end with such a number. Absent: it
 // is not a number, or no device has it.
-std::optional<Result<DeviceId>> find_by_ordinal(std::span<const SeenDevice> devices, const std::string& name) {
+std::optional<Result<DeviceId>> find_by_ordinal(std::span<const ObservedDevice> devices, const std::string& name) {
   int ordinal = -1;
   const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
   if (error != std::errc() || rest != name.data() + name.size() || ordinal < 0) return std::nullopt;
   std::vector<std::string> named;
   const DeviceInfo* last = nullptr;
-  for (const SeenDevice& device : devices) {
+  for (const ObservedDevice& device : devices) {
     if (device.info.ordinal != ordinal) continue;
     if (device.info.backend == "cuda") return device.info.id;
     last = &device.info;
@@ -142,11 +142,11 @@ std::string where_searched() {
 
 }  // namespace
 
-Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::string& name) {
+Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name) {
   if (name.empty()) return wrong("the name of a device is empty", "berth devices lists them");
   std::vector<std::string_view> names;
   std::vector<const DeviceInfo*> begun;
-  for (const SeenDevice& device : devices) {
+  for (const ObservedDevice& device : devices) {
     const DeviceInfo& info = device.info;
     if (info.id.text() == name || info.backend + ":" + std::to_string(info.ordinal) == name ||
         info.backend + ":" + info.id.text() == name)
@@ -167,13 +167,13 @@ Result<DeviceId> find_device(std::span<const SeenDevice> devices, const std::str
                {}};
 }
 
-Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sight, Hints& hints) {
+Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints) {
   const auto resolve = [&](const std::vector<std::string>& names, std::vector<DeviceId>& into) -> Result<void> {
     into.clear();
     for (std::string_view rest : names) {
       for (bool more = true; more;) {
         const std::size_t comma = rest.find(',');
-        Result<DeviceId> id = find_device(sight.devices, std::string(rest.substr(0, comma)));
+        Result<DeviceId> id = find_device(observed.devices, std::string(rest.substr(0, comma)));
         if (!id) return std::move(id).error();
         into.push_back(*std::move(id));
         more = comma != std::string_view::npos;
@@ -190,18 +190,18 @@ Result<void> resolve_devices(const RequestArguments& arguments, const Sight& sig
   if (Result<void> done = resolve(arguments.avoid, hints.avoid); !done) return done;
   if (Result<void> done = resolve(arguments.prefer, hints.prefer); !done) return done;
   if (!arguments.near.empty()) {
-    Result<DeviceId> id = find_device(sight.devices, arguments.near);
+    Result<DeviceId> id = find_device(observed.devices, arguments.near);
     if (!id) return std::move(id).error();
     hints.near = *std::move(id);
   }
   return {};
 }
 
-Result<void> keep_to_whole_gpus(const Sight& sight, Wanted& wanted) {
+Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequest& wanted) {
   if (wanted.count < 2 || !wanted.hints.only.empty()) return {};
   std::size_t others = 0;
   std::vector<DeviceId> slices;
-  for (const SeenDevice& device : sight.devices) {
+  for (const ObservedDevice& device : observed.devices) {
     if (device.info.id.text().starts_with("MIG-"))
       slices.push_back(device.info.id);
     else

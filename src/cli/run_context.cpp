@@ -20,32 +20,32 @@ std::vector<std::string> names_in(const RequestArguments& arguments) {
 }  // namespace
 
 Result<RunContext> open_run_context(const RequestArguments& arguments) {
-  Result<Wanted> wanted = read_request(arguments);
+  Result<ReservationRequest> wanted = read_request(arguments);
   if (!wanted) return std::move(wanted).error();
-  Result<Lookout> lookout = Lookout::open({arguments.backend, arguments.backends, false, names_in(arguments),
+  Result<MachineObserver> observer = MachineObserver::open({arguments.backend, arguments.backends, false, names_in(arguments),
                                            arguments.count > 1 || !arguments.near.empty()});
-  if (!lookout) return std::move(lookout).error();
+  if (!observer) return std::move(observer).error();
   const bool named = arguments.backend || !arguments.only.empty();
-  if (!named && lookout->accelerator_error()) return *lookout->accelerator_error();
-  for (const Machine::Problem& problem : lookout->problems()) {
+  if (!named && observer->accelerator_error()) return *observer->accelerator_error();
+  for (const Machine::Problem& problem : observer->problems()) {
     if (problem.named) return problem.error;
     print_error(problem.error);
   }
-  lookout->include_fallback(named);
-  const Sight sight = lookout->listed();
-  if (Result<void> resolved = resolve_devices(arguments, sight, wanted->hints); !resolved)
+  observer->include_fallback(named);
+  const MachineSnapshot observed = observer->listed();
+  if (Result<void> resolved = resolve_devices(arguments, observed, wanted->hints); !resolved)
     return std::move(resolved).error();
-  if (Result<void> kept = keep_to_whole_gpus(sight, *wanted); !kept) return std::move(kept).error();
+  if (Result<void> kept = keep_to_whole_gpus(observed, *wanted); !kept) return std::move(kept).error();
   Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return std::move(ledger).error();
-  return RunContext{*std::move(wanted), *std::move(lookout), *std::move(ledger)};
+  return RunContext{*std::move(wanted), *std::move(observer), *std::move(ledger)};
 }
 
-void record_decision(std::string_view verb, const std::string& program, const Reserved& decided) {
+void record_decision(std::string_view verb, const std::string& program, const Reservation& decided) {
   const Result<std::string> folder = decisions_folder();
   if (!folder) return;
   static_cast<void>(
-      store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.sight.topology)));
+      store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.observed.topology)));
 }
 
 std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
@@ -54,7 +54,7 @@ std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {
   return ids;
 }
 
-int print_refusal(const Reserved& decided, std::span<const DeviceInfo> all, std::string advice) {
+int print_refusal(const Reservation& decided, std::span<const DeviceInfo> all, std::string advice) {
   const std::vector<DeviceId> ids = ids_of(all);
   if (decided.never) advice = "this machine cannot serve it even when idle";
   if (decided.within) {
@@ -67,10 +67,10 @@ int print_refusal(const Reserved& decided, std::span<const DeviceInfo> all, std:
   return does_not_fit;
 }
 
-std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided) {
+std::vector<Granted> granted_by(const ReservationRequest& wanted, const Reservation& decided) {
   std::vector<Granted> granted;
   for (const std::size_t winner : decided.winners) {
-    const DeviceInfo& device = decided.sight.devices[winner].info;
+    const DeviceInfo& device = decided.observed.devices[winner].info;
     granted.push_back({device, wanted.hints.memory_bytes_needed(device).value_or(0)});
   }
   return granted;

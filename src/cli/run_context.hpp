@@ -14,20 +14,20 @@
 namespace berth::cli {
 
 struct RunContext {
-  Wanted wanted;
-  Lookout lookout;
+  ReservationRequest wanted;
+  MachineObserver observer;
   std::shared_ptr<Ledger> ledger;
 };
 // Errors come in this order: the request, the devices, the ledger.
 Result<RunContext> open_run_context(const RequestArguments& arguments);
 
 // For `berth why`. A record that cannot be written is no error of the decision.
-void record_decision(std::string_view verb, const std::string& program, const Reserved& decided);
+void record_decision(std::string_view verb, const std::string& program, const Reservation& decided);
 
 // Prints why nothing fits and what to do; returns the exit status.
-int print_refusal(const Reserved& decided, std::span<const DeviceInfo> all, std::string advice);
+int print_refusal(const Reservation& decided, std::span<const DeviceInfo> all, std::string advice);
 
-std::vector<Granted> granted_by(const Wanted& wanted, const Reserved& decided);
+std::vector<Granted> granted_by(const ReservationRequest& wanted, const Reservation& decided);
 std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices);
 
 }  // namespace berth::cli

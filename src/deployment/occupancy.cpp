@@ -29,7 +29,7 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
     const std::uint64_t foreign = device.memory_bytes_foreign.value_or(0);
     view.memory_bytes_free = *device.info.memory_bytes_total - std::min(*device.info.memory_bytes_total, foreign);
     // In use beyond what a driver keeps for itself.
-    view.used_by_others |= foreign > driver_reserve_bytes(*device.info.memory_bytes_total);
+    view.used_by_others |= foreign > inventory::driver_reserve_bytes(*device.info.memory_bytes_total);
   }
   view.intent = std::max(node.intent, device.intent);
   view.health = node_is_usable ? device.health : node.health;

@@ -12,7 +12,7 @@ namespace {
 
 std::string devices_text(const Assignment& assignment, std::span<const DeviceId> all) {
   std::string text;
-  for (const DeviceId& id : assignment.devices) text += (text.empty() ? "" : " ") + short_id(id, all);
+  for (const DeviceId& id : assignment.devices) text += (text.empty() ? "" : " ") + inventory::short_id(id, all);
   return text.empty() ? "-" : text;
 }
 

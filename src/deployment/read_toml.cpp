@@ -33,7 +33,7 @@ class Reading {
 
   std::optional<toml::table> parse(std::string_view text) {
     try {
-      return parse_toml(text);
+      return inventory::parse_toml(text);
     } catch (const toml::parse_error& error) {
       fail(error.source(), "this is not TOML: " + std::string(error.description()), "correct the file at this place");
       return std::nullopt;

@@ -1,2 +1,2 @@
-// Boost.JSON, header-only: its definitions, once.
+// The definitions of header-only Boost.JSON, compiled once.
 #include <boost/json/src.hpp>

@@ -65,8 +65,8 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
     json::array processes;
     for (const DeviceProcess& process : *seen.processes) {
       json::object entry{{"pid", process.pid}, {"kind", to_string(process.kind)}};
-      // Whatever a program calls itself: the text stays valid, and safe for a terminal.
-      if (process.name) entry["name"] = printable(*process.name);
+      // A process name may contain any bytes; keep the text valid and safe for a terminal.
+      if (process.name) entry["name"] = world::printable(*process.name);
       put(entry, "memory_bytes", process.memory_bytes);
       put(entry, "uid", process.user);
       if (process.graphics) entry["graphics"] = true;
@@ -79,17 +79,17 @@ void put_telemetry(json::object& out, const Telemetry& seen, TimePoint now) {
   if (!events.empty()) out["events"] = std::move(events);
 }
 
-json::array holdings_to_json(const DeviceRow& row) {
+json::array leases_to_json(const inventory::DeviceRow& row) {
   json::array out;
-  for (const Holding& holding : row.held_by) {
-    json::object entry{{"lease", holding.lease},
-                       {"user", holding.user},
-                       {"pid", holding.pid},
-                       {"command", printable(holding.command)},
-                       {"exclusive", holding.exclusive},
-                       {"age_ms", holding.age / std::chrono::milliseconds(1)}};
-    if (holding.memory_bytes) entry["memory_bytes_promised"] = holding.memory_bytes;
-    entry["processes"] = json::array(holding.processes.begin(), holding.processes.end());
+  for (const inventory::DeviceLease& lease : row.held_by) {
+    json::object entry{{"lease", lease.lease},
+                       {"user", lease.user},
+                       {"pid", lease.pid},
+                       {"command", world::printable(lease.command)},
+                       {"exclusive", lease.exclusive},
+                       {"age_ms", lease.age / std::chrono::milliseconds(1)}};
+    if (lease.memory_bytes) entry["memory_bytes_promised"] = lease.memory_bytes;
+    entry["processes"] = json::array(lease.processes.begin(), lease.processes.end());
     out.push_back(std::move(entry));
   }
   return out;
@@ -97,14 +97,14 @@ json::array holdings_to_json(const DeviceRow& row) {
 
 }  // namespace
 
-json::object device_to_json(const DeviceRow& row, TimePoint now) {
+json::object device_to_json(const inventory::DeviceRow& row, TimePoint now) {
   json::object out = device_info_to_json(row.info);
   out["health"] = to_string(health_of(row));
   if (row.seen) put(out, "memory_bytes_total", row.seen->load.memory_bytes_total);
   if (row.memory_bytes_promised) out["memory_bytes_promised"] = row.memory_bytes_promised;
   if (row.held_exclusively) out["held_exclusively"] = true;
   if (row.holders) out["holders"] = row.holders;
-  if (!row.held_by.empty()) out["held_by"] = holdings_to_json(row);
+  if (!row.held_by.empty()) out["held_by"] = leases_to_json(row);
   if (row.intent != Intent::in_service) {
     out["intent"] = to_string(row.intent);
     if (!row.intent_by.empty()) out["intent_by"] = row.intent_by;

@@ -7,6 +7,6 @@
 
 namespace berth::format {
 
-boost::json::object device_to_json(const DeviceRow& row, TimePoint now);
+boost::json::object device_to_json(const inventory::DeviceRow& row, TimePoint now);
 
 }  // namespace berth::format

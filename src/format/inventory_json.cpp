@@ -30,13 +30,13 @@ std::int32_t signed_number(const json::value& value, const std::string& where) {
 std::uint64_t bytes_of(const json::value& value, const std::string& where) {
   if (!value.is_string()) return number(value, where);
   const auto bytes = parse_bytes(text_of(value, where));
-  if (!bytes) throw Misread{where + ": " + bytes.error().message};
+  if (!bytes) throw JsonError{where + ": " + bytes.error().message};
   return *bytes;
 }
 
 Capability capability_of(const json::value& value, const std::string& where) {
   const auto capability = parse_capability(text_of(value, where));
-  if (!capability) throw Misread{where + " is not a version such as \"9.0\""};
+  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
   return *capability;
 }
 
@@ -48,7 +48,7 @@ Word word_of(const json::value& value, std::initializer_list<Word> words, const 
     if (text == to_string(word)) return word;
     spellings.push_back(to_string(word));
   }
-  throw Misread{where + " is \"" + text + "\"; " + deployment::suggestion(text, spellings)};
+  throw JsonError{where + " is \"" + text + "\"; " + deployment::suggestion(text, spellings)};
 }
 Intent intent_of(const json::value& value, const std::string& where) {
   return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
@@ -59,7 +59,7 @@ Health health_word_of(const json::value& value, const std::string& where) {
 }
 
 std::string not_empty(std::string text, const std::string& where) {
-  if (text.empty()) throw Misread{where + " is empty"};
+  if (text.empty()) throw JsonError{where + " is empty"};
   return text;
 }
 
@@ -95,7 +95,7 @@ Link link_of(const json::value& value, const std::string& where) {
   link.b = DeviceId(text_of(member(object, "b", where), where + ".b"));
   const std::string kind = text_of(member(object, "kind", where), where + ".kind");
   const auto known = link_kind_named(kind);
-  if (!known) throw Misread{where + ".kind is \"" + kind + "\", which is not known"};
+  if (!known) throw JsonError{where + ".kind is \"" + kind + "\", which is not known"};
   link.kind = *known;
   link.lanes = maybe(object, "lanes", where, small_number).value_or(0);
   link.peer_access = maybe(object, "peer_access", where, truth_of);
@@ -105,7 +105,7 @@ Link link_of(const json::value& value, const std::string& where) {
 namespace {
 
 double part_of(const json::value& value, const std::string& where) {
-  if (!value.is_number()) throw Misread{where + " is not a number"};
+  if (!value.is_number()) throw JsonError{where + " is not a number"};
   return value.to_number<double>();
 }
 
@@ -119,7 +119,7 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
   return process;
 }
 
-// As much of it as tells whether others use the device.
+// Only the fields that show whether other processes use the device.
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
   seen.load.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
@@ -144,11 +144,11 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.holders = maybe(object, "holders", where, small_number).value_or(0);
   device.held_exclusively = maybe(object, "held_exclusively", where, truth_of).value_or(false);
   device.answers = !object.contains("error");
-  const OtherUse others = use_by_others(telemetry_of(object, where));
+  const inventory::OtherUse others = inventory::use_by_others(telemetry_of(object, where));
   device.other_processes = others.processes;
   device.used_by_others = others.used;
   device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
-  // Whoever has it, what is not free cannot be given out.
+  // Memory that is not free counts as foreign, whichever process uses it.
   const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
   if (free && device.info.memory_bytes_total)
     device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);
@@ -162,7 +162,7 @@ NodeView node_of(const json::value& value, const std::string& where) {
   NodeView node;
   const std::string name = text_of(member(source, "name", at), at + ".name");
   if (!deployment::is_name(name))
-    throw Misread{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
+    throw JsonError{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
   node.id = NodeId(name);
   node.cpus = maybe(source, "cpus", at, small_number);
   node.memory_bytes = maybe(source, "memory", at, bytes_of);
@@ -183,7 +183,7 @@ NodeView node_of(const json::value& value, const std::string& where) {
       node.links.push_back(link_of(link, where + ".links[" + std::to_string(node.links.size()) + "]"));
   }
   auto topology = make_topology(std::move(ids), std::move(node.links));
-  if (!topology) throw Misread{where + ".links: " + topology.error().message};
+  if (!topology) throw JsonError{where + ".links: " + topology.error().message};
   node.links = std::move(topology->links);
   return node;
 }
@@ -220,14 +220,14 @@ json::array links_to_json(std::span<const Link> links) {
   return out;
 }
 
-std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now) {
+std::string inventory_to_json(const NodeView& node, std::span<const inventory::DeviceRow> rows, TimePoint now) {
   json::object about{{"name", node.id.text()}};
   if (node.cpus) about["cpus"] = *node.cpus;
   if (node.memory_bytes) about["memory"] = *node.memory_bytes;
   about["egress"] = node.egress;
   json::array devices;
   std::vector<DeviceId> ids;
-  for (const DeviceRow& row : rows) {
+  for (const inventory::DeviceRow& row : rows) {
     devices.push_back(device_to_json(row, now));
     ids.push_back(row.info.id);
   }
@@ -265,9 +265,9 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
     const auto add = [&](const json::value& value, const std::string& where) {
       const auto format = maybe(object_of(value, where), "format", where, number);
       if (format.value_or(inventory_format) > inventory_format)
-        throw Misread{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
+        throw JsonError{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
       fleet.nodes.push_back(node_of(value, where));
-      if (auto wrong = ids.add(fleet.nodes.back())) throw Misread{*std::move(wrong)};
+      if (auto wrong = ids.add(fleet.nodes.back())) throw JsonError{*std::move(wrong)};
     };
     if (parsed->is_array()) {
       for (const json::value& value : parsed->get_array()) add(value, "[" + std::to_string(fleet.nodes.size()) + "]");
@@ -275,7 +275,7 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
       add(*parsed, "the inventory");
     }
     return fleet;
-  } catch (const Misread& misread) {
+  } catch (const JsonError& misread) {
     return Error{
         ErrorCode::invalid_argument, std::string(filename) + " is not an inventory: " + misread.what, advice, {}, {}};
   }

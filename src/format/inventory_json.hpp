@@ -1,6 +1,6 @@
-// The inventory of a machine as JSON, and a fleet read back from one such object
-// or from an array of them, a node each. What is not needed to place work (loads,
-// processes, temperatures) is written for other tools and passed over here.
+// The inventory of a machine as JSON, and a fleet read from one such object or an array
+// of them, one per node. Values that placement does not need (loads, processes,
+// temperatures) are written for other tools and ignored when reading.
 #pragma once
 
 #include <boost/json/array.hpp>
@@ -18,18 +18,18 @@ inline constexpr int inventory_format = 1;
 
 boost::json::array links_to_json(std::span<const Link> links);
 boost::json::object device_info_to_json(const DeviceInfo& info);
-// Both throw a Misread (json_reading.hpp).
+// Both throw a JsonError (json_reading.hpp).
 Link link_of(const boost::json::value& value, const std::string& where);
 DeviceInfo device_info_of(const boost::json::value& value, const std::string& where);
 
 // One line: node, devices (as `berth devices --json` has them), links, islands.
 // `rows` are the devices of the node, in its order.
-std::string inventory_to_json(const NodeView& node, std::span<const DeviceRow> rows, TimePoint now);
+std::string inventory_to_json(const NodeView& node, std::span<const inventory::DeviceRow> rows, TimePoint now);
 
-// Told from TOML by its first characters.
+// Decides between JSON and TOML by the first characters.
 bool looks_like_json(std::string_view text);
-// invalid_argument names the file and the place; not_supported when a newer
-// version wrote it.
+// invalid_argument names the file and the position; not_supported: a newer version
+// wrote it.
 Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename);
 
 }  // namespace berth::format

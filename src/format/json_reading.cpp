@@ -35,22 +35,22 @@ Result<json::value> parse_json(std::string_view text, std::string_view filename,
 }
 
 const json::object& object_of(const json::value& value, const std::string& where) {
-  if (!value.is_object()) throw Misread{where + " is not an object"};
+  if (!value.is_object()) throw JsonError{where + " is not an object"};
   return value.get_object();
 }
 
 const json::array& array_of(const json::value& value, const std::string& where) {
-  if (!value.is_array()) throw Misread{where + " is not an array"};
+  if (!value.is_array()) throw JsonError{where + " is not an array"};
   return value.get_array();
 }
 
 std::string text_of(const json::value& value, const std::string& where) {
-  if (!value.is_string()) throw Misread{where + " is not text"};
+  if (!value.is_string()) throw JsonError{where + " is not text"};
   return std::string(value.get_string());
 }
 
 bool truth_of(const json::value& value, const std::string& where) {
-  if (!value.is_bool()) throw Misread{where + " is neither true nor false"};
+  if (!value.is_bool()) throw JsonError{where + " is neither true nor false"};
   return value.get_bool();
 }
 
@@ -61,9 +61,9 @@ std::uint64_t number_of(const json::value& value, std::uint64_t largest, const s
   } else if (value.is_int64() && value.get_int64() >= 0) {
     number = static_cast<std::uint64_t>(value.get_int64());
   } else {
-    throw Misread{where + " is not a whole number"};
+    throw JsonError{where + " is not a whole number"};
   }
-  if (number > largest) throw Misread{where + " is too large"};
+  if (number > largest) throw JsonError{where + " is too large"};
   return number;
 }
 
@@ -82,7 +82,7 @@ std::map<std::string, std::string> labels_of(const json::value& value, const std
 
 const json::value& member(const json::object& object, std::string_view key, const std::string& where) {
   const json::value* value = object.if_contains(key);
-  if (!value) throw Misread{where + " has no \"" + std::string(key) + "\""};
+  if (!value) throw JsonError{where + " has no \"" + std::string(key) + "\""};
   return *value;
 }
 

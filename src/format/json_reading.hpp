@@ -1,6 +1,6 @@
-// Reading JSON files that Berth has written and somebody may have edited: each
-// function takes one value or throws a Misread that names its place, which the
-// reader of the file turns into an Error. No exception leaves the command.
+// Reads JSON files that Berth has written and a user may have edited. Each function
+// reads one value or throws a JsonError that names its position; the function that reads
+// the whole file turns it into an Error.
 #pragma once
 
 #include <boost/json.hpp>
@@ -16,8 +16,8 @@
 
 namespace berth::format {
 
-// A place in a file that is not what it should be, as a sentence.
-struct Misread {
+// What is wrong, and at which position of the file.
+struct JsonError {
   std::string what;
 };
 
@@ -34,7 +34,7 @@ std::map<std::string, std::string> labels_of(const boost::json::value& value, co
 
 const boost::json::value& member(const boost::json::object& object, std::string_view key, const std::string& where);
 
-// The member read by one of the functions above, or nothing where it is absent.
+// The member, read by one of the functions above; absent if the object lacks it.
 template <class Read>
 auto maybe(const boost::json::object& object, std::string_view key, const std::string& where, Read&& take)
     -> std::optional<decltype(take(object.begin()->value(), where))> {

@@ -94,7 +94,7 @@ json::object to_json(const NodeView& node) {
 }
 
 Assignment assignment_of(const json::value& value, const std::string& where) {
-  if (!value.is_object()) throw Misread{where + " is not an object"};
+  if (!value.is_object()) throw JsonError{where + " is not an object"};
   const json::object& object = value.get_object();
   Assignment out;
   out.deployment = DeploymentId(text_of(member(object, "deployment", where), where + ".deployment"));
@@ -102,13 +102,13 @@ Assignment assignment_of(const json::value& value, const std::string& where) {
       number_of(member(object, "replica", where), std::numeric_limits<std::uint32_t>::max(), where + ".replica"));
   out.node = NodeId(text_of(member(object, "node", where), where + ".node"));
   const json::value& devices = member(object, "devices", where);
-  if (!devices.is_array()) throw Misread{where + ".devices is not an array"};
+  if (!devices.is_array()) throw JsonError{where + ".devices is not an array"};
   for (const json::value& device : devices.get_array()) out.devices.emplace_back(text_of(device, where + ".devices"));
   std::sort(out.devices.begin(), out.devices.end());
   out.memory_bytes = number_of(member(object, "memory_bytes", where), std::numeric_limits<std::uint64_t>::max(),
                                where + ".memory_bytes");
   const json::value& exclusive = member(object, "exclusive", where);
-  if (!exclusive.is_bool()) throw Misread{where + ".exclusive is neither true nor false"};
+  if (!exclusive.is_bool()) throw JsonError{where + ".exclusive is neither true nor false"};
   out.exclusive = exclusive.get_bool();
   return out;
 }
@@ -139,7 +139,7 @@ Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_vie
   if (!parsed) return parsed.error();
   const json::value& value = *parsed;
   try {
-    if (!value.is_object()) throw Misread{"it is not an object"};
+    if (!value.is_object()) throw JsonError{"it is not an object"};
     const json::object& plan = value.get_object();
     const std::uint64_t format =
         number_of(member(plan, "format", "it"), std::numeric_limits<std::uint64_t>::max(), "format");
@@ -154,12 +154,12 @@ Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_vie
                      file + " is a plan of cluster \"" + owner + "\", not of \"" + std::string(cluster) + "\"",
                      "give the plan of this project, or plan without --current");
     const json::value& assignments = member(plan, "assignments", "it");
-    if (!assignments.is_array()) throw Misread{"assignments is not an array"};
+    if (!assignments.is_array()) throw JsonError{"assignments is not an array"};
     std::vector<Assignment> out;
     for (const json::value& assignment : assignments.get_array())
       out.push_back(assignment_of(assignment, "assignments[" + std::to_string(out.size()) + "]"));
     return out;
-  } catch (const Misread& misread) {
+  } catch (const JsonError& misread) {
     return refused(ErrorCode::invalid_argument, file + " is not a plan: " + misread.what, whole);
   }
 }

@@ -1,6 +1,6 @@
 // Plans and fleets as JSON: what `-o` writes, `--current` reads and `--json`
-// prints. A plan file carries the version of its format and the name of its
-// cluster, so that a newer or a foreign plan is refused instead of misread.
+// prints. A plan file contains the version of its format and the name of its cluster,
+// so that a newer or foreign plan is refused.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ inline constexpr int plan_format = 1;
 std::string plan_to_json(const Plan& plan, std::string_view cluster);
 std::string fleet_to_json(const Fleet& fleet);
 
-// The assignments of a plan file. invalid_argument names the file and the place;
-// not_supported when a newer version wrote it.
+// The assignments of a plan file. invalid_argument names the file and the position;
+// not_supported: a newer version wrote it.
 Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_view filename, std::string_view cluster);
 
 }  // namespace berth::format

@@ -20,11 +20,11 @@ namespace json = boost::json;
 
 namespace {
 
-// As many as a pool holds, and a group can be no larger.
+// The most devices of a pool, and so of a group.
 constexpr std::size_t devices_max = 4096;
 
-// The shortest text that reads back as the same number. As text because the JSON
-// parser at hand rounds: half of a device's memory would become a byte more.
+// The shortest text that reads back as the same number. Stored as text because the JSON
+// parser rounds, and a share of a device's memory would change by a byte.
 std::string exact_text(double number) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
@@ -34,7 +34,7 @@ double exact_number_of(const json::value& value, const std::string& where) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
-    throw Misread{where + " is not a number written as text"};
+    throw JsonError{where + " is not a number written as text"};
   return number;
 }
 
@@ -49,12 +49,12 @@ std::uint16_t class_of(const json::value& value, const std::string& where) {
 }
 Capability capability_of(const json::value& value, const std::string& where) {
   const auto capability = parse_capability(text_of(value, where));
-  if (!capability) throw Misread{where + " is not a version such as \"9.0\""};
+  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
   return *capability;
 }
 DeviceId id_of(const json::value& value, const std::string& where) {
   std::string text = text_of(value, where);
-  if (text.empty()) throw Misread{where + " is empty"};
+  if (text.empty()) throw JsonError{where + " is empty"};
   return DeviceId(std::move(text));
 }
 std::vector<DeviceId> ids_of(const json::value& value, const std::string& where) {
@@ -68,21 +68,21 @@ json::array ids_to_json(const std::vector<DeviceId>& ids) {
   return out;
 }
 
-// One of a list of words, spelt as to_string does.
+// One of the enumerators, in the spelling of to_string.
 template <class Word>
 Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
   const std::string text = text_of(value, where);
   for (const Word word : words) {
     if (text == to_string(word)) return word;
   }
-  throw Misread{where + " is \"" + text + "\", which is not known"};
+  throw JsonError{where + " is \"" + text + "\", which is not known"};
 }
 
-// A key nobody knows may have changed the decision: better no answer than another.
+// An unknown key may have influenced the decision, so refuse the record.
 void check_keys(const json::object& object, std::initializer_list<std::string_view> known, const std::string& where) {
   for (const auto& entry : object) {
     if (std::find(known.begin(), known.end(), std::string_view(entry.key())) == known.end())
-      throw Misread{where + " has a key \"" + std::string(entry.key()) + "\", which is not known"};
+      throw JsonError{where + " has a key \"" + std::string(entry.key()) + "\", which is not known"};
   }
 }
 
@@ -117,7 +117,7 @@ Hints hints_of(const json::value& value, const std::string& where) {
   hints.memory_bytes_min = maybe(object, "memory_bytes_min", where, whole_of).value_or(0);
   hints.memory_share = maybe(object, "memory_share", where, exact_number_of);
   if (hints.memory_share && !(*hints.memory_share > 0 && *hints.memory_share <= 1))
-    throw Misread{where + ".memory_share is not above 0 and at most 1"};
+    throw JsonError{where + ".memory_share is not above 0 and at most 1"};
   hints.capability_min = maybe(object, "capability_min", where, capability_of);
   hints.priority = maybe(object, "priority", where, [](const json::value& v, const std::string& at) {
     return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
@@ -212,7 +212,7 @@ DecisionRecord::Seen seen_of(const json::value& value, const std::string& where)
   view.unit_cost_ns = unless_unknown("unit_cost_ns");
   view.measurements = need("measurements", small_of);
   view.weight_milli = need("weight_milli", small_of);
-  if (view.weight_milli == 0) throw Misread{where + ".weight_milli is zero"};
+  if (view.weight_milli == 0) throw JsonError{where + ".weight_milli is zero"};
   view.sample = word_of(member(object, "sample", where), {SampleState::unknown, SampleState::fresh, SampleState::stale},
                         where + ".sample");
   view.intent = word_of(member(object, "intent", where), {Intent::in_service, Intent::cordoned, Intent::draining},
@@ -223,11 +223,11 @@ DecisionRecord::Seen seen_of(const json::value& value, const std::string& where)
   return seen;
 }
 
-// Nothing that a terminal would obey.
+// Without control characters.
 std::string printable_of(const json::value& value, const std::string& where) {
   std::string text = text_of(value, where);
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
-    throw Misread{where + " holds control characters"};
+    throw JsonError{where + " holds control characters"};
   return text;
 }
 void check_printable(const json::value& value, const std::string& where) {
@@ -242,10 +242,10 @@ void check_printable(const json::value& value, const std::string& where) {
   }
 }
 
-// The same rule for writing: names of commands, features and devices may hold
-// anything, and a record must be readable.
+// Applied when writing: names of commands, features and devices may contain any bytes,
+// and the record must stay readable.
 json::value escaped(const json::value& value) {
-  if (value.is_string()) return json::value(printable(std::string_view(value.get_string())));
+  if (value.is_string()) return json::value(world::printable(std::string_view(value.get_string())));
   if (value.is_array()) {
     json::array out;
     for (const json::value& entry : value.get_array()) out.push_back(escaped(entry));
@@ -253,15 +253,15 @@ json::value escaped(const json::value& value) {
   }
   if (!value.is_object()) return value;
   json::object out;
-  for (const auto& entry : value.get_object()) out[printable(entry.key())] = escaped(entry.value());
+  for (const auto& entry : value.get_object()) out[world::printable(entry.key())] = escaped(entry.value());
   return out;
 }
 
 struct Newer {};
 struct Edited {};
 
-// Members in the order of their names, so that a tool that prints the record anew
-// does not change the check.
+// Members in the order of their names, so that reformatting the record does not change
+// the checksum.
 void put_canonical(std::string& out, const json::value& value) {
   if (value.is_array()) {
     out += '[';
@@ -285,7 +285,7 @@ void put_canonical(std::string& out, const json::value& value) {
   }
 }
 
-// FNV-1a of the record in canonical form, without what `berth why --json` adds to it.
+// FNV-1a of the record in canonical form, without the members that `berth why --json` adds.
 std::string check_of(json::object record) {
   for (const char* added : {"check", "explanation", "changes"}) record.erase(added);
   std::string text;
@@ -302,7 +302,7 @@ DecisionRecord record_of(const json::value& value) {
   const json::object& object = object_of(value, where);
   const std::uint64_t version = whole_of(member(object, "version", where), where + ".version");
   if (version > record_version) throw Newer{};
-  if (version == 0) throw Misread{where + " is of version " + std::to_string(version)};
+  if (version == 0) throw JsonError{where + " is of version " + std::to_string(version)};
   check_keys(object,
              {"version", "id", "wall_time_us", "time", "verb", "program", "waited", "policy", "ticket", "hints",
               "count", "devices", "links", "outcome", "check", "explanation", "changes"},
@@ -313,7 +313,7 @@ DecisionRecord record_of(const json::value& value) {
     return take(member(object, key, where), where + "." + std::string(key));
   };
   record.id = need("id", text_of);
-  if (!deployment::is_name(record.id)) throw Misread{where + ".id is not a name"};
+  if (!deployment::is_name(record.id)) throw JsonError{where + ".id is not a name"};
   record.wall_time_us = need("wall_time_us", whole_of);
   record.verb = need("verb", text_of);
   record.program = need("program", text_of);
@@ -324,34 +324,35 @@ DecisionRecord record_of(const json::value& value) {
   record.count = need("count", [](const json::value& v, const std::string& at) {
     return static_cast<std::size_t>(number_of(v, devices_max, at));
   });
-  if (record.count == 0) throw Misread{where + ".count is zero"};
+  if (record.count == 0) throw JsonError{where + ".count is zero"};
 
   const json::array& devices = need("devices", array_of);
-  if (devices.size() > devices_max) throw Misread{where + ".devices are too many"};
+  if (devices.size() > devices_max) throw JsonError{where + ".devices are too many"};
   std::vector<DeviceId> ids;
   for (const json::value& device : devices) {
     record.devices.push_back(seen_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
     ids.push_back(record.devices.back().info.id);
   }
   const std::set<DeviceId> distinct(ids.begin(), ids.end());
-  if (distinct.size() != ids.size()) throw Misread{where + ".devices names a device twice"};
+  if (distinct.size() != ids.size()) throw JsonError{where + ".devices names a device twice"};
   const json::array& links = need("links", array_of);
   for (const json::value& link : links)
     record.links.push_back(link_of(link, where + ".links[" + std::to_string(record.links.size()) + "]"));
   const auto topology = make_topology(std::move(ids), record.links);
-  if (!topology) throw Misread{where + ".links: " + topology.error().message};
+  if (!topology) throw JsonError{where + ".links: " + topology.error().message};
 
   const json::object& outcome = need("outcome", object_of);
   const std::string at = where + ".outcome";
   check_keys(outcome, {"winners", "policy_misbehaved", "reason", "funnel"}, at);
   record.winners = ids_of(member(outcome, "winners", at), at + ".winners");
   for (const DeviceId& id : record.winners) {
-    if (!distinct.contains(id)) throw Misread{at + ".winners names " + id.text() + ", which is not among the devices"};
+    if (!distinct.contains(id))
+      throw JsonError{at + ".winners names " + id.text() + ", which is not among the devices"};
   }
   record.policy_misbehaved = truth_of(member(outcome, "policy_misbehaved", at), at + ".policy_misbehaved");
   record.reason = text_of(member(outcome, "reason", at), at + ".reason");
   record.funnel = text_of(member(outcome, "funnel", at), at + ".funnel");
-  // Last, so that what is wrong with the file itself is said first.
+  // Checked last, so that errors in the file itself are reported first.
   const auto check = maybe(object, "check", where, text_of);
   if (version > 1 && check != check_of(object)) throw Edited{};
   return record;
@@ -380,7 +381,7 @@ json::object record_to_json(const DecisionRecord& record) {
   json::object out{{"version", record_version},
                    {"id", record.id},
                    {"wall_time_us", record.wall_time_us},
-                   {"time", utc_text(record.wall_time_us)},
+                   {"time", world::utc_text(record.wall_time_us)},
                    {"verb", record.verb},
                    {"program", record.program},
                    {"policy", record.policy},
@@ -406,7 +407,7 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
   if (!parsed) return parsed.error();
   try {
     return record_of(*parsed);
-  } catch (const Misread& misread) {
+  } catch (const JsonError& misread) {
     return Error{ErrorCode::invalid_argument,
                  std::string(filename) + " is not the record of a decision: " + misread.what,
                  advice,

@@ -25,9 +25,9 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
   const std::string advice = "write a whole number of bytes, or a number with a unit such as \"20GiB\" or \"512M\"";
   const Error bad{
       ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is not an amount of memory", advice, "", {}};
-  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // what TOML and JSON can carry
+  constexpr std::uint64_t limit = std::numeric_limits<std::int64_t>::max();  // the largest integer of TOML and JSON
 
-  // Whole part and up to nine decimals, in integers: no rounding surprises.
+  // Whole part and up to nine decimals, in integers, so nothing is rounded.
   std::size_t at = 0;
   std::uint64_t whole = 0, part = 0, part_scale = 1;
   const auto digit = [&] { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };

@@ -36,7 +36,7 @@ TEST(Bytes, AmountsOfMemoryHaveBinaryAndDecimalUnits) {
     EXPECT_FALSE(parse_bytes(text)) << text;
 }
 
-TEST(Bytes, AnAmountThatPeopleTypeNeedsAUnit) {
+TEST(Bytes, UserInputNeedsAUnit) {
   const std::pair<const char*, std::uint64_t> good[] = {
       {"20G", 20 * gib}, {"20 GiB", 20 * gib}, {"20GB", 20'000'000'000}, {"20B", 20}, {"0G", 0}, {"0", 0}};
   for (const auto& [text, bytes] : good) {

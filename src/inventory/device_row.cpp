@@ -3,10 +3,10 @@
 #include "berth/health.hpp"
 #include "inventory/driver_reserve.hpp"
 
-namespace berth {
+namespace berth::inventory {
 
 OtherUse use_by_others(const Telemetry& seen) {
-  // Less is what looking at a device, or a monitor, causes.
+  // A monitor or the telemetry query itself causes less than this.
   constexpr double busy = 0.05;
   OtherUse use;
   bool ours = false;
@@ -24,8 +24,8 @@ OtherUse use_by_others(const Telemetry& seen) {
   }
   const bool desktop = graphics_bytes < desktop_bytes_max;
   if (!desktop) use.processes += graphics;
-  // Of foreign memory, what the desktop has; of memory that no process is listed
-  // with, what the driver has.
+  // Not counted: memory of the desktop among foreign memory, and the reserve of the
+  // driver among unattributed memory.
   const std::uint64_t foreign = seen.memory_use.foreign.value_or(0);
   const std::uint64_t total = seen.load.memory_bytes_total.value_or(0);
   use.used = use.processes > 0 || foreign > (desktop ? graphics_bytes : 0) ||
@@ -46,4 +46,4 @@ Health health_of(const DeviceRow& row) {
   return state.health;
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

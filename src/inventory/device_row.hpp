@@ -1,5 +1,5 @@
-// A device as it was last observed: what it is, what it said, and what the ledger
-// of the machine says about it. Plain data.
+// A device as it was last observed: its properties, its telemetry, and what the ledger
+// of the machine contains about it. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 #include "berth/result.hpp"
 #include "berth/telemetry.hpp"
 
-namespace berth {
+namespace berth::inventory {
 
-// A driver tells an event once; a person should have the time to see it.
+// A driver reports an event once; it is kept this long so that a user can see it.
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
 
 // An entry of the ledger that holds a device.
-struct Holding {
+struct DeviceLease {
   std::uint64_t lease = 0;
   std::string user;     // by name
   std::string command;  // of the program, without its arguments
@@ -29,27 +29,27 @@ struct Holding {
   std::vector<std::uint32_t> processes;  // of this entry, that use the device
 };
 
-// One device, and what it said last.
+// One device with its last observation.
 struct DeviceRow {
   DeviceInfo info;
-  // Its last answer, which may be old: see sampled_at. With the events of the
-  // answers before it that are younger than events_kept_for.
+  // Its last telemetry, which may be old (see sampled_at), with earlier events that are
+  // younger than events_kept_for.
   std::optional<Telemetry> seen;
-  std::optional<Error> error;  // it did not answer the last question, or not in time
-  // What the ledger of the machine says: bytes promised and not yet allocated,
-  // entries that hold the device, whether one of them is exclusive, what the operator
-  // wants. See add_ledger.
+  std::optional<Error> error;  // the last query failed or timed out
+  // From the ledger of the machine (see add_ledger): bytes promised and not yet
+  // allocated, entries that hold the device, whether one of them is exclusive, and the
+  // operator's intent.
   std::uint64_t memory_bytes_promised = 0;
   bool held_exclusively = false;
   std::uint32_t holders = 0;
-  std::vector<Holding> held_by{};  // these entries, in the order of the ledger
+  std::vector<DeviceLease> held_by{};  // these entries, in the order of the ledger
   Intent intent = Intent::in_service;
   std::string intent_by{};  // the user who set it; empty: not known
   std::optional<Duration> intent_age{};
 };
 
-// What others do on a device: processes that are neither this program's nor of a
-// lease, and whether these, memory of others or work of others keep it in use.
+// Use of a device by others: the number of processes that belong neither to this program
+// nor to a lease, and whether such processes, memory or load make the device busy.
 struct OtherUse {
   std::uint32_t processes = 0;
   bool used = false;
@@ -57,11 +57,11 @@ struct OtherUse {
 };
 // Graphics processes that together use less than this (a desktop) are not counted.
 inline constexpr std::uint64_t desktop_bytes_max = std::uint64_t{1} << 30;
-// Utilisation counts only where no process of Berth's could have caused it.
+// Utilisation counts only if no process of Berth can have caused it.
 OtherUse use_by_others(const Telemetry& seen);
 
-// What a device's last answers say about it. One that cannot be asked is under
-// suspicion until somebody finds out why.
+// The health of a device according to its last telemetry. A device that cannot be
+// queried is suspect.
 Health health_of(const DeviceRow& row);
 
-}  // namespace berth
+}  // namespace berth::inventory

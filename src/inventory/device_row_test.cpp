@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
@@ -15,12 +15,12 @@ DeviceProcess process(ProcessKind kind, std::uint64_t bytes, bool graphics = fal
   return out;
 }
 
-TEST(OtherUse, ProcessesOfOthersAreCountedAndOurOwnAreNot) {
+TEST(OtherUse, OnlyForeignProcessesAreCounted) {
   Telemetry seen;
   EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "nothing is known";
   seen.processes = {process(ProcessKind::own, gib), process(ProcessKind::berth, gib)};
   seen.load.utilisation = 0.9;
-  EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "who works there is ours";
+  EXPECT_EQ(use_by_others(seen), (OtherUse{0, false})) << "the load is its own";
   seen.processes->push_back(process(ProcessKind::foreign, gib));
   EXPECT_EQ(use_by_others(seen), (OtherUse{1, true}));
 }
@@ -34,7 +34,7 @@ TEST(OtherUse, ADesktopOfLessThanOneGibibyteIsNotCounted) {
   EXPECT_EQ(use_by_others(seen), (OtherUse{3, true}));
 }
 
-TEST(OtherUse, WorkAndMemoryWithoutAListOfProcessesCount) {
+TEST(OtherUse, LoadAndMemoryWithoutAProcessListCount) {
   Telemetry seen;
   seen.load.memory_bytes_total = 80 * gib;
   seen.memory_use.unattributed = 2 * gib;
@@ -49,4 +49,4 @@ TEST(OtherUse, WorkAndMemoryWithoutAListOfProcessesCount) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::inventory

@@ -23,7 +23,7 @@ bool blames_device(ErrorCode code) noexcept {
 
 namespace {
 
-// Out of service, for twice as long as the time before.
+// Quarantined, for twice as long as the last time.
 HealthState eject(HealthState state, TimePoint now, const HealthRules& rules, bool may_eject) noexcept {
   state.successes_in_row = 0;
   if (!may_eject) {
@@ -38,7 +38,7 @@ HealthState eject(HealthState state, TimePoint now, const HealthRules& rules, bo
   return state;
 }
 
-// What the driver wants done has changed.
+// The recovery action of the driver has changed.
 HealthState after_recovery_action(HealthState state, RecoveryAction action, TimePoint now, const HealthRules& rules,
                                   bool may_eject) noexcept {
   const bool pending = action != RecoveryAction::none && action != RecoveryAction::drain_peers;
@@ -86,7 +86,7 @@ HealthState after_event(HealthState state, const DeviceEvent& event, TimePoint n
   }
   switch (blame_of(event)) {
     case Blame::task:
-    case Blame::nobody: break;
+    case Blame::none: break;
     case Blame::unclear:
       if (state.health == Health::healthy) state.health = Health::suspect;
       break;

@@ -31,18 +31,18 @@ HealthState report(const DeviceEvent& event, HealthState state = {}, TimePoint n
   return after_event(state, event, now, rules, may_eject);
 }
 
-TEST(Health, FailuresInARowLeadToSuspicionThenQuarantine) {
+TEST(Health, ConsecutiveFailuresMakeADeviceSuspectThenQuarantined) {
   EXPECT_EQ(fail({}, 2).health, Health::healthy);
   EXPECT_EQ(fail({}, 3).health, Health::suspect);
   EXPECT_EQ(fail({}, 5).health, Health::quarantined);
 }
 
-TEST(Health, ASuccessForgivesUnlessTheDeviceIsOut) {
+TEST(Health, ASuccessClearsFailuresUnlessTheDeviceIsQuarantined) {
   EXPECT_EQ(succeed(fail({}, 4), 1), HealthState{});
   EXPECT_EQ(succeed(fail({}, 5), 9).health, Health::quarantined) << "late answers do not end a quarantine";
 }
 
-TEST(Health, TheCallersFaultNeverCounts) {
+TEST(Health, ErrorsOfTheCallerNeverCount) {
   HealthState state;
   for (int i = 0; i < 100; ++i) state = after_failure(state, ErrorCode::invalid_argument, start, rules, true);
   EXPECT_EQ(state, HealthState{});
@@ -74,14 +74,14 @@ TEST(Health, TheCapOnEjectionsKeepsADeviceSuspectInstead) {
   EXPECT_EQ(fail({}, 50, start, false).health, Health::suspect);
 }
 
-TEST(Health, ALostDeviceIsOutRegardlessAndStaysOut) {
+TEST(Health, ALostDeviceIsEjectedRegardlessOfTheCapAndStaysLost) {
   const HealthState lost = after_failure({}, ErrorCode::device_lost, start, rules, false);
   EXPECT_EQ(lost.health, Health::lost);
   EXPECT_EQ(succeed(lost, 9).health, Health::lost);
   EXPECT_EQ(after_time(lost, start + std::chrono::hours(1)).health, Health::lost);
 }
 
-TEST(Health, ProbationEndsAfterSuccessesInARowAndOneFailureEndsItToo) {
+TEST(Health, ProbationEndsWithSuccessesInARowOrOneFailure) {
   const HealthState probation = after_time(fail({}, 5), start + rules.pause);
   EXPECT_EQ(succeed(probation, rules.probation_successes - 1).health, Health::probation);
   EXPECT_EQ(succeed(probation, rules.probation_successes), HealthState{});
@@ -89,10 +89,10 @@ TEST(Health, ProbationEndsAfterSuccessesInARowAndOneFailureEndsItToo) {
   EXPECT_EQ(relapsed.health, Health::quarantined);
   EXPECT_EQ(relapsed.retry_at - start, 2 * rules.pause);
   const HealthState again = after_time(relapsed, relapsed.retry_at);
-  EXPECT_EQ(succeed(again, rules.probation_successes - 1).health, Health::probation) << "counted anew";
+  EXPECT_EQ(succeed(again, rules.probation_successes - 1).health, Health::probation) << "the count starts again";
 }
 
-TEST(Health, AReportThatBlamesTheDeviceTakesItOutAtOnce) {
+TEST(Health, AnEventThatBlamesTheDeviceQuarantinesItAtOnce) {
   for (const std::uint32_t number : {48U, 62U, 64U, 74U, 95U, 119U, 120U, 140U})
     EXPECT_EQ(report(xid(number)).health, Health::quarantined) << number;
   EXPECT_EQ(report({DeviceEvent::Kind::ecc_error, 0, {}}).health, Health::quarantined);
@@ -100,31 +100,31 @@ TEST(Health, AReportThatBlamesTheDeviceTakesItOutAtOnce) {
   EXPECT_EQ(report(xid(48)).retry_at - start, rules.pause);
 }
 
-TEST(Health, ATasksFaultOrInformationChangesNothing) {
+TEST(Health, AnEventThatDoesNotBlameTheDeviceChangesNothing) {
   for (const std::uint32_t number : {13U, 31U, 43U, 45U, 68U, 109U, 63U, 92U})
     EXPECT_EQ(report(xid(number)), HealthState{}) << number;
 }
 
-TEST(Health, AReportThatNobodyUnderstandsMakesTheDeviceSuspectAndASuccessForgives) {
+TEST(Health, AnUnknownEventMakesTheDeviceSuspectUntilASuccess) {
   EXPECT_EQ(report(xid(94)).health, Health::suspect);
   EXPECT_EQ(report(xid(9999)).health, Health::suspect);
   EXPECT_EQ(succeed(report(xid(9999)), 1), HealthState{});
-  EXPECT_EQ(report(xid(9999), report(xid(48))).health, Health::quarantined) << "no way back in";
+  EXPECT_EQ(report(xid(9999), report(xid(48))).health, Health::quarantined) << "it does not end a quarantine";
 }
 
-TEST(Health, AGpuThatFellOffTheBusIsLostWhateverTheCapSays) {
+TEST(Health, AGpuThatFellOffTheBusIsLostRegardlessOfTheCap) {
   EXPECT_EQ(report(xid(79), {}, start, false).health, Health::lost);
   EXPECT_EQ(report(recovery(RecoveryAction::none), report(xid(79))).health, Health::lost);
 }
 
-TEST(Health, TheCapOnEjectionsHoldsForReportsToo) {
+TEST(Health, TheCapOnEjectionsAppliesToEvents) {
   EXPECT_EQ(report(xid(48), {}, start, false).health, Health::suspect);
   const HealthState wanted = report(recovery(RecoveryAction::reset), {}, start, false);
   EXPECT_EQ(wanted.health, Health::suspect);
   EXPECT_EQ(succeed(wanted, 9).health, Health::suspect) << "the driver still wants it reset";
 }
 
-TEST(Health, ADeviceTheDriverWantsResetStaysOutUntilItDoesNot) {
+TEST(Health, ARequiredResetKeepsADeviceQuarantined) {
   for (const auto action : {RecoveryAction::reset, RecoveryAction::reboot, RecoveryAction::drain_and_reset}) {
     for (const HealthState& before : {HealthState{}, report(xid(95))}) {
       HealthState state = report(recovery(action), before);
@@ -133,7 +133,7 @@ TEST(Health, ADeviceTheDriverWantsResetStaysOutUntilItDoesNot) {
       EXPECT_EQ(state.health, Health::quarantined);
       const TimePoint mended = start + std::chrono::hours(1001);
       state = report(recovery(RecoveryAction::none), state, mended);
-      EXPECT_EQ(state.health, Health::quarantined) << "and then for a pause";
+      EXPECT_EQ(state.health, Health::quarantined) << "until the pause ends";
       state = after_time(state, mended + rules.pause);
       EXPECT_EQ(state.health, Health::probation);
       EXPECT_EQ(succeed(state, rules.probation_successes), HealthState{});
@@ -147,7 +147,7 @@ TEST(Health, ADeviceThatMustNotWorkWithOthersIsSuspect) {
 
 #ifdef BERTH_HAS_RAPIDCHECK
 
-// Everything that can happen to a device, in any order.
+// All events of a device, in random order.
 struct Happening {
   enum class Kind { success, failure, event, time } kind;
   ErrorCode code;
@@ -178,7 +178,7 @@ HealthState after(HealthState state, const Happening& happening, TimePoint now) 
   return state;
 }
 
-// Calls law(before, happening, after, now) for each step of a random life.
+// Calls law(before, happening, after, now) for each step of a random sequence.
 template <class Law>
 bool always(const Law& law) {
   return rc::check([&] {
@@ -202,20 +202,20 @@ TEST(HealthLaws, ALostDeviceStaysLost) {
   }));
 }
 
-TEST(HealthLaws, TheCapIsKeptByAllButTheLost) {
+TEST(HealthLaws, OnlyLostDevicesExceedTheCap) {
   EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
     if (!it.may_eject && !out(before)) RC_ASSERT(after.health != Health::quarantined);
   }));
 }
 
-TEST(HealthLaws, ATasksFaultNeverChangesAnything) {
+TEST(HealthLaws, AnErrorOfTheTaskChangesNothing) {
   EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
     if (it.kind == Happening::Kind::failure && !blames_device(it.code)) RC_ASSERT(after == before);
     if (it.kind == Happening::Kind::event && blame_of(it.event) == Blame::task) RC_ASSERT(after == before);
   }));
 }
 
-TEST(HealthLaws, PausesGrowUntilTheDeviceIsHealthyAndStayUnderTheirCap) {
+TEST(HealthLaws, PausesGrowUntilTheDeviceIsHealthyUpToTheMaximum) {
   Duration last{0};
   EXPECT_TRUE(always([&](const HealthState& before, const Happening&, const HealthState& after, TimePoint now) {
     if (before == HealthState{}) last = Duration(0);
@@ -226,7 +226,7 @@ TEST(HealthLaws, PausesGrowUntilTheDeviceIsHealthyAndStayUnderTheirCap) {
   }));
 }
 
-TEST(HealthLaws, OnlyTheDriverEndsWhatTheDriverWants) {
+TEST(HealthLaws, OnlyTheDriverEndsARecoveryAction) {
   EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint) {
     if (before.recovery_pending && after.health != Health::lost && it.kind != Happening::Kind::event) {
       RC_ASSERT(after.recovery_pending);
@@ -236,7 +236,7 @@ TEST(HealthLaws, OnlyTheDriverEndsWhatTheDriverWants) {
   }));
 }
 
-TEST(HealthLaws, TheWayOutOfQuarantineLeadsThroughProbation) {
+TEST(HealthLaws, QuarantineEndsOnlyInProbation) {
   EXPECT_TRUE(always([](const HealthState& before, const Happening& it, const HealthState& after, TimePoint now) {
     if (before.health != Health::quarantined || after.health == before.health) return;
     if (after.health == Health::lost) return;

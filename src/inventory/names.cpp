@@ -1,4 +1,4 @@
-// Words for the enumerations of the inventory, as people and scripts see them.
+// Names of the enumerators of the inventory, as users and scripts see them.
 #include <charconv>
 
 #include "berth/device_info.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 constexpr std::size_t shortest = 12;  // "GPU-" and eight digits
@@ -10,8 +10,8 @@ constexpr std::size_t uuid_length = 40;
 
 bool is_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-// "GPU-ea3b8f50-1234-...", or a part of such a device: a word, 36 characters of
-// digits and dashes, and perhaps what part it is.
+// "GPU-ea3b8f50-1234-...", or a part of such a device: a word, 36 characters of digits
+// and dashes, and possibly the name of the part.
 bool begins_with_uuid(std::string_view id) {
   return id.size() >= uuid_length && id[3] == '-' && (id.size() == uuid_length || id[uuid_length] == '/') &&
          std::all_of(id.begin() + 4, id.begin() + uuid_length, [](char c) { return is_digit(c) || c == '-'; });
@@ -44,7 +44,7 @@ std::vector<std::string> short_ids(std::span<const DeviceId> ids) {
 std::string with_short_ids(std::string text, std::span<const DeviceId> ids) {
   for (const DeviceId& id : ids) {
     if (!begins_with_uuid(id.text())) continue;
-    // A part's name follows its device's, which is all that is replaced.
+    // Only the id of the device is replaced; the name of the part follows it.
     const std::string whole(uuid_of(id.text()));
     const std::string brief = short_id(DeviceId(whole), ids);
     for (std::size_t at = 0; (at = text.find(whole, at)) != std::string::npos; at += brief.size())
@@ -53,4 +53,4 @@ std::string with_short_ids(std::string text, std::span<const DeviceId> ids) {
   return text;
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::inventory {
 namespace {
 
 const std::vector<DeviceId> ids{
@@ -16,19 +16,19 @@ TEST(ShortId, IdsStayDifferent) {
   EXPECT_EQ(short_id(ids[0]), "GPU-aaaaaaaa") << "alone it needs no more";
 }
 
-TEST(ShortId, APartKeepsItsOwnNameBehindTheShortNameOfItsDevice) {
+TEST(ShortId, APartKeepsItsNameAfterTheShortIdOfItsDevice) {
   const DeviceId whole("GPU-baaaaaaa-1111-2222-3333-444455556666");
   const std::vector<DeviceId> parts{whole, DeviceId(whole.text() + "/sm64.0"), DeviceId(whole.text() + "/sm64.1")};
   EXPECT_EQ(short_ids(parts), (std::vector<std::string>{"GPU-baaaaaaa", "GPU-baaaaaaa/sm64.0", "GPU-baaaaaaa/sm64.1"}));
 }
 
-TEST(ShortId, WhatOnlyLooksLikeAUuidIsLeftWhole) {
+TEST(ShortId, IdsThatAreNotUuidsAreNotShortened) {
   for (const char* text : {"", "GPU-", "GPU-aaaaaaaa", "GPU-zzzzzzzz-1111-2222-3333-444455556666",
                            "GPU-aaaaaaaa-1111-2222-3333-4444555566667"})
     EXPECT_EQ(short_id(DeviceId(text), ids), text);
 }
 
-TEST(ShortId, SentencesHaveShortIdsToo) {
+TEST(ShortId, IdsInTextAreShortened) {
   EXPECT_EQ(with_short_ids("free 2 GiB on GPU-aaaaaaaa-1111-2222-3333-444455556666 and "
                            "GPU-baaaaaaa-1111-2222-3333-444455556666/sm64.0",
                            ids),
@@ -37,4 +37,4 @@ TEST(ShortId, SentencesHaveShortIdsToo) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::inventory

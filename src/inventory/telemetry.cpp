@@ -28,7 +28,7 @@ std::string_view to_string(ProcessKind kind) noexcept {
 MemoryUse attribute_memory(std::optional<std::uint64_t> bytes_used, std::span<const DeviceProcess> processes) {
   if (!bytes_used) return {};
   std::uint64_t left = *bytes_used;
-  // Own first: what is left over for the last is cut first.
+  // Own bytes first, so that an excess is subtracted from the last kinds first.
   const auto take = [&](ProcessKind kind) {
     std::uint64_t sum = 0;
     for (const DeviceProcess& process : processes) {

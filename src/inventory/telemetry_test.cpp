@@ -13,19 +13,19 @@ namespace {
 
 DeviceProcess process(ProcessKind kind, std::optional<std::uint64_t> bytes) { return {1, kind, {}, bytes}; }
 
-TEST(Telemetry, BytesInUseAreSharedOutByWhoUsesThem) {
+TEST(Telemetry, BytesInUseAreAttributedToProcesses) {
   const std::vector<DeviceProcess> processes{process(ProcessKind::foreign, 30), process(ProcessKind::own, 5),
                                              process(ProcessKind::berth, 7), process(ProcessKind::foreign, 10),
                                              process(ProcessKind::foreign, std::nullopt)};
   EXPECT_EQ(attribute_memory(60, processes), (MemoryUse{5, 7, 40, 8}));
 }
 
-TEST(Telemetry, NobodyKnowsTheUseWhereNobodySaysTheTotal) {
+TEST(Telemetry, WithoutATotalNothingIsAttributed) {
   const std::vector<DeviceProcess> processes{process(ProcessKind::own, 5)};
   EXPECT_EQ(attribute_memory(std::nullopt, processes), MemoryUse{});
 }
 
-TEST(Telemetry, WhatExceedsTheTotalIsCutFromTheOthersFirst) {
+TEST(Telemetry, AnExcessIsSubtractedFromOtherProcessesFirst) {
   const std::vector<DeviceProcess> processes{process(ProcessKind::foreign, 30), process(ProcessKind::berth, 20),
                                              process(ProcessKind::own, 10)};
   EXPECT_EQ(attribute_memory(45, processes), (MemoryUse{10, 20, 15, 0}));
@@ -33,7 +33,7 @@ TEST(Telemetry, WhatExceedsTheTotalIsCutFromTheOthersFirst) {
   EXPECT_EQ(attribute_memory(4, processes), (MemoryUse{4, 0, 0, 0}));
 }
 
-TEST(Telemetry, EveryKindAndActionHasAWordOfItsOwn) {
+TEST(Telemetry, EveryKindAndActionHasADistinctName) {
   std::set<std::string_view> words;
   for (int i = 0; i < 5; ++i) words.insert(to_string(static_cast<RecoveryAction>(i)));
   for (int i = 0; i < 3; ++i) words.insert(to_string(static_cast<ProcessKind>(i)));
@@ -42,7 +42,7 @@ TEST(Telemetry, EveryKindAndActionHasAWordOfItsOwn) {
 
 #ifdef BERTH_HAS_RAPIDCHECK
 
-// From few bytes to all there can be, so that sums overflow now and then.
+// From a few bytes to the maximum, so that some sums overflow.
 rc::Gen<std::uint64_t> some_bytes() {
   return rc::gen::oneOf(rc::gen::inRange<std::uint64_t>(0, 100), rc::gen::arbitrary<std::uint64_t>());
 }
@@ -64,14 +64,14 @@ TEST(TelemetryLaws, TheSharesAddUpToTheBytesInUse) {
     std::uint64_t left = used;
     for (const auto& share : {use.own, use.berth, use.foreign, use.unattributed}) {
       RC_ASSERT(share.has_value());
-      RC_ASSERT(*share <= left);  // so none is negative, and no sum wraps
+      RC_ASSERT(*share <= left);  // none is negative, and no sum wraps around
       left -= *share;
     }
     RC_ASSERT(left == 0U);
   }));
 }
 
-TEST(TelemetryLaws, NobodyGetsMoreThanItReports) {
+TEST(TelemetryLaws, NoKindGetsMoreThanItsProcessesReport) {
   EXPECT_TRUE(rc::check([] {
     const std::vector<DeviceProcess> processes = some_processes(rc::gen::inRange<std::uint64_t>(0, 100));
     const MemoryUse use = attribute_memory(*some_bytes(), processes);

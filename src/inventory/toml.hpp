@@ -1,11 +1,11 @@
-// toml++, configured once for the whole program. Its functions are inline: two
-// files that include it with different settings would give a program two
-// meanings of the same function. Include this, in as few files as possible (it
-// is slow to compile), and nothing of toml++ directly. Parse with parse_toml.
+// toml++, configured once for the whole program. Its functions are inline, so including
+// it with different settings would violate the one-definition rule. Never include toml++
+// directly, and include this in as few files as possible, because it is slow to compile.
+// Parse with parse_toml.
 #pragma once
 
-// Some assertions of toml++ 3.3 hit wrong input ("[[["), which the code behind
-// them refuses well; with NDEBUG they would turn into assumptions.
+// Some assertions of toml++ 3.3 fail on invalid input ("[[[") that the code after them
+// handles; with NDEBUG they would become compiler assumptions.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_HEADER_ONLY 1
@@ -16,15 +16,15 @@
 #include <cstddef>
 #include <string_view>
 
-namespace berth {
+namespace berth::inventory {
 
-// More parts than any key of these files has. toml++ limits how deep values are
-// nested (256), but not keys: each part is a table within the one before, and
-// 200,000 of them overflow the stack when they are destroyed.
+// More parts than any valid key has. toml++ limits the nesting of values (256) but not
+// of dotted keys: each part is a nested table, and destroying 200,000 of them overflows
+// the stack.
 inline constexpr std::size_t toml_key_parts_max = 16;
 
-// Throws toml::parse_error where a dotted key has too many parts. Reads text that
-// is TOML; where it is not, toml++ stops at the same place or before.
+// Throws toml::parse_error if a dotted key has too many parts. On text that is not valid
+// TOML, toml++ reports an error at the same position or before.
 inline void check_toml_keys(std::string_view text) {
   std::size_t parts = 1, line = 1, line_start = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -60,10 +60,10 @@ inline void check_toml_keys(std::string_view text) {
   }
 }
 
-// toml::parse for files that anybody may have written. Throws toml::parse_error.
+// toml::parse for untrusted files. Throws toml::parse_error.
 inline toml::table parse_toml(std::string_view text, std::string_view path = {}) {
   check_toml_keys(text);
   return toml::parse(text, path);
 }
 
-}  // namespace berth
+}  // namespace berth::inventory

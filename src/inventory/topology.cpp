@@ -17,35 +17,35 @@ struct KindEntry {
   std::uint32_t cost;
 };
 
-// Costs are times to move the same bytes, in round numbers that divide well: one
-// x16 path through a PCIe switch is 240. Only their order and rough proportion
-// matter, so they need no change with each generation of the hardware.
+// Costs are relative times to move the same bytes, in numbers that divide well: an x16
+// path through a PCIe switch is 240. Only their order and rough ratio matter, so new
+// hardware generations need no change.
 constexpr std::array<KindEntry, 8> kinds{{
-    {LinkKind::same_device, "same_device", 1},        // the bytes are there already; 1 keeps a pair from being free
-    {LinkKind::nvlink, "nvlink", 120},                // one lane carries what half to a whole x16 slot does, sooner
-    {LinkKind::nvswitch, "nvswitch", 144},            // per lane as above; a hop more, and the lanes serve all peers
-    {LinkKind::pcie_switch, "pcie_switch", 240},      // full rate of the slot, away from everybody else
-    {LinkKind::pcie_switches, "pcie_switches", 288},  // the same rate, on uplinks that siblings use too
+    {LinkKind::same_device, "same_device", 1},    // no transfer needed; 1 so that a pair is not free
+    {LinkKind::nvlink, "nvlink", 120},            // one lane is as fast as half to a whole x16 slot, with less latency
+    {LinkKind::nvswitch, "nvswitch", 144},        // per lane as above, with one more hop and lanes shared by all peers
+    {LinkKind::pcie_switch, "pcie_switch", 240},  // full rate of the slot, no shared link
+    {LinkKind::pcie_switches, "pcie_switches", 288},  // the same rate, on uplinks shared with siblings
     {LinkKind::host_bridge, "host_bridge", 360},      // shares the root port with storage, network and host copies
     {LinkKind::numa_node, "numa_node", 480},          // crosses the processor's fabric between bridges
-    {LinkKind::system, "system", 960},                // crosses the bus between processors, about half the rate again
+    {LinkKind::system, "system", 960},                // crosses the bus between processors, at about half that rate
 }};
 
-// Without peer access the bytes go through host memory: two copies over a host
-// bridge, however near the devices are.
+// Without peer access the bytes go through host memory: two copies over a host bridge,
+// regardless of the link.
 constexpr std::uint32_t staged_cost = 2 * 360;
-// Worse than the worst that is known: nobody says there is a way at all.
+// Worse than every known link, because there may be no connection.
 constexpr std::uint32_t no_link_cost = 2 * 960;
 
-// All subsets up to here (12,870 at most) take less than a millisecond.
+// All subsets (at most 12,870) take less than a millisecond.
 constexpr std::size_t exact_candidates_max = 16;
 
 const KindEntry& entry_of(LinkKind kind) noexcept {
   return *std::find_if(kinds.begin(), kinds.end() - 1, [&](const KindEntry& entry) { return entry.kind == kind; });
 }
 
-// Cheapest first, then by everything else that tells two links apart, so that
-// the order in which they were reported does not matter.
+// Cheapest first, then by all other fields, so that the order in which links are reported
+// does not matter.
 auto preference(const Link& link) {
   const int peers = link.peer_access ? (*link.peer_access ? 0 : 2) : 1;
   return std::tuple(link_cost(&link), link.kind, ~link.lanes, peers);
@@ -55,7 +55,7 @@ Error refused(std::string message) {
   return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices", {}, {}};
 }
 
-// The costs between candidates as a square of numbers, and searches over it.
+// The matrix of costs between candidates, and searches over it.
 class GroupSearch {
  public:
   GroupSearch(const Topology& topology, const std::vector<DeviceId>& candidates, std::size_t count)
@@ -75,8 +75,8 @@ class GroupSearch {
     return best_;
   }
 
-  // From every candidate as a start: add the nearest until there are enough,
-  // then exchange single members while that helps.
+  // Starting from each candidate: add the nearest until there are enough, then replace
+  // single members as long as that lowers the cost.
   std::vector<std::size_t> greedy() {
     for (std::size_t start = 0; start < size_; ++start) {
       std::vector<bool> member(size_, false);
@@ -126,7 +126,7 @@ class GroupSearch {
     }
   }
 
-  // Groups come in the candidates' order, so the first of equals is kept.
+  // Groups are tried in the candidates' order, so the first of equal ones is kept.
   void extend(std::vector<std::size_t>& chosen, std::size_t from, std::uint64_t total) {
     if (total >= best_total_) return;
     if (chosen.size() == count_) return keep(chosen, total);

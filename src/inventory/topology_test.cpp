@@ -1,4 +1,4 @@
-// Synthetic machines as data, and laws over random ones.
+// Synthetic machines, and properties of random ones.
 #include "berth/topology.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Ids first_gpus(std::size_t count) {
   return ids;
 }
 
-// `count` GPUs, each pair joined as `join` says; its ids are filled in here.
+// `count` GPUs; `join` gives the link of each pair, without ids.
 Topology machine(std::size_t count, const std::function<std::optional<Link>(std::size_t, std::size_t)>& join) {
   std::vector<Link> links;
   for (std::size_t i = 0; i < count; ++i) {
@@ -63,7 +63,7 @@ Topology pcie_only() {
     return link(i / 2 == j / 2 ? LinkKind::pcie_switch : i / 4 == j / 4 ? LinkKind::host_bridge : LinkKind::system);
   });
 }
-// A bridged pair (0, 5), the rest over PCIe on one node; 7 is not joined to anybody.
+// A bridged pair (0, 5), the rest over PCIe on one node; 7 has no link.
 Topology mixed() {
   return machine(8, [](std::size_t i, std::size_t j) -> std::optional<Link> {
     if (j == 7) return std::nullopt;
@@ -72,7 +72,7 @@ Topology mixed() {
   });
 }
 
-TEST(Topology, KindsAndTheirWordsAgree) {
+TEST(Topology, EveryLinkKindIsFoundByItsName) {
   for (int kind = 0; kind <= static_cast<int>(LinkKind::system); ++kind)
     EXPECT_EQ(link_kind_named(to_string(static_cast<LinkKind>(kind))), static_cast<LinkKind>(kind));
   EXPECT_EQ(link_kind_named("telepathy"), std::nullopt);
@@ -89,16 +89,16 @@ TEST(Topology, FartherKindsCostMoreAndNoLinkMost) {
   EXPECT_LT(link_cost(&near_to_far.back()), link_cost(nullptr));
 }
 
-TEST(Topology, HoweverManyLanesTheSameDeviceIsNearer) {
+TEST(Topology, TheSameDeviceIsNearerThanAnyNumberOfLanes) {
   const Link most = link(LinkKind::nvlink, 4'000'000'000), same = link(LinkKind::same_device);
   EXPECT_LT(link_cost(&same), link_cost(&most));
 }
 
-TEST(Topology, WithoutPeerAccessTheHostsMemoryLiesBetween) {
+TEST(Topology, WithoutPeerAccessALinkCostsTwoHostCopies) {
   const Link refused = link(LinkKind::nvlink, 18, false), unknown = link(LinkKind::nvlink, 18);
   const Link bridge = link(LinkKind::numa_node), far = link(LinkKind::system, 0, false);
   EXPECT_GT(link_cost(&refused), link_cost(&bridge));
-  EXPECT_LT(link_cost(&unknown), link_cost(&bridge)) << "not known is not refused";
+  EXPECT_LT(link_cost(&unknown), link_cost(&bridge)) << "unknown peer access is not treated as none";
   EXPECT_GE(link_cost(&far), link_cost(&refused));
 }
 
@@ -117,7 +117,7 @@ TEST(Topology, LinksAreOrderedAndTheCheapestOfAPairIsKept) {
   EXPECT_EQ(find_link(*topology, gpu(0), gpu(0)), nullptr);
 }
 
-TEST(Topology, LinksToNowhereAreRefusedByName) {
+TEST(Topology, LinksToUnknownDevicesAreRefused) {
   const auto unknown = make_topology(first_gpus(2), {{gpu(0), DeviceId("ghost"), LinkKind::nvlink, 1, {}}});
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::invalid_argument);
@@ -135,10 +135,10 @@ TEST(Topology, ASwitchMakesOneIslandOfAll) {
 TEST(Topology, TwoIslandsOfFourStayApart) {
   EXPECT_EQ(islands(two_islands()), (std::vector<Ids>{gpus({0, 1, 2, 3}), gpus({4, 5, 6, 7})}));
   EXPECT_EQ(best_group(two_islands(), gpus({0, 4, 5, 6, 7, 1}), 4), gpus({4, 5, 6, 7}));
-  EXPECT_EQ(best_group(two_islands(), gpus({0, 4, 5, 1}), 2), gpus({0, 1})) << "of two equal pairs the first named";
+  EXPECT_EQ(best_group(two_islands(), gpus({0, 4, 5, 1}), 2), gpus({0, 1})) << "the first of two equal pairs";
 }
 
-TEST(Topology, PcieMakesNoIslandsButStillHasNearAndFar) {
+TEST(Topology, PcieMakesNoIslandsButHasDistances) {
   EXPECT_EQ(islands(pcie_only()).size(), 8u);
   EXPECT_EQ(best_group(pcie_only(), first_gpus(8), 2), gpus({0, 1}));
   EXPECT_EQ(best_group(pcie_only(), gpus({1, 2, 4, 6, 7}), 2), gpus({6, 7}));
@@ -150,10 +150,10 @@ TEST(Topology, ABridgedPairIsAnIslandAmongPcieDevices) {
             (std::vector<Ids>{gpus({0, 5}), gpus({1}), gpus({2}), gpus({3}), gpus({4}), gpus({6}), gpus({7})}));
   EXPECT_EQ(best_group(mixed(), first_gpus(8), 2), gpus({0, 5}));
   const Ids last_resort = best_group(mixed(), first_gpus(8), 7);
-  EXPECT_EQ(std::count(last_resort.begin(), last_resort.end(), gpu(7)), 0) << "not joined is taken last";
+  EXPECT_EQ(std::count(last_resort.begin(), last_resort.end(), gpu(7)), 0) << "a device without links comes last";
 }
 
-TEST(Topology, IslandsReachOverOthers) {
+TEST(Topology, IslandsIncludeIndirectLinks) {
   const Topology ring = machine(4, [](std::size_t i, std::size_t j) -> std::optional<Link> {
     return j == i + 1 ? std::optional(link(LinkKind::nvlink, 1)) : std::nullopt;
   });
@@ -166,7 +166,7 @@ TEST(Topology, PartsOfOneGpuAreNearestUnlessTheyCannotReachEachOther) {
   });
   EXPECT_EQ(best_group(parts, gpus({0, 2, 3}), 2), gpus({2, 3}));
   EXPECT_EQ(islands(parts).size(), 1u);
-  // MIG slices of one GPU have no peer access: their bytes pass through the host.
+  // MIG slices of one GPU have no peer access: transfers go through the host.
   const Topology slices = machine(4, [](std::size_t i, std::size_t j) {
     return i / 2 == j / 2 ? link(LinkKind::same_device, 0, false) : link(LinkKind::pcie_switch, 0, true);
   });
@@ -187,7 +187,7 @@ TEST(Topology, GroupsOfNoneOneAllAndTooMany) {
   EXPECT_EQ(best_group(box, gpus({5, 3}), 1), gpus({5}));
   EXPECT_EQ(best_group(box, gpus({5, 3}), 2), gpus({5, 3}));
   EXPECT_EQ(best_group(box, gpus({5, 3}), 3), Ids{});
-  EXPECT_EQ(best_group(box, gpus({5, 5, 5}), 2), Ids{}) << "one device named thrice is one";
+  EXPECT_EQ(best_group(box, gpus({5, 5, 5}), 2), Ids{}) << "a device named three times counts once";
   EXPECT_EQ(group_cost(box, {}), 0u);
   EXPECT_EQ(group_cost(box, gpus({1})), 0u);
 }
@@ -197,7 +197,7 @@ TEST(Topology, UnknownCandidatesAreTakenLast) {
   EXPECT_EQ(best_group(two_islands(), candidates, 2), gpus({0, 4}));
 }
 
-TEST(Topology, IslandsAreFoundAmongMoreDevicesThanCanBeTriedOut) {
+TEST(Topology, IslandsAreFoundAmongMoreDevicesThanTheExactSearchAllows) {
   const Topology hall = machine(64, [](std::size_t i, std::size_t j) {
     return i % 8 == j % 8 ? link(LinkKind::nvlink, 12, true) : link(LinkKind::system);
   });
@@ -205,7 +205,7 @@ TEST(Topology, IslandsAreFoundAmongMoreDevicesThanCanBeTriedOut) {
   std::reverse(candidates.begin(), candidates.end());
   EXPECT_EQ(best_group(hall, candidates, 8), gpus({63, 55, 47, 39, 31, 23, 15, 7}));
   candidates = first_gpus(64);
-  candidates.erase(candidates.begin(), candidates.begin() + 6);  // islands 6 and 7 alone are whole
+  candidates.erase(candidates.begin(), candidates.begin() + 6);  // only islands 6 and 7 are complete
   EXPECT_EQ(best_group(hall, candidates, 8), gpus({6, 14, 22, 30, 38, 46, 54, 62}));
 }
 
@@ -256,7 +256,7 @@ TEST(TopologyLaw, OrderOfLinksDevicesAndMembersChangesNothing) {
   holds("shuffled input, the same topology and the same cost", [](Random& random) {
     const Topology topology = random_machine(random, 2 + random.below(9));
     std::vector<Link> links = topology.links;
-    // Reported twice, and from the other end, as two drivers would.
+    // Reported twice and in the other direction, as by two drivers.
     for (const Link& link : topology.links) {
       Link again = link;
       std::swap(again.a, again.b);
@@ -267,7 +267,7 @@ TEST(TopologyLaw, OrderOfLinksDevicesAndMembersChangesNothing) {
     shuffle(random, devices);
     RC_ASSERT(make_topology(devices, links).value() == topology);
     RC_ASSERT(group_cost(topology, devices) == group_cost(topology, topology.devices));
-    // Several different links of a pair: whichever is kept, it is always the same.
+    // Of several links of a pair, always the same one is kept.
     for (Link& link : links) link.kind = static_cast<LinkKind>(random.below(8));
     const Topology kept = make_topology(devices, links).value();
     shuffle(random, links);

@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-TEST(Xid, TheTableIsSortedWithoutDoublesAndComplete) {
+TEST(Xid, TheTableIsSortedUniqueAndComplete) {
   std::uint32_t last = 0;
   for (const XidMeaning& row : xid_meanings()) {
     EXPECT_GT(row.number, last);
@@ -30,8 +30,8 @@ TEST(Xid, FaultsOfTheHardwareBlameTheDevice) {
     EXPECT_EQ(find_xid(number)->blame, Blame::device) << number;
 }
 
-TEST(Xid, RepairsThatSucceededBlameNobody) {
-  for (const std::uint32_t number : {63U, 92U}) EXPECT_EQ(find_xid(number)->blame, Blame::nobody) << number;
+TEST(Xid, SuccessfulRepairsBlameNothing) {
+  for (const std::uint32_t number : {63U, 92U}) EXPECT_EQ(find_xid(number)->blame, Blame::none) << number;
 }
 
 TEST(Xid, AnUnknownNumberIsUnclear) { EXPECT_EQ(blame_of({DeviceEvent::Kind::xid, 9999, {}}), Blame::unclear); }
@@ -40,14 +40,14 @@ TEST(Xid, RecoveryActionsBlameTheDeviceUnlessItCanWorkAlone) {
   const auto blame = [](RecoveryAction action) {
     return blame_of({DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(action), {}});
   };
-  EXPECT_EQ(blame(RecoveryAction::none), Blame::nobody);
+  EXPECT_EQ(blame(RecoveryAction::none), Blame::none);
   EXPECT_EQ(blame(RecoveryAction::reset), Blame::device);
   EXPECT_EQ(blame(RecoveryAction::reboot), Blame::device);
   EXPECT_EQ(blame(RecoveryAction::drain_and_reset), Blame::device);
   EXPECT_EQ(blame(RecoveryAction::drain_peers), Blame::unclear);
 }
 
-TEST(Xid, AnEventIsAnErrorInWordsWithWhatToDo) {
+TEST(Xid, AnEventBecomesAnErrorWithAdvice) {
   const Error ecc = error_of({DeviceEvent::Kind::xid, 48, {}}, "GPU-1234/sm64.0");
   EXPECT_EQ(ecc.code, ErrorCode::unavailable);
   EXPECT_EQ(
@@ -59,7 +59,7 @@ TEST(Xid, AnEventIsAnErrorInWordsWithWhatToDo) {
   EXPECT_EQ(reset_advice("MIG-5").find("MIG-5"), std::string::npos) << "a slice alone cannot be reset";
 }
 
-TEST(Xid, EveryKindOfEventHasWordsOfItsOwn) {
+TEST(Xid, EveryKindOfEventHasADistinctMessage) {
   std::set<std::string> words;
   for (std::uint32_t action = 0; action < 4; ++action)
     words.insert(error_of({DeviceEvent::Kind::recovery_action, action, {}}, "GPU-1").message);

@@ -21,8 +21,8 @@
 namespace berth::ledger {
 namespace {
 
-// Inside a user namespace that does not know root of the machine, its folders
-// belong to this number.
+// Inside a user namespace that does not map the machine's root, root's folders have
+// this owner.
 std::uint32_t unmapped_user() {
   std::ifstream map("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
@@ -36,11 +36,11 @@ std::uint32_t unmapped_user() {
 
 std::string problem_of(const std::string& path, FileIdentity& identity) {
   struct stat about{};
-  if (::lstat(path.c_str(), &about) != 0) return errno == ENOENT ? "is not there" : std::strerror(errno);
+  if (::lstat(path.c_str(), &about) != 0) return errno == ENOENT ? "does not exist" : std::strerror(errno);
   if (!S_ISDIR(about.st_mode)) return "is not a folder";
   identity = {about.st_dev, about.st_ino};
   if (about.st_uid != 0 && about.st_uid != unmapped_user()) return "does not belong to root";
-  if ((about.st_mode & S_IWOTH) == 0) return "is not for all users: its mode is not 1777";
+  if ((about.st_mode & S_IWOTH) == 0) return "is not shared by all users: its mode is not 1777";
   if ((about.st_mode & S_ISVTX) == 0) return "lets users remove each other's files: its mode is not 1777";
   return {};
 }
@@ -49,7 +49,7 @@ bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK |
 
 }  // namespace
 
-Result<Folder> one_folder(const std::string& given) {
+Result<Folder> single_folder(const std::string& given) {
   std::string path = given;
   if (path.empty() || path.front() != '/') {
     return Error{ErrorCode::invalid_argument,
@@ -61,14 +61,14 @@ Result<Folder> one_folder(const std::string& given) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileIdentity identity;
   if (!problem_of(path, identity).empty()) {
-    if (const Result<std::string> own = private_folder(path); !own) return own.error();
+    if (const Result<std::string> own = world::private_folder(path); !own) return own.error();
   }
   return Folder{path, {}, is_writable(path), identity_of(path)};
 }
 
 std::vector<std::string> default_candidates() { return {"/run/berth", "/run/lock", "/dev/shm", "/tmp"}; }
 
-std::vector<Folder> look_at(const std::vector<std::string>& candidates) {
+std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) {
   std::vector<Folder> folders;
   for (const std::string& path : candidates) {
     Folder folder{path, {}};
@@ -99,8 +99,8 @@ FolderLock::~FolderLock() {
 
 namespace {
 
-// Waits in the kernel's line, which is in order of arrival, on a thread of its own:
-// there is no such call with a deadline. A thread that is late lets go again.
+// Waits in flock, which serves in order of arrival, on a separate thread, because
+// flock has no deadline. A thread that gets the lock too late releases it.
 class QueuedLock {
  public:
   explicit QueuedLock(int descriptor) : state_(std::make_shared<State>()) {
@@ -118,7 +118,7 @@ class QueuedLock {
       state->changed.notify_all();
     }).detach();
   }
-  // False: not in time; the descriptor is the thread's from then on.
+  // False: the deadline passed; the thread then owns the descriptor.
   bool wait(TimePoint deadline) {
     std::unique_lock lock(state_->mutex);
     while (!state_->is_done) {
@@ -159,7 +159,7 @@ Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadlin
     lock.descriptor_ = -1;
     return held;
   } catch (const std::system_error&) {
-    // This process may start no more threads: try again and again.
+    // No thread could be started, so poll.
     while (flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (real_clock().now() >= deadline) {
         close(std::exchange(lock.descriptor_, -1));

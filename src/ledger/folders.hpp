@@ -1,6 +1,6 @@
-// Where the ledger is. All programs of a machine must find the same folders,
-// whatever session, service or shell they were started from, so the place depends
-// on nothing but the machine: the folders that root made for everybody.
+// The folders of the ledger. All programs of a machine must use the same ones, from
+// every session, service and shell, so the choice depends only on the machine: the
+// folders that root made for all users.
 #pragma once
 
 #include <string>
@@ -20,16 +20,16 @@ struct Folder {
   friend bool operator==(const Folder&, const Folder&) = default;
 };
 
-// Folders for everybody, in the order in which they are locked.
+// Folders shared by all users, in the order in which they are locked.
 std::vector<std::string> default_candidates();
-// What is to be said of each candidate now: it is used where root owns it, everybody
-// may write and only owners may remove (mode 1777). The second name of a folder is
-// not used.
-std::vector<Folder> look_at(const std::vector<std::string>& candidates);
-// One folder alone, as BERTH_RUNTIME_DIR names it: made if it is not there (mode
-// 0700), and either this user's own or one for everybody.
+// The current state of each candidate. It is used if root owns it, all users may
+// write and only owners may remove files (mode 1777). The second name of the same
+// folder is not used.
+std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates);
+// The single folder that BERTH_RUNTIME_DIR names: created if it does not exist (mode
+// 0700), and either this user's own or one shared by all users.
 // invalid_argument: it is not an absolute path; io: it cannot be made or used.
-Result<Folder> one_folder(const std::string& path);
+Result<Folder> single_folder(const std::string& path);
 
 // A flock on the folder itself, which no user can replace.
 class FolderLock {
@@ -38,8 +38,8 @@ class FolderLock {
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) noexcept;
   ~FolderLock();
-  // In the order in which processes ask for it. unavailable: it could not be had
-  // until `deadline`. io: the folder cannot be opened.
+  // Granted in the order of the requests. unavailable: another process held it until
+  // `deadline`; io: the folder cannot be opened.
   static Result<FolderLock> take(const std::string& folder, TimePoint deadline);
 
  private:

@@ -16,11 +16,11 @@ using namespace ledger;
 
 namespace {
 
-// Lines of leases that nothing keeps, as far as this process can see, stay so long
-// where it cannot see much.
+// How long the line of an apparently ended lease is kept if this process cannot see
+// the lease's processes.
 constexpr Duration forget_unseen_after = std::chrono::hours(24);
-// How often a sleeper looks whether something was written.
-constexpr Duration look_period = std::chrono::milliseconds(50);
+// How often a sleeper checks whether a file was written.
+constexpr Duration poll_period = std::chrono::milliseconds(50);
 
 bool has_any(const std::vector<Folder>& folders) {
   return std::any_of(folders.begin(), folders.end(), [](const Folder& folder) { return folder.problem.empty(); });
@@ -28,7 +28,7 @@ bool has_any(const std::vector<Folder>& folders) {
 
 Error no_folder() {
   return {ErrorCode::io,
-          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp is root's with "
+          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp belongs to root with "
           "mode 1777",
           "set BERTH_RUNTIME_DIR to a folder of your own",
           {},
@@ -47,17 +47,17 @@ Result<std::shared_ptr<Ledger>> Ledger::open(const LedgerOptions& options) {
   state->clock = options.clock ? options.clock : &real_clock();
   std::string given = options.folder.native();
   if (given.empty() && options.candidates.empty()) {
-    Result<std::string> variable = given_runtime_folder();
+    Result<std::string> variable = world::given_runtime_folder();
     if (!variable) return std::move(variable).error();
     given = *std::move(variable);
   }
   if (!given.empty()) {
-    Result<Folder> folder = one_folder(given);
+    Result<Folder> folder = single_folder(given);
     if (!folder) return std::move(folder).error();
     state->folders = {*std::move(folder)};
   } else {
     state->candidates = options.candidates.empty() ? default_candidates() : options.candidates;
-    state->folders = look_at(state->candidates);
+    state->folders = inspect_folders(state->candidates);
     if (!has_any(state->folders)) return no_folder();
   }
   return std::shared_ptr<Ledger>(new Ledger(std::move(state)));
@@ -81,7 +81,7 @@ std::vector<LedgerFolder> Ledger::folders() {
       out.push_back({folder.path, folder.problem, folder.path == written, {}});
   }
   if (!lock) return out;
-  for (const std::unique_ptr<State::Known>& known : state_->files)
+  for (const std::unique_ptr<State::KnownFile>& known : state_->files)
     out[known->folder].files.push_back(
         {known->file.path(), known->file.user(),
          static_cast<std::size_t>(std::count_if(known->lines.begin(), known->lines.end(),
@@ -90,14 +90,15 @@ std::vector<LedgerFolder> Ledger::folders() {
   return out;
 }
 
-// A folder may have been made since: others write there from then on. Looked at
-// again under the locks, because whoever wrote to a new folder had these locks too,
-// and made its file before: what is not there now was not written to.
+// A folder may have been created meanwhile, and other processes write there from then
+// on. So the folders are inspected again under the locks: a process that writes to a
+// new folder holds these locks as well, so a folder that does not exist now has not
+// been written to.
 Result<void> Ledger::State::lock_folders(TimePoint give_up) {
   for (;;) {
     if (!candidates.empty()) {
       const std::lock_guard guard(mutex);
-      folders = look_at(candidates);
+      folders = inspect_folders(candidates);
     }
     if (!has_any(folders)) return no_folder();
     bool has_all = true;
@@ -110,19 +111,19 @@ Result<void> Ledger::State::lock_folders(TimePoint give_up) {
       }
       if (taken.error().code != ErrorCode::unavailable) {
         // It may have been removed just now.
-        if (candidates.empty() || look_at(candidates) == folders) return std::move(taken).error();
+        if (candidates.empty() || inspect_folders(candidates) == folders) return std::move(taken).error();
         has_all = false;
         break;
       }
       const std::string holder = lock_holder(identity_of(folder.path));
-      return Error{
-          ErrorCode::timeout,
-          (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path + " and does not let go",
-          "end or continue that process",
-          {},
-          {}};
+      return Error{ErrorCode::timeout,
+                   (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
+                       " and does not release it",
+                   "end or continue that process",
+                   {},
+                   {}};
     }
-    if (has_all && (candidates.empty() || look_at(candidates) == folders)) return {};
+    if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
     locks.clear();
   }
 }
@@ -156,19 +157,19 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   LedgerSnapshot snapshot;
   std::vector<LedgerEntry> without_holder;
   const TimePoint now = state.clock->now();
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     TimePoint& last_grant = snapshot.last_grants[known->file.user()];
-    last_grant = std::max(last_grant, std::min(now, known->memory.last_grant));
+    last_grant = std::max(last_grant, std::min(now, known->history.last_grant));
     for (const State::Line& line : known->lines) {
-      if (line.entry) state.judge(*known, *line.entry, snapshot, without_holder);
+      if (line.entry) state.classify(*known, *line.entry, snapshot, without_holder);
       if (line.intent) snapshot.intents.push_back(*line.intent);
     }
   }
-  state.find_carriers(std::move(without_holder), snapshot);
+  state.find_leased_processes(std::move(without_holder), snapshot);
   for (LedgerEntry& entry : snapshot.entries) {
-    // Of another boot, or made up.
+    // From an earlier boot, or forged.
     entry.since = std::min(entry.since, now);
-    if (entry.heard_at > now) entry.heard_at = entry.since;
+    if (entry.last_heartbeat > now) entry.last_heartbeat = entry.since;
   }
   std::stable_sort(snapshot.entries.begin(), snapshot.entries.end(), [](const LedgerEntry& a, const LedgerEntry& b) {
     return std::pair(a.since, a.id()) < std::pair(b.since, b.id());
@@ -186,7 +187,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
                  {},
                  {}};
   }
-  return state.write_anywhere([&](State::Known& own) -> Result<LedgerLease> {
+  return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
     EntryLine line;
     LedgerEntry& entry = line.entry;
     entry.reference.id = state.next_id();
@@ -200,25 +201,25 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     entry.within = request.within;
     entry.claims = request.claims;
     entry.count = request.count;
-    const Result<std::pair<State::Known*, int>> locked = state.lock_byte(own, entry.id());
+    const Result<std::pair<State::KnownFile*, int>> locked = state.lock_byte(own, entry.id());
     if (!locked) return locked.error();
-    State::Known& known = *locked->first;
+    State::KnownFile& known = *locked->first;
     LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second, 0);
     if (request.kind == EntryKind::waiting) {
       std::set<std::size_t> used;
       for (const State::Line& other : known.lines) {
-        if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->beat);
+        if (other.entry && other.entry->entry.kind == EntryKind::waiting) used.insert(other.entry->heartbeat_slot);
       }
-      while (used.contains(line.beat)) ++line.beat;
-      if (line.beat >= beats_max) {
+      while (used.contains(line.heartbeat_slot)) ++line.heartbeat_slot;
+      if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
-                     "you have " + std::to_string(beats_max) + " requests waiting already",
-                     "end some of what berth ps shows",
+                     "this user already has " + std::to_string(heartbeats_max) + " waiting requests",
+                     "end some of the entries in berth ps",
                      {},
                      {}};
       }
-      lease.beat_ = line.beat;
-      write_beat(lease.descriptor(), line.beat, entry.since);
+      lease.heartbeat_slot_ = line.heartbeat_slot;
+      write_heartbeat(lease.descriptor(), line.heartbeat_slot, entry.since);
     }
     std::vector<State::Line> lines = known.lines;
     lines.push_back(known.line(line_of(line)));
@@ -244,20 +245,20 @@ Result<void> Ledger::Lock::set_cgroup(const LedgerLease& lease, const std::strin
 void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
   State& state = *ledger_->state_;
   const TimePoint now = state.clock->now();
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     if (!state.is_own(*known)) continue;
     const auto is_over = [&](const State::Line& line) {
       if (!line.entry) return false;
       const LedgerEntry& entry = line.entry->entry;
       if (entry.kind == EntryKind::waiting) return !known->file.is_locked(entry.id());
-      // In a container a child that keeps a lease taken outside of it cannot be seen.
+      // From inside a container, the processes of a lease taken outside are not visible.
       if (!shows_children_of(entry.holder) && now - entry.since < forget_unseen_after) return false;
       return std::any_of(ended.begin(), ended.end(),
                          [&](const LedgerEntry& other) { return other.reference == entry.reference; });
     };
     std::vector<State::Line> kept = known->lines;
     std::erase_if(kept, is_over);
-    // Where it cannot be written, the lines stay and count for nothing.
+    // If the file cannot be written, the lines stay and have no effect.
     if (kept.size() != known->lines.size()) static_cast<void>(state.rewrite(*known, std::move(kept)));
   }
 }
@@ -267,18 +268,18 @@ void Ledger::Lock::give_back(LedgerLease lease) {
   {
     const LedgerLease done = std::move(lease);
   }
-  const State::Known* const known = ledger_->state_->find(reference);
+  const State::KnownFile* const known = ledger_->state_->find(reference);
   if (!known || known->file.is_locked(reference.id)) return;
   for (const State::Line& line : known->lines) {
     if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
   }
   const auto self = static_cast<std::uint32_t>(getpid());
-  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
-  if (!carriers) return;
-  for (const Carrier& carrier : *carriers) {
-    if (carrier.carries(reference) && carrier.pid != self) return;
+  const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
+  if (!processes) return;
+  for (const LeasedProcess& process : *processes) {
+    if (process.has_lease(reference) && process.pid != self) return;
   }
-  // Where it cannot be written, the line counts until this process ends.
+  // If the file cannot be written, the line counts until this process ends.
   static_cast<void>(release(reference));
 }
 
@@ -290,20 +291,20 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
   State& state = *ledger_->state_;
   const bool lift = intent == Intent::in_service;
   const auto is_it = [&](const State::Line& line) { return line.intent && line.intent->device == device; };
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     if (!(state.is_own(*known) || (lift && geteuid() == 0))) continue;
     std::vector<State::Line> lines = known->lines;
     if (std::erase_if(lines, is_it) == 0) continue;
     if (Result<void> written = state.rewrite(*known, std::move(lines)); !written) return written;
   }
   if (!lift) {
-    return state.write_anywhere([&](State::Known& own) {
+    return state.write_anywhere([&](State::KnownFile& own) {
       std::vector<State::Line> lines = own.lines;
       lines.push_back(own.line(line_of(DeviceIntent{device, intent, 0, state.clock->now()})));
       return state.rewrite(own, std::move(lines));
     });
   }
-  for (const std::unique_ptr<State::Known>& known : state.files) {
+  for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     const auto other = std::find_if(known->lines.begin(), known->lines.end(), is_it);
     if (other == known->lines.end()) continue;
     return Error{ErrorCode::unavailable,
@@ -317,7 +318,7 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
 
 std::uint64_t Ledger::changes() {
   State& state = *state_;
-  // Of the files known; a new one is noticed when the lock is next taken.
+  // Covers the known files; a new one is noticed when the lock is next taken.
   static_cast<void>(state.enter(TimePoint::max()));
   const std::uint64_t changes = state.fingerprint();
   state.leave();
@@ -328,12 +329,12 @@ void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   while (changes() == seen) {
     const TimePoint now = clock().now();
     if (now >= until) return;
-    real_clock().sleep_for(std::min(look_period, until - now));
+    real_clock().sleep_for(std::min(poll_period, until - now));
   }
 }
 
-void Ledger::beat(const LedgerLease& lease) {
-  if (lease) write_beat(lease.descriptor_, lease.beat_, clock().now());
+void Ledger::heartbeat(const LedgerLease& lease) {
+  if (lease) write_heartbeat(lease.descriptor_, lease.heartbeat_slot_, clock().now());
 }
 
 std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapshot) {
@@ -347,7 +348,7 @@ std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapsh
     if (entry.user == geteuid()) return entry.reference;
     named.push_back(entry.reference);
   }
-  // Any user can write the number of another's file into its own.
+  // Any user can write the number of another user's file into its own.
   if (geteuid() == 0 && named.size() == 1) return named.front();
   return std::nullopt;
 }
@@ -355,7 +356,7 @@ std::optional<LeaseReference> Ledger::current_lease(const LedgerSnapshot& snapsh
 LedgerLease& LedgerLease::operator=(LedgerLease&& other) noexcept {
   std::swap(reference_, other.reference_);
   std::swap(descriptor_, other.descriptor_);
-  std::swap(beat_, other.beat_);
+  std::swap(heartbeat_slot_, other.heartbeat_slot_);
   return *this;
 }
 

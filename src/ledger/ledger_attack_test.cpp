@@ -1,5 +1,5 @@
-// Ways in which the ledger was, or could have been, made to forget what it promised:
-// forged files, no descriptors left, a limit on file sizes, folders that appear.
+// Attempts to make the ledger lose leases: forged files, no free descriptors, a limit
+// on file sizes, folders that appear later.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/close_range.h>
@@ -25,21 +25,6 @@ namespace {
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr uid_t alice = 5001, mallory = 5002;
 
-#define NEEDS_ROOT() \
-  if (geteuid() != 0) GTEST_SKIP() << "only root can act as several users"
-
-// The status of `work` in a process of its own, as another user where one is given.
-int in_child(const std::function<int()>& work, uid_t user = 0) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (user != 0 && (setgid(user) != 0 || setuid(user) != 0)) _exit(99);
-    _exit(work());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 class LedgerAttack : public LedgerCase {
  protected:
   // Mallory's file with the number of another one, and these lines.
@@ -53,12 +38,12 @@ class LedgerAttack : public LedgerCase {
   }
 };
 
-TEST_F(LedgerAttack, AForgedFileNumberNeitherEndsNorClaimsNorReleasesAnothersLease) {
+TEST_F(LedgerAttack, AForgedFileNumberDoesNotAffectAnotherUsersLease) {
   NEEDS_ROOT();
   const auto ledger = open();
   const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
   const LeaseReference lease = held.reference();
-  // Begun at the beginning of time, so that it comes first, and of a process that lives.
+  // Started at time 0, so that it comes first, and with a live holder.
   const std::string forged = "lease " + std::to_string(lease.id) +
                              " running pid=1 start=0 pidns=0 since=0 priority=1 name=x claim=GPU-a,GPU-a,1,0,0\n";
   ASSERT_EQ(forge(lease.file, forged), 0);
@@ -78,12 +63,12 @@ TEST_F(LedgerAttack, AForgedFileNumberNeitherEndsNorClaimsNorReleasesAnothersLea
                 mallory),
             0);
   ASSERT_TRUE(ledger->lock().value().release({lease.file, lease.id, mallory}));
-  EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "the forged one ended alone";
+  EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "only the forged lease ended";
   EXPECT_TRUE(ledger->snapshot().value().find(lease));
   close(lock);
 }
 
-TEST_F(LedgerAttack, RootDoesNotGuessBetweenTwoUsersLeasesOfOneName) {
+TEST_F(LedgerAttack, ALeaseReferenceSharedByTwoUsersIsAmbiguousForRoot) {
   NEEDS_ROOT();
   LedgerSnapshot seen;
   seen.entries.resize(2);
@@ -98,8 +83,8 @@ TEST_F(LedgerAttack, RootDoesNotGuessBetweenTwoUsersLeasesOfOneName) {
   unsetenv("BERTH_LEASE");
 }
 
-// An entry of root inside a lease that is over counts by itself, also where another
-// user has a lease with the name of the one that is over.
+// An entry of root nested in an ended lease counts by itself, even if another user has
+// a lease with the reference of the ended one.
 TEST_F(LedgerAttack, AForgedOuterLeaseHidesNothing) {
   NEEDS_ROOT();
   const auto ledger = open();
@@ -120,7 +105,7 @@ TEST_F(LedgerAttack, AForgedOuterLeaseHidesNothing) {
   close(lock);
 }
 
-TEST_F(LedgerAttack, RootMayDrawOnAnotherUsersLeaseAndTheFileSaysWhose) {
+TEST_F(LedgerAttack, RootMayNestInAnotherUsersLease) {
   NEEDS_ROOT();
   int ready[2], stay[2];
   ASSERT_EQ(pipe(ready) + pipe(stay), 0);
@@ -147,8 +132,8 @@ TEST_F(LedgerAttack, RootMayDrawOnAnotherUsersLeaseAndTheFileSaysWhose) {
   for (const int end : {ready[0], ready[1], stay[0], stay[1]}) close(end);
 }
 
-// What no process carries is looked for once; the forged one must not stand for both.
-TEST_F(LedgerAttack, AForgedDeadLeaseDoesNotEndALivingOneOfTheSameName) {
+// /proc is searched once per ended lease; the forged lease must not be taken for both.
+TEST_F(LedgerAttack, AForgedEndedLeaseDoesNotEndALiveLeaseWithTheSameReference) {
   NEEDS_ROOT();
   int told[2];
   ASSERT_EQ(pipe(told), 0);
@@ -179,18 +164,18 @@ TEST_F(LedgerAttack, AForgedDeadLeaseDoesNotEndALivingOneOfTheSameName) {
   ASSERT_EQ(read(told[0], &lease, sizeof lease), static_cast<ssize_t>(sizeof lease));
   const auto alive = [&](Ledger& ledger) { return ledger.snapshot().value().find(lease) != nullptr; };
   for (int i = 0; i < 1000 && !alive(*open()); ++i) {
-  }  // until it has been executed
+  }  // until exec
   ASSERT_EQ(
       forge(lease.file, "lease " + std::to_string(lease.id) + " running pid=0 since=0 name=x claim=GPU-a,GPU-a,1\n"),
       0);
   const auto ledger = open();
   EXPECT_TRUE(alive(*ledger));
-  EXPECT_TRUE(alive(*ledger)) << "the second look";
+  EXPECT_TRUE(alive(*ledger)) << "second snapshot";
   kill(child, SIGKILL);
   for (const int end : told) close(end);
 }
 
-// As many descriptors as are open, and `more`.
+// Allows as many descriptors as are open, and `more`.
 void limit_descriptors(rlim_t more) {
   const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   rlimit limit{};
@@ -209,7 +194,7 @@ TEST_F(LedgerAttack, WithoutDescriptorsTheLedgerIsNeverTakenForEmpty) {
                 for (int i = 3; i < 10; ++i) static_cast<void>(::open("/dev/null", O_RDONLY));  // numbers below 10
                 limit_descriptors(more);
                 const Result<LedgerSnapshot> seen = other->snapshot();
-                static_cast<void>(other->changes());  // of what was read before
+                static_cast<void>(other->changes());  // of the files read before
                 if (!seen) return seen.error().code == ErrorCode::io ? 0 : 1;
                 if (!seen->find(held.reference())) return 2;
                 Result<Ledger::Lock> lock = other->lock();
@@ -232,8 +217,8 @@ TEST_F(LedgerAttack, WithoutDescriptorsACgroupThatCannotBeReadHasProcesses) {
             0);
 }
 
-// Only its environment ties it to the lease, and /proc cannot be read.
-TEST_F(LedgerAttack, WithoutDescriptorsALeaseThatCannotBeLookedForCounts) {
+// Only its environment assigns it to the lease, and /proc cannot be read.
+TEST_F(LedgerAttack, WithoutDescriptorsALeaseWhoseProcessesCannotBeSearchedCounts) {
   int told[2];
   ASSERT_EQ(pipe(told), 0);
   const pid_t parent = fork();
@@ -257,7 +242,7 @@ TEST_F(LedgerAttack, WithoutDescriptorsALeaseThatCannotBeLookedForCounts) {
   pid_t child = 0;
   ASSERT_EQ(read(told[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   close(told[1]);
-  EXPECT_EQ(read(told[0], &child, sizeof child), 0) << "its end is closed when it has been executed";
+  EXPECT_EQ(read(told[0], &child, sizeof child), 0) << "exec closes its end";
   for (rlim_t more = 0; more < 8; ++more) {
     EXPECT_EQ(in_child([&] {
                 const auto ledger = open();
@@ -276,7 +261,7 @@ TEST_F(LedgerAttack, WithoutDescriptorsALeaseThatCannotBeLookedForCounts) {
   close(told[0]);
 }
 
-TEST_F(LedgerAttack, ALimitOnTheSizeOfFilesIsASentenceAndChangesNothing) {
+TEST_F(LedgerAttack, AFileSizeLimitIsAnErrorAndChangesNothing) {
   const auto ledger = open();
   const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
   for (const rlim_t bytes : {0UL, 10UL, 63UL, 16384UL, 16400UL, 1064960UL, 1064970UL}) {
@@ -300,7 +285,7 @@ TEST_F(LedgerAttack, ALimitOnTheSizeOfFilesIsASentenceAndChangesNothing) {
   }
 }
 
-// Folders for everybody, of which some are not there yet.
+// Shared folders, of which some do not exist yet.
 class FoldersThatAppear : public LedgerAttack {
  protected:
   void SetUp() override { NEEDS_ROOT(); }
@@ -315,7 +300,7 @@ class FoldersThatAppear : public LedgerAttack {
   }
 };
 
-TEST_F(FoldersThatAppear, WhatIsWrittenToANewFolderIsSeenByThoseWhoOpenedBefore) {
+TEST_F(FoldersThatAppear, ALedgerOpenedEarlierReadsANewFolder) {
   make("second");
   const auto before = open_all();
   const LedgerLease old = take(*before, "GPU-a", 1);
@@ -328,10 +313,10 @@ TEST_F(FoldersThatAppear, WhatIsWrittenToANewFolderIsSeenByThoseWhoOpenedBefore)
   EXPECT_EQ(after->snapshot().value().entries.size(), 2U);
   EXPECT_EQ(before->folder(), folder_.path / "first");
   std::filesystem::remove_all(folder_.path / "first");
-  EXPECT_EQ(before->snapshot().value().entries.size(), 1U) << "and the other way round";
+  EXPECT_EQ(before->snapshot().value().entries.size(), 1U) << "the folder was removed";
 }
 
-TEST_F(FoldersThatAppear, AFolderThatAppearsUnderLoadSplitsNoLedgerAndLocksNobodyOut) {
+TEST_F(FoldersThatAppear, ANewFolderUnderLoadNeitherSplitsNorBlocksTheLedger) {
   make("second");
   constexpr int rounds = 40, locks = 6;
   for (int round = 0; round < rounds; ++round) {
@@ -345,7 +330,7 @@ TEST_F(FoldersThatAppear, AFolderThatAppearsUnderLoadSplitsNoLedgerAndLocksNobod
         Result<Ledger::Lock> lock = ledger->lock();
         ASSERT_TRUE(lock) << lock.error().to_text();
         EXPECT_EQ(++inside, 1);
-        EXPECT_EQ(lock->snapshot().entries.size(), held++) << "all that others have taken";
+        EXPECT_EQ(lock->snapshot().entries.size(), held++) << "all leases taken so far";
         const std::lock_guard guard(mutex);
         leases.push_back(lock->add(request("GPU-a", 1)).value());
         --inside;
@@ -368,7 +353,7 @@ TEST_F(FoldersThatAppear, OneFolderUnderTwoNamesIsLockedAndCountedOnce) {
   EXPECT_EQ(ledger->folders().at(1).problem, "is the same folder as " + path);
 }
 
-TEST_F(FoldersThatAppear, WhereAllHaveGoneNothingIsTakenForEmpty) {
+TEST_F(FoldersThatAppear, WithoutAnyFolderTheLedgerIsAnErrorAndNotEmpty) {
   make("second");
   const auto ledger = open_all();
   const LedgerLease held = take(*ledger, "GPU-a", 1);

@@ -1,5 +1,5 @@
-// A process that is killed while it changes the ledger, at any instruction: what
-// the others find is consistent, with all of its entry or nothing of it.
+// A process that is killed while it changes the ledger, at any instruction, leaves a
+// consistent ledger with all of its entry or none of it.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -33,7 +33,7 @@ class LedgerCrash : public testing::Test {
     return ledger::unallocated_bytes(snapshot, {domain, 0, std::nullopt, {}});
   }
 
-  // Takes a lease, changes it, cordons and gives back, between two stops.
+  // Takes a lease, changes it, cordons a device and ends the lease, between two stops.
   [[noreturn]] void victim() {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     const auto own = Ledger::open({folder_.path, nullptr});
@@ -51,8 +51,8 @@ class LedgerCrash : public testing::Test {
     _exit(0);
   }
 
-  // Kills the victim at the beginning or end of a system call, after `steps` of
-  // these; gives how many there were. What others can see changes nowhere else.
+  // Kills the victim at the beginning or end of its system call number `steps`, and
+  // returns how many there were. Only system calls change what others can see.
   // Absent: this machine forbids tracing.
   std::optional<long> run(long steps) {
     const pid_t child = fork();
@@ -81,18 +81,18 @@ class LedgerCrash : public testing::Test {
 
   void expect_consistent() {
     auto lock = ledger_->lock();
-    ASSERT_TRUE(lock) << "the lock of the dead is free";
+    ASSERT_TRUE(lock) << "the lock of a killed process is free";
     const LedgerSnapshot seen = lock->snapshot();
-    ASSERT_EQ(seen.entries.size(), 1U) << "the first";
-    EXPECT_EQ(promised(seen, "GPU-a"), 14U) << "what others hold is as it was";
-    EXPECT_EQ(promised(seen, "GPU-b"), 0U) << "what the dead held has returned";
+    ASSERT_EQ(seen.entries.size(), 1U) << "the first lease";
+    EXPECT_EQ(promised(seen, "GPU-a"), 14U) << "the leases of others are unchanged";
+    EXPECT_EQ(promised(seen, "GPU-b"), 0U) << "the lease of the killed process has ended";
     for (const LedgerEntry& entry : seen.ended) {
       const std::uint64_t bytes = entry.claims.at(0).memory_bytes;
-      EXPECT_TRUE(entry.claims.size() == 2 && (bytes == 5 || bytes == 6)) << "half of a change";
+      EXPECT_TRUE(entry.claims.size() == 2 && (bytes == 5 || bytes == 6)) << "no partial change";
     }
     lock->forget(seen.ended);
     const auto lease = lock->add(request("GPU-b", 500));
-    ASSERT_TRUE(lease) << "all of it can be had again: " << lease.error().to_text();
+    ASSERT_TRUE(lease) << "its memory is available again: " << lease.error().to_text();
     EXPECT_EQ(promised(lock->snapshot(), "GPU-b"), 1000U);
     ASSERT_TRUE(lock->release(lease->reference()));
   }

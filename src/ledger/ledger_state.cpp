@@ -15,11 +15,11 @@ using namespace ledger;
 
 namespace {
 
-// One file is what a user has; more come only where another user's lock on the
-// first stands in the way. Further ones count for nothing.
+// A user has one file; more are created only if another user's lock blocks the first.
+// Files beyond this number are ignored.
 constexpr std::size_t files_per_user_max = 64;
-// Ids of others up to here are counted on from, so that people see each number
-// once; a number beyond it was made up.
+// New ids follow the ids of all users up to this one, so that each number is used
+// once; a higher number is forged.
 constexpr std::uint64_t shared_id_max = std::uint64_t{1} << 32;
 constexpr std::uint32_t overflow_user = 65534;
 
@@ -41,7 +41,7 @@ void Ledger::State::leave() {
   left.notify_one();
 }
 
-Ledger::State::Line Ledger::State::Known::line(std::string text) const {
+Ledger::State::Line Ledger::State::KnownFile::line(std::string text) const {
   Line line{std::move(text), std::nullopt, std::nullopt};
   auto parsed = parse_line(line.text);
   if (!parsed) return line;
@@ -50,7 +50,7 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
     LedgerEntry& read = line.entry->entry;
     read.user = file.user();
     read.reference = {header.file, read.id(), read.user};
-    // What is written there is believed of root alone.
+    // Only root may name a lease of another user.
     if (read.within && read.user != 0) read.within->user = read.user;
     if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
   } else {
@@ -60,19 +60,19 @@ Ledger::State::Line Ledger::State::Known::line(std::string text) const {
   return line;
 }
 
-bool Ledger::State::Known::is_empty() const {
+bool Ledger::State::KnownFile::is_empty() const {
   return std::none_of(lines.begin(), lines.end(), [](const Line& line) { return line.entry || line.intent; });
 }
 
-void Ledger::State::read_text(Known& known) {
+void Ledger::State::read_text(KnownFile& known) {
   known.lines.clear();
-  known.memory = {};
+  known.history = {};
   known.problem.clear();
   const std::optional<UserFile::Header> header = known.file.read_header();
   const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
   known.header = header.value_or(UserFile::Header{});
   if (!text) {
-    known.problem = header ? "it was cut short" : "it is not a ledger";
+    known.problem = header ? "it is truncated" : "it is not a ledger";
     return;
   }
   for (std::size_t begin = 0; begin < text->size();) {
@@ -80,17 +80,17 @@ void Ledger::State::read_text(Known& known) {
     known.lines.push_back(known.line(text->substr(begin, end - begin)));
     begin = end;
     const Line& line = known.lines.back();
-    if (line.entry) known.memory.next_id = std::max(known.memory.next_id, line.entry->entry.id() + 1);
-    if (const std::optional<Memory> memory = memory_of(line.text)) {
-      known.memory = {std::max(known.memory.next_id, memory->next_id), memory->last_grant};
-      known.lines.pop_back();  // written anew with every text
+    if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
+    if (const std::optional<FileHistory> history = parse_history(line.text)) {
+      known.history = {std::max(known.history.next_id, history->next_id), history->last_grant};
+      known.lines.pop_back();  // rewritten with every text
     }
   }
 }
 
-// Every file of every folder, by name; unchanged ones keep what was read before.
+// Every file of every folder, by name; unchanged files are not parsed again.
 Result<void> Ledger::State::read_folders() {
-  std::vector<std::unique_ptr<Known>> found, earlier = std::exchange(files, {});
+  std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
   std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty()) continue;
@@ -109,12 +109,12 @@ Result<void> Ledger::State::read_folders() {
       Result<UserFile> file = UserFile::open(path, false);
       if (!file && file.error().code == ErrorCode::not_found) continue;
       if (!file) return std::move(file).error();
-      const auto is_same = [&](const std::unique_ptr<Known>& known) {
+      const auto is_same = [&](const std::unique_ptr<KnownFile>& known) {
         return known && known->file.identity() == file->identity();
       };
       // A second name of one file.
       if (std::any_of(found.begin(), found.end(), is_same)) continue;
-      // In a user namespace all users it does not know have one number.
+      // In a user namespace all unmapped users have one number.
       if (++per_user[{i, file->user()}] > files_per_user_max && file->user() != overflow_user) continue;
       const auto before = std::find_if(earlier.begin(), earlier.end(), is_same);
       if (before != earlier.end()) {
@@ -123,7 +123,7 @@ Result<void> Ledger::State::read_folders() {
           read_text(*found.back());
         continue;
       }
-      found.push_back(std::unique_ptr<Known>(new Known{*std::move(file), i}));
+      found.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(file), i}));
       read_text(*found.back());
     }
   }
@@ -133,58 +133,58 @@ Result<void> Ledger::State::read_folders() {
 
 std::uint64_t Ledger::State::fingerprint() const {
   std::uint64_t sum = 0;
-  for (const std::unique_ptr<Known>& known : files) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     sum = splitmix64(sum ^ known->file.identity().inode);
     sum = splitmix64(sum ^ known->file.read_header().value_or(UserFile::Header{}).generation);
   }
   return sum;
 }
 
-void Ledger::State::judge(Known& known, EntryLine line, LedgerSnapshot& into,
-                          std::vector<LedgerEntry>& without_holder) {
+void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into,
+                             std::vector<LedgerEntry>& without_holder) {
   LedgerEntry& entry = line.entry;
-  if (known.file.is_locked(entry.id())) entry.alive_by = LifeSign::descriptor;
+  if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
-    if (entry.alive_by == LifeSign::none) return;
-    entry.heard_at = std::max(entry.since, known.file.read_beat(line.beat));
+    if (entry.alive_by == Liveness::none) return;
+    entry.last_heartbeat = std::max(entry.since, known.file.read_heartbeat(line.heartbeat_slot));
     into.entries.push_back(std::move(entry));
     return;
   }
-  if (entry.alive_by == LifeSign::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
-    entry.alive_by = LifeSign::cgroup;
-  const bool is_open = entry.alive_by == LifeSign::none && entry.kind == EntryKind::command;
-  if (is_open && life_of(entry.holder, entry.user) == Life::alive) {
-    entry.alive_by = LifeSign::holder;
+  if (entry.alive_by == Liveness::none && !entry.cgroup.empty() && cgroup_is_populated(entry.cgroup))
+    entry.alive_by = Liveness::cgroup;
+  const bool is_open = entry.alive_by == Liveness::none && entry.kind == EntryKind::command;
+  if (is_open && process_state(entry.holder, entry.user) == ProcessState::alive) {
+    entry.alive_by = Liveness::holder;
   } else if (is_open && (is_own(known) || geteuid() == 0) &&
-             !without_carrier.contains({entry.user, entry.reference.file, entry.reference.id})) {
+             !known_ended.contains({entry.user, entry.reference.file, entry.reference.id})) {
     without_holder.push_back(std::move(entry));
     return;
   }
-  (entry.alive_by == LifeSign::none ? into.ended : into.entries).push_back(std::move(entry));
+  (entry.alive_by == Liveness::none ? into.ended : into.entries).push_back(std::move(entry));
 }
 
-// Commands whose holder has ended. Only now /proc is searched: what a holder started
-// before it ended is there, whereas an earlier search may have missed it.
-void Ledger::State::find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
+// For commands whose holder has ended. /proc is searched only now: an earlier search
+// might miss a process that the holder started before it ended.
+void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
-  const std::optional<std::vector<Carrier>> carriers = processes_with_leases();
+  const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
   for (LedgerEntry& entry : entries) {
-    for (const Carrier& carrier : carriers.value_or(std::vector<Carrier>{})) {
-      if (carrier.carries(entry.reference)) entry.kept_by.push_back(carrier.pid);
+    for (const LeasedProcess& process : processes.value_or(std::vector<LeasedProcess>{})) {
+      if (process.has_lease(entry.reference)) entry.kept_by.push_back(process.pid);
     }
-    // Without a descriptor to look with: it may live.
-    if (carriers && entry.kept_by.empty()) {
-      without_carrier.insert({entry.user, entry.reference.file, entry.reference.id});
+    // Without a free descriptor /proc cannot be searched, and the lease may be alive.
+    if (processes && entry.kept_by.empty()) {
+      known_ended.insert({entry.user, entry.reference.file, entry.reference.id});
       into.ended.push_back(std::move(entry));
     } else {
-      entry.alive_by = LifeSign::environment;
+      entry.alive_by = Liveness::environment;
       into.entries.push_back(std::move(entry));
     }
   }
 }
 
-Ledger::State::Known* Ledger::State::find(const LeaseReference& lease) {
-  for (const std::unique_ptr<Known>& known : files) {
+Ledger::State::KnownFile* Ledger::State::find(const LeaseReference& lease) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->header.file != lease.file || known->file.user() != lease.user) continue;
     for (const Line& line : known->lines) {
       if (line.entry && line.entry->entry.id() == lease.id) return known.get();
@@ -193,30 +193,30 @@ Ledger::State::Known* Ledger::State::find(const LeaseReference& lease) {
   return nullptr;
 }
 
-Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
-  // Ids are not used again: a process may still carry one in its environment.
-  Memory memory = known.memory;
+Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
+  // Ids are never reused: a process may still have one in its environment.
+  FileHistory history = known.history;
   for (const Line& line : lines) {
     if (!line.entry) continue;
-    memory.next_id = std::max(memory.next_id, line.entry->entry.id() + 1);
+    history.next_id = std::max(history.next_id, line.entry->entry.id() + 1);
     if (line.entry->entry.kind == EntryKind::command)
-      memory.last_grant = std::max(memory.last_grant, line.entry->entry.since);
+      history.last_grant = std::max(history.last_grant, line.entry->entry.since);
   }
-  std::string text = line_of(memory);
+  std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
   if (text.size() > text_bytes_max) {
     return Error{ErrorCode::queue_full,
-                 "your part of the ledger is full: " + known.file.path(),
-                 "end some of what berth ps shows",
+                 "the ledger file of this user is full: " + known.file.path(),
+                 "end some of the entries in berth ps",
                  {},
                  {}};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
   if (!writable) return std::move(writable).error();
   if (writable->identity() != known.file.identity())
-    return Error{ErrorCode::unavailable, known.file.path() + " was replaced meanwhile", "try again", {}, {}};
+    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again", {}, {}};
   if (Result<void> written = writable->write_text(known.header, text); !written) return written;
-  known.memory = memory;
+  known.history = history;
   known.header.generation += 1;
   known.header.length = text.size();
   known.lines = std::move(lines);
@@ -225,31 +225,31 @@ Result<void> Ledger::State::rewrite(Known& known, std::vector<Line> lines) {
 
 std::uint64_t Ledger::State::next_id() const {
   std::uint64_t next = 1;
-  for (const std::unique_ptr<Known>& known : files) {
-    if (is_own(*known) || known->memory.next_id < shared_id_max) next = std::max(next, known->memory.next_id);
+  for (const std::unique_ptr<KnownFile>& known : files) {
+    if (is_own(*known) || known->history.next_id < shared_id_max) next = std::max(next, known->history.next_id);
   }
   return next;
 }
 
-Result<Ledger::State::Known*> Ledger::State::own_file(std::size_t folder) {
-  for (const std::unique_ptr<Known>& known : files) {
+Result<Ledger::State::KnownFile*> Ledger::State::own_file(std::size_t folder) {
+  for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->folder == folder && is_own(*known) && known->problem.empty()) return known.get();
   }
   Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), folder}));
+  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), folder}));
   read_text(*files.back());
   return files.back().get();
 }
 
-Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& known, std::uint64_t id) {
+Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(KnownFile& known, std::uint64_t id) {
   const Result<int> taken = known.file.take_lock(id);
   if (taken) return std::pair(&known, *taken);
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
-  // Another user has locked all of the file for reading: a new one it is. Those that
-  // were needed before and are empty now go.
+  // Another user has locked the whole file for reading, so create a new one. Earlier
+  // extra files that are empty now are removed.
   std::size_t count = 0;
-  std::erase_if(files, [&](const std::unique_ptr<Known>& other) {
+  std::erase_if(files, [&](const std::unique_ptr<KnownFile>& other) {
     if (!is_own(*other) || other->folder != known.folder) return false;
     ++count;
     if (other.get() == &known || !other->is_empty()) return false;
@@ -257,7 +257,7 @@ Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& kn
   });
   if (count >= files_per_user_max) {
     return Error{ErrorCode::queue_full,
-                 "another process has locks on your files in " + folders[known.folder].path,
+                 "another process has locks on the ledger files of this user in " + folders[known.folder].path,
                  "find it with lslocks, and ask its user to end it",
                  {},
                  {}};
@@ -265,7 +265,7 @@ Result<std::pair<Ledger::State::Known*, int>> Ledger::State::lock_byte(Known& kn
   int descriptor = -1;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<Known>(new Known{*std::move(created), known.folder}));
+  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), known.folder}));
   read_text(*files.back());
   return std::pair(files.back().get(), descriptor);
 }

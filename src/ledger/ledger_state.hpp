@@ -1,5 +1,5 @@
-// What a Ledger knows of the files of all users, and how it changes this user's
-// own. What is known of the files is true while the folders' locks are held.
+// What a Ledger knows about the files of all users, and how it changes this user's
+// own. The knowledge is current while the folders' locks are held.
 #pragma once
 
 #include <condition_variable>
@@ -21,65 +21,65 @@
 namespace berth {
 
 struct Ledger::State {
-  // A line as it stands, and what it says; neither: what this build does not know.
+  // A line of a file and its meaning; neither entry nor intent: of another version.
   struct Line {
     std::string text;
     std::optional<ledger::EntryLine> entry;
     std::optional<DeviceIntent> intent;
   };
   // A file with its text as last read.
-  struct Known {
+  struct KnownFile {
     ledger::UserFile file;
     std::size_t folder = 0;
     ledger::UserFile::Header header = {};
     std::vector<Line> lines = {};
     std::string problem = {};
 
-    ledger::Memory memory = {};
+    ledger::FileHistory history = {};
 
     Line line(std::string text) const;
     bool is_empty() const;  // no entry and no intent
   };
 
-  std::vector<std::string> candidates;  // empty: one folder was given, which stays
+  std::vector<std::string> candidates;  // empty: a single folder was given
   Clock* clock = nullptr;
 
-  // One thread at a time has the ledger; taken before the folders' locks.
+  // One thread at a time uses the ledger; entered before the folders are locked.
   bool enter(TimePoint deadline);
   void leave();
   std::mutex mutex;  // guards is_taken, and changes of folders
   std::condition_variable left;
   bool is_taken = false;
 
-  // What follows is of the thread that has entered.
+  // The members below belong to the thread that has entered.
   std::vector<ledger::Folder> folders;  // one for each candidate, as of the last lock
   std::vector<ledger::FolderLock> locks;
-  std::vector<std::unique_ptr<Known>> files;
-  // Leases, by user, file and id, that no process carries in its environment. None ever
-  // will again, so /proc is not searched for them twice.
-  std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> without_carrier;
+  std::vector<std::unique_ptr<KnownFile>> files;
+  // Leases, by user, file and id, that no process has in its environment. That cannot
+  // change again, so /proc is searched for each only once.
+  std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> known_ended;
 
-  // Locks every folder that there is, always in the same order.
+  // Locks every existing folder, always in the same order.
   Result<void> lock_folders(TimePoint give_up);
-  // An error where a file could not be opened for want of something: what stands in
-  // it would not be counted.
+  // An error if a file cannot be opened for lack of resources: its leases would not be
+  // counted.
   Result<void> read_folders();
-  static void read_text(Known& known);
-  // Of all files known, as they are now; needs no lock of a folder.
+  static void read_text(KnownFile& known);
+  // Of all known files, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
-  void judge(Known& known, ledger::EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
-  void find_carriers(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
-  bool is_own(const Known& known) const { return known.file.user() == geteuid(); }
-  Known* find(const LeaseReference& lease);
-  // The file this user writes to in a folder, made where there is none.
-  Result<Known*> own_file(std::size_t folder);
-  // Where the first of these that can be written to is enough: `write` is tried on
-  // the file of each folder until one is not full.
+  void classify(KnownFile& known, ledger::EntryLine line, LedgerSnapshot& into,
+                std::vector<LedgerEntry>& without_holder);
+  void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
+  bool is_own(const KnownFile& known) const { return known.file.user() == geteuid(); }
+  KnownFile* find(const LeaseReference& lease);
+  // The file this user writes to in a folder; created if there is none.
+  Result<KnownFile*> own_file(std::size_t folder);
+  // Tries `write` on the file of each writable folder until one succeeds.
   template <class Write>
-  auto write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>()));
-  // With a lock on the byte of that lease, whatever others have locked.
-  Result<std::pair<Known*, int>> lock_byte(Known& known, std::uint64_t id);
-  static Result<void> rewrite(Known& known, std::vector<Line> lines);
+  auto write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>()));
+  // Locks the byte of that lease, in a new file if another user locked this one.
+  Result<std::pair<KnownFile*, int>> lock_byte(KnownFile& known, std::uint64_t id);
+  static Result<void> rewrite(KnownFile& known, std::vector<Line> lines);
   template <class Change>
   Result<void> change_entry(const LeaseReference& lease, Change&& change);
   std::uint64_t next_id() const;
@@ -88,11 +88,11 @@ struct Ledger::State {
 // Changes the line of one entry and leaves every other as it is.
 template <class Change>
 Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& change) {
-  Known* const known = find(lease);
+  KnownFile* const known = find(lease);
   if (!known) {
     return Error{ErrorCode::not_found,
                  "there is no lease " + std::to_string(lease.id),
-                 "it has ended or was released: see berth ps",
+                 "it has ended or was released, see berth ps",
                  {},
                  {}};
   }
@@ -109,17 +109,17 @@ Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& c
 }
 
 template <class Write>
-auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<Known&>())) {
+auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>())) {
   std::optional<Error> last;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty() || !folders[i].writable) continue;
-    Result<Known*> own = own_file(i);
+    Result<KnownFile*> own = own_file(i);
     if (!own) {
       last = std::move(own).error();
       continue;
     }
     auto written = write(**own);
-    // Every program reads the next folder too.
+    // The next folder is as good: every program reads all folders.
     if (written || written.error().code != ErrorCode::io) return written;
     last = written.error();
   }

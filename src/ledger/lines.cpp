@@ -9,7 +9,7 @@
 namespace berth::ledger {
 namespace {
 
-// What separates words, and what could confuse a reader, is written as %XX.
+// Separators and non-printable bytes are written as %XX.
 std::string encoded(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string out;
@@ -66,7 +66,7 @@ std::uint64_t to_ns(TimePoint time) {
 }
 TimePoint to_time(std::uint64_t ns) { return TimePoint(Duration(static_cast<std::int64_t>(ns))); }
 
-// device,domain,bytes,outside,exclusive; further parts are of later versions.
+// device,domain,bytes,outside,exclusive; later versions may append parts.
 std::optional<Claim> claim_of(std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ',');
   if (parts.size() < 3) return std::nullopt;
@@ -84,7 +84,7 @@ std::string text_of(const Claim& claim) {
          "," + std::to_string(claim.memory_bytes_outside) + "," + (claim.exclusive ? "1" : "0");
 }
 
-// A kind of a later version holds what it claims, as a command does.
+// A kind from a later version holds its claims, like a command.
 EntryKind kind_of(std::string_view word) {
   for (const EntryKind kind : {EntryKind::pool, EntryKind::waiting}) {
     if (to_string(kind) == word) return kind;
@@ -112,7 +112,7 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
     if (key == "loads" && whole) entry.loads_until = to_time(*whole);
     if (key == "priority" && whole) entry.priority = static_cast<Priority>(std::min<std::uint64_t>(*whole, 2));
     if (key == "count" && whole) entry.count = std::clamp<std::uint64_t>(*whole, 1, claims_max);
-    if (key == "beat" && whole) line.beat = *whole;
+    if (key == "beat" && whole) line.heartbeat_slot = *whole;
     if (key == "within") entry.within = parse_lease(value);
     // It follows `within`.
     if (key == "of" && whole && entry.within) entry.within->user = static_cast<std::uint32_t>(*whole);
@@ -158,12 +158,12 @@ std::string line_of(const EntryLine& line) {
   if (entry.loads_until) add("loads", std::to_string(to_ns(*entry.loads_until)));
   add("priority", std::to_string(static_cast<unsigned>(entry.priority)));
   if (entry.within) add("within", to_string(*entry.within));
-  // Only root may draw on another user's lease; for all others it is their own.
+  // Only root may nest in another user's lease, so only root's lines name the user.
   if (entry.within && entry.user == 0 && entry.within->user != 0) add("of", std::to_string(entry.within->user));
   if (!entry.cgroup.empty()) add("cgroup", encoded(entry.cgroup));
   if (entry.kind == EntryKind::waiting) {
     add("count", std::to_string(entry.count));
-    add("beat", std::to_string(line.beat));
+    add("beat", std::to_string(line.heartbeat_slot));
   }
   add("name", encoded(entry.name));
   for (const Claim& claim : entry.claims) add("claim", text_of(claim));
@@ -175,21 +175,21 @@ std::string line_of(const DeviceIntent& intent) {
          " since=" + std::to_string(to_ns(intent.since)) + "\n";
 }
 
-std::string line_of(const Memory& memory) {
-  return "next " + std::to_string(memory.next_id) + " granted=" + std::to_string(to_ns(memory.last_grant)) + "\n";
+std::string line_of(const FileHistory& history) {
+  return "next " + std::to_string(history.next_id) + " granted=" + std::to_string(to_ns(history.last_grant)) + "\n";
 }
 
-std::optional<Memory> memory_of(std::string_view line) {
+std::optional<FileHistory> parse_history(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(1);
   const std::vector<std::string_view> words = split(line, ' ');
   if (words.size() < 2 || words[0] != "next") return std::nullopt;
   const auto id = number(words[1], id_max);
   if (!id) return std::nullopt;
-  Memory memory{std::max<std::uint64_t>(*id, 1), {}};
+  FileHistory history{std::max<std::uint64_t>(*id, 1), {}};
   for (const std::string_view word : words) {
-    if (word.starts_with("granted=")) memory.last_grant = to_time(number(word.substr(8), time_max).value_or(0));
+    if (word.starts_with("granted=")) history.last_grant = to_time(number(word.substr(8), time_max).value_or(0));
   }
-  return memory;
+  return history;
 }
 
 std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view text) {

@@ -1,7 +1,7 @@
 // The text inside a ledger file: one line per entry or intent, words separated by
-// blanks, `key=value` after the first words. What a reader does not know it skips,
-// and a writer keeps lines it did not write as they are, so builds of different
-// ages share one ledger. Pure.
+// blanks, `key=value` after the first words. Readers skip what they do not know, and
+// writers keep unknown lines unchanged, so that different versions can share one
+// ledger. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,30 @@
 
 namespace berth::ledger {
 
-// Devices of one entry: eight GPUs cut into eight.
+// Devices of one entry: eight GPUs of eight partitions each.
 inline constexpr std::size_t claims_max = 64;
-// Bounds every number below, so that 1 + id fits and a lock's byte exists.
+// Largest id, so that 1 + id and the offset of the lock's byte do not overflow.
 inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 
-// An entry as its line says; `beat` is the number of its slot among the beats.
+// A parsed entry; its heartbeat is in this slot of the file (key `beat`).
 struct EntryLine {
   LedgerEntry entry;
-  std::size_t beat = 0;
+  std::size_t heartbeat_slot = 0;
 };
 
 std::string line_of(const EntryLine& line);
 std::string line_of(const DeviceIntent& intent);
 
-// What a file remembers of leases that are over.
-struct Memory {
-  std::uint64_t next_id = 1;  // greater than every id it ever had
+// What a file keeps about ended leases.
+struct FileHistory {
+  std::uint64_t next_id = 1;  // greater than every id the file ever had
   TimePoint last_grant{};     // when its user last got a lease
 };
-std::string line_of(const Memory& memory);
-// Absent: another line.
-std::optional<Memory> memory_of(std::string_view line);
+std::string line_of(const FileHistory& history);
+// Absent: a line of another kind.
+std::optional<FileHistory> parse_history(std::string_view line);
 
-// Absent: neither, or damaged. `file` and `user` of what is found are left to the caller.
+// Absent: another kind of line, or damaged. The caller fills in `file` and `user`.
 std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

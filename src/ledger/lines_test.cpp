@@ -28,7 +28,7 @@ EntryLine random_line(SeededRandom& random) {
     entry.claims.push_back({DeviceId(text()), text(), random.next(), random.next(), random.below(2) == 0});
   if (entry.kind == EntryKind::waiting) {
     entry.count = 1 + random.below(64);
-    line.beat = random.below(1024);
+    line.heartbeat_slot = random.below(1024);
   }
   return line;
 }
@@ -51,8 +51,8 @@ TEST(Lines, ReadBackAsTheyWereWritten) {
   EXPECT_EQ(line_of(std::get<DeviceIntent>(*parse_line(line_of(intent)))), line_of(intent));
 }
 
-TEST(Lines, TheFrozenPartReadsForEver) {
-  // Written by the first version; no build may read it otherwise.
+TEST(Lines, LinesOfTheFirstVersionAreRead) {
+  // Written by the first version; every version must read it the same way.
   const auto read = parse_line(
       "lease 17 running pid=4711 start=99 pidns=4026531836 since=5 priority=1 name=python3 "
       "claim=GPU-a,GPU-a,42949672960,0,1 claim=GPU-b/sm64.0,GPU-b,7,3,0\n");
@@ -60,15 +60,15 @@ TEST(Lines, TheFrozenPartReadsForEver) {
   const LedgerEntry& entry = std::get<EntryLine>(*read).entry;
   EXPECT_EQ(entry.id(), 17U);
   EXPECT_EQ(entry.kind, EntryKind::command);
-  EXPECT_EQ(entry.holder, (Holder{4711, 99, 4026531836}));
+  EXPECT_EQ(entry.holder, (ProcessIdentity{4711, 99, 4026531836}));
   ASSERT_EQ(entry.claims.size(), 2U);
   EXPECT_EQ(entry.claims[0], (Claim{DeviceId("GPU-a"), "GPU-a", std::uint64_t{40} << 30, 0, true}));
   EXPECT_EQ(entry.claims[1], (Claim{DeviceId("GPU-b/sm64.0"), "GPU-b", 7, 3, false}));
-  // Device, domain and bytes are all that must be there.
+  // Only device, domain and bytes are required.
   EXPECT_TRUE(parse_line("lease 1 running claim=a,a,5"));
 }
 
-TEST(Lines, DamagedOnesAreNone) {
+TEST(Lines, DamagedLinesAreNotParsed) {
   for (const char* const text :
        {"", " ", "lease", "lease 1", "lease 0 running", "lease x running", "lease 99999999999999999999 running",
         "lease 1 running claim=a", "lease 1 running claim=a,b", "lease 1 running claim=a,b,x",

@@ -57,7 +57,7 @@ std::optional<Status> read_status(std::uint32_t pid) {
       fields >> skipped;
   }
   if (!fields) return std::nullopt;
-  // The first thread may have ended before the others.
+  // The main thread may have ended before the others.
   status.ended = (state == "Z" || state == "X") && threads < 2;
   return status;
 }
@@ -77,16 +77,16 @@ std::string name_of(std::uint32_t pid) {
 
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE; }
 
-// What a search of /proc could not see.
+// What a search of /proc may have missed.
 struct Missed {
-  bool blind = false;     // there was no descriptor to look with
-  bool vanished = false;  // a process ended meanwhile, and may have started another one
+  bool no_descriptor = false;  // there was no free descriptor
+  bool vanished = false;       // a process ended during the search, and may have started another one
 };
 
 std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, Missed& missed) {
   errno = 0;
   std::ifstream file(folder_of(pid) + "/environ", std::ios::binary);
-  missed.blind = missed.blind || (!file && is_shortage(errno));
+  missed.no_descriptor = missed.no_descriptor || (!file && is_shortage(errno));
   missed.vanished = missed.vanished || (!file && errno == ENOENT);
   constexpr std::string_view name = "BERTH_LEASE=";
   for (std::string entry; std::getline(file, entry, '\0');) {
@@ -125,15 +125,15 @@ std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
 
 }  // namespace
 
-std::optional<Holder> find_process(std::uint32_t pid) {
+std::optional<ProcessIdentity> find_process(std::uint32_t pid) {
   const std::optional<Status> status = read_status(pid);
   if (!status || status->ended) return std::nullopt;
-  return Holder{pid, status->start_time, pid_namespace()};
+  return ProcessIdentity{pid, status->start_time, pid_namespace()};
 }
 
-Holder this_process() {
+ProcessIdentity this_process() {
   const auto pid = static_cast<std::uint32_t>(getpid());
-  return find_process(pid).value_or(Holder{pid, 0, pid_namespace()});
+  return find_process(pid).value_or(ProcessIdentity{pid, 0, pid_namespace()});
 }
 
 }  // namespace berth
@@ -142,7 +142,7 @@ namespace berth::ledger {
 namespace {
 
 constexpr std::uint64_t first_namespace = 0xEFFFFFFC;  // fixed in Linux
-// The unified hierarchy, and where it or systemd's own is beside others.
+// The unified hierarchy, and the mount points of mixed setups.
 const std::array<std::string, 3> cgroup_roots{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"};
 
 // Those whose environment and descriptors this user may read, with their users.
@@ -158,29 +158,30 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }
-  missed.blind = missed.blind || is_shortage(failed.value());
+  missed.no_descriptor = missed.no_descriptor || is_shortage(failed.value());
   return found;
 }
 
 }  // namespace
 
-Life life_of(const Holder& holder, std::uint32_t user) {
-  // Elsewhere the number means another process.
-  if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace()) return Life::unknown;
-  // A command of root may go on as another user.
+ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
+  // In another namespace the pid means another process.
+  if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace())
+    return ProcessState::unknown;
+  // A command of root may switch to another user.
   const std::optional<std::uint32_t> owner = user_of(holder.pid);
-  if (user != 0 && owner && *owner != user && *owner != 0) return Life::gone;
+  if (user != 0 && owner && *owner != user && *owner != 0) return ProcessState::gone;
   if (const std::optional<Status> status = read_status(holder.pid))
-    return !status->ended && status->start_time == holder.start_time ? Life::alive : Life::gone;
-  if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return Life::gone;
-  // Hidden from this user. It may be another one with the same number, but to
-  // take the bytes of one that lives would be worse.
-  return Life::alive;
+    return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
+  if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return ProcessState::gone;
+  // Hidden from this user. It may be another process with the same pid, but giving
+  // away the memory of a living process would be worse.
+  return ProcessState::alive;
 }
 
 bool is_in_first_namespace() { return pid_namespace() == first_namespace; }
 
-bool shows_children_of(const Holder& holder) {
+bool shows_children_of(const ProcessIdentity& holder) {
   return is_in_first_namespace() || (holder.pid_namespace != 0 && holder.pid_namespace == pid_namespace());
 }
 
@@ -191,13 +192,13 @@ bool can_see_processes_of(const LedgerEntry& entry) {
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
   trace.user = user_of(pid);
-  Missed missed;  // then it belongs to none, and takes up nothing
+  Missed missed;  // ignored: the process then counts as belonging to no lease
   trace.lease = lease_in_environment(pid, missed);
   trace.cgroup = cgroup_of(pid);
   trace.descriptors = descriptor_leases(pid);
   trace.hidden = !trace.user && is_in_first_namespace() && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
   const std::uint64_t space = pid_namespace();
-  // Deeper than any tree of processes people make.
+  // Deeper than real process trees.
   for (int depth = 0; pid > 1 && depth < 64; ++depth) {
     const std::optional<Status> status = read_status(pid);
     if (!status || status->ended) break;
@@ -215,33 +216,33 @@ BootTime boot_time(TimePoint now) {
   return {now, static_cast<std::uint64_t>(boot.tv_sec) * ticks, ticks};
 }
 
-std::optional<std::vector<Carrier>> processes_with_leases() {
-  // On a busy machine some process always ends; the one that matters rarely does.
+std::optional<std::vector<LeasedProcess>> processes_with_leases() {
+  // On a busy machine some process always ends during a search; three searches suffice.
   constexpr int searches_max = 3;
-  std::map<std::uint32_t, Carrier> found;  // by process
+  std::map<std::uint32_t, LeasedProcess> found;  // by process
   Missed missed;
   for (int search = 0; search < searches_max && (search == 0 || missed.vanished); ++search) {
     missed.vanished = false;
-    // A zombie has no environment, so whatever is found lives.
+    // A zombie has no environment, so every process found is alive.
     for (const auto& [pid, user] : readable_processes(missed)) {
       if (const std::optional<LeaseReference> lease = lease_in_environment(pid, missed))
-        found.insert_or_assign(pid, Carrier{*lease, pid, user});
+        found.insert_or_assign(pid, LeasedProcess{*lease, pid, user});
     }
   }
-  if (missed.blind) return std::nullopt;
-  std::vector<Carrier> carriers;
-  for (const auto& [pid, carrier] : found) carriers.push_back(carrier);
-  return carriers;
+  if (missed.no_descriptor) return std::nullopt;
+  std::vector<LeasedProcess> processes;
+  for (const auto& [pid, process] : found) processes.push_back(process);
+  return processes;
 }
 
-std::vector<std::uint32_t> keepers_of(const LedgerEntry& entry) {
+std::vector<std::uint32_t> processes_of(const LedgerEntry& entry) {
   std::vector<std::uint32_t> found;
   if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
-  Missed missed;  // then some are not named
+  Missed missed;  // ignored: some processes may then be missing
   for (const auto& [pid, user] : readable_processes(missed)) {
     const std::optional<LeaseReference> lease = lease_in_environment(pid, missed);
     const std::vector<LeaseReference> locked = descriptor_leases(pid);
-    if ((lease && Carrier{*lease, pid, user}.carries(entry.reference)) ||
+    if ((lease && LeasedProcess{*lease, pid, user}.has_lease(entry.reference)) ||
         std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
       found.push_back(pid);
   }
@@ -260,7 +261,7 @@ std::string cgroup_of(std::uint32_t pid) {
 }
 
 std::string scope_name(const LeaseReference& lease) {
-  // With the user: another one can write the same number into a file.
+  // Includes the user: another user can write the same number into its file.
   std::string name = "berth-" + std::to_string(lease.user) + "-" + to_string(lease) + ".scope";
   std::replace(name.begin(), name.end(), ':', '-');
   return name;
@@ -292,7 +293,7 @@ std::vector<std::uint32_t> processes_in(const std::string& cgroup) {
   for (const std::string& root : cgroup_roots) {
     std::ifstream processes(root + cgroup + "/cgroup.procs");
     for (std::uint32_t pid = 0; processes >> pid;) {
-      // Of another namespace.
+      // 0: a process of another namespace.
       if (pid != 0) found.push_back(pid);
     }
     if (!found.empty()) break;
@@ -306,7 +307,7 @@ std::string lock_holder(const FileIdentity& file) {
                 static_cast<unsigned long long>(file.inode));
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
-    // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; who waits has an arrow before.
+    // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; a waiting process has an arrow in front.
     std::istringstream words(line);
     std::string number, kind, mode, access, where;
     std::uint32_t pid = 0;

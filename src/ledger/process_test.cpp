@@ -15,7 +15,7 @@ constexpr LeaseReference lease{0xABC, 7, 1000};
 
 TEST(ScopeOfALease, IsNamedByItsUserFileAndId) { EXPECT_EQ(scope_name(lease), "berth-1000-0000000000000abc-7.scope"); }
 
-TEST(ScopeOfALease, NoOtherCgroupCounts) {
+TEST(ScopeOfALease, OtherCgroupsAreNotAccepted) {
   EXPECT_TRUE(is_scope_of(lease, "/user.slice/user-1000.slice/" + scope_name(lease)));
   for (const std::string& other :
        {std::string(), std::string("/"), std::string("/init.scope"), std::string("/user.slice/user-1001.slice"),
@@ -26,7 +26,7 @@ TEST(ScopeOfALease, NoOtherCgroupCounts) {
     EXPECT_FALSE(is_scope_of(lease, other)) << other;
 }
 
-TEST(ScopeOfALease, ALineThatNamesAnotherCgroupNamesNone) {
+TEST(ScopeOfALease, AnotherCgroupInALineIsIgnored) {
   const TestFolder folder;
   const auto open = [&] { return Ledger::open({folder.path, nullptr}).value(); };
   const std::shared_ptr<Ledger> writer = open();
@@ -44,7 +44,7 @@ TEST(ScopeOfALease, ALineThatNamesAnotherCgroupNamesNone) {
   EXPECT_EQ(written(scope), scope);
 }
 
-TEST(Cgroup, WithoutAPathThereIsNone) {
+TEST(Cgroup, AnEmptyPathHasNoProcesses) {
   EXPECT_FALSE(cgroup_is_populated(""));
   EXPECT_FALSE(cgroup_is_populated("/no/such/cgroup"));
   EXPECT_TRUE(processes_in("/no/such/cgroup").empty());

@@ -1,4 +1,4 @@
-// What can be read off a copy of the ledger. Pure.
+// Queries on a snapshot of the ledger. Pure.
 #include <algorithm>
 #include <charconv>
 
@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-// Deeper than commands are ever nested; a circle of damaged files ends here.
+// More than commands are ever nested; bounds a cycle in damaged files.
 constexpr int depth_max = 16;
 
 bool holds(const LedgerEntry& entry) { return entry.kind != EntryKind::waiting; }
@@ -23,14 +23,14 @@ std::string_view to_string(EntryKind kind) noexcept {
   return "running";
 }
 
-std::string_view to_string(LifeSign sign) noexcept {
-  switch (sign) {
-    case LifeSign::none: return "none";
-    case LifeSign::descriptor: return "descriptor";
-    case LifeSign::cgroup: return "cgroup";
-    case LifeSign::holder: return "holder";
-    case LifeSign::environment: return "environment";
-    case LifeSign::device: return "device";
+std::string_view to_string(Liveness liveness) noexcept {
+  switch (liveness) {
+    case Liveness::none: return "none";
+    case Liveness::descriptor: return "descriptor";
+    case Liveness::cgroup: return "cgroup";
+    case Liveness::holder: return "holder";
+    case Liveness::environment: return "environment";
+    case Liveness::device: return "device";
   }
   return "none";
 }
@@ -69,7 +69,7 @@ const LedgerEntry* LedgerSnapshot::find(const LeaseReference& lease) const noexc
 
 const LedgerEntry* LedgerSnapshot::outer_of(const LedgerEntry& entry) const noexcept {
   if (!entry.within) return nullptr;
-  // Only its own user may draw on a lease, and root: a container of the command.
+  // Only the lease's own user and root may nest in it: root runs containers.
   const LedgerEntry* const outer = find(*entry.within);
   return outer && outer != &entry && (outer->user == entry.user || entry.user == 0) ? outer : nullptr;
 }
@@ -95,7 +95,7 @@ void each_holder(const LedgerSnapshot& snapshot, const DeviceId& device, std::op
     if (!claim) continue;
     const LedgerEntry& outer = snapshot.outermost(entry);
     if (except && (entry.reference == *except || outer.reference == *except)) continue;
-    // What draws on a lease of the same device is a part of it.
+    // A lease nested in one of the same device is part of it.
     if (&outer != &entry && outer.claim_on(device)) continue;
     use(*claim);
   }

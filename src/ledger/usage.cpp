@@ -11,7 +11,7 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
 }
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// Root may run parts of another user's command: a container, for one.
+// Root may run parts of another user's command, for example a container.
 bool is_of_its_user(const ProcessTrace& trace, const LedgerEntry& entry) {
   return !trace.user || *trace.user == entry.user || *trace.user == 0;
 }
@@ -23,14 +23,14 @@ bool is_below(const std::string& cgroup, const std::string& of) {
   return cgroup == of || (cgroup.starts_with(of) && cgroup[of.size()] == '/');
 }
 
-// `by_name`: what its environment says is believed.
+// `by_name`: BERTH_LEASE in its environment is accepted.
 bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name = true) {
   if (entry.kind == EntryKind::waiting) return false;
-  // A command of root may go on as another user, which then says nothing by its
-  // environment: any user can write that.
+  // A command of root may switch to another user. That user's environment is not
+  // accepted, because any user can write it.
   const bool is_of_user = is_of_its_user(trace, entry);
   if (!is_of_user && entry.user != 0) return false;
-  // What a program starts beside its pool is not the pool's.
+  // Child processes of a program do not belong to its pool.
   if (entry.kind == EntryKind::pool) return !trace.lineage.empty() && trace.lineage.front() == entry.holder;
   if (!entry.cgroup.empty() && is_below(trace.cgroup, entry.cgroup)) return true;
   if (by_name && is_of_user && trace.lease && names(*trace.lease, entry)) return true;
@@ -41,8 +41,8 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name =
 
 const LedgerEntry* innermost(const ProcessTrace& trace, std::span<const LedgerEntry> entries) {
   const LedgerEntry* found = nullptr;
-  // A process of root may belong to any user's lease. Where another user has written
-  // the number of a file into its own, the name alone says nothing.
+  // A process of root may belong to any user's lease. If two users have a lease with
+  // the same file number and id, BERTH_LEASE is ambiguous.
   const auto is_ambiguous = [&](const LedgerEntry& entry) {
     return trace.lease && trace.user != entry.user &&
            std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& other) {
@@ -92,9 +92,9 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
 }
 
 std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
-                           std::span<const SeenProcess> processes) {
+                           std::span<const ObservedProcess> processes) {
   std::uint64_t used = 0;
-  for (const SeenProcess& process : processes) {
+  for (const ObservedProcess& process : processes) {
     const LedgerEntry* const owner = owner_of(process.trace, snapshot);
     if (owner && draws_on(snapshot, *owner, entry.reference)) used = sum_of(used, process.memory_bytes);
   }
@@ -112,8 +112,8 @@ std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryStat
     promised = sum_of(promised, promise.bytes);
     taken = sum_of(taken, taken_up(snapshot, entry, promise, memory));
   }
-  // Processes and free memory are not read in the same instant: more than is in
-  // use cannot have been taken up.
+  // Processes and free memory are not read at the same instant: no more than the
+  // memory in use can have been allocated.
   return less(promised, memory.used ? std::min(taken, *memory.used) : taken);
 }
 
@@ -122,7 +122,7 @@ std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseRefer
   const LedgerEntry* const outer = snapshot.find(lease);
   if (!outer) return 0;
   std::uint64_t left = promise_of(*outer, memory.domain).bytes;
-  for (const SeenProcess& process : memory.processes) {
+  for (const ObservedProcess& process : memory.processes) {
     const LedgerEntry* const owner = owner_of(process.trace, snapshot);
     if (!owner || !draws_on(snapshot, *owner, lease) || (except && draws_on(snapshot, *owner, *except))) continue;
     left = less(left, process.memory_bytes);
@@ -157,7 +157,7 @@ LedgerSnapshot merged(const LedgerSnapshot& before, LedgerSnapshot after) {
   return after;
 }
 
-void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevice> devices, const BootTime& time) {
+void keep_entries_in_use(LedgerSnapshot& snapshot, std::span<const DeviceProcesses> devices, const BootTime& time) {
   const auto started_since = [&](const ProcessTrace& trace, TimePoint since) {
     if (trace.lineage.empty() || time.ticks_now == 0) return true;
     const std::uint64_t ticks = less(time.ticks_now, trace.lineage.front().start_time);
@@ -165,7 +165,7 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
         std::chrono::duration<double>(static_cast<double>(ticks) / static_cast<double>(time.ticks_per_second)));
     return time.now - age + std::chrono::seconds(1) >= since;
   };
-  const auto keeps = [&](const SeenProcess& process, const LedgerEntry& entry) {
+  const auto keeps = [&](const ObservedProcess& process, const LedgerEntry& entry) {
     if (process.memory_bytes == 0 || owner_of(process.trace, snapshot)) return false;
     if (belongs(process.trace, entry) || process.trace.hidden) return true;
     return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
@@ -173,23 +173,23 @@ void keep_those_on_devices(LedgerSnapshot& snapshot, std::span<const SeenOnDevic
   std::vector<LedgerEntry> over, kept;
   for (LedgerEntry& entry : snapshot.ended) {
     bool is_unknown = false;
-    for (const SeenOnDevice& seen : devices) {
+    for (const DeviceProcesses& seen : devices) {
       if (!entry.claim_on(seen.device)) continue;
       is_unknown = is_unknown || seen.unknown;
-      for (const SeenProcess& process : seen.processes) {
+      for (const ObservedProcess& process : seen.processes) {
         if (keeps(process, entry)) entry.kept_by.push_back(process.pid);
       }
     }
     const bool is_kept = !entry.kept_by.empty() || is_unknown;
-    if (is_kept) entry.alive_by = LifeSign::device;
+    if (is_kept) entry.alive_by = Liveness::device;
     (is_kept ? kept : over).push_back(std::move(entry));
   }
   snapshot.ended = std::move(over);
   for (LedgerEntry& entry : kept) snapshot.entries.push_back(std::move(entry));
 }
 
-void keep_those_taken_since(LedgerSnapshot& snapshot, TimePoint since,
-                            const std::function<bool(const LedgerEntry&)>& can_see_processes_of) {
+void keep_entries_added_since(LedgerSnapshot& snapshot, TimePoint since,
+                              const std::function<bool(const LedgerEntry&)>& can_see_processes_of) {
   const auto is_kept = [&](const LedgerEntry& entry) { return entry.since >= since && !can_see_processes_of(entry); };
   for (const LedgerEntry& entry : snapshot.ended) {
     if (is_kept(entry)) snapshot.entries.push_back(entry);

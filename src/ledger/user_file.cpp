@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::string_view magic = "berth-ledger 1 ";
 constexpr std::size_t header_bytes = 64;
-constexpr off_t beats_at = 4096;
+constexpr off_t heartbeats_at = 4096;
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
 
 std::string words_of(int error) { return std::generic_category().message(error); }
 
 Error failed(const std::string& path, const std::string& what, int error) {
-  std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own, or use another user's right to it";
+  std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own";
   if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path.substr(0, path.rfind('/'));
   if (error == EACCES || error == EPERM || error == EROFS)
     advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
@@ -55,8 +55,8 @@ std::optional<std::uint64_t> hexadecimal(std::string_view text) {
   return value;
 }
 
-// While it lives, a limit on the size of files is an error of the write and no signal
-// to this thread.
+// During its lifetime, exceeding the file size limit makes the write fail instead of
+// sending SIGXFSZ to this thread.
 class SizeLimitIsAnError {
  public:
   SizeLimitIsAnError() {
@@ -90,7 +90,7 @@ Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
   file.descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file.descriptor_ < 0) {
     Error error = failed(path, "open", errno);
-    // Gone, a link, or kept from others by its owner: not a part of the ledger.
+    // Removed, a link, or not readable for others: not part of the ledger.
     if (errno == ENOENT || errno == ELOOP || errno == EACCES || errno == ENXIO) error.code = ErrorCode::not_found;
     return error;
   }
@@ -106,12 +106,12 @@ Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t numbe
   const std::string path = folder + "/" + std::string(file_prefix) + std::to_string(geteuid());
   for (int attempt = 0;; ++attempt) {
     char ending[24] = "";
-    // Somebody may have taken the name, which means nothing: the owner counts.
+    // Another user may have taken the name; only the owner of a file matters.
     if (attempt > 0)
       std::snprintf(ending, sizeof ending, "-%016llx", static_cast<unsigned long long>(number) + attempt);
     UserFile file;
     file.path_ = path + ending;
-    // Not to be opened by others before it is complete.
+    // Not readable for others until it is complete.
     file.descriptor_ = ::open(file.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file.descriptor_ < 0) {
       if (errno == EEXIST && attempt < 8) continue;
@@ -194,7 +194,7 @@ Result<void> UserFile::write_text(const Header& before, std::string_view text) c
   std::snprintf(header.data(), header.size(), "%s%016llx %016llx %08zx%*s\n", magic.data(),
                 static_cast<unsigned long long>(before.file), static_cast<unsigned long long>(generation), text.size(),
                 static_cast<int>(header_bytes - magic.size() - 43), "");
-  // From here on the new text counts, all of it.
+  // This write activates the new text.
   if (pwrite(descriptor_, header.data(), header_bytes, 0) != static_cast<ssize_t>(header_bytes))
     return failed(path_, "write", errno);
   return {};
@@ -205,25 +205,24 @@ bool UserFile::is_removed() const {
   return fstat(descriptor_, &about) != 0 || about.st_nlink == 0;
 }
 
-TimePoint UserFile::read_beat(std::size_t slot) const {
+TimePoint UserFile::read_heartbeat(std::size_t slot) const {
   std::array<char, 8> raw{};
-  if (slot >= beats_max || !read_at(descriptor_, raw, beats_at + static_cast<off_t>(8 * slot))) return {};
+  if (slot >= heartbeats_max || !read_at(descriptor_, raw, heartbeats_at + static_cast<off_t>(8 * slot))) return {};
   std::int64_t ns = 0;
   std::memcpy(&ns, raw.data(), sizeof ns);
   return TimePoint(Duration(ns));
 }
 
-void write_beat(int descriptor, std::size_t slot, TimePoint now) {
+void write_heartbeat(int descriptor, std::size_t slot, TimePoint now) {
   const std::int64_t ns = now.time_since_epoch().count();
   std::array<char, 8> raw{};
   std::memcpy(raw.data(), &ns, sizeof ns);
-  // One that gets lost is followed by the next.
-  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), beats_at + static_cast<off_t>(8 * slot)));
+  // A lost heartbeat is followed by the next.
+  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), heartbeats_at + static_cast<off_t>(8 * slot)));
 }
 
 bool UserFile::is_locked(std::uint64_t id) const {
-  // Asked as a reader: another reader's lock is no sign of life, and every user
-  // can take one.
+  // Queried as a reader: a read lock, which every user can take, does not count.
   struct flock lock = byte_of(id, F_RDLCK);
   return fcntl(descriptor_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
 }
@@ -231,7 +230,7 @@ bool UserFile::is_locked(std::uint64_t id) const {
 Result<int> UserFile::take_lock(std::uint64_t id) const {
   const int opened = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (opened < 0) return failed(path_, "open", errno);
-  // Far from the numbers that programs take for their input and output.
+  // Above the descriptors that programs use for input and output.
   const int descriptor = fcntl(opened, F_DUPFD_CLOEXEC, lowest_descriptor);
   const int dup_error = errno;
   close(opened);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* use_the_processor = "name the processor to use it instead: --backend host";
 
-// With what to do where the processor is good enough.
-Error with_way_out(Error error) {
+// Adds how to use the processor instead.
+Error with_alternative(Error error) {
   if (error.advice.find("host back end") != std::string::npos) return error;
   error.advice += (error.advice.empty() ? "" : "; or ") + std::string(use_the_processor);
   return error;
@@ -45,30 +45,30 @@ std::optional<Error> missing_accelerator(const AcceleratorFacts& facts) {
   const bool there = facts.hardware || facts.library;
   if (facts.visible && cuda::hides_every_device(*facts.visible)) {
     if (!there) return {};
-    return with_way_out({ErrorCode::no_device,
-                         facts.visible->empty()
-                             ? "no GPU is visible because CUDA_VISIBLE_DEVICES is empty"
-                             : "no GPU is visible because CUDA_VISIBLE_DEVICES='" + *facts.visible + "' names none",
-                         "unset it or list GPUs of nvidia-smi -L",
-                         {},
-                         {}});
+    return with_alternative({ErrorCode::no_device,
+                             facts.visible->empty()
+                                 ? "no GPU is visible because CUDA_VISIBLE_DEVICES is empty"
+                                 : "no GPU is visible because CUDA_VISIBLE_DEVICES='" + *facts.visible + "' names none",
+                             "unset it, or list GPUs from nvidia-smi -L",
+                             {},
+                             {}});
   }
   if (facts.failure && (there || facts.visible)) {
     Error error = *facts.failure;
     if (!there)
       error.message = "CUDA_VISIBLE_DEVICES='" + *facts.visible + "' names a GPU, but " + std::move(error.message);
-    return with_way_out(std::move(error));
+    return with_alternative(std::move(error));
   }
   if (facts.hardware)
-    return with_way_out({ErrorCode::no_device,
-                         "this machine has an NVIDIA GPU, but CUDA shows none",
-                         "see what berth doctor says",
-                         {},
-                         {}});
+    return with_alternative({ErrorCode::no_device,
+                             "this machine has an NVIDIA GPU, but CUDA shows none",
+                             "run berth doctor to see why",
+                             {},
+                             {}});
   return {};
 }
 
-AcceleratorFacts look_for_nvidia(std::optional<Error> failure) {
+AcceleratorFacts nvidia_facts(std::optional<Error> failure) {
   AcceleratorFacts facts;
   facts.hardware = has_nvidia_hardware();
   facts.library = cuda::Driver::is_installed();

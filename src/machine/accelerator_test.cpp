@@ -13,14 +13,14 @@ AcceleratorFacts facts(bool hardware, bool library, std::optional<std::string> v
   return {hardware, library, std::move(visible), std::move(failure)};
 }
 
-TEST(Accelerator, AMachineWithoutAGpuMissesNone) {
+TEST(Accelerator, AMachineWithoutAGpuExpectsNone) {
   EXPECT_FALSE(missing_accelerator(facts(false, false, {}, missing)));
-  EXPECT_FALSE(missing_accelerator(facts(false, true))) << "a driver was installed for no GPU";
+  EXPECT_FALSE(missing_accelerator(facts(false, true))) << "a driver without a GPU";
   EXPECT_FALSE(missing_accelerator(facts(false, false, "", missing)));
   EXPECT_FALSE(missing_accelerator(facts(false, false, "NoDevFiles", missing)));
 }
 
-TEST(Accelerator, ADriverThatDoesNotWorkIsSaidWithItsAdviceAndTheWayOut) {
+TEST(Accelerator, ABrokenDriverIsReportedWithAdviceAndAnAlternative) {
   for (const bool hardware : {true, false}) {
     const std::optional<Error> error = missing_accelerator(facts(hardware, true, {}, mismatch));
     ASSERT_TRUE(error);
@@ -30,22 +30,22 @@ TEST(Accelerator, ADriverThatDoesNotWorkIsSaidWithItsAdviceAndTheWayOut) {
   }
 }
 
-TEST(Accelerator, HardwareWithoutADriverIsMissed) {
+TEST(Accelerator, HardwareWithoutADriverIsReported) {
   EXPECT_EQ(missing_accelerator(facts(true, false, {}, missing))->message, missing.message);
   EXPECT_EQ(missing_accelerator(facts(true, true))->code, ErrorCode::no_device);
 }
 
-TEST(Accelerator, AnEmptyListOfVisibleDevicesIsSaidWhereThereCouldBeSome) {
+TEST(Accelerator, AnEmptyListOfVisibleDevicesIsReportedIfTheMachineHasAGpu) {
   EXPECT_NE(missing_accelerator(facts(true, true, ""))->message.find("CUDA_VISIBLE_DEVICES is empty"),
             std::string::npos);
   EXPECT_NE(missing_accelerator(facts(false, true, "NoDevFiles"))->message.find("NoDevFiles"), std::string::npos);
 }
 
-TEST(Accelerator, AVisibleDeviceThatIsNotThereIsWrongInput) {
+TEST(Accelerator, AnUnknownVisibleDeviceIsAnInvalidArgument) {
   const Error wrong{ErrorCode::invalid_argument, "CUDA_VISIBLE_DEVICES='9' names '9'", "list others", {}, {}};
   EXPECT_EQ(missing_accelerator(facts(false, true, "9", wrong)), wrong);
   const std::optional<Error> promised = missing_accelerator(facts(false, false, "0", missing));
-  ASSERT_TRUE(promised) << "a job system gave a GPU, and there is no driver to use it";
+  ASSERT_TRUE(promised) << "a job scheduler assigned a GPU, but there is no driver";
   EXPECT_NE(promised->message.find("names a GPU, but there is no library"), std::string::npos);
 }
 

@@ -29,7 +29,7 @@ void append(std::string& list, char separator, const std::string& item) {
   list += item;
 }
 
-// A GPU as the command counts them: parts of one GPU are one, and their bytes add up.
+// A GPU as the command sees it: parts of one GPU count as one, with the sum of bytes.
 struct VisibleDevice {
   std::string id;
   bool cuda = false;
@@ -59,7 +59,7 @@ std::string fraction_text(std::uint64_t bytes, std::uint64_t total) {
   return text.data();
 }
 
-// CUDA's numbers of the visible GPUs, in MiB; a limit of 0 would be none.
+// By CUDA ordinal of the visible GPUs, in MiB; a limit of 0 would mean no limit.
 std::string mps_limits(std::span<const VisibleDevice> devices) {
   std::string limits;
   std::size_t ordinal = 0;
@@ -84,11 +84,11 @@ class Variables {
     return at == present_.end() ? nullptr : &at->second;
   }
   void set(const std::string& name, std::string value) { out_.variables[name] = std::move(value); }
-  // Set by the run around this one, for other devices and another amount.
+  // Set by an enclosing `berth run`, for other devices and another amount.
   void forget(const std::string& name) {
     if (find(name)) out_.removed.insert(name);
   }
-  // Unless the user did. `outer` is what a run around this one would have set it to.
+  // Unless the user has set it. `outer`: the value that an enclosing run has set.
   void suggest(const std::string& name, const std::string& value, const std::string* outer) {
     const std::string* const now = find(name);
     if (now && !now->empty() && !(outer && *now == *outer)) return;
@@ -103,9 +103,9 @@ class Variables {
   CommandEnvironment& out_;
 };
 
-// PyTorch reads the second name, and the first where there is no second. An empty
-// `fraction` only takes back what a run around this one added.
-void tell_pytorch(Variables& variables, const std::string& fraction, const std::string* outer) {
+// PyTorch reads the second name, or the first if the second is not set. An empty
+// `fraction` only removes what an enclosing run has added.
+void set_pytorch(Variables& variables, const std::string& fraction, const std::string* outer) {
   static constexpr std::string_view key = "per_process_memory_fraction:";
   const std::array<std::string, 2> names{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
   std::array<std::string, 2> values;
@@ -148,7 +148,7 @@ std::map<std::string, std::string> visible_to(std::span<const Granted> granted, 
     const std::string& whole = whole_of(device);
     if (cuda_hides(device) && gpus.insert(whole).second) append(cuda, ',', whole);
     if (!is_part(device) || !cut.insert(whole).second) continue;
-    // All parts of it, so that those chosen are the same in the command.
+    // All parts of the GPU, so that the command numbers them in the same way.
     std::string units;
     for (const DeviceInfo& other : all) {
       if (other.parent == device.parent && other.compute_units)
@@ -158,7 +158,7 @@ std::map<std::string, std::string> visible_to(std::span<const Granted> granted, 
   }
   std::map<std::string, std::string> variables{
       {"BERTH_VISIBLE_DEVICES", ids}, {"CUDA_VISIBLE_DEVICES", cuda}, {"NVIDIA_VISIBLE_DEVICES", cuda}};
-  // Containers take an empty value for "as the image says".
+  // For containers an empty value means the default of the image.
   if (cuda.empty()) variables["NVIDIA_VISIBLE_DEVICES"] = "void";
   if (!cuts.empty()) variables["BERTH_PARTITION"] = cuts;
   return variables;
@@ -169,7 +169,7 @@ CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limi
   CommandEnvironment out;
   Variables variables(present, out);
   const std::vector<VisibleDevice> devices = visible_devices(granted);
-  // The device with the least of it: one variable has to be true for all of them.
+  // The smallest amount of all devices, because one variable is valid for all.
   std::optional<std::uint64_t> least;
   std::string fraction;
   bool whole = false, cuda = false;
@@ -195,12 +195,12 @@ CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limi
   else
     variables.forget("BERTH_MEMORY_FRACTION");
 
-  // Nothing to hold on a whole device. A share of 0 would mean "no limit" to a framework.
+  // A whole device has no limit. A share of 0 would mean "no limit" to a framework.
   const bool told = limit != Limit::none && cuda && !whole && least;
   const std::string share = told && fraction != "0.0000" ? fraction : "";
   variables.suggest("XLA_PYTHON_CLIENT_MEM_FRACTION", share, outer_fraction);
   variables.suggest("CUPY_GPU_MEMORY_LIMIT", told ? std::to_string(*least) : "", outer_bytes);
-  tell_pytorch(variables, limit == Limit::framework ? share : "", outer_fraction);
+  set_pytorch(variables, limit == Limit::framework ? share : "", outer_fraction);
   const std::string limits = mps && limit != Limit::none ? mps_limits(devices) : "";
   if (!limits.empty())
     variables.set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limits);

@@ -1,6 +1,6 @@
-// What a command finds in its environment: which devices it sees, and how much of
-// their memory it was promised, in the variables that CUDA, containers and the
-// common frameworks read. Pure: the environment it adds to comes in as data.
+// The environment of a command: which devices it sees and how much of their memory it
+// may use, in the variables that CUDA, containers and common frameworks read. Pure:
+// the existing environment is an argument.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace berth::machine {
 
-// How a command is held to the memory it asked for.
+// How the memory limit of a command is enforced.
 enum class Limit : std::uint8_t {
-  automatic,  // by MPS where it runs; JAX and CuPy are told
-  none,       // only Berth's own variables
-  framework,  // as automatic, and PyTorch is told
+  automatic,  // by MPS if it runs; JAX and CuPy get their variables
+  none,       // only Berth's own variables are set
+  framework,  // as automatic, and PyTorch gets its variables
   mps,        // by MPS
 };
-// Absent: there is none of that name. `automatic` has no name.
+// Absent: unknown name. `automatic` has no name.
 std::optional<Limit> limit_named(std::string_view name) noexcept;
 
 struct Granted {
@@ -32,20 +32,20 @@ struct Granted {
 
 struct CommandEnvironment {
   std::map<std::string, std::string> variables;
-  std::set<std::string> removed;  // of a run around this one, and no longer true
+  std::set<std::string> removed;  // set by an enclosing `berth run`, and no longer valid
 };
 
 // CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES, BERTH_VISIBLE_DEVICES and, for parts
-// of a device, BERTH_PARTITION. OpenCL has no such variable. `all` are the devices
-// they were chosen from.
+// of a device, BERTH_PARTITION. OpenCL has no such variable. `all`: the devices of the
+// machine.
 std::map<std::string, std::string> visible_to(std::span<const Granted> granted, std::span<const DeviceInfo> all);
 
-// The variables about memory. `mps`: a control daemon runs. `present` is the
-// environment of this process: what the user has set there stays as it is.
+// The variables about memory. `mps`: the MPS control daemon runs. `present`: the
+// environment of this process; variables that the user has set are not changed.
 CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limit, bool mps,
                                     const std::map<std::string, std::string>& present);
 
-// How strongly the limit on a device's memory holds, in words.
+// How strictly the memory limit of a device is enforced, as text.
 std::string strength_of(const Granted& granted, Limit limit, bool mps);
 
 }  // namespace berth::machine

@@ -29,7 +29,7 @@ std::string get(const CommandEnvironment& environment, const std::string& name) 
   return at == environment.variables.end() ? "(absent)" : at->second;
 }
 
-TEST(CommandEnvironment, SaysHowMuchMemoryWasPromisedAndNeverMore) {
+TEST(CommandEnvironment, ContainsThePromisedMemoryRoundedDown) {
   const Granted granted[] = {gpu("GPU-a", 20 * gib), gpu("GPU-b", 20 * gib, 141 * gib)};
   const CommandEnvironment environment = memory_variables(granted, Limit::automatic, false, {});
   EXPECT_EQ(get(environment, "BERTH_MEMORY_BYTES"), std::to_string(20 * gib));
@@ -61,7 +61,7 @@ TEST(CommandEnvironment, WithoutALimitOnlyBerthsOwnVariablesAreSet) {
             (Environment{{"BERTH_MEMORY_BYTES", std::to_string(20 * gib)}, {"BERTH_MEMORY_FRACTION", "0.2500"}}));
 }
 
-TEST(CommandEnvironment, WhatTheUserSetStays) {
+TEST(CommandEnvironment, VariablesSetByTheUserAreNotChanged) {
   const Granted granted[] = {gpu("GPU-a", 20 * gib)};
   const CommandEnvironment environment =
       memory_variables(granted, Limit::framework, false,
@@ -78,19 +78,19 @@ TEST(CommandEnvironment, WhatTheUserSetStays) {
     EXPECT_EQ(get(memory_variables(granted, Limit::automatic, false, other), name), "(absent)");
 }
 
-TEST(CommandEnvironment, PytorchIsToldOnRequestBesideItsOtherOptions) {
+TEST(CommandEnvironment, ThePytorchOptionIsAddedToOtherOptionsOnRequest) {
   const Granted granted[] = {gpu("GPU-a", 20 * gib)};
   CommandEnvironment environment = memory_variables(granted, Limit::framework, false, {});
   EXPECT_EQ(get(environment, "PYTORCH_CUDA_ALLOC_CONF"), "per_process_memory_fraction:0.2500");
   EXPECT_EQ(get(environment, "PYTORCH_ALLOC_CONF"), "per_process_memory_fraction:0.2500");
-  // Newer versions read only the second name where both are set.
+  // Newer versions read only the second name if both are set.
   environment =
       memory_variables(granted, Limit::framework, false, {{"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"}});
   for (const char* name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
     EXPECT_EQ(get(environment, name), "expandable_segments:True,per_process_memory_fraction:0.2500");
 }
 
-TEST(CommandEnvironment, ARunInsideAnotherReplacesWhatTheOuterRunSet) {
+TEST(CommandEnvironment, ANestedRunReplacesTheVariablesOfTheOuterRun) {
   const Granted outer[] = {gpu("GPU-a", 40 * gib)}, inner[] = {gpu("GPU-a", 20 * gib)}, whole[] = {gpu("GPU-b", 0)};
   const Environment present = memory_variables(outer, Limit::framework, true, {}).variables;
   CommandEnvironment environment = memory_variables(inner, Limit::framework, true, present);
@@ -101,7 +101,7 @@ TEST(CommandEnvironment, ARunInsideAnotherReplacesWhatTheOuterRunSet) {
                                    "PYTORCH_CUDA_ALLOC_CONF", "XLA_PYTHON_CLIENT_MEM_FRACTION"}));
 }
 
-TEST(CommandEnvironment, MpsCountsTheVisibleGpusAsCudaDoes) {
+TEST(CommandEnvironment, MpsLimitsUseCudaOrdinalsOfVisibleGpus) {
   Granted host = gpu("host", gib);
   host.device.backend = "host";
   const Granted granted[] = {host,
@@ -126,7 +126,7 @@ TEST(CommandEnvironment, WithoutAGpuNoneIsVisible) {
   EXPECT_EQ(memory_variables(granted, Limit::automatic, true, {}).variables.size(), 2u);
 }
 
-TEST(CommandEnvironment, SaysHowStrongTheLimitIs) {
+TEST(CommandEnvironment, DescribesHowTheLimitIsEnforced) {
   const Granted plain = gpu("GPU-a", gib), slice = gpu("MIG-a", gib, 20 * gib), cut = part("GPU-a", "sm64.0", gib);
   EXPECT_EQ(strength_of(slice, Limit::automatic, true), "the hardware holds it to the slice's 20.0 GiB (MIG)");
   EXPECT_EQ(strength_of(plain, Limit::automatic, true), "the driver holds each of its processes to that (MPS)");

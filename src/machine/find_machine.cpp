@@ -12,7 +12,7 @@
 namespace berth::machine {
 namespace {
 
-// Named on the command line, so that its absence is worth a word.
+// Named on the command line, so that its absence is reported.
 bool is_named(const std::string& backend, const BackendOptions& options) {
   return std::any_of(options.partitions.begin(), options.partitions.end(),
                      [&](const PartitionRequest& request) { return request.device.starts_with(backend + ":"); });
@@ -22,8 +22,8 @@ bool has_accelerator(std::span<const DeviceInfo> devices) {
   return std::any_of(devices.begin(), devices.end(), [](const DeviceInfo& info) { return !info.is_fallback; });
 }
 
-// The libraries that the OpenCL loader would load. None: there are none, or it
-// cannot be told which.
+// The libraries that the OpenCL loader would load. Empty: there are none, or they are
+// not known.
 std::vector<std::string> opencl_libraries() {
   if (std::getenv("OPENCL_VENDOR_PATH") != nullptr) return {};
   const char* const folder = std::getenv("OCL_ICD_VENDORS");
@@ -35,24 +35,24 @@ std::vector<std::string> opencl_libraries() {
   return libraries;
 }
 
-// Asks OpenCL last, or not at all, where it has nothing to add.
+// Queries OpenCL last, or not at all if it has nothing to add.
 std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& request) {
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =
       is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
   const bool repeats = std::getenv(opencl::pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
   const bool may_wait = !request.backend && !named && (!request.all_devices || repeats);
-  if (!may_wait) return ask_lists(backends);
+  if (!may_wait) return query_devices(backends);
   Backends first, later;
   std::partition_copy(backends.begin(), backends.end(), std::back_inserter(later), std::back_inserter(first),
                       is_opencl);
-  std::vector<BackendAnswer> answers = ask_lists(first);
+  std::vector<BackendAnswer> answers = query_devices(first);
   const bool enough = std::any_of(answers.begin(), answers.end(), [&](const BackendAnswer& answer) {
     const bool counts = !request.all_devices || answer.backend == "cuda";
     return counts && answer.devices && has_accelerator(*answer.devices);
   });
   if (enough) return answers;
-  std::vector<BackendAnswer> more = ask_lists(later);
+  std::vector<BackendAnswer> more = query_devices(later);
   const auto after_cuda = std::find_if(answers.begin(), answers.end(),
                                        [](const BackendAnswer& answer) { return answer.backend != "cuda"; });
   answers.insert(after_cuda, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -116,11 +116,11 @@ Result<Machine> find_machine(const MachineRequest& given) {
   const bool opencl_answered = opencl != nullptr && opencl->devices;
   Listing listing = merge_lists(std::move(answers));
   machine.devices = std::move(listing.devices);
-  // Inside of `berth run`, what it chose is all there is.
+  // Inside `berth run`, only the devices it chose are visible.
   const bool chosen_before = std::getenv("BERTH_VISIBLE_DEVICES") != nullptr;
   const bool wrong_input = cuda_failure && cuda_failure->code == ErrorCode::invalid_argument;
   if (!backend && !chosen_before && (wrong_input || !has_accelerator(machine.devices)))
-    machine.accelerator_error = missing_accelerator(look_for_nvidia(cuda_failure));
+    machine.accelerator_error = missing_accelerator(nvidia_facts(cuda_failure));
   for (Listing::Silent& silent : listing.silent) {
     if (backend || (silent.backend == "simulated" && !options.simulated_file.empty())) return std::move(silent.error);
     const bool named = is_named(silent.backend, options);
@@ -128,7 +128,7 @@ Result<Machine> find_machine(const MachineRequest& given) {
     if (silent.error.code == ErrorCode::not_initialized && !named && !expected) continue;
     machine.problems.push_back({std::move(silent.error), named});
   }
-  // Said also where another OpenCL platform goes on without PoCL's devices.
+  // Reported even if another OpenCL platform works without PoCL's devices.
   const char* const pocl = std::getenv(opencl::pocl_devices_variable);
   if (std::optional<Error> problem = pocl && opencl_answered ? opencl::pocl_devices_problem(pocl) : std::nullopt) {
     if (backend) return *std::move(problem);

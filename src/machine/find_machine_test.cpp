@@ -8,7 +8,7 @@
 namespace berth::machine {
 namespace {
 
-TEST(FindMachine, VendorsOfOpenclAreReadFromTheirFolder) {
+TEST(FindMachine, OpenclVendorsAreReadFromTheirFolder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "berth_vendors";
   std::filesystem::create_directories(folder);
   EXPECT_TRUE(libraries_in(folder).empty());
@@ -19,15 +19,15 @@ TEST(FindMachine, VendorsOfOpenclAreReadFromTheirFolder) {
   EXPECT_TRUE(libraries_in(folder).empty());
 }
 
-TEST(FindMachine, OpenclOfNvidiaAndOfPoclHasNothingToAdd) {
+TEST(FindMachine, OpenclOfNvidiaAndPoclShowsOnlyKnownDevices) {
   std::vector<std::string> libraries;
-  EXPECT_FALSE(opencl_repeats_others(libraries)) << "there is none at all";
+  EXPECT_FALSE(opencl_repeats_others(libraries)) << "no library";
   libraries.push_back("libnvidia-opencl.so.1");
   EXPECT_TRUE(opencl_repeats_others(libraries));
   libraries.push_back("/usr/lib/libpocl.so.2");
-  EXPECT_TRUE(opencl_repeats_others(libraries)) << "the processor, which is a device anyway";
+  EXPECT_TRUE(opencl_repeats_others(libraries)) << "PoCL shows only the processor";
   libraries.push_back("libigdrcl.so");
-  EXPECT_FALSE(opencl_repeats_others(libraries)) << "perhaps another GPU";
+  EXPECT_FALSE(opencl_repeats_others(libraries)) << "the library may show another GPU";
 }
 
 TEST(FindMachine, NamesOfOtherBackEndsDoNotStartOpencl) {

@@ -24,11 +24,11 @@ std::set<int> open_descriptors() {
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
     if (descriptor >= 0) found.insert(descriptor);
   }
-  // Without /proc: as many as a process has by default.
+  // Without /proc: the default limit of descriptors.
   if (found.empty()) {
     for (int descriptor = 0; descriptor < 1024; ++descriptor) found.insert(descriptor);
   }
-  // The one that the folder itself was read with is closed by now.
+  // The descriptor that read the folder itself is closed by now.
   std::erase_if(found, [](int descriptor) { return fcntl(descriptor, F_GETFD) < 0; });
   return found;
 }
@@ -50,7 +50,7 @@ const Inherited inherited;
 
 }  // namespace
 
-void keep_own_descriptors() {
+void close_own_descriptors_on_exec() {
   for (const int descriptor : open_descriptors()) {
     if (!inherited.descriptors.contains(descriptor)) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   }
@@ -60,7 +60,7 @@ void restore_inherited_signals() noexcept {
   for (int signal = 1; signal < signals_end; ++signal) {
     struct sigaction wanted{};
     wanted.sa_handler = inherited.ignored[static_cast<std::size_t>(signal)] ? SIG_IGN : SIG_DFL;
-    // Refused for those that cannot be changed, which are as they were.
+    // Fails for signals that cannot be changed, which is fine.
     sigaction(signal, &wanted, nullptr);
   }
   pthread_sigmask(SIG_SETMASK, &inherited.blocked, nullptr);

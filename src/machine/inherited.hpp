@@ -1,13 +1,13 @@
-// What this process got from its parent, recorded before main(): which file
-// descriptors were open, which signals were ignored or blocked. A command that is
-// started gets exactly that, and nothing that Berth or a driver opened meanwhile.
+// What this process inherited from its parent, recorded before main(): open file
+// descriptors, and ignored or blocked signals. A started command gets exactly these,
+// and nothing that Berth or a driver opened later.
 #pragma once
 
 namespace berth::machine {
 
 // Marks every descriptor that did not come from the parent close-on-exec. Not
 // async-signal-safe: in a program with threads, call it before fork().
-void keep_own_descriptors();
+void close_own_descriptors_on_exec();
 
 // Signal dispositions and mask as they were at the start. Async-signal-safe.
 void restore_inherited_signals() noexcept;

@@ -27,29 +27,29 @@ extern char** environ;
 namespace berth::machine {
 namespace {
 
-// What is passed on to a command below this process.
+// Signals that are passed on to a child command.
 constexpr std::array forwarded{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-int told = -1;  // where the handler writes; one launch at a time
-// The command's group is the terminal's foreground group.
+int signal_pipe = -1;  // the handler writes here; one launch at a time
+// The command's process group is the foreground group of the terminal.
 std::atomic<bool> terminal_handed_over = false;
 
 void on_signal(int signal, siginfo_t* info, void*) {
   const int before = errno;
-  // The kernel sends a hang-up to the foreground group by itself.
+  // The kernel itself sends a hang-up to the foreground group.
   const bool sent_to_both = info->si_code > 0 && terminal_handed_over;
   const bool pass_on = signal != SIGCHLD && (signal == SIGCONT || !sent_to_both);
   const unsigned char byte = static_cast<unsigned char>(pass_on ? signal : 0);
-  static_cast<void>(!write(told, &byte, 1));
+  static_cast<void>(!write(signal_pipe, &byte, 1));
   errno = before;
 }
 
-// While it lives, signals become bytes in a pipe.
+// During its lifetime, signals become bytes in a pipe.
 class SignalPipe {
  public:
   SignalPipe() {
     if (pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
-    told = ends_[1];
+    signal_pipe = ends_[1];
     struct sigaction action{};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -71,8 +71,7 @@ class SignalPipe {
   SignalPipe(const SignalPipe&) = delete;
   SignalPipe& operator=(const SignalPipe&) = delete;
   bool works() const { return ends_[0] >= 0; }
-  // The next signal to pass on; 0: the command changed its state; absent: neither
-  // within the time.
+  // The next signal to pass on; 0: the command changed its state; absent: timeout.
   std::optional<int> wait(int milliseconds) const {
     pollfd what{ends_[0], POLLIN, 0};
     poll(&what, 1, milliseconds);
@@ -85,7 +84,7 @@ class SignalPipe {
   std::array<struct sigaction, forwarded.size() + 1> before_{};
 };
 
-// The terminal that controls this process, where there is one.
+// The controlling terminal of this process, if there is one.
 class Terminal {
  public:
   Terminal() : file_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
@@ -96,7 +95,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
   bool is_there() const { return file_ >= 0; }
-  // Where this process is in the foreground: a background job stays one.
+  // Only if this process is in the foreground: a background job stays one.
   bool hand_over(pid_t group) {
     if (file_ < 0 || tcgetpgrp(file_) != getpgrp() || !make_foreground(group)) return false;
     terminal_handed_over = true;
@@ -108,7 +107,7 @@ class Terminal {
 
  private:
   bool make_foreground(pid_t group) {
-    // A background process that changes the foreground group is stopped otherwise.
+    // Without this, a background process that changes the foreground group is stopped.
     sigset_t stop, before;
     sigemptyset(&stop);
     sigaddset(&stop, SIGTTOU);
@@ -124,10 +123,10 @@ Error failed(const std::string& what, int error) {
   return {ErrorCode::io, what + ": " + std::generic_category().message(error), {}, {}, {}};
 }
 
-Error cannot_be_run(const std::string& program, int error) {
+Error exec_error_of(const std::string& program, int error) {
   return {error == ENOENT ? ErrorCode::not_found : ErrorCode::invalid_argument,
           program + " cannot be run: " + std::generic_category().message(error),
-          "check that the file, and the interpreter its first line names, are there",
+          "check that the file and the interpreter in its first line exist",
           {},
           {}};
 }
@@ -150,7 +149,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// The test of shells: a zero byte in the first line means that no shell wrote it.
+// The test that shells use: a zero byte in the first line means a binary file.
 bool is_binary(const char* path) noexcept {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return true;
@@ -164,11 +163,11 @@ bool is_binary(const char* path) noexcept {
   return got < 0;
 }
 
-// Everything that exec needs, made before a fork: after it only calls that are
-// safe in the child of a program with threads are allowed.
-class Prepared {
+// Everything that exec needs, prepared before fork: after it, only async-signal-safe
+// calls are allowed in the child of a multi-threaded program.
+class PreparedExec {
  public:
-  explicit Prepared(const Launch& command)
+  explicit PreparedExec(const Launch& command)
       : program_(command.program),
         arguments_(command.arguments),
         shell_arguments_{"/bin/sh", command.program},
@@ -180,12 +179,12 @@ class Prepared {
     argument_pointers_ = pointers_to(arguments_);
     shell_pointers_ = pointers_to(shell_arguments_);
     variable_pointers_ = pointers_to(variables_);
-    keep_own_descriptors();
+    close_own_descriptors_on_exec();
   }
-  Prepared(const Prepared&) = delete;
-  Prepared& operator=(const Prepared&) = delete;
+  PreparedExec(const PreparedExec&) = delete;
+  PreparedExec& operator=(const PreparedExec&) = delete;
 
-  // Returns only where it failed, with the error number.
+  // Returns only on failure, with errno.
   int execute() const noexcept {
     for (const int descriptor : inherited_) fcntl(descriptor, F_SETFD, 0);
     if (pin_) sched_setaffinity(0, sizeof(cores_.bits), cores_.bits.data());
@@ -207,26 +206,26 @@ class Prepared {
   const device::CoreSet cores_;
 };
 
-// The child's side of launch(): waits until the lease is its own.
-[[noreturn]] void execute_when_told(const Prepared& command, int go, int failure) {
+// The child of launch(): waits until the lease is registered for it.
+[[noreturn]] void wait_and_execute(const PreparedExec& command, int go, int failure) {
   char byte = 0;
   ssize_t got = 0;
   do {
     got = read(go, &byte, 1);
   } while (got < 0 && errno == EINTR);
-  // Berth is gone, and with it the reservation.
+  // Berth has ended, and with it the reservation.
   if (got != 1) _exit(1);
   const int error = command.execute();
   static_cast<void>(!write(failure, &error, sizeof(error)));
   _exit(127);
 }
 
-// In a pipeline the terminal belongs to another of its programs (a pager) until the
-// command asks for it.
+// In a pipeline another program (a pager) has the terminal until the command asks for
+// it.
 bool is_in_pipeline() { return isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1; }
 
-// Stops this process, or all of its group, until a shell continues it. Returns at once
-// where there is no shell that could.
+// Stops this process, or its whole group, until a shell continues it. Returns at once
+// if there is no such shell.
 void stop_by_terminal(pid_t whom) {
   struct sigaction usual{}, before{};
   usual.sa_handler = SIG_DFL;
@@ -235,11 +234,11 @@ void stop_by_terminal(pid_t whom) {
   sigaction(SIGTSTP, &before, nullptr);
 }
 
-// Stays with the command until it ends and returns its wait status.
-int stay_with(pid_t child, const SignalPipe& signals, Terminal& terminal, Ended& ended) {
-  constexpr int until_continued_ms = 200, until_next_look_ms = 1000;
+// Passes signals and the terminal on until the command ends; returns its wait status.
+int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, CommandExit& ended) {
+  constexpr int until_continued_ms = 200, until_next_check_ms = 1000;
   bool shares_terminal = is_in_pipeline();
-  bool stopping = false;  // this process stopped itself, and no shell has continued it yet
+  bool stopping = false;  // this process stopped itself and was not continued yet
   const auto hand_over = [&] {
     const bool handed = terminal.hand_over(child);
     ended.had_terminal = terminal_handed_over;
@@ -255,21 +254,21 @@ int stay_with(pid_t child, const SignalPipe& signals, Terminal& terminal, Ended&
         shares_terminal = false;
         kill(-child, SIGCONT);
       } else {
-        // Ctrl-Z. Stop as well, so that the shell has its prompt back; its fg or bg
-        // continues this process, and that the command.
+        // Ctrl-Z: stop as well, so that the shell shows its prompt. Its fg or bg continues
+        // this process, which continues the command.
         const bool had_terminal = terminal_handed_over;
         stopping = had_terminal || !asks_for_terminal;
         terminal.take_back();
         stop_by_terminal(had_terminal ? 0 : getpid());
       }
     }
-    const std::optional<int> signal = signals.wait(stopping ? until_continued_ms : until_next_look_ms);
+    const std::optional<int> signal = signals.wait(stopping ? until_continued_ms : until_next_check_ms);
     if (signal == SIGCONT || (!signal && stopping)) {
       stopping = false;
       if (!shares_terminal) hand_over();
       kill(-child, SIGCONT);
     } else if (signal.value_or(0) != 0) {
-      if (signal != SIGTSTP) ended.was_asked = true;
+      if (signal != SIGTSTP) ended.was_signalled = true;
       kill(-child, *signal);
     }
   }
@@ -310,15 +309,15 @@ Result<std::string> find_command(const std::string& name) {
   return missing();
 }
 
-Error become(const Launch& command) {
+Error exec_command(const Launch& command) {
   if (command.before_start) command.before_start(getpid());
-  const Prepared prepared(command);
+  const PreparedExec prepared(command);
   std::fflush(nullptr);
-  return cannot_be_run(command.program, prepared.execute());
+  return exec_error_of(command.program, prepared.execute());
 }
 
-Result<Ended> launch(const Launch& command) {
-  const Prepared prepared(command);
+Result<CommandExit> launch(const Launch& command) {
+  const PreparedExec prepared(command);
   std::array<int, 2> go{}, failure{};
   const SignalPipe signals;
   if (!signals.works() || pipe2(go.data(), O_CLOEXEC) != 0) return failed("cannot start a command", errno);
@@ -329,16 +328,16 @@ Result<Ended> launch(const Launch& command) {
   }
   const pid_t child = fork();
   if (child == 0) {
-    // With our end open it would wait for itself for ever.
+    // If the child kept this end open, it would wait for itself.
     close(go[1]);
     setpgid(0, 0);
-    execute_when_told(prepared, go[0], failure[1]);
+    wait_and_execute(prepared, go[0], failure[1]);
   }
   const int fork_error = errno;
   close(go[0]);
   close(failure[1]);
   Terminal terminal;
-  // On both sides, because either may be the first that needs it.
+  // In parent and child, because either may need it first.
   if (child > 0) setpgid(child, child);
   Result<void> ready;
   if (child < 0) ready = failed("cannot start another process", fork_error);
@@ -346,33 +345,33 @@ Result<Ended> launch(const Launch& command) {
   if (ready && command.before_start) command.before_start(child);
   if (ready && write(go[1], "x", 1) != 1) ready = failed("cannot start the command", errno);
   close(go[1]);
-  int exec_error = 0;
-  const bool not_run = read(failure[0], &exec_error, sizeof(exec_error)) == static_cast<ssize_t>(sizeof(exec_error));
+  int exec_errno = 0;
+  const bool not_run = read(failure[0], &exec_errno, sizeof(exec_errno)) == static_cast<ssize_t>(sizeof(exec_errno));
   close(failure[0]);
   if (child < 0) return std::move(ready).error();
 
-  Ended ended;
+  CommandExit ended;
   ended.had_terminal = terminal_handed_over;
-  const int status = stay_with(child, signals, terminal, ended);
+  const int status = wait_for_exit(child, signals, terminal, ended);
   if (!ready) return std::move(ready).error();
-  if (not_run) return cannot_be_run(command.program, exec_error);
+  if (not_run) return exec_error_of(command.program, exec_errno);
   ended.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   ended.status = ended.signal ? 128 + ended.signal : WEXITSTATUS(status);
   return ended;
 }
 
-void end_like(const Ended& ended) {
+void exit_like(const CommandExit& ended) {
   std::fflush(nullptr);
   if (ended.signal == 0) std::_Exit(ended.status);
-  // The crash was the command's; another core file of Berth would hide it.
+  // The command crashed; a core file of Berth would hide that of the command.
   prctl(PR_SET_DUMPABLE, 0);
   signal(ended.signal, SIG_DFL);
   sigset_t open;
   sigemptyset(&open);
   sigaddset(&open, ended.signal);
   pthread_sigmask(SIG_UNBLOCK, &open, nullptr);
-  // What the terminal sent went to the command alone. The shell script that this
-  // process belongs to has to see it too, or its loop goes on.
+  // The terminal sent the signal to the command only. The shell script around this
+  // process must receive it too, or its loop continues.
   const bool from_keyboard = ended.had_terminal && (ended.signal == SIGINT || ended.signal == SIGQUIT);
   kill(from_keyboard ? 0 : getpid(), ended.signal);
   std::_Exit(ended.status);

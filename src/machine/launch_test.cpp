@@ -38,15 +38,15 @@ std::string output_of(const std::function<void()>& body) {
   return text;
 }
 
-// Prints which of the two are open.
-std::string look_at(int first, int second) {
+// A script that prints which of the two descriptors are open.
+std::string open_descriptors_script(int first, int second) {
   const auto one = [](int descriptor) {
     return "test -e /proc/$$/fd/" + std::to_string(descriptor) + " && printf " + std::to_string(descriptor) + "; ";
   };
   return one(first) + one(second) + "true";
 }
 
-TEST(Launch, OnlyNamedDescriptorsThatWereOpenedHereReachTheCommand) {
+TEST(Launch, OnlyInheritedAndNamedDescriptorsReachTheCommand) {
   // As a driver opens them: without close-on-exec.
   const auto open_two = [](int& named, int& other) {
     named = fcntl(STDERR_FILENO, F_DUPFD, 100);
@@ -55,22 +55,22 @@ TEST(Launch, OnlyNamedDescriptorsThatWereOpenedHereReachTheCommand) {
   EXPECT_EQ(output_of([&] {
               int named = -1, other = -1;
               open_two(named, other);
-              Launch command = shell(look_at(100, 200));
+              Launch command = shell(open_descriptors_script(100, 200));
               command.inherited = {named};
-              static_cast<void>(become(command));
+              static_cast<void>(exec_command(command));
             }),
             "100");
   EXPECT_EQ(output_of([&] {
               int named = -1, other = -1;
               open_two(named, other);
-              Launch command = shell(look_at(100, 200));
+              Launch command = shell(open_descriptors_script(100, 200));
               command.inherited = {named};
               static_cast<void>(launch(command));
             }),
             "100");
 }
 
-TEST(Launch, TheCommandGetsTheEnvironmentWithItsChanges) {
+TEST(Launch, TheCommandGetsTheChangedEnvironment) {
   setenv("BERTH_TEST_KEPT", "kept", 1);
   setenv("BERTH_TEST_CHANGED", "before", 1);
   setenv("BERTH_TEST_REMOVED", "before", 1);
@@ -78,28 +78,28 @@ TEST(Launch, TheCommandGetsTheEnvironmentWithItsChanges) {
               Launch command = shell("printf \"$BERTH_TEST_KEPT,$BERTH_TEST_CHANGED,${BERTH_TEST_REMOVED-none}\"");
               command.environment["BERTH_TEST_CHANGED"] = "after";
               command.removed.insert("BERTH_TEST_REMOVED");
-              static_cast<void>(become(command));
+              static_cast<void>(exec_command(command));
             }),
             "kept,after,none");
 }
 
-TEST(Launch, SignalsThatWereIgnoredMeanwhileAreNotPassedOn) {
+TEST(Launch, SignalsIgnoredByThisProcessAreRestoredForTheCommand) {
   EXPECT_EQ(output_of([] {
               signal(SIGPIPE, SIG_IGN);
               sigset_t all;
               sigfillset(&all);
               sigprocmask(SIG_BLOCK, &all, nullptr);
-              static_cast<void>(become(shell("(kill -PIPE $$); printf survived")));
+              static_cast<void>(exec_command(shell("(kill -PIPE $$); printf survived")));
             }),
             "");
 }
 
-TEST(Launch, TheProcessThatBecomesTheCommandIsToldBeforeItDoes) {
+TEST(Launch, BeforeStartGetsThePidOfTheCommand) {
   for (const bool in_place : {true, false}) {
     const std::string text = output_of([&] {
       Launch command = shell("echo $$");
       command.before_start = [](pid_t process) { dprintf(STDOUT_FILENO, "%d\n", static_cast<int>(process)); };
-      if (in_place) static_cast<void>(become(command));
+      if (in_place) static_cast<void>(exec_command(command));
       static_cast<void>(launch(command));
     });
     const std::size_t half = text.size() / 2;
@@ -108,11 +108,11 @@ TEST(Launch, TheProcessThatBecomesTheCommandIsToldBeforeItDoes) {
   }
 }
 
-TEST(Launch, WhatCannotBeExecutedIsAnError) {
+TEST(Launch, ACommandThatCannotBeExecutedIsAnError) {
   Launch command = shell("true");
   command.program = "/no/such/program";
-  EXPECT_EQ(become(command).code, ErrorCode::not_found);
-  const Result<Ended> ended = launch(command);
+  EXPECT_EQ(exec_command(command).code, ErrorCode::not_found);
+  const Result<CommandExit> ended = launch(command);
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::not_found);
 }

@@ -12,9 +12,9 @@
 namespace berth::machine {
 namespace {
 
-// The daemon's socket keeps message boundaries. Connecting with another kind of
-// socket is refused by the kernel, in one way where a process has it open and in
-// another where none has; the daemon sees neither.
+// The daemon's socket is of type SEQPACKET. Connecting with a datagram socket fails
+// with EPROTOTYPE if a process listens and with another error if none does, and the
+// daemon does not notice.
 bool is_listened_on(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -28,7 +28,7 @@ bool is_listened_on(const std::string& path) {
   return listened;
 }
 
-// Drivers before the socket used a pipe; writing to one that has no reader fails.
+// Older drivers use a pipe; opening one without a reader for writing fails.
 bool is_read_from(const std::string& path) {
   const int probe = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (probe >= 0) close(probe);

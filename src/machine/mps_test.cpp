@@ -30,13 +30,13 @@ class Mps : public testing::Test {
   const std::filesystem::path folder_;
 };
 
-TEST_F(Mps, AFileIsNoDaemon) {
+TEST_F(Mps, ARegularFileIsNotADaemon) {
   EXPECT_FALSE(mps_control_socket());
   std::ofstream(control()) << "anything";
   EXPECT_FALSE(mps_control_socket());
 }
 
-TEST_F(Mps, ASocketCountsWhileAProcessListensOnIt) {
+TEST_F(Mps, ASocketCountsOnlyWhileAProcessListens) {
   const int daemon = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -44,14 +44,14 @@ TEST_F(Mps, ASocketCountsWhileAProcessListensOnIt) {
   ASSERT_EQ(bind(daemon, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   ASSERT_EQ(listen(daemon, 1), 0);
   EXPECT_EQ(mps_control_socket(), control());
-  // Another user's is not trusted; only root can make one.
+  // Another user's socket is not trusted; only root can create one here.
   if (geteuid() == 0) {
     ASSERT_EQ(lchown(control().c_str(), 12345, 12345), 0);
     EXPECT_FALSE(mps_control_socket());
     ASSERT_EQ(lchown(control().c_str(), 0, 0), 0);
   }
   close(daemon);
-  EXPECT_TRUE(std::filesystem::exists(control())) << "the file stays, as the daemon's does";
+  EXPECT_TRUE(std::filesystem::exists(control())) << "the file remains, as that of the daemon does";
   EXPECT_FALSE(mps_control_socket());
 }
 

@@ -23,8 +23,8 @@ Error none(std::string what, std::string advice) {
   return {ErrorCode::not_found, std::move(what), std::move(advice), {}, {}};
 }
 
-// "000000000042.20261115-120102.123456-4711.json". Without a number in front it was
-// stored by an earlier version, and is older than all that have one.
+// "000000000042.20261115-120102.123456-4711.json". A file without a number is from an
+// earlier version, and older than all files with one.
 struct StoredName {
   std::uint64_t number = 0;
   std::string id;
@@ -73,8 +73,8 @@ std::vector<StoredName> stored_in(const std::string& folder) {
   return stored;
 }
 
-// Temporary files of processes that were killed while they wrote: those older
-// than the oldest record kept.
+// Removes temporary files of processes that were killed while writing: those older
+// than the oldest kept record.
 void remove_leftovers(const std::string& folder, const StoredName& oldest) {
   std::error_code failed;
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
@@ -90,9 +90,9 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
                            std::span<const DeviceView> views, const Topology& topology, bool waited) {
   DecisionRecord record;
   record.waited = waited;
-  record.wall_time_us = wall_time_us();
+  record.wall_time_us = world::wall_time_us();
   // "20261115-120102.123456-4711": by time, then by process.
-  for (const char c : utc_text(record.wall_time_us)) {
+  for (const char c : world::utc_text(record.wall_time_us)) {
     if (c >= '0' && c <= '9') record.id += c;
     if (c == ' ') record.id += '-';
   }
@@ -121,7 +121,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
   return record;
 }
 
-Result<std::string> decisions_folder(Missing missing) { return state_folder("decisions", missing); }
+Result<std::string> decisions_folder(world::IfMissing missing) { return world::state_folder("decisions", missing); }
 
 std::vector<std::string> record_ids(const std::string& folder) {
   std::vector<std::string> ids;
@@ -133,12 +133,12 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   if (!deployment::is_name(record.id)) {
     return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters", {}, {}};
   }
-  const auto own = private_folder(folder);
+  const auto own = world::private_folder(folder);
   if (!own) return own.error();
   const std::vector<StoredName> before = stored_in(folder);
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
-  const auto written = write_private_text(folder + "/" + file_name(number, record.id),
-                                          boost::json::serialize(format::record_to_json(record)) + "\n");
+  const auto written = world::write_private_text(folder + "/" + file_name(number, record.id),
+                                                 boost::json::serialize(format::record_to_json(record)) + "\n");
   if (!written) return written;
   // Others may be doing the same: whatever is gone already is fine.
   const std::vector<StoredName> stored = stored_in(folder);
@@ -178,7 +178,7 @@ Result<DecisionRecord> load_record(const std::string& folder, std::string_view i
     }
   }
   const std::string path = folder + "/" + found->file;
-  return read_text(path).and_then([&](const std::string& text) { return format::read_record(text, path); });
+  return world::read_text(path).and_then([&](const std::string& text) { return format::read_record(text, path); });
 }
 
 }  // namespace berth::machine

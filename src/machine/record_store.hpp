@@ -1,7 +1,6 @@
-// Records of decisions (format/record.hpp) in a folder of one user, a file each;
-// the oldest go. Their order is a number in the file name, counted on from the
-// files that are there: the wall clock may jump. Recording is a convenience: a
-// decision goes on when it fails.
+// Records of decisions (format/record.hpp) in a folder of one user, one file each; the
+// oldest are removed. A sequence number in the file name orders them, because the wall
+// clock may jump. Recording is optional: a decision does not fail with it.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +16,23 @@ namespace berth::machine {
 
 using format::DecisionRecord;
 
-inline constexpr std::size_t records_max = 256;  // as many are kept in a folder
+inline constexpr std::size_t records_max = 256;  // kept in a folder
 
-// What a verb has at hand once it has decided. `command` may be a path: only its
-// base name is kept. `waited`: it was refused when its time to wait had run out.
+// The record of a decision of the command `verb`. `command` may be a path: only its base
+// name is kept. `waited`: the request was refused after its wait timeout.
 DecisionRecord make_record(std::string_view verb, std::string_view command, const Explanation& explanation,
                            std::span<const DeviceView> views, const Topology& topology, bool waited = false);
 
 // The folder of this user's records (world/runtime_folder.hpp), never one of the ledger's.
-Result<std::string> decisions_folder(Missing missing = Missing::made);
-// Writes NUMBER.<id>.json (mode 0600, whole or not at all) and removes the oldest beyond
-// records_max. A failure is for a note to the user, never for failing a decision.
+Result<std::string> decisions_folder(world::IfMissing missing = world::IfMissing::create);
+// Writes NUMBER.<id>.json (mode 0600, atomically) and removes the oldest beyond
+// records_max. On failure, print a note; the decision must not fail.
 Result<void> store_record(const std::string& folder, const DecisionRecord& record);
 // Ids in the folder, in the order in which they were stored; no folder: none.
 std::vector<std::string> record_ids(const std::string& folder);
-// The record of that id, or whose id alone begins so; empty: the last one.
-// unavailable: nothing is recorded; not_found: none of these; invalid_argument:
-// several.
+// The record with that id or unique prefix; empty: the last one. unavailable: there
+// are no records; not_found: no such record; invalid_argument: the prefix is
+// ambiguous.
 Result<DecisionRecord> load_record(const std::string& folder, std::string_view id);
 
 }  // namespace berth::machine

@@ -9,15 +9,15 @@
 #include <fstream>
 #include <map>
 
-#include "world/files.hpp"
 #include "placement/test_fleet.hpp"
+#include "world/files.hpp"
 
 namespace berth::machine {
 namespace {
 
 using namespace format;
 
-// A machine of every kind, and a request with every hint.
+// Random devices of all kinds, and a request with all hints.
 struct Situation {
   TestFleet fleet;
   Hints hints;
@@ -89,7 +89,7 @@ class Folder {
   std::string path_;
 };
 
-TEST(Record, EverythingComesBackAndDecidesTheSame) {
+TEST(Record, ARecordReadBackGivesTheSameDecision) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const Situation situation(seed);
     const DecisionRecord record = situation.record(seed);
@@ -111,7 +111,7 @@ TEST(Record, EverythingComesBackAndDecidesTheSame) {
   }
 }
 
-TEST(Record, KeepsTheProgramsNameAndNothingElseOfTheCommand) {
+TEST(Record, ContainsOnlyTheBaseNameOfTheCommand) {
   const Situation situation(3);
   EXPECT_EQ(situation.record(3).program, "python3");
   Explanation explanation;
@@ -119,9 +119,8 @@ TEST(Record, KeepsTheProgramsNameAndNothingElseOfTheCommand) {
   EXPECT_EQ(make_record("pick", "", explanation, {}, {}).program, "");
 }
 
-TEST(Record, ATornOrChangedFileIsRefusedOrReadNeverMore) {
-  // Cuts and flips at random: an error with the file's name, or a record that
-  // can be decided from.
+TEST(Record, ATruncatedOrDamagedFileIsAnErrorOrAValidRecord) {
+  // Random truncation and bit flips give an error with the file's name, or a valid record.
   std::size_t refused = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     SeededRandom random(seed);
@@ -142,7 +141,7 @@ TEST(Record, ATornOrChangedFileIsRefusedOrReadNeverMore) {
   EXPECT_GT(refused, 2000U);
 }
 
-TEST(Record, AHostileOrForeignFileIsOneSentence) {
+TEST(Record, AHostileOrForeignFileIsAnError) {
   const DecisionRecord record = Situation(4).record(4);
   const auto refusal_with = [&](auto change) {
     boost::json::object object = record_to_json(record);
@@ -175,7 +174,7 @@ TEST(Record, AHostileOrForeignFileIsOneSentence) {
   is_refused([&](Object& o) { device(o)["weight_milli"] = 0; }, "weight_milli is zero");
   is_refused([&](Object& o) { device(o)["health"] = "fine"; }, "\"fine\", which is not known");
   is_refused([](Object& o) { o["devices"].as_array().push_back(o["devices"].as_array()[0]); }, "names a device twice");
-  is_refused([](Object& o) { o["outcome"].as_object()["winners"] = boost::json::array{"nobody"}; },
+  is_refused([](Object& o) { o["outcome"].as_object()["winners"] = boost::json::array{"unknown"}; },
              "not among the devices");
   is_refused([](Object& o) { o["links"] = {{{"a", "x"}, {"b", "y"}, {"kind", "nvlink"}}}; }, ".links: ");
   is_refused([](Object& o) { o["policy"] = 3; }, ".policy is not text");
@@ -184,7 +183,7 @@ TEST(Record, AHostileOrForeignFileIsOneSentence) {
   EXPECT_EQ(decide_again(read_record(text_of(unknown), "x").value()).error().code, ErrorCode::not_found);
 }
 
-TEST(Record, AnEditedRecordIsNotTakenForTheDecisionThatWasMade) {
+TEST(Record, AnEditedRecordIsDetected) {
   const DecisionRecord record = Situation(4).record(4);
   using Object = boost::json::object;
   const auto read_with = [&](auto change) {
@@ -201,7 +200,7 @@ TEST(Record, AnEditedRecordIsNotTakenForTheDecisionThatWasMade) {
   EXPECT_FALSE(read_with([](Object& o) { o.erase("check"); }));
   EXPECT_TRUE(read_with([](Object& o) { o["explanation"] = "what berth why --json adds"; }));
   EXPECT_TRUE(read_with([](Object& o) {
-    // Another order of the members is the same record.
+    // The order of members does not matter.
     Object sorted;
     std::map<std::string, boost::json::value> members;
     for (const auto& member : o) members.emplace(member.key(), member.value());
@@ -223,7 +222,7 @@ TEST(Record, ARecordOfTheFirstVersionIsStillRead) {
   EXPECT_EQ(read->devices[0].view.other_processes, 0U);
 }
 
-TEST(RecordStore, KeepsTheLastOnesForOneUser) {
+TEST(RecordStore, KeepsTheLatestRecordsOfOneUser) {
   const Folder folder;
   EXPECT_TRUE(record_ids(folder.path() + "/absent").empty());
   EXPECT_EQ(load_record(folder.path(), "").error().code, ErrorCode::unavailable);
@@ -237,7 +236,7 @@ TEST(RecordStore, KeepsTheLastOnesForOneUser) {
   EXPECT_EQ(ids.front(), "r-1005");
   EXPECT_EQ(load_record(folder.path(), "")->id, "r-1260");
   EXPECT_EQ(load_record(folder.path(), "r-1100")->id, "r-1100");
-  EXPECT_EQ(load_record(folder.path(), "r-126")->id, "r-1260") << "the only one that begins so";
+  EXPECT_EQ(load_record(folder.path(), "r-126")->id, "r-1260") << "the only id with that prefix";
   EXPECT_EQ(load_record(folder.path(), "r-12").error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(load_record(folder.path(), "r-1001").error().code, ErrorCode::not_found);
   EXPECT_EQ(load_record(folder.path(), "../r-1100").error().code, ErrorCode::not_found);
@@ -246,7 +245,7 @@ TEST(RecordStore, KeepsTheLastOnesForOneUser) {
   EXPECT_EQ(status.st_mode & 07777, 0600U);
 }
 
-TEST(RecordStore, TheLastOneStoredIsTheNewestAlthoughTheClockWasAhead) {
+TEST(RecordStore, RecordsAreOrderedByStorageEvenIfTheClockJumps) {
   const Folder folder;
   std::ofstream(folder.path() + "/20991231-000000.000000-1.json") << "of a version that wrote no number";
   DecisionRecord record = Situation(1).record(1);
@@ -255,7 +254,7 @@ TEST(RecordStore, TheLastOneStoredIsTheNewestAlthoughTheClockWasAhead) {
     ASSERT_TRUE(store_record(folder.path(), record));
   }
   EXPECT_EQ(load_record(folder.path(), "")->id, "20261115-110000.000000-9");
-  // What is removed is what was stored first, not what has the smallest id.
+  // The record stored first is removed, not the one with the smallest id.
   record.id = "20991115-130000.000000-7";
   for (std::size_t i = 0; i < records_max; ++i) {
     record.id.back() = static_cast<char>('0' + i % 10);
@@ -267,7 +266,7 @@ TEST(RecordStore, TheLastOneStoredIsTheNewestAlthoughTheClockWasAhead) {
   EXPECT_EQ(record_ids(folder.path()).size(), records_max);
 }
 
-TEST(RecordStore, WhatAKilledWriterLeftBehindIsRemovedInTime) {
+TEST(RecordStore, TemporaryFilesOfKilledWritersAreRemoved) {
   const Folder folder;
   std::ofstream(folder.path() + "/.000000000001.a-old.json.AbCdEf") << "{";
   std::ofstream(folder.path() + "/.000000000002.z-now.json.AbCdEf") << "{";
@@ -277,23 +276,22 @@ TEST(RecordStore, WhatAKilledWriterLeftBehindIsRemovedInTime) {
     record.id = "r-" + std::to_string(1000 + i);
     ASSERT_TRUE(store_record(folder.path(), record));
   }
-  EXPECT_EQ(record_ids(folder.path()).size(), records_max) << "leftovers are no records";
+  EXPECT_EQ(record_ids(folder.path()).size(), records_max) << "temporary files are not records";
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/.000000000001.a-old.json.AbCdEf"));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/.000000000002.z-now.json.AbCdEf"))
-      << "somebody may still write it";
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/.000000000002.z-now.json.AbCdEf")) << "it may still be in use";
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/notes.txt"));
 }
 
-TEST(RecordStore, AFolderThatCannotBeUsedIsAnErrorAndNothingMore) {
+TEST(RecordStore, AnUnusableFolderIsAnError) {
   const DecisionRecord record = Situation(1).record(1);
   EXPECT_FALSE(store_record("/proc/berth-records", record));
   const Folder folder;
   ::chmod(folder.path().c_str(), 0777);
-  EXPECT_FALSE(store_record(folder.path(), record)) << "others can write there";
+  EXPECT_FALSE(store_record(folder.path(), record)) << "other users can write there";
   EXPECT_TRUE(record_ids(folder.path()).empty());
 }
 
-TEST(RecordStore, IdsOfDecisionsSortByTime) {
+TEST(RecordStore, DecisionIdsSortByTime) {
   Explanation explanation;
   const DecisionRecord first = make_record("pick", "", explanation, {}, {});
   DecisionRecord second = make_record("pick", "", explanation, {}, {});

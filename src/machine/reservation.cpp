@@ -11,25 +11,25 @@
 
 #include "berth/random.hpp"
 #include "inventory/device_row.hpp"
-#include "machine/line.hpp"
+#include "machine/wait_queue.hpp"
 #include "placement/explain.hpp"
 #include "placement/id_order.hpp"
 
 namespace berth::machine {
 namespace {
 
-// Foreign memory and the end of a command announce nothing: look again after this
-// time.
-constexpr Duration look_again = std::chrono::milliseconds(500);
-// How soon a lease that has ended is noticed by those who may be served next.
+// Freed memory of other programs and the end of a command cause no event, so try again
+// after this time.
+constexpr Duration retry_period = std::chrono::milliseconds(500);
+// How soon the next requests notice that a lease has ended.
 constexpr Duration notice_within = std::chrono::milliseconds(100);
-// Further back in line nothing can happen so fast.
-constexpr Duration notice_within_most = std::chrono::seconds(5);
-// What every request waits, see reserve(). Drivers report freed memory late, and a
-// pool gives back at its next poll, every quarter of a second.
+// The interval for requests further back in the queue.
+constexpr Duration notice_within_max = std::chrono::seconds(5);
+// Every request waits at least this long, see reserve(). Drivers report freed memory
+// late, and a pool returns memory at its next poll, every quarter of a second.
 constexpr Duration grace = std::chrono::milliseconds(600);
 
-// Nobody on it, nothing wrong with it.
+// The same device, unused, healthy and in service.
 DeviceView idle(DeviceView view) {
   view.in_flight = 0;
   view.holders = 0;
@@ -43,8 +43,8 @@ DeviceView idle(DeviceView view) {
   return view;
 }
 
-// Inside a lease: whether it fits that lease, if nothing else were in it.
-bool fits_when_idle(const Wanted& wanted, const LedgerSnapshot& snapshot, const Reserved& decided) {
+// Inside a lease: whether it fits into that lease if the lease were unused.
+bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& snapshot, const Reservation& decided) {
   const LedgerEntry* const outer = decided.within ? snapshot.find(*decided.within) : nullptr;
   std::vector<DeviceView> views;
   for (const DeviceView& view : decided.views) {
@@ -53,10 +53,10 @@ bool fits_when_idle(const Wanted& wanted, const LedgerSnapshot& snapshot, const 
     views.push_back(idle(view));
     if (claim && claim->memory_bytes) views.back().memory_bytes_free = claim->memory_bytes;
   }
-  return !choose_group(*wanted.policy, wanted.hints, wanted.count, views, {}, 0).winners.empty();
+  return !choose_group(*request.policy, request.hints, request.count, views, {}, 0).winners.empty();
 }
 
-// What stands between the request and a device but passes by itself.
+// Whether the device fits once the leases and processes on it have ended.
 bool could_use(const Hints& hints, const DeviceView& view) {
   DeviceView empty = idle(view);
   empty.health = view.health;
@@ -66,47 +66,48 @@ bool could_use(const Hints& hints, const DeviceView& view) {
 
 Claim claim_of(const Hints& hints, const DeviceInfo& info) {
   std::uint64_t bytes = hints.memory_bytes_needed(info).value_or(0);
-  // All of it, as far as is known how much that is.
+  // The whole memory, if its size is known.
   if (hints.whole) bytes = info.memory_bytes_total.value_or(0);
   return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
 }
 
-WaitingRequest request_of(const Wanted& wanted, const std::vector<DeviceView>& views, TimePoint now) {
-  WaitingRequest request;
-  request.user = geteuid();
-  request.priority = wanted.hints.priority.value_or(Priority::normal);
-  request.since = now;
-  request.count = wanted.count;
+WaitingRequest waiting_request_for(const ReservationRequest& request, const std::vector<DeviceView>& views,
+                                   TimePoint now) {
+  WaitingRequest waiting_request;
+  waiting_request.user = geteuid();
+  waiting_request.priority = request.hints.priority.value_or(Priority::normal);
+  waiting_request.since = now;
+  waiting_request.count = request.count;
   for (const DeviceView& view : views) {
-    if (request.claims.size() < 64 && could_use(wanted.hints, view))
-      request.claims.push_back(claim_of(wanted.hints, *view.info));
+    if (waiting_request.claims.size() < 64 && could_use(request.hints, view))
+      waiting_request.claims.push_back(claim_of(request.hints, *view.info));
   }
-  return request;
+  return waiting_request;
 }
 
 Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
   return policy.ticket == TicketKind::random ? real_random().next() : snapshot.changes;
 }
 
-// One attempt on the state of this moment, behind those ahead in line.
-void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
-            std::span<const WaitingRequest> ahead, TimePoint now, Reserved& out) {
-  out.views = views_of(out.sight, snapshot, within);
+// One attempt on the current state, after the requests ahead in the queue.
+void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, std::optional<LeaseReference> within,
+            std::span<const WaitingRequest> ahead, TimePoint now, Reservation& out) {
+  out.views = views_of(out.observed, snapshot, within);
   for (DeviceView& view : out.views) {
-    if (wanted.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
+    if (request.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
-  set_aside(ahead, out.views);
-  Hints hints = wanted.hints;
+  charge_requests_ahead(ahead, out.views);
+  Hints hints = request.hints;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
     std::erase_if(hints.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
-    if (wanted.hints.only.empty()) {
+    if (request.hints.only.empty()) {
       for (const Claim& claim : outer->claims) hints.only.push_back(claim.device);
     } else if (hints.only.empty()) {
       hints.only.push_back(DeviceId("none of the lease"));
     }
   }
-  out.winners = choose_group(*wanted.policy, hints, wanted.count, out.views, out.sight.topology,
-                             draw(*wanted.policy, snapshot), &out.explanation)
+  out.winners = choose_group(*request.policy, hints, request.count, out.views, out.observed.topology,
+                             draw(*request.policy, snapshot), &out.explanation)
                     .winners;
 }
 
@@ -114,10 +115,10 @@ void decide(const Wanted& wanted, const LedgerSnapshot& snapshot, std::optional<
 
 namespace {
 
-// Of equal devices that others use: the less busy one first, then the one with more room.
-void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
+// Orders equal devices that others use: less busy first, then more free memory.
+void order_used_by_load(std::span<DeviceView> views, const MachineSnapshot& observed) {
   const auto rank = [&](std::size_t i) {
-    const auto& telemetry = sight.devices[i].telemetry;
+    const auto& telemetry = observed.devices[i].telemetry;
     long busy = 0;
     std::uint64_t used = 0;
     if (views[i].used_by_others && telemetry) {
@@ -134,7 +135,7 @@ void order_used_by_load(std::span<DeviceView> views, const Sight& sight) {
 
 }  // namespace
 
-ledger::MemoryState memory_of(const SeenDevice& device) {
+ledger::MemoryState memory_of(const ObservedDevice& device) {
   ledger::MemoryState memory;
   memory.domain = device.info.memory_home();
   memory.processes = device.processes;
@@ -146,21 +147,21 @@ ledger::MemoryState memory_of(const SeenDevice& device) {
   return memory;
 }
 
-std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now) {
-  std::vector<ledger::SeenOnDevice> seen;
-  for (const SeenDevice& device : sight.devices) {
-    // Of the drivers, CUDA's lists processes.
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
+  std::vector<ledger::DeviceProcesses> seen;
+  for (const ObservedDevice& device : observed.devices) {
+    // Only CUDA's driver lists processes.
     const bool is_unknown = device.info.backend == "cuda" && !(device.telemetry && device.telemetry->processes);
     seen.push_back({device.info.id, device.processes, is_unknown});
   }
-  ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(now));
+  ledger::keep_entries_in_use(snapshot, seen, ledger::boot_time(now));
   return std::move(snapshot.ended);
 }
 
-std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
                                  std::optional<LeaseReference> within) {
   std::vector<DeviceView> views;
-  for (const SeenDevice& device : sight.devices) {
+  for (const ObservedDevice& device : observed.devices) {
     DeviceView view;
     view.info = &device.info;
     view.holders = snapshot.holders(device.info.id, within);
@@ -179,13 +180,13 @@ std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snaps
       view.memory_bytes_free = load.memory_bytes_free;
       view.sampled_at = device.telemetry->sampled_at;
       view.sample = SampleState::fresh;
-      // Inside a lease there is what is left of it, and the rest is not to be had.
+      // Inside a lease only its unused bytes are available.
       if (within && view.memory_bytes_free) {
         const std::uint64_t left = ledger::bytes_left_within(snapshot, *within, memory);
         view.memory_bytes_promised =
             std::max(view.memory_bytes_promised, *view.memory_bytes_free - std::min(*view.memory_bytes_free, left));
       }
-      // What belongs to a lease is counted as its holder.
+      // Processes of a lease count as its holder.
       Telemetry seen = *device.telemetry;
       if (seen.processes) {
         for (std::size_t i = 0; i < seen.processes->size() && i < device.processes.size(); ++i) {
@@ -193,39 +194,41 @@ std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snaps
         }
         if (memory.used) seen.memory_use = attribute_memory(memory.used, *seen.processes);
       }
-      const OtherUse others = use_by_others(seen);
+      const inventory::OtherUse others = inventory::use_by_others(seen);
       view.other_processes = others.processes;
       view.used_by_others = others.used && !device.info.is_fallback;
     }
     views.push_back(view);
   }
-  // Two users whose ledgers do not meet should not both begin with the first.
+  // Users with separate ledgers should not all start with the same device.
   order_by_id(views, geteuid());
-  order_used_by_load(views, sight);
+  order_used_by_load(views, observed);
   return views;
 }
 
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look) {
-  Reserved out;
-  out.sight = look();
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& request,
+                                const std::function<MachineSnapshot()>& take_snapshot) {
+  Reservation out;
+  out.observed = take_snapshot();
   Result<LedgerSnapshot> snapshot = ledger.snapshot();
   if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = ledger.clock().now();
-  keep_alive(*snapshot, out.sight, now);
+  keep_alive(*snapshot, out.observed, now);
   const std::optional<LeaseReference> within = Ledger::current_lease(*snapshot);
   out.within = within;
-  const std::vector<WaitingRequest> line = within ? std::vector<WaitingRequest>() : line_of(*snapshot, now);
-  decide(wanted, *snapshot, within, line, now, out);
-  out.never = out.winners.empty() && !fits_when_idle(wanted, *snapshot, out);
+  const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
+  decide(request, *snapshot, within, queue, now, out);
+  out.never = out.winners.empty() && !fits_when_idle(request, *snapshot, out);
   return out;
 }
 
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
-                         const std::function<void(const Progress&)>& waiting) {
-  LedgerLease place;  // in line
-  WaitingRequest request;
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
+                            const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
+                            const std::function<void(const Progress&)>& waiting) {
+  LedgerLease place;  // in the queue
+  WaitingRequest waiting_request;
   Progress told;
-  bool looked_again = false;  // after the deadline
+  bool tried_again = false;  // after the deadline
   const TimePoint began = ledger.clock().now();
   const auto tell = [&](std::size_t position, const std::string& reason) {
     if (!waiting || ledger.clock().now() - began < grace || (told.place == position && told.reason == reason)) return;
@@ -235,33 +238,33 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
   deadline.at = std::max(deadline.at, began + grace);
 
   for (;;) {
-    const TimePoint began_to_look = ledger.clock().now();
+    const TimePoint snapshot_began = ledger.clock().now();
     Result<LedgerSnapshot> before = ledger.snapshot();
     if (!before) {
-      // Who waits for room also waits for the lock.
+      // A request that waits for devices also waits for the lock.
       if (before.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
       return std::move(before).error();
     }
     if (place) {
-      ledger.beat(place);
+      ledger.heartbeat(place);
       const TimePoint now = ledger.clock().now();
-      const std::vector<WaitingRequest> line = line_of(*before, now);
-      const auto me = std::find_if(line.begin(), line.end(),
+      const std::vector<WaitingRequest> queue = wait_queue(*before, now);
+      const auto me = std::find_if(queue.begin(), queue.end(),
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
-      const std::span<const WaitingRequest> ahead(line.begin(), me);
-      // Who asks for no more and is ahead has to be served first.
-      if (me != line.end() && !deadline.passed(now) && is_behind_a_smaller_one(request, ahead)) {
-        tell(ahead.size() + 1, "a request ahead in line asks for no more than this one");
+      const std::span<const WaitingRequest> ahead(queue.begin(), me);
+      // A request ahead that asks for no more is served first.
+      if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(waiting_request, ahead)) {
+        tell(ahead.size() + 1, "a request ahead in the queue asks for no more than this one");
         const Duration pause =
             now - began < grace
                 ? notice_within
-                : std::min<Duration>(notice_within_most, notice_within * static_cast<long>(ahead.size()));
+                : std::min<Duration>(notice_within_max, notice_within * static_cast<long>(ahead.size()));
         real_clock().sleep_for(std::min(pause, deadline.at - now));
         continue;
       }
     }
-    Reserved out;
-    out.sight = look();
+    Reservation out;
+    out.observed = take_snapshot();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {
       if (lock.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
@@ -269,8 +272,8 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     }
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
-    ledger::keep_those_taken_since(after, began_to_look, ledger::can_see_processes_of);
-    const std::vector<LedgerEntry> over = keep_alive(after, out.sight, now);
+    ledger::keep_entries_added_since(after, snapshot_began, ledger::can_see_processes_of);
+    const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
     const std::uint64_t seen = lock->snapshot().changes;
     const std::optional<LeaseReference> within = Ledger::current_lease(after);
@@ -278,33 +281,35 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     const std::size_t living = after.entries.size();
     const LedgerSnapshot snapshot = ledger::merged(*before, std::move(after));
     const bool some_ended_meanwhile = snapshot.entries.size() > living;
-    out.views = views_of(out.sight, snapshot, within);
-    if (request.claims.empty()) request = request_of(wanted, out.views, began);
-    if (place) request.reference = place.reference();
+    out.views = views_of(out.observed, snapshot, within);
+    if (waiting_request.claims.empty()) waiting_request = waiting_request_for(request, out.views, began);
+    if (place) waiting_request.reference = place.reference();
 
-    // Inside a lease only its own requests compete, and they are few.
-    const std::vector<WaitingRequest> line =
-        within ? std::vector<WaitingRequest>() : line_of(snapshot, now, place ? std::nullopt : std::optional(request));
-    const auto me = std::find_if(line.begin(), line.end(),
-                                 [&](const WaitingRequest& other) { return other.reference == request.reference; });
-    decide(wanted, snapshot, within, std::span<const WaitingRequest>(line.begin(), me), now, out);
+    // Requests inside a lease compete only with each other, so they do not queue.
+    const std::vector<WaitingRequest> queue =
+        within ? std::vector<WaitingRequest>()
+               : wait_queue(snapshot, now, place ? std::nullopt : std::optional(waiting_request));
+    const auto me = std::find_if(queue.begin(), queue.end(), [&](const WaitingRequest& other) {
+      return other.reference == waiting_request.reference;
+    });
+    decide(request, snapshot, within, std::span<const WaitingRequest>(queue.begin(), me), now, out);
     if (!out.winners.empty()) {
       Ledger::Request entry;
-      entry.name = wanted.name;
-      entry.priority = request.priority;
+      entry.name = request.name;
+      entry.priority = waiting_request.priority;
       entry.within = within;
-      if (wanted.load_lock) entry.loads_until = now + *wanted.load_lock;
+      if (request.load_lock) entry.loads_until = now + *request.load_lock;
       for (const std::size_t winner : out.winners)
-        entry.claims.push_back(claim_of(wanted.hints, out.sight.devices[winner].info));
+        entry.claims.push_back(claim_of(request.hints, out.observed.devices[winner].info));
       if (place) static_cast<void>(lock->release(place.reference()));
       Result<LedgerLease> lease = lock->add(entry);
       if (!lease) return std::move(lease).error();
       out.lease = *std::move(lease);
       return out;
     }
-    out.never = !fits_when_idle(wanted, snapshot, out);
-    // What ended while it looked still counts here: before it refuses, it looks again.
-    if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(looked_again, true)) continue;
+    out.never = !fits_when_idle(request, snapshot, out);
+    // Entries that ended during the snapshot still count here: try again before refusing.
+    if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(tried_again, true)) continue;
     if (out.never || deadline.passed(now)) {
       if (place) static_cast<void>(lock->release(place.reference()));
       return out;
@@ -312,10 +317,10 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     if (!place && !within) {
       Ledger::Request entry;
       entry.kind = EntryKind::waiting;
-      entry.name = wanted.name;
-      entry.priority = request.priority;
-      entry.count = wanted.count;
-      entry.claims = request.claims;
+      entry.name = request.name;
+      entry.priority = waiting_request.priority;
+      entry.count = request.count;
+      entry.claims = waiting_request.claims;
       Result<LedgerLease> added = lock->add(entry);
       if (!added) return std::move(added).error();
       place = *std::move(added);
@@ -323,14 +328,14 @@ Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::functi
     {
       const Ledger::Lock done = *std::move(lock);
     }
-    tell(static_cast<std::size_t>(me - line.begin()) + 1, out.explanation.reason());
-    // A lease may end without a word: look at the ledger more often than at the drivers.
-    const TimePoint next_look = std::min(now + look_again, deadline.at);
-    for (TimePoint at = now; at < next_look; at = ledger.clock().now()) {
-      ledger.wait_for_change(seen, std::min(at + notice_within, next_look));
+    tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
+    // A lease may end without a write, so check the ledger more often than the drivers.
+    const TimePoint next_attempt = std::min(now + retry_period, deadline.at);
+    for (TimePoint at = now; at < next_attempt; at = ledger.clock().now()) {
+      ledger.wait_for_change(seen, std::min(at + notice_within, next_attempt));
       const Result<LedgerSnapshot> again = ledger.snapshot();
       if (!again || again->entries.size() != snapshot.entries.size() || again->changes != seen) break;
-      if (place) ledger.beat(place);
+      if (place) ledger.heartbeat(place);
     }
   }
 }

@@ -1,11 +1,11 @@
-// Reservation: devices of the machine for a command, promised in the ledger before
-// it starts. Filter, choose and charge happen under the machine's lock, on telemetry
-// taken just before, so commands that start in the same instant never get the same
-// bytes; a driver is never asked under the lock.
+// Reservation of devices for a command, recorded in the ledger before the command
+// starts. Filtering, choice and charge happen under the machine's lock, on telemetry
+// read just before, so commands that start at the same instant never get the same
+// bytes. Drivers are never queried under the lock.
 //
-// The ledger is read before and after the drivers are asked, and whatever stood in
-// either copy counts: bytes that were allocated in between and then given back are
-// in neither the free memory nor the later copy.
+// The ledger is read before and after the drivers are queried, and the entries of both
+// snapshots count: memory that was allocated in between and whose lease then ended is
+// neither in the free memory nor in the later snapshot.
 #pragma once
 
 #include <functional>
@@ -20,65 +20,66 @@
 
 namespace berth::machine {
 
-// A device as it was just now.
-struct SeenDevice {
+// A device and its current state.
+struct ObservedDevice {
   DeviceInfo info;
-  std::optional<Telemetry> telemetry;  // absent: it did not answer
+  std::optional<Telemetry> telemetry;  // absent: the device did not answer
   Health health = Health::healthy;
-  std::vector<ledger::SeenProcess> processes;  // of telemetry->processes, in their order
+  std::vector<ledger::ObservedProcess> processes;  // of telemetry->processes, in their order
 };
 
-struct Sight {
-  std::vector<SeenDevice> devices;
+struct MachineSnapshot {
+  std::vector<ObservedDevice> devices;
   Topology topology;
 };
 
-// The memory of a device, as the ledger's arithmetic takes it.
-ledger::MemoryState memory_of(const SeenDevice& device);
+// The memory of a device, in the form that ledger/usage.hpp takes.
+ledger::MemoryState memory_of(const ObservedDevice& device);
 
-// Entries without a sign of life that a process on a device keeps stay; the others
-// are over and are given back.
-std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const Sight& sight, TimePoint now);
+// Keeps ended entries that still have a process on one of their devices, and returns
+// the others.
+std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now);
 
-// What a decision about the devices at hand reads; pure. Views point into `sight`.
-// `within`: the decision is made inside this lease, and draws on it.
-std::vector<DeviceView> views_of(const Sight& sight, const LedgerSnapshot& snapshot,
+// The input of a decision. Views point into `observed`. `within`: the decision is made
+// inside this lease and uses its memory.
+std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
                                  std::optional<LeaseReference> within = std::nullopt);
 
-struct Wanted {
+struct ReservationRequest {
   Hints hints;
   std::size_t count = 1;
   const Policy* policy = nullptr;
   std::string name;                   // of the program
-  std::optional<Duration> load_lock;  // its load is alone on its devices for so long
+  std::optional<Duration> load_lock;  // no other command loads on its devices for this long
 };
 
-struct Reserved {
-  LedgerLease lease;  // none: it does not fit, or did not in time
-  // And would not on an idle machine either; inside a lease: not if it were idle.
+struct Reservation {
+  LedgerLease lease;  // empty: the request does not fit, or did not before the deadline
+  // It would not fit on an idle machine either (inside a lease: in an idle lease).
   bool never = false;
-  std::optional<LeaseReference> within;  // the lease it was asked for in, and draws on
-  Sight sight;
-  std::vector<DeviceView> views;  // what was decided on; they point into `sight`
+  std::optional<LeaseReference> within;  // the lease it is nested in
+  MachineSnapshot observed;
+  std::vector<DeviceView> views;  // input of the decision; they point into `observed`
   std::vector<std::size_t> winners;
   Explanation explanation;
 };
 
-// While it waits: its place in line (1: first), and why.
+// While it waits: its place in the queue (1: first), and the reason.
 struct Progress {
   std::size_t place = 0;
   std::string reason;
 };
 
-// A lease of this process, or the reasons why there is none. Waits until the
-// deadline, and in any case for a moment: memory of a command that has just ended
-// may not be reported as free yet, and pools give back what they do not use when
-// somebody waits. More than the idle machine has is refused at once. `look` is
-// asked before every attempt; `waiting` is told when the reason or the place
-// changes.
-Result<Reserved> reserve(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look, Deadline deadline,
-                         const std::function<void(const Progress&)>& waiting = {});
-// The same decision, holding nothing.
-Result<Reserved> decide_once(Ledger& ledger, const Wanted& wanted, const std::function<Sight()>& look);
+// A lease of this process, or the reasons why there is none. Waits until the deadline,
+// and at least 0.6 s: memory of a command that has just ended may not be reported as
+// free yet, and pools return unused memory when a request waits. A request that exceeds
+// the idle machine is refused at once. `take_snapshot` is called before every attempt;
+// `waiting` when the reason or the place changes.
+Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
+                            const std::function<MachineSnapshot()>& take_snapshot, Deadline deadline,
+                            const std::function<void(const Progress&)>& waiting = {});
+// The same decision, without a lease.
+Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& request,
+                                const std::function<MachineSnapshot()>& take_snapshot);
 
 }  // namespace berth::machine

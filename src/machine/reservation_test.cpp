@@ -18,10 +18,10 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-const Holder somebody{4711, 12, 3};
+const ProcessIdentity holder_process{4711, 12, 3};
 
-SeenDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
-  SeenDevice device;
+ObservedDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
+  ObservedDevice device;
   device.info.id = DeviceId(id);
   device.info.backend = "cuda";
   device.info.memory_bytes_total = total;
@@ -30,14 +30,14 @@ SeenDevice gpu(const std::string& id, std::uint64_t total, std::uint64_t free) {
   return device;
 }
 
-void add_process(SeenDevice& device, const Holder& holder, std::uint64_t bytes,
+void add_process(ObservedDevice& device, const ProcessIdentity& holder, std::uint64_t bytes,
                  std::optional<LeaseReference> lease = {}) {
   if (!device.telemetry->processes) device.telemetry->processes.emplace();
   device.telemetry->processes->push_back({holder.pid, ProcessKind::foreign, {}, bytes});
-  ledger::SeenProcess process;
+  ledger::ObservedProcess process;
   process.pid = holder.pid;
   process.memory_bytes = bytes;
-  process.trace.lineage = {Holder{holder.pid + 1, 0, 3}, holder};
+  process.trace.lineage = {ProcessIdentity{holder.pid + 1, 0, 3}, holder};
   process.trace.lease = lease;
   device.processes.push_back(process);
 }
@@ -45,160 +45,160 @@ void add_process(SeenDevice& device, const Holder& holder, std::uint64_t bytes,
 LedgerEntry taken(std::uint64_t id, const std::string& device, std::uint64_t bytes) {
   LedgerEntry entry;
   entry.reference = {1, id};
-  entry.holder = somebody;
+  entry.holder = holder_process;
   entry.claims = {{DeviceId(device), device, bytes, 0, false}};
   return entry;
 }
 
-TEST(Views, CarryWhatTheLedgerAndTheOperatorSay) {
-  Sight sight;
-  sight.devices = {gpu("b", 80, 50), gpu("a", 80, 50), gpu("b/part", 80, 50)};
-  sight.devices[0].health = Health::quarantined;
-  sight.devices[1].telemetry.reset();
-  sight.devices[2].info.parent = DeviceId("b");
+TEST(Views, ContainLeasesAndIntentsFromTheLedger) {
+  MachineSnapshot observed;
+  observed.devices = {gpu("b", 80, 50), gpu("a", 80, 50), gpu("b/part", 80, 50)};
+  observed.devices[0].health = Health::quarantined;
+  observed.devices[1].telemetry.reset();
+  observed.devices[2].info.parent = DeviceId("b");
   LedgerSnapshot snapshot;
   snapshot.entries = {taken(1, "a", 1)};
   snapshot.entries[0].claims[0].exclusive = true;
   snapshot.intents = {{DeviceId("b"), Intent::cordoned, 7, {}}};
-  const std::vector<DeviceView> views = views_of(sight, snapshot);
+  const std::vector<DeviceView> views = views_of(observed, snapshot);
   EXPECT_EQ(views[0].health, Health::quarantined);
   EXPECT_EQ(views[0].intent, Intent::cordoned);
   EXPECT_EQ(views[2].intent, Intent::cordoned) << "a part of a cordoned device";
   EXPECT_EQ(views[1].holders, 1U);
   EXPECT_TRUE(views[1].held_exclusively);
-  EXPECT_FALSE(views[1].memory_bytes_free) << "silent, so unknown";
+  EXPECT_FALSE(views[1].memory_bytes_free) << "no answer, so unknown";
   EXPECT_EQ(views[1].sample, SampleState::unknown);
 }
 
-TEST(Views, SayWhoElseUsesADevice) {
-  Sight sight;
-  sight.devices = {gpu("a", 80 * gib, 80 * gib)};
-  SeenDevice& device = sight.devices[0];
+TEST(Views, ContainOtherProcessesOnADevice) {
+  MachineSnapshot observed;
+  observed.devices = {gpu("a", 80 * gib, 80 * gib)};
+  ObservedDevice& device = observed.devices[0];
   device.telemetry->load.memory_bytes_total = 80 * gib;
   LedgerSnapshot snapshot;
-  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others);
+  EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others);
   device.telemetry->load.utilisation = 0.97;
-  EXPECT_TRUE(views_of(sight, snapshot)[0].used_by_others);
+  EXPECT_TRUE(views_of(observed, snapshot)[0].used_by_others);
   device.telemetry->load.utilisation = 0;
-  add_process(device, Holder{4712, 1, 3}, gib / 2);
+  add_process(device, ProcessIdentity{4712, 1, 3}, gib / 2);
   device.telemetry->processes->back().graphics = true;
-  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 0U) << "a display";
-  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others);
-  add_process(device, Holder{4713, 1, 3}, gib);
+  EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 0U) << "a display";
+  EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others);
+  add_process(device, ProcessIdentity{4713, 1, 3}, gib);
   device.telemetry->processes->back().graphics = true;
-  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 2U) << "more than a display needs";
+  EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 2U) << "more than a display needs";
   device.processes.clear();
   device.telemetry->processes->clear();
-  add_process(device, somebody, gib);
-  EXPECT_TRUE(views_of(sight, snapshot)[0].used_by_others);
-  EXPECT_EQ(views_of(sight, snapshot)[0].other_processes, 1U);
+  add_process(device, holder_process, gib);
+  EXPECT_TRUE(views_of(observed, snapshot)[0].used_by_others);
+  EXPECT_EQ(views_of(observed, snapshot)[0].other_processes, 1U);
   snapshot.entries = {taken(1, "a", gib)};
-  EXPECT_FALSE(views_of(sight, snapshot)[0].used_by_others) << "a lease: counted as its holder";
-  EXPECT_EQ(views_of(sight, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "our own lease";
+  EXPECT_FALSE(views_of(observed, snapshot)[0].used_by_others) << "a lease: counted as its holder";
+  EXPECT_EQ(views_of(observed, snapshot, LeaseReference{1, 1})[0].other_processes, 0U) << "its own lease";
 }
 
-TEST(Views, OfEqualDevicesInUseTheLessBusyComesFirst) {
-  Sight sight;
-  sight.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
+TEST(Views, AmongEqualDevicesInUseTheLessBusyComesFirst) {
+  MachineSnapshot observed;
+  observed.devices = {gpu("a", 80, 20), gpu("b", 80, 10), gpu("c", 80, 30), gpu("d", 80, 80)};
   for (std::size_t i = 0; i < 3; ++i) {
-    sight.devices[i].telemetry->load.memory_bytes_total = 80;
-    add_process(sight.devices[i], Holder{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
-    sight.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
+    observed.devices[i].telemetry->load.memory_bytes_total = 80;
+    add_process(observed.devices[i], ProcessIdentity{4711 + static_cast<std::uint32_t>(i), 1, 3}, 50);
+    observed.devices[i].telemetry->load.utilisation = i == 0 ? 0.99 : 0.4;
   }
-  const std::vector<DeviceView> views = views_of(sight, {});
-  EXPECT_EQ(views[3].id_order, 0U) << "no other uses it";
-  EXPECT_EQ(views[2].id_order, 1U) << "has more room";
+  const std::vector<DeviceView> views = views_of(observed, {});
+  EXPECT_EQ(views[3].id_order, 0U) << "unused";
+  EXPECT_EQ(views[2].id_order, 1U) << "more free memory";
   EXPECT_EQ(views[1].id_order, 2U);
   EXPECT_EQ(views[0].id_order, 3U);
 }
 
 TEST(KeepAlive, ADriverThatDoesNotListProcessesKeepsLeasesOfItsDevices) {
-  Sight sight;
-  sight.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
-  sight.devices[0].telemetry.reset();  // did not answer at all
-  sight.devices[2].telemetry->processes.emplace();
+  MachineSnapshot observed;
+  observed.devices = {gpu("a", 80, 80), gpu("b", 80, 80), gpu("c", 80, 80)};
+  observed.devices[0].telemetry.reset();  // no answer
+  observed.devices[2].telemetry->processes.emplace();
   LedgerSnapshot snapshot;
   snapshot.ended = {taken(1, "a", 30), taken(2, "b", 30), taken(3, "c", 30)};
-  const std::vector<LedgerEntry> over = keep_alive(snapshot, sight, TimePoint(seconds(1)));
+  const std::vector<LedgerEntry> over = keep_alive(snapshot, observed, TimePoint(seconds(1)));
   ASSERT_EQ(over.size(), 1U);
-  EXPECT_EQ(over[0].id(), 3U) << "its driver says that nobody is there";
+  EXPECT_EQ(over[0].id(), 3U) << "its driver lists no process";
   EXPECT_EQ(snapshot.entries.size(), 2U);
-  EXPECT_EQ(views_of(sight, snapshot)[1].memory_bytes_promised, 30U);
+  EXPECT_EQ(views_of(observed, snapshot)[1].memory_bytes_promised, 30U);
 }
 
 class Reserving : public testing::Test {
  protected:
   Reserving() { unsetenv("BERTH_LEASE"); }
-  static Wanted wanting(std::uint64_t bytes, std::size_t count = 1) {
-    Wanted wanted;
+  static ReservationRequest wanting(std::uint64_t bytes, std::size_t count = 1) {
+    ReservationRequest wanted;
     wanted.hints.memory_bytes_min = bytes;
     wanted.count = count;
     wanted.policy = find_policy("least_loaded");
     wanted.name = "engine";
     return wanted;
   }
-  Result<Reserved> ask(const Wanted& wanted, Deadline deadline = {TimePoint{}}) {
-    return reserve(*ledger_, wanted, [this] { return sight_; }, deadline);
+  Result<Reservation> ask(const ReservationRequest& wanted, Deadline deadline = {TimePoint{}}) {
+    return reserve(*ledger_, wanted, [this] { return observed_; }, deadline);
   }
   std::size_t entries() { return ledger_->snapshot().value().entries.size(); }
 
   TestFolder folder_;
   std::shared_ptr<Ledger> ledger_ = Ledger::open({folder_.path, nullptr}).value();
-  Sight sight_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
+  MachineSnapshot observed_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
 };
 
-TEST_F(Reserving, PromisesWhatItGivesAndRefusesTheRest) {
+TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
   const auto one = ask(wanting(50)), two = ask(wanting(50)), three = ask(wanting(50));
   ASSERT_TRUE(one->lease);
   ASSERT_TRUE(two->lease);
   EXPECT_NE(one->winners, two->winners);
   ASSERT_TRUE(three);
   EXPECT_FALSE(three->lease);
-  EXPECT_FALSE(three->never) << "when the others end it fits";
+  EXPECT_FALSE(three->never) << "it fits when the others end";
   EXPECT_EQ(three->explanation.cause, Cause::memory_fragmented);
   const auto huge = ask(wanting(81), Deadline::never());
   EXPECT_FALSE(huge->lease);
-  EXPECT_TRUE(huge->never) << "said at once, also to who would wait";
+  EXPECT_TRUE(huge->never) << "refused at once, without waiting";
 }
 
 TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
   const auto one = ask(wanting(50));
   ASSERT_TRUE(one->lease);
-  SeenDevice& device = sight_.devices[one->winners[0]];
+  ObservedDevice& device = observed_.devices[one->winners[0]];
   device.telemetry->load.memory_bytes_free = 35;
   add_process(device, this_process(), 45);
-  Wanted wanted = wanting(30);
+  ReservationRequest wanted = wanting(30);
   wanted.hints.only = {device.info.id};
   const auto two = ask(wanted), three = ask(wanted);
   EXPECT_TRUE(two->lease) << "35 are free, 5 of them promised";
   EXPECT_FALSE(three->lease);
 }
 
-TEST_F(Reserving, WhatEndedSinceTheLookStillCounts) {
-  // A lease loads 20 more bytes and is released, between our look and our lock: its
-  // promise is gone, and the look does not show what it still occupies.
+TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
+  // A lease allocates 20 more bytes and is released between the snapshot and the lock:
+  // it is no longer in the ledger, and the snapshot does not show the bytes.
   const auto one = ask(wanting(30));
   ASSERT_TRUE(one->lease);
-  const DeviceId device = sight_.devices[one->winners[0]].info.id;
-  Wanted wanted = wanting(60);
+  const DeviceId device = observed_.devices[one->winners[0]].info.id;
+  ReservationRequest wanted = wanting(60);
   wanted.hints.only = {device};
   int looks = 0;
   const auto asked = reserve(*ledger_, wanted,
                              [&] {
-                               Sight sight;
-                               sight.devices = {gpu(device.text(), 80, looks == 0 ? 70 : 50)};
+                               MachineSnapshot observed;
+                               observed.devices = {gpu(device.text(), 80, looks == 0 ? 70 : 50)};
                                if (looks++ == 0) {
                                  EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
                                }
-                               return sight;
+                               return observed;
                              },
                              {TimePoint{}});
   EXPECT_GE(looks, 2);
   EXPECT_FALSE(asked->lease) << "50 are free";
 }
 
-TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
-  // A lease ends during every look, as short jobs of another user would.
+TEST_F(Reserving, LeasesThatEndContinuallyDoNotDelayARequest) {
+  // A lease ends during every snapshot, as with short jobs of another user.
   const auto churn = [&] {
     LedgerLease lease;
     {
@@ -207,7 +207,7 @@ TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
       lease = std::move(ledger_->lock().value().add(request).value());
     }
     EXPECT_TRUE(ledger_->lock().value().release(lease.reference()));
-    return sight_;
+    return observed_;
   };
   const TimePoint began = real_clock().now();
   EXPECT_TRUE(reserve(*ledger_, wanting(50), churn, {TimePoint{}})->lease);
@@ -215,14 +215,14 @@ TEST_F(Reserving, OthersThatComeAndGoHoldUpNoRequest) {
   EXPECT_LT(real_clock().now() - began, seconds(5));
 }
 
-TEST_F(Reserving, DecidingOnceHoldsNothing) {
-  const auto picked = decide_once(*ledger_, wanting(50, 2), [this] { return sight_; });
+TEST_F(Reserving, DecideOnceTakesNoLease) {
+  const auto picked = decide_once(*ledger_, wanting(50, 2), [this] { return observed_; });
   EXPECT_EQ(picked->winners.size(), 2U);
   EXPECT_FALSE(picked->lease);
   EXPECT_EQ(entries(), 0U);
 }
 
-TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
+TEST_F(Reserving, AWaitingRequestReportsItsPlaceAndIsServedAfterARelease) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   std::atomic<bool> told = false;
@@ -231,7 +231,7 @@ TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
     EXPECT_TRUE(ledger_->lock().value().release(one->lease.reference()));
   });
   const auto two = reserve(
-      *ledger_, wanting(50, 2), [this] { return sight_; }, Deadline::after(real_clock(), seconds(60)),
+      *ledger_, wanting(50, 2), [this] { return observed_; }, Deadline::after(real_clock(), seconds(60)),
       [&](const Progress& progress) {
         EXPECT_FALSE(progress.reason.empty());
         EXPECT_EQ(progress.place, 1U);
@@ -239,10 +239,10 @@ TEST_F(Reserving, AWaiterIsServedWhenRoomIsGivenBackAndSaysItsPlace) {
       });
   ASSERT_TRUE(two);
   EXPECT_TRUE(two->lease);
-  EXPECT_EQ(entries(), 1U) << "its place in line is given up";
+  EXPECT_EQ(entries(), 1U) << "it has left the queue";
 }
 
-TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
+TEST_F(Reserving, ARequestBehindASmallerOneReportsItsPlace) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   Ledger::Request first;
@@ -251,16 +251,16 @@ TEST_F(Reserving, AWaiterThatSleepsBehindASmallerOneSaysItsPlaceToo) {
   LedgerLease place = std::move(ledger_->lock().value().add(first).value());
   std::size_t told = 0;
   const auto two = reserve(
-      *ledger_, wanting(50), [this] { return sight_; }, Deadline::after(real_clock(), seconds(2)),
+      *ledger_, wanting(50), [this] { return observed_; }, Deadline::after(real_clock(), seconds(2)),
       [&](const Progress& progress) {
         told = progress.place;
-        ledger_->beat(place);
+        ledger_->heartbeat(place);
       });
   EXPECT_FALSE(two->lease);
   EXPECT_EQ(told, 2U);
 }
 
-TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {
+TEST_F(Reserving, ARequestLeavesTheQueueAtItsDeadline) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   const auto late = ask(wanting(50), Deadline::after(real_clock(), milliseconds(30)));
@@ -269,34 +269,34 @@ TEST_F(Reserving, AWaiterWhoseTimeIsUpLeavesTheLine) {
   EXPECT_EQ(entries(), 1U);
 }
 
-TEST_F(Reserving, SmallRequestsPassWhereTheyDoNotTouchWhatIsKept) {
+TEST_F(Reserving, SmallRequestsAreServedOnDevicesThatAreNotKept) {
   const auto one = ask(wanting(50, 2));
   ASSERT_TRUE(one->lease);
   Ledger::Request first;
   first.kind = EntryKind::waiting;
   first.claims = {{DeviceId("a"), "a", 60, 0, false}};
   const LedgerLease place = std::move(ledger_->lock().value().add(first).value());
-  Wanted small = wanting(10);
+  ReservationRequest small = wanting(10);
   small.hints.only = {DeviceId("a")};
   const auto refused = ask(small);
-  EXPECT_FALSE(refused->lease) << "30 are free there, kept for the one that waits";
+  EXPECT_FALSE(refused->lease) << "30 are free there, kept for the waiting request";
   small.hints.only = {DeviceId("b")};
   EXPECT_TRUE(ask(small)->lease);
 }
 
-TEST_F(Reserving, ANestedRequestDrawsOnTheLeaseItRunsIn) {
+TEST_F(Reserving, ANestedRequestUsesTheEnclosingLease) {
   const auto outer = ask(wanting(50));
   ASSERT_TRUE(outer->lease);
   setenv("BERTH_LEASE", to_string(outer->lease.reference()).c_str(), 1);
   const auto inner = ask(wanting(40)), second = ask(wanting(20)), third = ask(wanting(10));
   EXPECT_TRUE(inner->lease);
-  EXPECT_EQ(inner->winners, outer->winners) << "the lease's device and no other";
-  EXPECT_FALSE(second->lease) << "10 are left of it";
+  EXPECT_EQ(inner->winners, outer->winners) << "only the device of the lease";
+  EXPECT_FALSE(second->lease) << "10 are left in the lease";
   EXPECT_TRUE(third->lease);
   unsetenv("BERTH_LEASE");
-  Wanted beside = wanting(30);
-  beside.hints.only = {sight_.devices[outer->winners[0]].info.id};
-  EXPECT_TRUE(ask(beside)->lease) << "all three count once";
+  ReservationRequest beside = wanting(30);
+  beside.hints.only = {observed_.devices[outer->winners[0]].info.id};
+  EXPECT_TRUE(ask(beside)->lease) << "nested leases count once";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// How often, and how soon, a command that failed is started again: at most three
-// times in any minute, after 1, 2 and 4 seconds. A command that fails once an hour
-// is restarted for ever; one that cannot start is given up within seconds.
+// Limits the restarts of a failed command: at most three in any minute, after 1, 2 and
+// 4 seconds. A command that fails once an hour is always restarted; one that cannot
+// start is given up within seconds.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,7 @@ class RestartLimit {
   static constexpr Duration window = std::chrono::minutes(1);
   static constexpr Duration first_delay = std::chrono::seconds(1);
 
-  // How long to wait before the next start, which then counts. Absent: there were
-  // too many within the last minute.
+  // Delay before the next restart, which is counted. Absent: the limit is reached.
   std::optional<Duration> next_delay(TimePoint now);
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST(RestartLimit, WaitsLongerEachTimeAndGivesUpAfterThreeInAMinute) {
+TEST(RestartLimit, TheDelayDoublesAndThreeRestartsInAMinuteAreTheLimit) {
   RestartLimit limit;
   TimePoint now{};
   for (const int delay : {1, 2, 4}) {
@@ -17,12 +17,12 @@ TEST(RestartLimit, WaitsLongerEachTimeAndGivesUpAfterThreeInAMinute) {
   EXPECT_EQ(limit.next_delay(now), std::nullopt);
 }
 
-TEST(RestartLimit, TheMinuteSlides) {
+TEST(RestartLimit, TheLimitUsesASlidingWindow) {
   RestartLimit limit;
   TimePoint now{};
   // One failure every 25 seconds: never more than three in a minute.
   for (int i = 0; i < 100; ++i, now += seconds(25)) EXPECT_TRUE(limit.next_delay(now)) << i;
-  // What failed long ago does not lengthen the delay.
+  // Old failures do not increase the delay.
   EXPECT_EQ(limit.next_delay(now + seconds(120)), Duration(seconds(1)));
 }
 

@@ -16,13 +16,13 @@
 namespace berth::machine {
 namespace {
 
-// An idle systemd answers within 10 ms; no command waits longer for one that does not.
-constexpr Duration patience = std::chrono::milliseconds(100);
-// One that has been asked moves the process sooner or later; the lease should say so.
-constexpr Duration patience_when_asked = std::chrono::seconds(1);
-constexpr Duration look_period = std::chrono::microseconds(500);
+// An idle systemd answers within 10 ms; a command does not wait longer than this.
+constexpr Duration request_timeout = std::chrono::milliseconds(100);
+// After the request, systemd moves the process at some point; the lease records it.
+constexpr Duration move_timeout = std::chrono::seconds(1);
+constexpr Duration poll_period = std::chrono::microseconds(500);
 
-// Not XDG_RUNTIME_DIR, which su and sudo may leave at another user's.
+// Not XDG_RUNTIME_DIR, which after su or sudo may still name another user's folder.
 std::string socket_path() { return "/run/user/" + std::to_string(geteuid()) + "/systemd/private"; }
 
 // The part of libsystemd that is needed, from sd-bus.h.
@@ -44,7 +44,7 @@ struct Library {
 };
 
 std::optional<Library> load_library() {
-  // Never closed: what it loads in turn has state of its own.
+  // Never closed: the libraries that it loads keep state.
   void* const opened = dlopen("libsystemd.so.0", RTLD_LAZY | RTLD_LOCAL);
   if (opened == nullptr) return std::nullopt;
   Library library{};
@@ -75,12 +75,12 @@ std::uint64_t microseconds_until(TimePoint deadline) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(left).count());
 }
 
-// The private socket, as systemctl uses it: no bus daemon need run.
+// The private socket, as systemctl uses it: no bus daemon is needed.
 bool connect(const Library& library, Bus* bus, TimePoint deadline) {
   if (library.sd_bus_set_address(bus, ("unix:path=" + socket_path()).c_str()) < 0) return false;
   if (library.sd_bus_start(bus) < 0) return false;
   while (library.sd_bus_is_ready(bus) == 0) {
-    // The library's own calls would wait here for its long deadline.
+    // The library's own calls would use its long timeout here.
     const int processed = library.sd_bus_process(bus, nullptr);
     const std::uint64_t left = microseconds_until(deadline);
     if (processed < 0 || left == 0) return false;
@@ -90,15 +90,15 @@ bool connect(const Library& library, Bus* bus, TimePoint deadline) {
   return library.sd_bus_is_ready(bus) > 0;
 }
 
-// Whether systemd was asked and did not refuse.
+// Whether systemd got the request and did not refuse it.
 bool start_scope(const Library& library, Bus* bus, const std::string& name, const std::string& description,
                  pid_t process, TimePoint deadline) {
   const char* const signature = "ssa(sv)a(sa(sv))";
   const auto pid = static_cast<std::uint32_t>(process);
   const auto no_limit = std::numeric_limits<std::uint64_t>::max();
-  // Without these a scope has a limit of tasks that the session had not, and ends as a
-  // whole when the kernel ends one of its processes for want of memory. Versions where
-  // it does not refuse the property that says so.
+  // By default a scope has a task limit that the session does not have, and ends as a
+  // whole when the kernel kills one of its processes for lack of memory (OOMPolicy).
+  // Older versions do not have OOMPolicy and refuse it.
   for (const bool knows_policy : {true, false}) {
     Message* made = nullptr;
     if (library.sd_bus_message_new_method_call(bus, &made, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
@@ -114,7 +114,7 @@ bool start_scope(const Library& library, Bus* bus, const std::string& name, cons
             : append(made, signature, name.c_str(), "fail", 4, "PIDs", "au", 1, pid, "Description", "s",
                      description.c_str(), "CollectMode", "s", "inactive-or-failed", "TasksMax", "t", no_limit, 0);
     const std::uint64_t left = microseconds_until(deadline);
-    // The library takes 0 for its own long deadline.
+    // For the library, 0 means its own long timeout.
     if (appended < 0 || left == 0) return false;
     const int answer = library.sd_bus_call(bus, made, left, nullptr, nullptr);
     if (answer >= 0 || answer == -ETIMEDOUT) return true;
@@ -137,8 +137,8 @@ ScopeUse scope_use() {
   if (!std::filesystem::exists(socket_path(), failed)) return ScopeUse::no_systemd;
   if (!is_session_of(geteuid(), ledger::cgroup_of(static_cast<std::uint32_t>(getpid()))))
     return ScopeUse::outside_session;
-  // Asked last: the name may come from a directory service.
-  const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + user_name(geteuid()), failed);
+  // Checked last: the name may come from a directory service.
+  const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + world::user_name(geteuid()), failed);
   return lingers ? ScopeUse::opened : ScopeUse::not_lingering;
 }
 
@@ -146,19 +146,19 @@ std::optional<std::string> open_scope(const std::string& name, const std::string
   if (scope_use() != ScopeUse::opened) return std::nullopt;
   const std::optional<Library> library = load_library();
   if (!library) return std::nullopt;
-  const TimePoint deadline = real_clock().now() + patience;
+  const TimePoint deadline = real_clock().now() + request_timeout;
   Bus* bus = nullptr;
   if (library->sd_bus_new(&bus) < 0) return std::nullopt;
   const bool started =
       connect(*library, bus, deadline) && start_scope(*library, bus, name, description, process, deadline);
   library->sd_bus_close(bus);
   library->sd_bus_unref(bus);
-  // The answer comes before the process is moved.
-  const TimePoint moved_by = deadline + patience_when_asked;
+  // systemd answers before it moves the process.
+  const TimePoint moved_by = deadline + move_timeout;
   while (started && real_clock().now() < moved_by) {
     std::string cgroup = ledger::cgroup_of(static_cast<std::uint32_t>(process));
     if (cgroup.ends_with("/" + name)) return cgroup;
-    real_clock().sleep_for(look_period);
+    real_clock().sleep_for(poll_period);
   }
   return std::nullopt;
 }

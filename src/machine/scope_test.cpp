@@ -5,7 +5,7 @@
 namespace berth::machine {
 namespace {
 
-TEST(Scope, OnlyALoginSessionOfTheSameUserIsLeft) {
+TEST(Scope, OnlyALoginSessionOfTheSameUserGetsAScope) {
   EXPECT_TRUE(is_session_of(1000, "/user.slice/user-1000.slice/session-4.scope"));
   EXPECT_TRUE(is_session_of(0, "/user.slice/user-0.slice/session-c2.scope"));
   EXPECT_FALSE(is_session_of(0, "/user.slice/user-1000.slice/session-4.scope")) << "sudo";

@@ -1,8 +1,8 @@
-// What keeps a request out. Every device may be kept out by several things, and
-// most machines have devices that are out for reasons of their own; the cause is
-// what would let the request fit if it were lifted alone, everywhere. Where no
-// single thing would, one filter's things together; else what the nearest devices
-// have in common.
+// The main cause of a refusal. A device may be rejected for several causes, and most
+// machines have devices that are unusable for unrelated ones. The cause is the one
+// that would let the request fit if it alone were removed on all devices. If no single
+// one would, it is all causes of one filter together; else what the devices closest to
+// eligible have in common.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 struct CauseEntry {
   std::string_view name;
   std::optional<Rejection> filter;
-  bool for_good;  // no waiting helps: the request or the machine must change
+  bool for_good;  // permanent: the request or the machine must change
 };
 constexpr std::size_t causes_end = static_cast<std::size_t>(Cause::memory_shared) + 1;
 constexpr std::array<CauseEntry, causes_end> entries{{
@@ -68,7 +68,7 @@ Causes memory_causes_of(const Hints& hints, const DeviceView& view) noexcept {
   return bit(Cause::memory_in_use) | bit(Cause::memory_promised);
 }
 
-// Bytes available if `lifted` were no obstacle anywhere.
+// Bytes available if the causes in `lifted` were removed on all devices.
 std::uint64_t available_without(Causes lifted, const DeviceView& view) {
   if ((lifted & ~(bit(Cause::memory_in_use) | bit(Cause::memory_promised)) & memory_causes) != 0) return boundless;
   std::uint64_t free = view.memory_bytes_free.value_or(0);
@@ -81,7 +81,7 @@ struct Situation {
   const Hints& hints;
   std::size_t count;
   std::span<const DeviceView> views;
-  std::vector<Causes> causes;  // beside the views
+  std::vector<Causes> causes;  // one per view
 
   bool fits_without(Causes lifted) const {
     std::vector<Member> members;
@@ -94,16 +94,16 @@ struct Situation {
     }
     return most_together(members) >= count;
   }
-  // Devices that nothing but some of these keeps out.
+  // Devices that are rejected only for some of these causes.
   std::size_t kept_out_by(Causes some) const {
     return static_cast<std::size_t>(
         std::count_if(causes.begin(), causes.end(), [&](Causes c) { return c != 0 && (c & ~some) == 0; }));
   }
 
-  // Of those in `among` that pass the test: not the devices the user asked for by
-  // name; what is known, since a device that does not say may not have had the room;
-  // the state of the devices rather than the choice of them; what can pass; what
-  // keeps out the most; then the later filter, which is nearer to being eligible.
+  // The best of those in `among` that pass the test. In this order: not the user's own
+  // selection of devices; known values before unknown ones; device state before
+  // request options; temporary before permanent; the cause that rejects the most
+  // devices; the later filter.
   template <class Test>
   std::optional<Cause> best(Causes among, Test test) const {
     std::optional<std::size_t> found;
@@ -120,7 +120,7 @@ struct Situation {
     return found ? std::optional(static_cast<Cause>(*found)) : std::nullopt;
   }
 
-  // The bytes of those that lack nothing else would do, if they were in one place.
+  // The free bytes of otherwise eligible devices would be enough in one place.
   bool is_fragmented() const {
     if (count > 1 || hints.memory_share) return false;
     std::uint64_t sum = 0;
@@ -169,7 +169,7 @@ Causes causes_of(const Hints& hints, const DeviceView& view) noexcept {
   }
   if (fails(Rejection::held, hints, view)) note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
   note(view.kept_for_waiting, Cause::kept);
-  // That it has not been heard of lately is noted above, and once.
+  // A stale sample is already noted above.
   DeviceView heard = view;
   if (view.sample == SampleState::stale) heard.sample = SampleState::fresh;
   if (fails(Rejection::occupied, hints, heard)) {
@@ -191,7 +191,7 @@ Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView
   }
   auto found = situation.best(present, [&](Cause cause) { return situation.fits_without(bit(cause)); });
   for (std::size_t i = std::size(filters); !found && i-- > 0;) {
-    // All things of one filter, as where some devices are lost and others quarantined.
+    // All causes of one filter, for example some devices lost and others quarantined.
     Causes together = 0;
     for (std::size_t c = 0; c < causes_end; ++c) {
       if (entry_of(c).filter == filters[i]) together |= bit(static_cast<Cause>(c)) & present;
@@ -200,8 +200,8 @@ Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView
     if (situation.fits_without(together)) found = situation.best(together, [](Cause) { return true; });
   }
   if (!found) {
-    // What the nearest have in common: those that fewest things keep out, none of
-    // them for good if there are such; each names the first.
+    // The devices with the fewest causes, if possible without permanent ones; each
+    // contributes its first cause.
     const auto distance = [](Causes causes) {
       bool for_good = false;
       int things = 0;

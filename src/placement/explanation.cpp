@@ -1,5 +1,5 @@
-// Why a decision came out as it did, as data and as text for people: the
-// dominant reason first, then the way the field narrowed, then every device.
+// Explains a decision, as data and as text: the main reason first, then how many
+// devices each filter left, then every device.
 #include <algorithm>
 #include <array>
 
@@ -27,7 +27,7 @@ std::string wanted_features(const Hints& hints) {
   return text;
 }
 
-// "22.0 GiB", "50 % of the memory", or both; empty: none is asked for.
+// "22.0 GiB", "50 % of the memory", or both; empty: no memory was requested.
 std::string wanted_memory(const Hints& hints) {
   std::string text = hints.memory_bytes_min == 0 ? "" : bytes_text(hints.memory_bytes_min);
   if (!hints.memory_share) return text;
@@ -37,7 +37,7 @@ std::string wanted_memory(const Hints& hints) {
   return (text.empty() ? "" : text + " and ") + percent + " % of the memory";
 }
 
-// A request for more than the device has at all is not a matter of waiting.
+// The request exceeds the total memory of the device, so waiting cannot help.
 bool is_too_small(const Hints& hints, const DeviceView& view) {
   const Maybe needed = hints.memory_bytes_needed(*view.info);
   return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
@@ -45,14 +45,14 @@ bool is_too_small(const Hints& hints, const DeviceView& view) {
 
 std::string memory_detail(const Hints& hints, const DeviceView& view) {
   const Maybe needed = hints.memory_bytes_needed(*view.info);
-  if (!needed) return "needs " + wanted_memory(hints) + ", does not say how much it has";
+  if (!needed) return "needs " + wanted_memory(hints) + ", does not report its memory size";
   const std::string needs = bytes_text(*needed);
   if (is_too_small(hints, view))
     return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
   const Maybe available = view.memory_bytes_available();
-  if (!available) return "needs " + needs + ", does not say how much is free";
+  if (!available) return "needs " + needs + ", does not report free memory";
   const std::string has = bytes_text(*available);
-  // Rounded alike, the difference would be invisible.
+  // Both round to the same text, so show exact bytes.
   if (needs == has) {
     return "needs " + std::to_string(*needed) + " bytes, " + std::to_string(*available) + " available";
   }
@@ -78,10 +78,10 @@ std::string occupied_detail(const DeviceView& view) {
     case Wholeness::has_processes:
       return "in use by " + std::to_string(view.other_processes) + " other process" +
              (view.other_processes == 1 ? "" : "es");
-    case Wholeness::unknown_memory: return "does not say how much is free";
+    case Wholeness::unknown_memory: return "does not report free memory";
     case Wholeness::has_memory_in_use: {
       const std::uint64_t total = *view.info->memory_bytes_total, free = std::min(*view.memory_bytes_free, total);
-      // What is promised is in use soon; which of both is larger is said.
+      // Report the larger of the bytes in use and the bytes promised.
       const bool promised = view.memory_bytes_promised > total - free;
       const std::uint64_t amount = promised ? std::min(view.memory_bytes_promised, total) : total - free;
       return bytes_text(amount) + " of its " + bytes_text(total) + (promised ? " are promised" : " are in use");
@@ -99,7 +99,7 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
       }
       return std::find(hints.avoid.begin(), hints.avoid.end(), view.info->id) != hints.avoid.end()
                  ? "to be avoided"
-                 : "not among those asked for";
+                 : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
     case Rejection::unhealthy:
       return view.health == Health::probation ? "on probation, busy with one piece of work"
@@ -107,11 +107,11 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
     case Rejection::stale: return "has not reported its load lately";
     case Rejection::capability:
       return "needs " + to_string(*hints.capability_min) + ", " +
-             (view.info->capability ? "has " + to_string(*view.info->capability) : "does not say");
+             (view.info->capability ? "has " + to_string(*view.info->capability) : "does not report one");
     case Rejection::feature: return feature_detail(hints, *view.info);
     case Rejection::held:
       if (view.held_exclusively) return "held exclusively";
-      return "held by " + count_of(view.holders, "lease") + ", to be had alone";
+      return "held by " + count_of(view.holders, "lease") + ", exclusive use requested";
     case Rejection::kept: return "kept for a request that has waited longer";
     case Rejection::occupied: return occupied_detail(view);
     case Rejection::memory: return memory_detail(hints, view);
@@ -119,13 +119,13 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
   return {};
 }
 
-// Name of the stage behind a filter; empty when the hints do not ask for one.
+// Name of the stage after a filter; empty: the hints do not use the filter.
 std::string stage_name(Rejection filter, const Hints& hints) {
   switch (filter) {
     case Rejection::not_selected: return hints.only.empty() && hints.avoid.empty() && !hints.backend ? "" : "selected";
     case Rejection::capability: return hints.capability_min ? "of capability " + to_string(*hints.capability_min) : "";
     case Rejection::feature: return wanted_features(hints).empty() ? "" : "with " + wanted_features(hints);
-    case Rejection::held: return hints.wants_alone() ? "nobody holds" : "not held exclusively";
+    case Rejection::held: return hints.wants_alone() ? "not held" : "not held exclusively";
     case Rejection::kept: return "not kept for earlier requests";
     case Rejection::occupied: return hints.whole ? "unused" : "";
     case Rejection::memory: return wanted_memory(hints).empty() ? "" : "fit " + wanted_memory(hints);
@@ -205,7 +205,7 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
     const std::string group = count == 2 ? "pair" : "group of " + std::to_string(count);
     result.funnel.push_back(
         decision.winners.empty()
-            ? Explanation::Stage{"of the " + std::to_string(count) + " asked for", largest_group(hints, views)}
+            ? Explanation::Stage{"of the " + std::to_string(count) + " requested", largest_group(hints, views)}
             : Explanation::Stage{group, 1});
   }
 
@@ -247,12 +247,12 @@ std::string Explanation::reason() const {
   std::string prefix;
   if (count > 1) {
     prefix = "only " + std::to_string(funnel.back().left) + " of the " + std::to_string(count) +
-             " devices asked for can be had: ";
+             " requested devices are available: ";
   }
   if (*cause == Cause::memory_shared)
     return prefix + "parts of one device share its memory, and need their bytes together";
 
-  // Those that nothing else keeps out, where there are such.
+  // Prefer devices that only this cause rejects, if there are any.
   const auto filter = filter_of(*cause);
   std::vector<const Candidate*> kept_out, nearest;
   for (const Candidate& candidate : candidates) {
@@ -262,13 +262,13 @@ std::string Explanation::reason() const {
   const bool all = kept_out.size() == candidates.size();
   if (!nearest.empty()) kept_out = nearest;
   const std::string other = eligible > 0 ? "no other device " : "no device ";
-  // Beside devices that were not asked for, those that were are meant.
+  // If some devices were not selected, the sentence is about the selected ones.
   const bool some_left_out = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
     return candidate.rejection == Rejection::not_selected;
   });
   const std::string could_serve = some_left_out ? "no selected device " : "no device that could serve ";
-  const std::string nobody = prefix + (eligible > 0 || all ? other : could_serve);
-  // One device speaks for the others; the table has them all.
+  const std::string subject = prefix + (eligible > 0 || all ? other : could_serve);
+  // One device is given as an example; the table lists them all.
   const auto example = [&] {
     if (kept_out.empty()) return std::string();
     std::string text = " (" + kept_out.front()->device.text() + ": " + kept_out.front()->detail;
@@ -284,7 +284,7 @@ std::string Explanation::reason() const {
     if (most == nullptr) return example();
     return " (largest: " + bytes_text(*(most->*amount)) + " on " + most->device.text() + ")";
   };
-  const std::string free = nobody + "has " + wanted_memory(hints) + " free";
+  const std::string free = subject + "has " + wanted_memory(hints) + " free";
   switch (*cause) {
     case Cause::backend:
       if (!has_backend(*this)) return prefix + "there is no " + *hints.backend + " device" + example();
@@ -292,22 +292,22 @@ std::string Explanation::reason() const {
     case Cause::pinned:
     case Cause::avoided: return prefix + other + "is selected" + example();
     case Cause::cordoned:
-    case Cause::draining: return nobody + "is in service" + example();
+    case Cause::draining: return subject + "is in service" + example();
     case Cause::quarantined:
     case Cause::lost:
-    case Cause::probation: return nobody + "is healthy" + example();
-    case Cause::stale: return nobody + "has reported its load lately" + example();
-    case Cause::capability: return nobody + "has capability " + to_string(*hints.capability_min) + example();
+    case Cause::probation: return subject + "is healthy" + example();
+    case Cause::stale: return subject + "has reported its load lately" + example();
+    case Cause::capability: return subject + "has capability " + to_string(*hints.capability_min) + example();
     case Cause::feature:
-    case Cause::label: return nobody + "has " + wanted_features(hints) + example();
-    case Cause::held: return nobody + "is held by nobody" + example();
-    case Cause::held_exclusively: return nobody + "can be shared" + example();
-    case Cause::kept: return nobody + "is free of earlier requests" + example();
-    case Cause::silent: return nobody + "says that it is unused" + example();
-    case Cause::occupied: return nobody + "is unused" + example();
+    case Cause::label: return subject + "has " + wanted_features(hints) + example();
+    case Cause::held: return subject + "is free of leases" + example();
+    case Cause::held_exclusively: return subject + "can be shared" + example();
+    case Cause::kept: return subject + "is free of earlier requests" + example();
+    case Cause::silent: return subject + "reports that it is unused" + example();
+    case Cause::occupied: return subject + "is unused" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
-      return nobody + "has " + wanted_memory(hints) + " at all" + largest(&Candidate::memory_bytes_total);
+      return subject + "has " + wanted_memory(hints) + " at all" + largest(&Candidate::memory_bytes_total);
     case Cause::memory_in_use: return free + ", processes use it" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_promised: return free + ", it is promised" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_fragmented:
@@ -321,7 +321,7 @@ std::string Explanation::reason() const {
 std::string Explanation::advice() const {
   if (!cause) return "there is nothing to do";
   switch (*cause) {
-    case Cause::too_few_devices: return candidates.empty() ? "berth doctor says what is missing" : "ask for fewer";
+    case Cause::too_few_devices: return candidates.empty() ? "run berth doctor to see why" : "ask for fewer";
     case Cause::backend: {
       if (has_backend(*this)) break;
       std::vector<std::string_view> names;
@@ -333,7 +333,7 @@ std::string Explanation::advice() const {
       }
       if (const auto nearest = nearest_name(*hints.backend, names))
         return "did you mean \"" + std::string(*nearest) + "\"?";
-      return "the devices are of " + std::string(names.size() == 1 ? "back end " : "back ends ") + list;
+      return std::string(names.size() == 1 ? "the available back end is " : "the available back ends are ") + list;
     }
     case Cause::cordoned:
     case Cause::draining: return "put it back in service, or ask for another";

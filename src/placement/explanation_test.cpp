@@ -50,11 +50,11 @@ TEST(Explanation, S0_F12_NothingEligibleIsAResultWithTheReasonOfEveryDevice) {
   EXPECT_EQ(explanation.reason(),
             "no device that could serve has 4.0 GiB free, processes use it (largest: 2.0 GiB on dev-02)");
   EXPECT_NE(explanation.to_text().find("3 devices -> 2 in service -> 0 fit 4.0 GiB -> none\n"), std::string::npos);
-  // The error made of it tells the caller to wait, not to stop.
+  // The resulting error tells the caller to wait.
   EXPECT_EQ(reaction_to(ErrorCode::no_eligible_device), Reaction::wait);
 }
 
-TEST(Explanation, TheDominantReasonIsOneSentence) {
+TEST(Explanation, TheMainReasonIsOneSentence) {
   EXPECT_EQ(reason_for(TestFleet(0)), "there are no devices");
   EXPECT_EQ(reason_for(TestFleet(1)), "least_loaded chose dev-00, the only eligible device");
 
@@ -62,7 +62,7 @@ TEST(Explanation, TheDominantReasonIsOneSentence) {
   EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB at all (largest: 16.0 GiB on dev-00)");
   fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = Maybe();
   EXPECT_EQ(reason_for(fleet, needing(gib)),
-            "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not say how much is free; 1 more)");
+            "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not report free memory; 1 more)");
 
   Hints hints;
   hints.capability_min = Capability{10, 0};
@@ -87,9 +87,9 @@ TEST(Explanation, TheDominantReasonIsOneSentence) {
             "no device has reported its load lately (dev-00: has not reported its load lately; 1 more)");
 }
 
-TEST(Explanation, DevicesThatCanNeverServeDoNotHideTheCause) {
-  // Three old devices, all out of order, and the one that was asked for, full:
-  // mending the old ones would not help.
+TEST(Explanation, UnsuitableDevicesDoNotHideTheCause) {
+  // Three old, unhealthy devices and one suitable device that is full: repairing the
+  // old ones would not help.
   TestFleet fleet(4);
   for (std::size_t i = 0; i < 3; ++i) {
     fleet.info(i).capability = Capability{7, 0};
@@ -103,11 +103,11 @@ TEST(Explanation, DevicesThatCanNeverServeDoNotHideTheCause) {
   EXPECT_EQ(explanation.reason(),
             "no device that could serve has 2.0 GiB free, processes use it (largest: 1.0 GiB on dev-03)");
   for (std::size_t i = 0; i < 3; ++i) fleet[i].health = Health::healthy;
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::memory_in_use) << "nor does outnumbering it help";
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::memory_in_use) << "also if they outnumber it";
 }
 
-TEST(Explanation, TheNearestDevicesNameTheCause) {
-  // One is only cordoned; two are full and lost as well.
+TEST(Explanation, TheDevicesClosestToEligibleGiveTheCause) {
+  // One device is only cordoned; two are both full and lost.
   TestFleet fleet(3);
   fleet[0].intent = Intent::cordoned;
   for (std::size_t i : {1, 2}) {
@@ -117,9 +117,9 @@ TEST(Explanation, TheNearestDevicesNameTheCause) {
   EXPECT_EQ(reason_for(fleet, needing(gib)), "no device that could serve is in service (dev-00: cordoned)");
 }
 
-TEST(Explanation, WhatAloneWouldLetItFitIsTheCause) {
-  // The only new device is cordoned and full; the old ones are idle: to ask for
-  // less is the one change that helps.
+TEST(Explanation, TheCauseIsWhatWouldAloneLetTheRequestFit) {
+  // The only new device is cordoned and full and the old ones are idle: a lower
+  // capability is the only change that helps.
   TestFleet fleet(3);
   fleet.info(0).capability = fleet.info(1).capability = Capability{7, 0};
   fleet[2].intent = Intent::cordoned;
@@ -129,10 +129,10 @@ TEST(Explanation, WhatAloneWouldLetItFitIsTheCause) {
   EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::capability);
   fleet[2].memory_bytes_free = 16 * gib;
   EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::cordoned)
-      << "what can pass before what is for good";
+      << "a temporary cause comes before a permanent one";
 }
 
-TEST(Explanation, WhoHasTheBytesIsSaid) {
+TEST(Explanation, TheReasonSaysWhetherMemoryIsInUseOrPromised) {
   TestFleet fleet(3);
   for (std::size_t i = 0; i < 3; ++i) fleet[i].memory_bytes_promised = 15 * gib;
   EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
@@ -147,7 +147,7 @@ TEST(Explanation, WhoHasTheBytesIsSaid) {
             "no device has 4.0 GiB free, processes use it (largest: 512.0 MiB on dev-00)");
 }
 
-TEST(Explanation, ADeviceThatDoesNotSayHidesNoKnownCause) {
+TEST(Explanation, ADeviceWithUnknownMemoryDoesNotHideAKnownCause) {
   TestFleet fleet(3);
   fleet[0].memory_bytes_free = Maybe();
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(22 * gib)).cause, Cause::memory_too_small);
@@ -157,8 +157,8 @@ TEST(Explanation, ADeviceThatDoesNotSayHidesNoKnownCause) {
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(gib)).cause, Cause::cordoned);
 }
 
-TEST(Explanation, ThingsOfOneFilterCountTogether) {
-  // Three of four are wanted: neither the lost nor the quarantined alone would do.
+TEST(Explanation, CausesOfOneFilterCountTogether) {
+  // All four are needed: neither the lost nor the quarantined devices alone are enough.
   TestFleet fleet(4);
   fleet[0].health = fleet[1].health = Health::lost;
   fleet[2].health = Health::quarantined;
@@ -166,10 +166,10 @@ TEST(Explanation, ThingsOfOneFilterCountTogether) {
   choose_group(*find_policy("least_loaded"), {}, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.cause, Cause::lost);
   EXPECT_EQ(explanation.reason(),
-            "only 1 of the 4 devices asked for can be had: no other device is healthy (dev-00: lost; 1 more)");
+            "only 1 of the 4 requested devices are available: no other device is healthy (dev-00: lost; 1 more)");
 }
 
-TEST(Explanation, ABackEndThatIsNotThereIsSaidWithTheNearestName) {
+TEST(Explanation, AnUnknownBackEndIsReportedWithTheNearestName) {
   TestFleet fleet(2);
   fleet.info(0).backend = "cuda";
   fleet.info(1).backend = "opencl";
@@ -180,12 +180,12 @@ TEST(Explanation, ABackEndThatIsNotThereIsSaidWithTheNearestName) {
   EXPECT_EQ(explanation.advice(), "did you mean \"cuda\"?");
   EXPECT_EQ(explanation.candidates[1].detail, "is an opencl device, needs cudda");
   hints.backend = "levelzero";
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).advice(), "the devices are of back ends cuda, opencl");
+  EXPECT_EQ(explain_with("least_loaded", fleet, hints).advice(), "the available back ends are cuda, opencl");
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "ask for less, or for another device");
 }
 
-TEST(Explanation, WhatTheDeviceAskedForLacksIsSaidNotThatItIsNotSelected) {
-  // Others have the memory, and were not asked for.
+TEST(Explanation, TheReasonIsAboutTheSelectedDevice) {
+  // Other devices have the memory but were not selected.
   TestFleet fleet(3);
   fleet.info(1).memory_bytes_total = 4 * gib;
   fleet[1].memory_bytes_free = 4 * gib;
@@ -196,12 +196,12 @@ TEST(Explanation, WhatTheDeviceAskedForLacksIsSaidNotThatItIsNotSelected) {
   EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB at all (largest: 16.0 GiB on dev-00)");
   hints.memory_bytes_min = gib;
   EXPECT_EQ(reason_for(fleet, hints),
-            "no selected device has 1.0 GiB free (dev-01: needs 1.0 GiB, does not say how much is free)");
+            "no selected device has 1.0 GiB free (dev-01: needs 1.0 GiB, does not report free memory)");
   hints.only = {DeviceId("gone")};
   EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::pinned);
 }
 
-TEST(Explanation, ARequestLargerThanADeviceSaysSo) {
+TEST(Explanation, ARequestLargerThanADeviceIsReported) {
   const Explanation explanation = explain_with("least_loaded", TestFleet(1), needing(100 * gib));
   EXPECT_EQ(explanation.candidates[0].detail, "needs 100.0 GiB, has 16.0 GiB in total");
 }

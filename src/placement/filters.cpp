@@ -63,7 +63,7 @@ Wholeness wholeness(const DeviceView& view) noexcept {
   if (view.other_processes > 0) return Wholeness::has_processes;
   const Maybe available = view.memory_bytes_available();
   if (!available) return Wholeness::unknown_memory;
-  const std::uint64_t total = *info.memory_bytes_total, reserve = driver_reserve_bytes(total);
+  const std::uint64_t total = *info.memory_bytes_total, reserve = inventory::driver_reserve_bytes(total);
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
 }
 

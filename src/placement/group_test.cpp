@@ -191,10 +191,11 @@ TEST(Group, PartsOfOneDeviceNeedTheirBytesTogether) {
   EXPECT_EQ(choose_group(least_loaded(), hints, 2, fleet, {}, 0, &explanation).winners, (Positions{0, 3}));
   EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 1 pair: dev-00, dev-03");
   EXPECT_TRUE(choose_group(least_loaded(), hints, 3, fleet, {}, 0, &explanation).winners.empty());
-  EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 2 of the 3 asked for");
-  EXPECT_EQ(explanation.reason(),
-            "only 2 of the 3 devices asked for can be had: parts of one device share its memory, and need their bytes "
-            "together");
+  EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 2 of the 3 requested");
+  EXPECT_EQ(
+      explanation.reason(),
+      "only 2 of the 3 requested devices are available: parts of one device share its memory, and need their bytes "
+      "together");
   hints.memory_bytes_min = 8 * gib;
   EXPECT_EQ(choose_group(least_loaded(), hints, 3, fleet, {}, 0).winners, (Positions{0, 1, 3}));
 }
@@ -207,9 +208,9 @@ TEST(Group, SaysWhatIsMissing) {
   hints.memory_bytes_min = 2 * gib;
   Explanation explanation;
   choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
-  EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 asked for");
+  EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 requested");
   EXPECT_EQ(explanation.reason(),
-            "only 3 of the 4 devices asked for can be had: no other device has 2.0 GiB free, processes use it "
+            "only 3 of the 4 requested devices are available: no other device has 2.0 GiB free, processes use it "
             "(largest: 1.0 GiB on dev-04)");
   choose_group(least_loaded(), hints, 6, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.reason(), "6 devices were asked for, and there are 5");
@@ -266,7 +267,7 @@ TEST(Hints, AShareIsAPartOfWhatTheDeviceHas) {
   hints.memory_bytes_min = 0;
   hints.memory_share = 0.625;
   choose(least_loaded(), hints, fleet, 0, &explanation);
-  EXPECT_EQ(explanation.candidates[1].detail, "needs 62.5 % of the memory, does not say how much it has");
+  EXPECT_EQ(explanation.candidates[1].detail, "needs 62.5 % of the memory, does not report its memory size");
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 fit 62.5 % of the memory -> none");
 }
 
@@ -286,8 +287,8 @@ TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
   Explanation explanation;
   choose(least_loaded(), hints, fleet, 0, &explanation);
   EXPECT_EQ(explanation.candidates[0].detail, "held exclusively");
-  EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases, to be had alone");
-  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 nobody holds -> none");
+  EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases, exclusive use requested");
+  EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not held -> none");
 }
 
 }  // namespace

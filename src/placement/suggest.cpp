@@ -13,18 +13,20 @@
 namespace berth {
 namespace {
 
+using Kind = SuggestionKind;
+
 using Views = std::vector<DeviceView>;
 
 bool fits(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
   return largest_group(hints, views) >= count;
 }
 
-// All sets of one size are tried, smallest sizes first, up to so many; beyond,
-// what can be left out is left out one by one.
+// All sets are tried in order of size, up to this number; beyond it, elements are
+// removed one by one from the full set.
 constexpr std::size_t sets_max = 4096;
 
-// Calls test(set) for every set of `size` of 0..n-1 until it is true; false: none
-// was, or there are too many.
+// Calls test(set) for every set of `size` elements of 0..n-1 until it returns true;
+// false: it never did, or there are too many sets.
 template <class Test>
 bool any_set(std::size_t n, std::size_t size, Test test) {
   std::vector<std::size_t> set(size);
@@ -45,8 +47,8 @@ bool too_many_sets(std::size_t n, std::size_t size) {
   return sets > sets_max;
 }
 
-// The smallest of the sets of 0..n-1 that pass a test which larger sets pass
-// more easily; empty: not even all pass.
+// The smallest set of 0..n-1 that passes a monotonic test (a superset passes too);
+// empty: not even the full set passes.
 template <class Test>
 std::vector<std::size_t> smallest_set(std::size_t n, Test test) {
   std::vector<std::size_t> all(n);
@@ -84,10 +86,10 @@ std::string memory_option(std::uint64_t bytes) {
 
 class Suggestions {
  public:
-  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting)
+  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, WaitOption waiting)
       : hints_(hints), count_(count), views_(views), waiting_(waiting) {}
 
-  std::vector<Change> all() {
+  std::vector<Suggestion> all() {
     const bool refused = !fits(hints_, count_, views_);
     if (!refused || views_.empty()) return {};
     uncordon();
@@ -107,53 +109,53 @@ class Suggestions {
     drop_label();
     other_backend();
     const Cause cause = cause_of(hints_, count_, views_);
-    std::sort(changes_.begin(), changes_.end(), [&](const Change& a, const Change& b) {
-      return std::tuple(!concerns(a.knob, cause), a.knob) < std::tuple(!concerns(b.knob, cause), b.knob);
+    std::sort(suggestions_.begin(), suggestions_.end(), [&](const Suggestion& a, const Suggestion& b) {
+      return std::tuple(!concerns(a.kind, cause), a.kind) < std::tuple(!concerns(b.kind, cause), b.kind);
     });
-    return std::move(changes_);
+    return std::move(suggestions_);
   }
 
  private:
-  static bool concerns(Knob knob, Cause cause) {
-    switch (knob) {
-      case Knob::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
-      case Knob::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
-      case Knob::share: return cause == Cause::held || cause == Cause::occupied;
-      case Knob::fewer_bytes: return filter_of(cause) == Rejection::memory;
-      case Knob::end_leases: return cause == Cause::held_exclusively;
-      case Knob::wait_in_line: return cause == Cause::kept;
-      case Knob::end_processes: return cause == Cause::occupied;
-      case Knob::free_bytes:
+  static bool concerns(Kind kind, Cause cause) {
+    switch (kind) {
+      case Kind::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
+      case Kind::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
+      case Kind::share: return cause == Cause::held || cause == Cause::occupied;
+      case Kind::fewer_bytes: return filter_of(cause) == Rejection::memory;
+      case Kind::end_leases: return cause == Cause::held_exclusively;
+      case Kind::wait_in_line: return cause == Cause::kept;
+      case Kind::end_processes: return cause == Cause::occupied;
+      case Kind::free_bytes:
         return cause == Cause::memory_in_use || cause == Cause::memory_promised || cause == Cause::memory_fragmented;
-      case Knob::health: return filter_of(cause) == Rejection::unhealthy;
-      case Knob::fewer_devices: return cause == Cause::too_few_devices;
-      case Knob::drop_avoid: return cause == Cause::avoided;
-      case Knob::drop_pin: return cause == Cause::pinned;
-      case Knob::lower_capability: return cause == Cause::capability;
-      case Knob::drop_feature: return cause == Cause::feature;
-      case Knob::drop_label: return cause == Cause::label;
-      case Knob::other_backend: return cause == Cause::backend;
+      case Kind::health: return filter_of(cause) == Rejection::unhealthy;
+      case Kind::fewer_devices: return cause == Cause::too_few_devices;
+      case Kind::drop_avoid: return cause == Cause::avoided;
+      case Kind::drop_pin: return cause == Cause::pinned;
+      case Kind::lower_capability: return cause == Cause::capability;
+      case Kind::drop_feature: return cause == Cause::feature;
+      case Kind::drop_label: return cause == Cause::label;
+      case Kind::other_backend: return cause == Cause::backend;
     }
     return false;
   }
 
   bool fits_with(const Hints& hints) const { return fits(hints, count_, views_); }
-  Change& add(Knob knob, std::string text, std::string command) {
-    Change& change = changes_.emplace_back();
-    change.knob = knob;
-    change.text = std::move(text);
-    change.command = std::move(command);
-    return change;
+  Suggestion& add(Kind kind, std::string text, std::string command) {
+    Suggestion& suggestion = suggestions_.emplace_back();
+    suggestion.kind = kind;
+    suggestion.text = std::move(text);
+    suggestion.command = std::move(command);
+    return suggestion;
   }
 
-  // The fewest of the devices that `concerned` picks, each put right by `mend`.
+  // The fewest of the devices that `concerned` selects, each corrected by `mend`.
   template <class Concerned, class Mend>
   std::vector<DeviceId> fewest(Concerned concerned, Mend mend) const {
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < views_.size(); ++i) {
       DeviceView mended = views_[i];
       mend(mended);
-      // What would still be out helps nobody.
+      // A device that would still be rejected does not help.
       if (concerned(views_[i]) && !reject(hints_, mended)) positions.push_back(i);
     }
     std::vector<DeviceId> ids;
@@ -172,7 +174,7 @@ class Suggestions {
     if (ids.empty()) return;
     std::string command;
     for (const DeviceId& id : ids) command += (command.empty() ? "berth uncordon " : " && berth uncordon ") + id.text();
-    add(Knob::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
+    add(Kind::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
   }
 
   void fresh_sample() {
@@ -181,7 +183,7 @@ class Suggestions {
     };
     std::vector<DeviceId> ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
     if (ids.empty()) return;
-    add(Knob::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
+    add(Kind::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
         "berth doctor")
         .devices = std::move(ids);
   }
@@ -190,7 +192,7 @@ class Suggestions {
     std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, hints_, v); },
                                        [](DeviceView& v) { v.health = Health::healthy; });
     if (ids.empty()) return;
-    add(Knob::health,
+    add(Kind::health,
         "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or repair " +
             (ids.size() == 1 ? "it" : "them"),
         "berth doctor")
@@ -204,7 +206,7 @@ class Suggestions {
                                          v.held_exclusively = false;
                                        });
     if (ids.empty()) return;
-    add(Knob::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
+    add(Kind::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
   }
 
   void wait_in_line() {
@@ -212,12 +214,12 @@ class Suggestions {
                                        [](DeviceView& v) { v.kept_for_waiting = false; });
     if (ids.empty()) return;
     const std::string those = ids.size() == 1 ? " is" : " are";
-    add(Knob::wait_in_line,
-        (waiting_ == Waiting::ran_out ? "wait longer, " : "wait, ") + listed(ids) + those +
+    add(Kind::wait_in_line,
+        (waiting_ == WaitOption::timed_out ? "wait longer, " : "wait, ") + listed(ids) + those +
             " kept for a request that has waited longer",
-        waiting_ == Waiting::possible  ? "--wait 10m"
-        : waiting_ == Waiting::ran_out ? "give a longer --wait"
-                                       : "berth ps")
+        waiting_ == WaitOption::available   ? "--wait 10m"
+        : waiting_ == WaitOption::timed_out ? "give a longer --wait"
+                                            : "berth ps")
         .devices = std::move(ids);
   }
 
@@ -230,7 +232,7 @@ class Suggestions {
                    v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
                });
     if (ids.empty()) return;
-    add(Knob::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
+    add(Kind::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
         std::move(ids);
   }
 
@@ -238,23 +240,23 @@ class Suggestions {
     if (!hints_.wants_alone()) return;
     Hints hints = hints_;
     hints.exclusive = hints.whole = false;
-    // Instead of a whole device: as much of one as can be had beside the others.
+    // Instead of a whole device: the most memory available beside other leases.
     const bool by_bytes = hints_.whole && hints_.memory_bytes_min == 0 && !hints_.memory_share;
     if (!by_bytes) {
       if (fits_with(hints))
-        add(Knob::share, "share the device with others, instead of having it alone", "leave out --exclusive");
+        add(Kind::share, "share the device with others instead of exclusive use", "leave out --exclusive");
       return;
     }
     const std::optional<std::uint64_t> most = most_bytes(hints);
     if (!most) return;
-    add(Knob::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
+    add(Kind::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
         memory_option(*most))
         .amount = *most;
   }
 
-  // The most bytes per device that fit these hints, which ask for none; none: not even one byte does.
+  // The most bytes per device that fit with these hints; absent: not even one byte.
   std::optional<std::uint64_t> most_bytes(Hints hints) const {
-    // The most that k members of one memory can have is what is there, over k.
+    // k devices that share a memory get at most 1/k of it each.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
       if (reject(hints, view) || !view.memory_bytes_available()) continue;
@@ -277,20 +279,20 @@ class Suggestions {
     const std::optional<std::uint64_t> found = most_bytes(hints);
     if (!found) return;
     const std::uint64_t most = *found;
-    // With a share there is no one number that it replaces.
+    // With a share there is no single number to compare with.
     if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
     const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
-    add(Knob::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
+    add(Kind::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
   }
 
   void free_bytes() {
-    if (hints_.whole) return;  // all of it must be free: see end_processes
-    // Whose memories may be freed: those of devices that nothing else keeps out.
+    if (hints_.whole) return;  // all memory must be free: see end_processes
+    // Only memory of devices that nothing else rejects.
     Hints without = hints_;
     without.memory_share.reset();
     without.memory_bytes_min = 0;
     std::vector<std::string_view> domains;
-    std::vector<DeviceId> names;  // one device of each
+    std::vector<DeviceId> names;  // one device per memory domain
     std::uint64_t most = 0;
     for (const DeviceView& view : views_) {
       const Maybe needed = hints_.memory_bytes_needed(*view.info);
@@ -301,7 +303,7 @@ class Suggestions {
       domains.push_back(domain);
       names.push_back(view.info->id);
     }
-    // With so many bytes freed on each memory of the set.
+    // Whether it fits with that many bytes freed in each memory of the set.
     const auto fits_with_each = [&](const std::vector<std::size_t>& set, const std::vector<std::uint64_t>& each) {
       Views changed(views_.begin(), views_.end());
       for (DeviceView& view : changed) {
@@ -309,7 +311,7 @@ class Suggestions {
         const auto member = std::find_if(set.begin(), set.end(), [&](std::size_t i) { return domains[i] == domain; });
         if (!view.memory_bytes_available() || member == set.end()) continue;
         const std::uint64_t bytes = each[static_cast<std::size_t>(member - set.begin())];
-        // Never more than there is, nor less than there was.
+        // Between the current amount and the total.
         const std::uint64_t now = *view.memory_bytes_available();
         const std::uint64_t total = view.info->memory_bytes_total.value_or(Maybe().raw() - 1);
         view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));
@@ -323,7 +325,7 @@ class Suggestions {
     const std::vector<std::size_t> fewest =
         smallest_set(domains.size(), [&](const std::vector<std::size_t>& set) { return fits_after(set, most); });
     if (fewest.empty()) return;
-    // Of all sets of that size the one that needs the least.
+    // Among all sets of that size, the one that needs the fewest bytes.
     std::uint64_t least = most;
     std::vector<std::size_t> best = fewest;
     const auto try_set = [&](const std::vector<std::size_t>& set) {
@@ -343,7 +345,7 @@ class Suggestions {
     };
     try_set(fewest);
     any_set(domains.size(), fewest.size(), try_set);
-    // Then less on each of them, as long as that does.
+    // Then reduce the bytes on each of them as far as possible.
     std::vector<std::uint64_t> each(best.size(), least);
     for (std::uint64_t& bytes : each) {
       std::uint64_t low = 1;
@@ -365,10 +367,11 @@ class Suggestions {
                return domains[i] == view.info->memory_home();
              });
     });
-    Change& change = add(Knob::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");
-    change.amount = least;
-    change.amounts = std::move(each);
-    change.devices = std::move(ids);
+    Suggestion& suggestion =
+        add(Kind::free_bytes, "free " + bytes_on_each(each, ids), promised ? "berth ps" : "berth devices");
+    suggestion.amount = least;
+    suggestion.amounts = std::move(each);
+    suggestion.devices = std::move(ids);
   }
 
   // "9.0 GiB on A and 99.0 GiB on B", or "9.0 GiB on each of A and B".
@@ -386,7 +389,7 @@ class Suggestions {
   void fewer_devices() {
     const std::size_t most = largest_group(hints_, views_);
     if (most == 0) return;
-    add(Knob::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
+    add(Kind::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
         "-n " + std::to_string(most))
         .amount = most;
   }
@@ -403,14 +406,14 @@ class Suggestions {
          }))
       ids.push_back(avoided[i]);
     if (ids.empty()) return;
-    add(Knob::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
+    add(Kind::drop_avoid, "do not avoid " + listed(ids), "leave out --avoid " + ids.front().text()).devices = ids;
   }
 
   void drop_pin() {
     Hints hints = hints_;
     hints.only.clear();
     if (!hints_.only.empty() && fits_with(hints))
-      add(Knob::drop_pin, "let any device serve, not only " + listed(hints_.only), "leave out --device");
+      add(Kind::drop_pin, "allow any device, not only " + listed(hints_.only), "leave out --device");
   }
 
   void lower_capability() {
@@ -424,14 +427,14 @@ class Suggestions {
     for (const Capability& capability : lower) {
       hints.capability_min = capability;
       if (!fits_with(hints)) continue;
-      add(Knob::lower_capability,
+      add(Kind::lower_capability,
           "ask for capability " + to_string(capability) + " instead of " + to_string(*hints_.capability_min),
           "--capability " + to_string(capability))
           .capability = capability;
       return;
     }
     hints.capability_min.reset();
-    if (fits_with(hints)) add(Knob::lower_capability, "ask for no capability", "leave out --capability");
+    if (fits_with(hints)) add(Kind::lower_capability, "ask for no capability", "leave out --capability");
   }
 
   void drop_feature() {
@@ -439,7 +442,7 @@ class Suggestions {
       Hints hints = hints_;
       hints.features.erase(feature);
       if (!fits_with(hints)) continue;
-      add(Knob::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
+      add(Kind::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
       return;
     }
   }
@@ -450,7 +453,7 @@ class Suggestions {
       hints.labels.erase(name);
       if (!fits_with(hints)) continue;
       const std::string label = name + "=" + value;
-      add(Knob::drop_label, "do without " + label, "leave out --label " + label).name = name;
+      add(Kind::drop_label, "do without " + label, "leave out --label " + label).name = name;
       return;
     }
   }
@@ -464,7 +467,7 @@ class Suggestions {
       Hints hints = hints_;
       hints.backend = other;
       if (!fits_with(hints)) continue;
-      add(Knob::other_backend, "take " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
+      add(Kind::other_backend, "use " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
           other;
       return;
     }
@@ -473,35 +476,23 @@ class Suggestions {
   const Hints& hints_;
   std::size_t count_;
   std::span<const DeviceView> views_;
-  Waiting waiting_;
-  std::vector<Change> changes_;
+  WaitOption waiting_;
+  std::vector<Suggestion> suggestions_;
 };
 
 }  // namespace
 
-std::string_view to_string(Knob knob) noexcept {
-  switch (knob) {
-    case Knob::uncordon: return "uncordon";
-    case Knob::fresh_sample: return "fresh_sample";
-    case Knob::share: return "share";
-    case Knob::fewer_bytes: return "fewer_bytes";
-    case Knob::end_leases: return "end_leases";
-    case Knob::wait_in_line: return "wait_in_line";
-    case Knob::end_processes: return "end_processes";
-    case Knob::free_bytes: return "free_bytes";
-    case Knob::health: return "health";
-    case Knob::fewer_devices: return "fewer_devices";
-    case Knob::drop_avoid: return "drop_avoid";
-    case Knob::drop_pin: return "drop_pin";
-    case Knob::lower_capability: return "lower_capability";
-    case Knob::drop_feature: return "drop_feature";
-    case Knob::drop_label: return "drop_label";
-    case Knob::other_backend: return "other_backend";
-  }
-  return "uncordon";
+std::string_view to_string(SuggestionKind kind) noexcept {
+  // In the order of the enumerators.
+  static constexpr std::string_view names[] = {"uncordon",         "fresh_sample",  "share",         "fewer_bytes",
+                                               "end_leases",       "wait_in_line",  "end_processes", "free_bytes",
+                                               "health",           "fewer_devices", "drop_avoid",    "drop_pin",
+                                               "lower_capability", "drop_feature",  "drop_label",    "other_backend"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
-std::vector<Change> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views, Waiting waiting) {
+std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+                                WaitOption waiting) {
   return Suggestions(hints, count, views, waiting).all();
 }
 

@@ -1,5 +1,5 @@
-// Every change must let the request fit, and no smaller one of its knob may: by
-// trying all of them on small random machines.
+// Every suggestion must let the request fit, and no smaller one of its kind may; checked
+// by trying all of them on small random machines.
 #include "berth/suggest.hpp"
 
 #include <gtest/gtest.h>
@@ -13,9 +13,11 @@
 namespace berth {
 namespace {
 
+using Kind = SuggestionKind;
+
 using Views = std::vector<DeviceView>;
 
-// A request with most knobs, on a machine where most things can be wrong.
+// A request with most options, on a machine with most kinds of problems.
 struct Request {
   TestFleet fleet;
   Hints hints;
@@ -30,7 +32,7 @@ struct Request {
       if (one_in(3)) info.backend = "cuda";
       if (one_in(2)) info.features = {"ptx"};
       if (one_in(2)) info.labels = {{"zone", "a"}};
-      // Otherwise too much is wrong for a single change to help.
+      // With more problems, no single change would help.
       if (!one_in(3)) fleet[i].health = Health::healthy;
       if (!one_in(3)) fleet[i].intent = Intent::in_service;
       if (!one_in(3)) fleet[i].sample = SampleState::fresh;
@@ -54,10 +56,11 @@ struct Request {
   }
 };
 
-// The change with that knob, or null.
-const Change* find(const std::vector<Change>& changes, Knob knob) {
-  const auto found = std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.knob == knob; });
-  return found == changes.end() ? nullptr : &*found;
+// The suggestion of that kind, or null.
+const Suggestion* find(const std::vector<Suggestion>& suggestions, Kind kind) {
+  const auto found =
+      std::find_if(suggestions.begin(), suggestions.end(), [&](const Suggestion& c) { return c.kind == kind; });
+  return found == suggestions.end() ? nullptr : &*found;
 }
 
 // The size of the smallest set of 0..n-1 that passes; n + 1: none does.
@@ -75,32 +78,32 @@ constexpr std::uint64_t seeds = 6000;
 
 class SuggestLaw : public testing::Test {
  protected:
-  // Calls check(request, changes) for every request that is refused.
+  // Calls check(request, suggestions) for every refused request.
   template <class Check>
   void each_refused(Check check) {
     std::size_t refused = 0;
     for (seed_ = 0; seed_ < seeds; ++seed_) {
       Request request(seed_);
       const bool fits = any_group_fits(request.hints, request.count, request.fleet);
-      const std::vector<Change> changes = suggest(request.hints, request.count, request.fleet);
+      const std::vector<Suggestion> suggestions = suggest(request.hints, request.count, request.fleet);
       if (fits) {
-        ASSERT_TRUE(changes.empty()) << "seed " << seed_;
+        ASSERT_TRUE(suggestions.empty()) << "seed " << seed_;
         continue;
       }
       ++refused;
-      check(request, changes);
+      check(request, suggestions);
       if (HasFatalFailure() || HasFailure()) {
         ADD_FAILURE() << "seed " << seed_;
         return;
       }
     }
     EXPECT_GT(refused, seeds / 4);
-    EXPECT_GT(suggested_, 20U) << "the machines must call for this change now and then";
+    EXPECT_GT(suggested_, 20U) << "the random machines must lead to this suggestion in some of the cases";
   }
 
-  // A knob that is a set of devices: `mend` puts one right.
+  // A suggestion about a set of devices: `mend` corrects one of them.
   template <class Mend>
-  void check_devices(Request& request, const std::vector<Change>& changes, Knob knob, Mend mend) {
+  void check_devices(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, Mend mend) {
     const auto fits_after = [&](auto chosen) {
       Views views(request.fleet.views().begin(), request.fleet.views().end());
       for (std::size_t i = 0; i < views.size(); ++i) {
@@ -111,22 +114,22 @@ class SuggestLaw : public testing::Test {
     const std::size_t least = smallest(request.fleet.size(), [&](std::uint64_t mask) {
       return fits_after([&](std::size_t i) { return (mask >> i & 1) != 0; });
     });
-    const Change* change = find(changes, knob);
-    ASSERT_EQ(change != nullptr, least <= request.fleet.size());
-    if (change == nullptr) return;
+    const Suggestion* suggestion = find(suggestions, kind);
+    ASSERT_EQ(suggestion != nullptr, least <= request.fleet.size());
+    if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_EQ(change->devices.size(), least);
+    ASSERT_EQ(suggestion->devices.size(), least);
     ASSERT_TRUE(fits_after([&](std::size_t i) {
-      return std::count(change->devices.begin(), change->devices.end(), request.fleet.info(i).id) > 0;
+      return std::count(suggestion->devices.begin(), suggestion->devices.end(), request.fleet.info(i).id) > 0;
     }));
   }
-  // A knob of the request with one way to turn it.
-  template <class Turn>
-  void check_request(Request& request, const std::vector<Change>& changes, Knob knob, bool can, Turn turn) {
+  // A suggestion about the request: `apply` changes the hints.
+  template <class Apply>
+  void check_request(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, bool can, Apply apply) {
     Hints hints = request.hints;
-    turn(hints);
+    apply(hints);
     const bool fits = can && any_group_fits(hints, request.count, request.fleet);
-    ASSERT_EQ(find(changes, knob) != nullptr, fits) << to_string(knob);
+    ASSERT_EQ(find(suggestions, kind) != nullptr, fits) << to_string(kind);
     suggested_ += fits ? 1 : 0;
   }
 
@@ -135,23 +138,23 @@ class SuggestLaw : public testing::Test {
 };
 
 TEST_F(SuggestLaw, TheFewestDevicesBackInService) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::uncordon, [](DeviceView& v) { v.intent = Intent::in_service; });
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::uncordon, [](DeviceView& v) { v.intent = Intent::in_service; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesHeardOf) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::fresh_sample, [](DeviceView& v) { v.sample = SampleState::fresh; });
+TEST_F(SuggestLaw, TheFewestDevicesWithAFreshSample) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::fresh_sample, [](DeviceView& v) { v.sample = SampleState::fresh; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesHealed) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::health, [](DeviceView& v) { v.health = Health::healthy; });
+TEST_F(SuggestLaw, TheFewestDevicesRepaired) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::health, [](DeviceView& v) { v.health = Health::healthy; });
   });
 }
-TEST_F(SuggestLaw, TheFewestDevicesLetGo) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::end_leases, [](DeviceView& v) {
+TEST_F(SuggestLaw, TheFewestDevicesWithoutLeases) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::end_leases, [](DeviceView& v) {
       v.holders = 0;
       v.held_exclusively = false;
     });
@@ -159,13 +162,13 @@ TEST_F(SuggestLaw, TheFewestDevicesLetGo) {
 }
 
 TEST_F(SuggestLaw, TheFewestDevicesNoLongerKept) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::wait_in_line, [](DeviceView& v) { v.kept_for_waiting = false; });
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::wait_in_line, [](DeviceView& v) { v.kept_for_waiting = false; });
   });
 }
 TEST_F(SuggestLaw, TheFewestDevicesWithoutProcesses) {
-  each_refused([&](Request& request, const auto& changes) {
-    check_devices(request, changes, Knob::end_processes, [&](DeviceView& v) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    check_devices(request, suggestions, Kind::end_processes, [&](DeviceView& v) {
       if (!request.hints.whole || reject(request.hints, v) != Rejection::occupied || !v.memory_bytes_free) return;
       v.other_processes = 0;
       if (v.info->memory_bytes_total) v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
@@ -174,7 +177,7 @@ TEST_F(SuggestLaw, TheFewestDevicesWithoutProcesses) {
 }
 
 TEST_F(SuggestLaw, TheMostBytesThatFit) {
-  each_refused([&](Request& request, const auto& changes) {
+  each_refused([&](Request& request, const auto& suggestions) {
     const auto fits_with = [&](std::uint64_t bytes) {
       Hints hints = request.hints;
       hints.memory_share.reset();
@@ -182,56 +185,56 @@ TEST_F(SuggestLaw, TheMostBytesThatFit) {
       return any_group_fits(hints, request.count, request.fleet);
     };
     const bool asked = request.hints.memory_bytes_min > 0 || request.hints.memory_share;
-    const Change* change = find(changes, Knob::fewer_bytes);
-    ASSERT_EQ(change != nullptr, asked && fits_with(1));
-    if (change == nullptr) return;
+    const Suggestion* suggestion = find(suggestions, Kind::fewer_bytes);
+    ASSERT_EQ(suggestion != nullptr, asked && fits_with(1));
+    if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_TRUE(fits_with(change->amount));
-    ASSERT_FALSE(fits_with(change->amount + 1));
+    ASSERT_TRUE(fits_with(suggestion->amount));
+    ASSERT_FALSE(fits_with(suggestion->amount + 1));
   });
 }
 
-TEST_F(SuggestLaw, TheMostDevicesThatCanBeHad) {
-  each_refused([&](Request& request, const auto& changes) {
-    const Change* change = find(changes, Knob::fewer_devices);
-    ASSERT_EQ(change != nullptr, any_group_fits(request.hints, 1, request.fleet));
-    if (change == nullptr) return;
+TEST_F(SuggestLaw, TheMostAvailableDevices) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    const Suggestion* suggestion = find(suggestions, Kind::fewer_devices);
+    ASSERT_EQ(suggestion != nullptr, any_group_fits(request.hints, 1, request.fleet));
+    if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_TRUE(any_group_fits(request.hints, change->amount, request.fleet));
-    ASSERT_FALSE(any_group_fits(request.hints, change->amount + 1, request.fleet));
+    ASSERT_TRUE(any_group_fits(request.hints, suggestion->amount, request.fleet));
+    ASSERT_FALSE(any_group_fits(request.hints, suggestion->amount + 1, request.fleet));
   });
 }
 
 TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
-  each_refused([&](Request& request, const auto& changes) {
-    const Change* change = find(changes, Knob::lower_capability);
+  each_refused([&](Request& request, const auto& suggestions) {
+    const Suggestion* suggestion = find(suggestions, Kind::lower_capability);
     const auto fits_with = [&](std::optional<Capability> capability) {
       Hints hints = request.hints;
       hints.capability_min = capability;
       return any_group_fits(hints, request.count, request.fleet);
     };
-    ASSERT_EQ(change != nullptr, request.hints.capability_min && fits_with(std::nullopt));
-    if (change == nullptr) return;
+    ASSERT_EQ(suggestion != nullptr, request.hints.capability_min && fits_with(std::nullopt));
+    if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_TRUE(fits_with(change->capability));
+    ASSERT_TRUE(fits_with(suggestion->capability));
     for (std::int32_t major = 0; major < 12; ++major) {
       const Capability other{major, 0};
       const bool between =
-          other < *request.hints.capability_min && (!change->capability || *change->capability < other);
+          other < *request.hints.capability_min && (!suggestion->capability || *suggestion->capability < other);
       ASSERT_FALSE(between && fits_with(other)) << major;
     }
   });
 }
 
-TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
-  each_refused([&](Request& request, const auto& changes) {
+TEST_F(SuggestLaw, RequirementsToDrop) {
+  each_refused([&](Request& request, const auto& suggestions) {
     const Hints& hints = request.hints;
     const bool by_bytes = hints.whole && hints.memory_bytes_min == 0 && !hints.memory_share;
-    check_request(request, changes, Knob::share, hints.wants_alone(), [&](Hints& h) {
+    check_request(request, suggestions, Kind::share, hints.wants_alone(), [&](Hints& h) {
       h.exclusive = h.whole = false;
       if (by_bytes) h.memory_bytes_min = 1;
     });
-    if (const Change* share = find(changes, Knob::share); share != nullptr && by_bytes) {
+    if (const Suggestion* share = find(suggestions, Kind::share); share != nullptr && by_bytes) {
       Hints shared = hints;
       shared.exclusive = shared.whole = false;
       shared.memory_bytes_min = share->amount;
@@ -239,16 +242,17 @@ TEST_F(SuggestLaw, WhatTheRequestCouldDoWithout) {
       ++shared.memory_bytes_min;
       ASSERT_FALSE(any_group_fits(shared, request.count, request.fleet));
     }
-    check_request(request, changes, Knob::drop_pin, !hints.only.empty(), [](Hints& h) { h.only.clear(); });
-    check_request(request, changes, Knob::drop_feature, !hints.features.empty(), [](Hints& h) { h.features.clear(); });
-    check_request(request, changes, Knob::drop_label, !hints.labels.empty(), [](Hints& h) { h.labels.clear(); });
-    check_request(request, changes, Knob::other_backend, hints.backend.has_value(),
+    check_request(request, suggestions, Kind::drop_pin, !hints.only.empty(), [](Hints& h) { h.only.clear(); });
+    check_request(request, suggestions, Kind::drop_feature, !hints.features.empty(),
+                  [](Hints& h) { h.features.clear(); });
+    check_request(request, suggestions, Kind::drop_label, !hints.labels.empty(), [](Hints& h) { h.labels.clear(); });
+    check_request(request, suggestions, Kind::other_backend, hints.backend.has_value(),
                   [](Hints& h) { h.backend = "simulated"; });
   });
 }
 
-TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
-  each_refused([&](Request& request, const auto& changes) {
+TEST_F(SuggestLaw, TheFewestEntriesOfAvoidToDrop) {
+  each_refused([&](Request& request, const auto& suggestions) {
     const std::set<DeviceId> distinct(request.hints.avoid.begin(), request.hints.avoid.end());
     const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
     const std::size_t least = smallest(avoided.size(), [&](std::uint64_t mask) {
@@ -258,17 +262,17 @@ TEST_F(SuggestLaw, TheFewestToBeAvoidedNoMore) {
       }
       return any_group_fits(hints, request.count, request.fleet);
     });
-    const Change* change = find(changes, Knob::drop_avoid);
-    ASSERT_EQ(change != nullptr, least <= avoided.size());
-    if (change == nullptr) return;
+    const Suggestion* suggestion = find(suggestions, Kind::drop_avoid);
+    ASSERT_EQ(suggestion != nullptr, least <= avoided.size());
+    if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_EQ(change->devices.size(), least);
+    ASSERT_EQ(suggestion->devices.size(), least);
   });
 }
 
-TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
-  each_refused([&](Request& request, const auto& changes) {
-    if (request.hints.whole) return;  // that is a matter of processes
+TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
+  each_refused([&](Request& request, const auto& suggestions) {
+    if (request.hints.whole) return;  // see end_processes
     std::vector<std::string_view> domains;
     for (const DeviceView& view : request.fleet.views()) {
       if (std::find(domains.begin(), domains.end(), domain_of(view)) == domains.end())
@@ -293,25 +297,26 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
     };
     const std::size_t least =
         smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), 1000 * gib); });
-    const Change* change = find(changes, Knob::free_bytes);
-    ASSERT_EQ(change != nullptr, least <= domains.size());
-    if (change == nullptr) return;
+    const Suggestion* suggestion = find(suggestions, Kind::free_bytes);
+    ASSERT_EQ(suggestion != nullptr, least <= domains.size());
+    if (suggestion == nullptr) return;
     ++suggested_;
     std::set<std::string_view> freed;
     for (const DeviceView& view : request.fleet.views()) {
-      if (std::count(change->devices.begin(), change->devices.end(), view.info->id) > 0) freed.insert(domain_of(view));
+      if (std::count(suggestion->devices.begin(), suggestion->devices.end(), view.info->id) > 0)
+        freed.insert(domain_of(view));
     }
     ASSERT_EQ(freed.size(), least);
-    ASSERT_EQ(change->devices.size(), least);
-    ASSERT_TRUE(fits_after([&](std::string_view domain) { return freed.contains(domain); }, change->amount));
-    ASSERT_GT(change->amount, 0U);
-    // What is said of each memory does, and not a byte less on any one of them.
-    ASSERT_EQ(change->amounts.size(), least);
+    ASSERT_EQ(suggestion->devices.size(), least);
+    ASSERT_TRUE(fits_after([&](std::string_view domain) { return freed.contains(domain); }, suggestion->amount));
+    ASSERT_GT(suggestion->amount, 0U);
+    // The suggested bytes are enough, and not one byte less on any device.
+    ASSERT_EQ(suggestion->amounts.size(), least);
     const auto fits_with_each = [&](const std::vector<std::uint64_t>& amounts) {
       Views views(request.fleet.views().begin(), request.fleet.views().end());
       for (std::size_t i = 0; i < amounts.size(); ++i) {
         const auto named = std::find_if(views.begin(), views.end(),
-                                        [&](const DeviceView& v) { return v.info->id == change->devices[i]; });
+                                        [&](const DeviceView& v) { return v.info->id == suggestion->devices[i]; });
         for (DeviceView& view : views) {
           if (domain_of(view) != domain_of(*named) || !view.memory_bytes_free) continue;
           const std::uint64_t now = *view.memory_bytes_available();
@@ -322,15 +327,15 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndThereTheFewestBytes) {
       }
       return any_group_fits(request.hints, request.count, views);
     };
-    ASSERT_TRUE(fits_with_each(change->amounts));
+    ASSERT_TRUE(fits_with_each(suggestion->amounts));
     for (std::size_t i = 0; i < least; ++i) {
-      std::vector<std::uint64_t> less = change->amounts;
+      std::vector<std::uint64_t> less = suggestion->amounts;
       --less[i];
       ASSERT_FALSE(fits_with_each(less));
     }
-    // Not a byte less, on any memories of that number.
+    // No set of the same size needs fewer bytes.
     const std::size_t with_less =
-        smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), change->amount - 1); });
+        smallest(domains.size(), [&](std::uint64_t mask) { return fits_after(in_mask(mask), suggestion->amount - 1); });
     ASSERT_GT(with_less, least);
   });
 }
@@ -340,13 +345,13 @@ Hints needing(std::uint64_t bytes) {
   hints.memory_bytes_min = bytes;
   return hints;
 }
-std::string texts(const std::vector<Change>& changes) {
+std::string texts(const std::vector<Suggestion>& suggestions) {
   std::string text;
-  for (const Change& change : changes) text += change.text + " [" + change.command + "]\n";
+  for (const Suggestion& suggestion : suggestions) text += suggestion.text + " [" + suggestion.command + "]\n";
   return text;
 }
 
-TEST(Suggest, TheKnobOfTheCauseComesFirst) {
+TEST(Suggest, TheSuggestionForTheCauseComesFirst) {
   TestFleet fleet(3);
   fleet[0].intent = Intent::cordoned;
   fleet[1].memory_bytes_free = 3 * gib;
@@ -357,7 +362,7 @@ TEST(Suggest, TheKnobOfTheCauseComesFirst) {
             "put dev-00 back in service [berth uncordon dev-00]\n");
 }
 
-TEST(Suggest, SaysWhatToType) {
+TEST(Suggest, ContainsTheCommandOrOption) {
   TestFleet fleet(3);
   fleet.info(0).capability = Capability{8, 6};
   fleet.info(1).capability = fleet.info(2).capability = Capability{7, 5};
@@ -375,21 +380,21 @@ TEST(Suggest, SaysWhatToType) {
   EXPECT_EQ(suggest(needing(2 * gib), 1, fleet).front().command, "--mem 1024M") << "rounded down, so that it fits";
 }
 
-TEST(Suggest, EachDeviceIsToldWhatItLacksItself) {
+TEST(Suggest, TheBytesToFreeAreGivenPerDevice) {
   TestFleet fleet(3);
   fleet[1].memory_bytes_free = 11 * gib;
   fleet[2].memory_bytes_free = 2 * gib;
-  const std::vector<Change> changes = suggest(needing(12 * gib), 3, fleet);
-  const Change* change = find(changes, Knob::free_bytes);
-  ASSERT_NE(change, nullptr);
-  EXPECT_EQ(change->text, "free 1.0 GiB on dev-01 and 10.0 GiB on dev-02");
-  EXPECT_EQ(change->command, "berth devices") << "nothing is promised, so berth ps would show nothing";
+  const std::vector<Suggestion> suggestions = suggest(needing(12 * gib), 3, fleet);
+  const Suggestion* suggestion = find(suggestions, Kind::free_bytes);
+  ASSERT_NE(suggestion, nullptr);
+  EXPECT_EQ(suggestion->text, "free 1.0 GiB on dev-01 and 10.0 GiB on dev-02");
+  EXPECT_EQ(suggestion->command, "berth devices") << "nothing is promised, so berth ps would show nothing";
   fleet[1].memory_bytes_free = 2 * gib;
-  EXPECT_EQ(find(suggest(needing(12 * gib), 3, fleet), Knob::free_bytes)->text,
+  EXPECT_EQ(find(suggest(needing(12 * gib), 3, fleet), Kind::free_bytes)->text,
             "free 10.0 GiB on each of dev-01 and dev-02");
 }
 
-TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsAdvised) {
+TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsSuggested) {
   TestFleet fleet(2);
   fleet[0].holders = fleet[1].holders = 1;
   fleet[0].memory_bytes_promised = 4 * gib;
@@ -400,11 +405,11 @@ TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsAdvised) {
             "share the device: ask for the memory it needs, at most 12.0 GiB [--mem 12G]\n");
   hints.whole = false;
   EXPECT_EQ(texts(suggest(hints, 1, fleet)),
-            "share the device with others, instead of having it alone [leave out --exclusive]\n"
+            "share the device with others instead of exclusive use [leave out --exclusive]\n"
             "wait for, or end, what holds dev-00 [berth ps]\n");
 }
 
-TEST(Suggest, ADeviceThatOthersUseIsFreedByTheEndOfTheirProcesses) {
+TEST(Suggest, EndingForeignProcessesIsSuggested) {
   TestFleet fleet(1);
   fleet[0].other_processes = 2;
   fleet[0].memory_bytes_free = 6 * gib;
@@ -415,28 +420,28 @@ TEST(Suggest, ADeviceThatOthersUseIsFreedByTheEndOfTheirProcesses) {
             "wait for, or end, the processes on dev-00 [berth devices]\n");
 }
 
-TEST(Suggest, WaitingIsAdvisedOnlyToThoseWhoHaveNotWaited) {
+TEST(Suggest, WaitingIsSuggestedOnlyIfTheRequestCanWait) {
   TestFleet fleet(1);
   fleet[0].kept_for_waiting = true;
   EXPECT_EQ(suggest(needing(gib), 1, fleet).front().text, "wait, dev-00 is kept for a request that has waited longer");
   EXPECT_EQ(suggest(needing(gib), 1, fleet).front().command, "--wait 10m");
-  EXPECT_EQ(suggest(needing(gib), 1, fleet, Waiting::ran_out).front().command, "give a longer --wait");
-  EXPECT_EQ(suggest(needing(gib), 1, fleet, Waiting::never).front().command, "berth ps");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet, WaitOption::timed_out).front().command, "give a longer --wait");
+  EXPECT_EQ(suggest(needing(gib), 1, fleet, WaitOption::unsupported).front().command, "berth ps");
 }
 
-TEST(Suggest, EveryKnobHasANameOfItsOwn) {
+TEST(Suggest, EveryKindHasADistinctName) {
   std::set<std::string_view> names;
-  for (int knob = 0; knob <= static_cast<int>(Knob::other_backend); ++knob)
-    names.insert(to_string(static_cast<Knob>(knob)));
-  EXPECT_EQ(names.size(), static_cast<std::size_t>(Knob::other_backend) + 1);
+  for (int kind = 0; kind <= static_cast<int>(Kind::other_backend); ++kind)
+    names.insert(to_string(static_cast<Kind>(kind)));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(Kind::other_backend) + 1);
 }
 
-TEST(Suggest, ALargeMachineIsAnsweredToo) {
+TEST(Suggest, ALargeMachineGetsASuggestion) {
   TestFleet fleet(200);
   for (std::size_t i = 0; i < 200; ++i) fleet[i].intent = Intent::cordoned;
-  const std::vector<Change> changes = suggest({}, 7, fleet);
-  ASSERT_EQ(changes.size(), 1U);
-  EXPECT_EQ(changes[0].devices.size(), 7U);
+  const std::vector<Suggestion> suggestions = suggest({}, 7, fleet);
+  ASSERT_EQ(suggestions.size(), 1U);
+  EXPECT_EQ(suggestions[0].devices.size(), 7U);
 }
 
 }  // namespace

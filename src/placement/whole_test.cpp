@@ -48,7 +48,7 @@ TEST(Whole, ADeviceThatDoesNotAnswerOrHasProcessesOfOthersIsNotWhole) {
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.sample = SampleState::unknown; }), "does not answer");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 1; }), "in use by 1 other process");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.other_processes = 3; }), "in use by 3 other processes");
-  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = Maybe(); }), "does not say how much is free");
+  EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = Maybe(); }), "does not report free memory");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_free = gib; }),
             "15.0 GiB of its 16.0 GiB are in use");
   EXPECT_EQ(detail_with([](auto& view, auto&) { view.memory_bytes_promised = 5 * gib; }),
@@ -74,7 +74,7 @@ TEST(Whole, ImpliesExclusive) {
   fleet[0].holders = 1;
   EXPECT_EQ(reject(whole(), fleet[0]), Rejection::held);
   EXPECT_EQ(winner_of("least_loaded", fleet, whole()), 1U);
-  EXPECT_EQ(explain_with(fleet, whole()).funnel_text(), "2 devices -> 1 nobody holds -> 1 unused -> dev-01");
+  EXPECT_EQ(explain_with(fleet, whole()).funnel_text(), "2 devices -> 1 not held -> 1 unused -> dev-01");
 }
 
 TEST(Whole, SaysWhatKeepsItOut) {
@@ -83,14 +83,14 @@ TEST(Whole, SaysWhatKeepsItOut) {
   Explanation explanation = explain_with(fleet, whole());
   EXPECT_EQ(explanation.cause, Cause::occupied);
   EXPECT_EQ(explanation.reason(), "no device is unused (dev-00: in use by 1 other process; 2 more)");
-  EXPECT_EQ(explanation.funnel_text(), "3 devices -> 3 nobody holds -> 0 unused -> none");
+  EXPECT_EQ(explanation.funnel_text(), "3 devices -> 3 not held -> 0 unused -> none");
   // What is known comes before what a silent device may be.
   fleet[1].sample = SampleState::unknown;
   EXPECT_EQ(explain_with(fleet, whole()).cause, Cause::occupied);
   fleet[0].sample = fleet[2].sample = SampleState::unknown;
   explanation = explain_with(fleet, whole());
   EXPECT_EQ(explanation.cause, Cause::silent);
-  EXPECT_EQ(explanation.reason(), "no device says that it is unused (dev-00: does not answer; 2 more)");
+  EXPECT_EQ(explanation.reason(), "no device reports that it is unused (dev-00: does not answer; 2 more)");
 }
 
 TEST(Whole, ADeviceThatHasNotReportedLatelyIsStaleAndNothingElse) {

@@ -111,12 +111,12 @@ LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) co
   TimePoint known_since = TimePoint::min();
   if (first != recent_.begin()) known_since = (--first)->began;
   for (; first != recent_.end(); ++first) now = ledger::merged(first->snapshot, std::move(now));
-  ledger::keep_those_taken_since(now, known_since, ledger::can_see_processes_of);
+  ledger::keep_entries_added_since(now, known_since, ledger::can_see_processes_of);
   return now;
 }
 
-std::vector<ledger::SeenProcess> MachineClaims::trace(const Report& report) {
-  std::vector<ledger::SeenProcess> processes;
+std::vector<ledger::ObservedProcess> MachineClaims::trace(const Report& report) {
+  std::vector<ledger::ObservedProcess> processes;
   for (const DeviceProcess& process : report.processes)
     processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
   return processes;
@@ -128,13 +128,13 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
                        return entry.kind != EntryKind::waiting && entry.reference != lease_.reference();
                      });
   if (alone) return 0;
-  const std::vector<ledger::SeenProcess> processes = trace(report);
+  const std::vector<ledger::ObservedProcess> processes = trace(report);
   // What a process on one of its devices keeps counts too.
-  std::vector<ledger::SeenOnDevice> seen;
+  std::vector<ledger::DeviceProcesses> seen;
   for (const Claim& claim : claims_) {
     if (claim.memory_domain == report.domain) seen.push_back({claim.device, processes});
   }
-  ledger::keep_those_on_devices(snapshot, seen, ledger::boot_time(ledger_->clock().now()));
+  ledger::keep_entries_in_use(snapshot, seen, ledger::boot_time(ledger_->clock().now()));
   ledger::MemoryState memory;
   memory.domain = report.domain;
   memory.free = report.free;

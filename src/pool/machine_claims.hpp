@@ -85,7 +85,7 @@ class MachineClaims {
   // promised then may have been allocated since, or given back, and are in neither.
   LedgerSnapshot careful(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
-  std::vector<ledger::SeenProcess> trace(const Report& report);
+  std::vector<ledger::ObservedProcess> trace(const Report& report);
 
   const std::shared_ptr<Ledger> ledger_;
   const std::string name_;

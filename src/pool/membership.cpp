@@ -361,7 +361,7 @@ void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint 
   if (blame == Blame::task) return;
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     if (members_[i].fault_home != members_[slot].fault_home || !is_present(i)) continue;
-    if (blame != Blame::nobody || event.kind == DeviceEvent::Kind::recovery_action)
+    if (blame != Blame::none || event.kind == DeviceEvent::Kind::recovery_action)
       members_[i].event = error_of(event, members_[i].id.text());
     write_health(i, after(i));
   }

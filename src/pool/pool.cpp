@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "berth/ledger.hpp"
+#include "inventory/listed_topology.hpp"
 #include "pool/board.hpp"
 #include "pool/poller.hpp"
 
@@ -30,18 +31,16 @@ bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
-// As the back ends say; one that does not leaves its devices unjoined.
+// A back end that cannot report links leaves its devices without any.
 Topology topology_of(std::span<const std::unique_ptr<Backend>> backends, std::span<const DeviceInfo> infos) {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : infos) ids.push_back(info.id);
-  const auto listed = [&](const DeviceId& id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
   std::vector<Link> links;
   for (const auto& backend : backends) {
-    for (Link& link : backend->links().value_or(std::vector<Link>())) {
-      if (link.a != link.b && listed(link.a) && listed(link.b)) links.push_back(link);
-    }
+    const std::vector<Link> more = backend->links().value_or(std::vector<Link>());
+    links.insert(links.end(), more.begin(), more.end());
   }
-  return make_topology(std::move(ids), std::move(links)).value_or(Topology());
+  return inventory::listed_topology(std::move(ids), std::move(links));
 }
 
 Error none_usable(const std::vector<Board::Entry>& entries) {

@@ -146,7 +146,7 @@ TEST(RouterTable, TheTableIsKeptByDefaultInTheUsersStateFolder) {
   const auto router = *Router::start(*site.scheduler, options);
   EXPECT_FALSE(router->statistics().table_warning);
   const auto path = folder.path / ("shards-" + std::to_string(::geteuid())) / "sessions.table";
-  EXPECT_EQ(*ShardTable::parse(*read_text(path)), *router->table());
+  EXPECT_EQ(*ShardTable::parse(*world::read_text(path)), *router->table());
   EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
 
   options.name = "../sessions";
@@ -160,15 +160,15 @@ TEST(RouterTable, ADamagedTableIsIgnoredWithAWarningAndReplaced) {
   const TestFolder folder;
   const RouterOptions options = kept_in(folder);
   Site site(2, options);
-  const std::string good = *read_text(*options.table_file);
+  const std::string good = *world::read_text(*options.table_file);
   for (const std::string& damaged : {good.substr(0, good.size() / 2), std::string("berth-shards 1\n"), std::string()}) {
     site.router.reset();
-    ASSERT_TRUE(write_text(*options.table_file, damaged));
+    ASSERT_TRUE(world::write_text(*options.table_file, damaged));
     site.restart(options);
     ASSERT_TRUE(site.router->statistics().table_warning) << damaged;
     EXPECT_EQ(site.router->statistics().table_warning->code, ErrorCode::invalid_argument);
     EXPECT_TRUE(site.served("user-42"));
-    EXPECT_EQ(*read_text(*options.table_file), good);
+    EXPECT_EQ(*world::read_text(*options.table_file), good);
   }
 }
 
@@ -177,13 +177,13 @@ TEST(RouterTable, AFileThatIsNoTableOrOfANewerVersionIsNeverOverwritten) {
   const RouterOptions options = kept_in(folder);
   for (const auto& [text, code] : {std::pair("Dear diary,\n", ErrorCode::invalid_argument),
                                    std::pair("berth-shards 2\nhash new\n", ErrorCode::not_supported)}) {
-    ASSERT_TRUE(write_text(*options.table_file, text));
+    ASSERT_TRUE(world::write_text(*options.table_file, text));
     Site site(2, options);
     ASSERT_TRUE(site.router->statistics().table_warning) << text;
     EXPECT_EQ(site.router->statistics().table_warning->code, code);
     ASSERT_TRUE(site.pool->set_intent(gpu(0), Intent::cordoned));
     EXPECT_EQ(*site.served("user-42"), gpu(1));
-    EXPECT_EQ(*read_text(*options.table_file), text);
+    EXPECT_EQ(*world::read_text(*options.table_file), text);
   }
   RouterOptions folder_as_file;
   folder_as_file.table_file = folder.path;
@@ -212,13 +212,13 @@ TEST(RouterTable, OfTwoRoutersAtATimeTheFirstWritesTheFile) {
 
   ASSERT_TRUE(second.pool->set_intent(gpu(0), Intent::cordoned));
   ASSERT_TRUE(second.router->refresh());
-  EXPECT_EQ(*ShardTable::parse(*read_text(*options.table_file)), *first.router->table());
+  EXPECT_EQ(*ShardTable::parse(*world::read_text(*options.table_file)), *first.router->table());
 
   first.router.reset();
   ASSERT_TRUE(second.pool->set_intent(gpu(0), Intent::in_service));
   ASSERT_TRUE(second.router->refresh());
   EXPECT_FALSE(second.router->statistics().table_warning);
-  EXPECT_EQ(*ShardTable::parse(*read_text(*options.table_file)), *second.router->table());
+  EXPECT_EQ(*ShardTable::parse(*world::read_text(*options.table_file)), *second.router->table());
 }
 
 TEST(RouterTable, WorkThatOutlivesItsRouterDoesNotKeepTheFile) {

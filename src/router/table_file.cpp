@@ -31,7 +31,8 @@ Result<std::string> default_table_file(std::string name) {
                  "use letters, digits and '-'",
                  {},
                  {}};
-  return state_folder("shards").transform([&](const std::string& folder) { return folder + "/" + name + ".table"; });
+  return world::state_folder("shards").transform(
+      [&](const std::string& folder) { return folder + "/" + name + ".table"; });
 }
 
 // A file beside the table, because each write replaces the table itself.
@@ -63,7 +64,7 @@ Result<std::optional<ShardTable>> TableFile::read() {
     close();
     return unusable(ErrorCode::invalid_argument, path, "is not a regular file; the shard table is not kept");
   }
-  const Result<std::string> text = read_text(path);
+  const Result<std::string> text = world::read_text(path);
   if (!text && text.error().code == ErrorCode::not_found) return std::optional<ShardTable>();
   if (!text) return text.error();
   Result<ShardTable> table = ShardTable::parse(*text);
@@ -81,7 +82,7 @@ Result<std::optional<ShardTable>> TableFile::read() {
 Result<void> TableFile::write(const ShardTable& table) {
   if (path_.empty()) return {};
   if (Result<void> locked = lock(); !locked) return locked;
-  return write_private_text(path_, table.to_text());
+  return world::write_private_text(path_, table.to_text());
 }
 
 void TableFile::close() {

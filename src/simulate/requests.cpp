@@ -10,7 +10,7 @@
 #include "berth/random.hpp"
 #include "placement/learnt.hpp"
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 constexpr double ns_per_s = 1e9;
@@ -27,11 +27,10 @@ std::int64_t service_ns(std::int64_t work_ns, std::uint32_t speed_milli) {
   return static_cast<std::int64_t>(i128{work_ns} * 1000 / speed_milli);
 }
 
-// Size as told to the policies: seconds at speed 1. Never zero, which would mean
-// that nobody knows it.
+// Size for the policies: seconds at speed 1. Never zero, which would mean unknown.
 double cost_of(std::int64_t work_ns) { return static_cast<double>(std::max<std::int64_t>(work_ns, 1)) / ns_per_s; }
 
-// The replica takes the job up as soon as both are there, and is free after it.
+// The replica starts the job when both are ready, and is free after it.
 void serve(const Request& job, std::size_t replica, std::uint32_t speed_milli, std::int64_t& free_ns,
            std::size_t number, Replay& run) {
   const std::int64_t service = service_ns(job.work_ns, speed_milli);
@@ -44,7 +43,7 @@ Error unusable(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
 }
 
-// The replicas as the decider knows them: what the pool's board would show.
+// The replicas as the policy sees them: the views that a pool would provide.
 class Replicas {
  public:
   Replicas(std::span<const std::uint32_t> speeds_milli, bool learn_speeds)
@@ -90,13 +89,13 @@ class Replicas {
   std::vector<Learnt> learnt_;
 };
 
-// A job under way, until its completion is reported.
-struct Underway {
+// A dispatched job, until its completion is reported.
+struct RunningJob {
   std::int64_t finish_ns = 0;
   std::uint32_t job = 0;
   std::uint32_t replica = 0;
   std::uint64_t expected_ns = 0;
-  friend bool operator>(const Underway& a, const Underway& b) {
+  friend bool operator>(const RunningJob& a, const RunningJob& b) {
     return a.finish_ns != b.finish_ns ? a.finish_ns > b.finish_ns : a.job > b.job;
   }
 };
@@ -107,7 +106,7 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
                                        std::span<const std::uint32_t> speeds_milli) {
   double total_s = 0;
   for (const TraceRequest& request : trace) total_s += work_s(request, workload.work);
-  if (!(total_s > 0)) return unusable("the requests of the trace are no work", "give one whose sizes are above 0");
+  if (!(total_s > 0)) return unusable("the requests of the trace have no work", "give a trace with sizes above 0");
   const double scale =
       workload.mean_work_ms ? *workload.mean_work_ms / 1000 * static_cast<double>(trace.size()) / total_s : 1;
   total_s *= scale;
@@ -118,7 +117,7 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
                     "give a trace that lasts longer");
   const double speed = std::accumulate(speeds_milli.begin(), speeds_milli.end(), 0.0) / 1000;
   const double stretch = total_s / (speed * workload.load * span_s);
-  // Whatever the replicas do, it is over once all work is done by the slowest.
+  // Upper bound: the slowest replica does all the work.
   const double slowest = *std::min_element(speeds_milli.begin(), speeds_milli.end()) / 1000.0;
   if (!((span_s * stretch + total_s / slowest) * ns_per_s < span_ns_max))
     return unusable("the trace would last more than a hundred years",
@@ -134,25 +133,25 @@ Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, cons
 }
 
 Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-              const Knowledge& knowledge, std::uint64_t seed) {
+              const ReplayOptions& options, std::uint64_t seed) {
   BERTH_ASSERT(!speeds_milli.empty());
-  const std::int64_t period_ns = knowledge.stale.count();
-  Replicas replicas(speeds_milli, knowledge.learn_speeds);
+  const std::int64_t period_ns = options.stale.count();
+  Replicas replicas(speeds_milli, options.learn_speeds);
   SeededRandom random(seed);
   std::vector<std::int64_t> free_ns(speeds_milli.size());
   std::vector<std::uint32_t> placed(jobs.size());
-  std::priority_queue<Underway, std::vector<Underway>, std::greater<>> underway;
+  std::priority_queue<RunningJob, std::vector<RunningJob>, std::greater<>> running;
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
   Hints hints;
-  std::size_t reported = 0;  // jobs before this one count in the depths reported
+  std::size_t reported = 0;  // earlier jobs are included in the reported queue depths
 
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const Request& job = jobs[j];
     const std::int64_t report_ns = period_ns > 0 ? job.arrival_ns / period_ns * period_ns : job.arrival_ns;
     for (; reported < j && jobs[reported].arrival_ns <= report_ns; ++reported)
       replicas.report_one_more(placed[reported]);
-    for (; !underway.empty() && underway.top().finish_ns <= report_ns; underway.pop()) {
-      const Underway& ended = underway.top();
+    for (; !running.empty() && running.top().finish_ns <= report_ns; running.pop()) {
+      const RunningJob& ended = running.top();
       const std::int64_t work_ns = jobs[ended.job].work_ns;
       const auto busy_ns = static_cast<double>(service_ns(work_ns, speeds_milli[ended.replica]));
       replicas.settle(ended.replica, ended.expected_ns, busy_ns / cost_of(work_ns));
@@ -163,7 +162,7 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
     const std::size_t chosen = choose(policy, hints, replicas.views(), ticket).winner.value();
     placed[j] = static_cast<std::uint32_t>(chosen);
     serve(job, chosen, speeds_milli[chosen], free_ns[chosen], j, run);
-    underway.push({free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, hints.cost)});
+    running.push({free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, hints.cost)});
   }
   return run;
 }
@@ -209,12 +208,12 @@ Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_mill
 }
 
 Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
-                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds) {
+                        const Policy& policy, const ReplayOptions& options, std::size_t seeds) {
   // Without a ticket every seed gives the same run.
   const std::size_t runs = policy.ticket == TicketKind::none ? 1 : seeds;
   Figures mean{0, 0, 0};
   for (std::size_t seed = 0; seed < runs; ++seed) {
-    const Figures one = figures_of(replay(jobs, speeds_milli, policy, knowledge, seed), speeds_milli);
+    const Figures one = figures_of(replay(jobs, speeds_milli, policy, options, seed), speeds_milli);
     mean.p50_s += one.p50_s / static_cast<double>(runs);
     mean.p99_s += one.p99_s / static_cast<double>(runs);
     mean.imbalance += one.imbalance / static_cast<double>(runs);
@@ -222,4 +221,4 @@ Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint
   return mean;
 }
 
-}  // namespace berth
+}  // namespace berth::simulate

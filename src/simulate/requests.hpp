@@ -1,9 +1,8 @@
-// Requests on replicas in virtual time: a recorded trace is replayed against
-// replicas of given speeds, each of which serves one request at a time in order
-// of arrival there, and every request is placed by the product's own policy code
-// on the same views a pool would show it. The reference is one central queue.
-// Pure: time is counted in whole nanoseconds, tickets come from a seed, and the
-// same input gives the same answer.
+// Simulates requests on replicas in virtual time. A recorded trace is replayed against
+// replicas of given speeds, each of which serves one request at a time in order of
+// arrival. Every request is placed by the real policy code on the views that a pool
+// would provide. The reference is one central queue. Pure: time is in whole nanoseconds,
+// tickets come from a seed, and the same input gives the same result.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@
 #include "berth/result.hpp"
 #include "simulate/trace.hpp"
 
-namespace berth {
+namespace berth::simulate {
 
 // Work of a request in seconds at speed 1.
 enum class WorkModel : std::uint8_t {
@@ -30,10 +29,9 @@ struct Request {
   std::int64_t work_ns = 0;     // at speed 1
 };
 
-// A trace made fit for the replicas: time is stretched so that total work over
-// (sum of speeds x span of the arrivals) is the load; the shape of the arrivals
-// stays. Speeds count in thousandths. Loads above 1 are fine: the queue grows
-// while the trace lasts.
+// How a trace is scaled: time is stretched so that total work / (sum of speeds x
+// duration of the arrivals) equals the load; the pattern of arrivals is kept. Speeds are
+// in thousandths. A load above 1 is valid: the queue grows during the trace.
 struct Workload {
   WorkModel work = WorkModel::tokens;
   std::optional<double> mean_work_ms;  // all work is rescaled to this mean
@@ -42,11 +40,11 @@ struct Workload {
 Result<std::vector<Request>> make_jobs(std::span<const TraceRequest> trace, const Workload& workload,
                                        std::span<const std::uint32_t> speeds_milli);
 
-struct Knowledge {
-  // True: no weights are configured; speed is what completed work has taught.
+struct ReplayOptions {
+  // True: no weights are configured, and speeds are learnt from completed work.
   bool learn_speeds = false;
-  // The replicas report their load so often: what ended since the last report is
-  // not seen yet, own dispatches are counted at once. 0: everything is seen at once.
+  // Interval of the load reports: completions since the last report are not visible yet,
+  // own dispatches are counted at once. 0: everything is visible at once.
   Duration stale{0};
 };
 
@@ -58,25 +56,25 @@ struct Replay {
 // Every job placed by `policy`; the seed varies its tickets and nothing else.
 // At least one replica; speeds are positive.
 Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli, const Policy& policy,
-              const Knowledge& knowledge, std::uint64_t seed);
+              const ReplayOptions& options, std::uint64_t seed);
 
-// One queue for all, first come first served: each job to the replica that is
-// free first, the faster one on a tie.
+// One first-come first-served queue: each job goes to the replica that is free first,
+// on a tie to the faster one.
 Replay replay_central(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli);
 
 struct Figures {
   double p50_s = 0;
   double p99_s = 0;
-  // Busy time of the busiest replica over what all would have if work were
-  // shared exactly by speed: 1 is even.
+  // Busy time of the busiest replica divided by the busy time of all if work were
+  // distributed exactly by speed: 1 is balanced.
   double imbalance = 1;
 };
 
-// Latencies without the first 5 % of the requests, which found the replicas empty.
+// Latencies without the first 5 % of the requests, which start on idle replicas.
 Figures figures_of(const Replay& run, std::span<const std::uint32_t> speeds_milli);
 
 // Mean figures over seeds 0 to `seeds` - 1.
 Figures simulate_policy(std::span<const Request> jobs, std::span<const std::uint32_t> speeds_milli,
-                        const Policy& policy, const Knowledge& knowledge, std::size_t seeds);
+                        const Policy& policy, const ReplayOptions& options, std::size_t seeds);
 
-}  // namespace berth
+}  // namespace berth::simulate

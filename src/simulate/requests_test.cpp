@@ -7,7 +7,7 @@
 
 #include "berth/random.hpp"
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 using Speeds = std::vector<std::uint32_t>;
@@ -92,14 +92,14 @@ TEST(Workload, TokensCostPrefillAndDecode) {
   EXPECT_EQ(jobs[1].work_ns, 5 * ms);
 }
 
-TEST(Workload, WhatHasNoLoadIsRefused) {
+TEST(Workload, ATraceWithoutLoadIsRefused) {
   const Workload workload{WorkModel::ms, {}, 0.5};
   EXPECT_FALSE(make_jobs(std::vector<TraceRequest>{{1, 5, 0}}, workload, Speeds{1000})) << "no span";
   EXPECT_FALSE(make_jobs(std::vector<TraceRequest>{{1, 5, 0}, {1, 5, 0}}, workload, Speeds{1000}));
   EXPECT_FALSE(make_jobs(std::vector<TraceRequest>{{1, 0, 9}, {2, 0, 9}}, workload, Speeds{1000})) << "no work";
   const std::vector<TraceRequest> trace{{1, 5, 0}, {2, 5, 0}};
-  EXPECT_FALSE(make_jobs(trace, {WorkModel::ms, {}, 1e-12}, Speeds{1000})) << "longer than time itself";
-  EXPECT_TRUE(make_jobs(trace, {WorkModel::ms, {}, 1.2}, Speeds{1000})) << "overload is a load";
+  EXPECT_FALSE(make_jobs(trace, {WorkModel::ms, {}, 1e-12}, Speeds{1000})) << "exceeds the range of time";
+  EXPECT_TRUE(make_jobs(trace, {WorkModel::ms, {}, 1.2}, Speeds{1000})) << "overload is valid";
 }
 
 // Two replicas, the second twice as fast. Work 4, 4, 2, 6, 2 ms at 0, 1, 1, 2, 12 ms.
@@ -107,7 +107,7 @@ const Speeds slow_and_fast{1000, 2000};
 const std::vector<Request> by_hand{
     {0, 4 * ms}, {1 * ms, 4 * ms}, {1 * ms, 2 * ms}, {2 * ms, 6 * ms}, {12 * ms, 2 * ms}};
 
-TEST(Replaying, LeastLoadedOnPaper) {
+TEST(Replaying, LeastLoadedMatchesAHandCalculation) {
   // 0: both idle, 1/1 against 1/2: fast, until 2. 1: fast 2/2 and slow 1/1 tie:
   // the lower id, slow, until 5. 2: slow 2/1, fast 2/2: fast from 2 to 3.
   // 3: at 2 the first is done: fast 2/2 against slow 2/1: fast from 3 to 6.
@@ -117,7 +117,7 @@ TEST(Replaying, LeastLoadedOnPaper) {
   EXPECT_EQ(run.busy_ns, (Times{4 * ms, 7 * ms}));
 }
 
-TEST(Replaying, CentralQueueOnPaper) {
+TEST(Replaying, CentralQueueMatchesAHandCalculation) {
   // 0: fast until 2. 1: slow is free, until 5. 2: fast at 2, until 3. 3: fast at
   // 3, until 6. 4: both are free: the faster.
   const Replay run = replay_central(by_hand, slow_and_fast);
@@ -127,7 +127,7 @@ TEST(Replaying, CentralQueueOnPaper) {
   EXPECT_EQ(replay_central(jobs, slow_and_fast).latency_ns, (Times{5 * ms, 9 * ms}));
 }
 
-TEST(Replaying, ExpectedFinishWaitsForTheFastOneWithLargeWork) {
+TEST(Replaying, ExpectedFinishWaitsForTheFasterReplicaWithLargeWork) {
   // The first two are trials, one each. At 20 ms 9 ms of work take 4.5 on the fast
   // one. 10 ms more wait for it: 4.5 + 5 against 10. Then 2 ms are done sooner
   // by the slow one.
@@ -136,7 +136,7 @@ TEST(Replaying, ExpectedFinishWaitsForTheFastOneWithLargeWork) {
   EXPECT_EQ(run.latency_ns, (Times{ms, ms / 2, 4'500'000, 8'500'000, 2 * ms}));
 }
 
-TEST(Replaying, RoundRobinTakesTurnsFromTheSeedOn) {
+TEST(Replaying, RoundRobinStartsAtTheSeed) {
   EXPECT_EQ(replay(by_hand, slow_and_fast, policy("round_robin"), {}, 0).busy_ns, (Times{8 * ms, 5 * ms}));
   EXPECT_EQ(replay(by_hand, slow_and_fast, policy("round_robin"), {}, 1).busy_ns, (Times{10 * ms, 4 * ms}));
 }
@@ -148,14 +148,14 @@ TEST(Replaying, CompletionsAreSeenWithTheNextReport) {
   std::vector<Request> jobs;
   for (int j = 0; j < 6; ++j) jobs.push_back({j * 2 * ms, ms});
   EXPECT_EQ(replay(jobs, equal, policy("least_loaded"), {}, 0).busy_ns, (Times{6 * ms, 0}));
-  Knowledge late;
+  ReplayOptions late;
   late.stale = std::chrono::milliseconds(5);
   // 0, 2, 4: first, second, first. 6, 8 (report of 5): first, second. 10: first.
   EXPECT_EQ(replay(jobs, equal, policy("least_loaded"), late, 0).busy_ns, (Times{4 * ms, 2 * ms}));
 }
 
 TEST(Replaying, SpeedsAreLearntFromCompletedWork) {
-  Knowledge learning;
+  ReplayOptions learning;
   learning.learn_speeds = true;
   // Nothing known: 0 and 1 share by count. At 10 ms both are measured, and the
   // fast one gets this and, at 1/1 against 2/2, the tie goes to the slow one.
@@ -188,13 +188,13 @@ TEST(Replaying, NoPolicyLosesWorkOrServesFasterThanTheFastest) {
   }
 }
 
-TEST(Replaying, WorkOfNoSizeTeachesNothing) {
+TEST(Replaying, WorkWithoutSizeIsNotLearntFrom) {
   const std::vector<Request> jobs{{0, 0}, {1, 0}, {2, ms}};
   for (const Policy& each : policies())
     EXPECT_EQ(replay(jobs, slow_and_fast, each, {}, 0).latency_ns[0], 0) << each.name;
 }
 
-TEST(Figures, LeaveOutTheFirstTwentieth) {
+TEST(Figures, ExcludeTheFirstFivePercent) {
   Replay run;
   run.latency_ns.resize(210, 7'000'000'000);  // 10 of these are left out
   std::iota(run.latency_ns.begin() + 10, run.latency_ns.end(), 1);
@@ -218,4 +218,4 @@ TEST(Figures, AreMeansOverTheSeeds) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulate

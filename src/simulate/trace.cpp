@@ -7,12 +7,12 @@
 #include <optional>
 #include <string>
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 constexpr std::string_view blanks = " \t\r";
 
-// The next word of the line, taken off its front; empty at its end.
+// Removes and returns the next word of the line; empty at its end.
 std::string_view take_word(std::string_view& line) {
   line.remove_prefix(std::min(line.find_first_not_of(blanks), line.size()));
   const std::string_view word = line.substr(0, line.find_first_of(blanks));
@@ -28,7 +28,7 @@ std::optional<Number> number(std::string_view word) {
   return value;
 }
 
-// Fit for a terminal, whatever the file was.
+// Safe for a terminal.
 std::string quoted(std::string_view word) {
   constexpr std::size_t shown = 24;
   std::string text(word.substr(0, shown));
@@ -36,7 +36,7 @@ std::string quoted(std::string_view word) {
   return "\"" + text + (word.size() > shown ? "..." : "") + "\"";
 }
 
-// What is wrong with the line; empty: nothing.
+// The error in the line; empty: none.
 std::string read_line(std::string_view line, TraceRequest& request) {
   struct Column {
     std::string_view name;
@@ -63,7 +63,7 @@ std::string read_line(std::string_view line, TraceRequest& request) {
     if (!number<std::uint64_t>(block)) return "the block " + quoted(block) + " is not a whole number from 0";
   }
   if (blocks != *count)
-    return std::to_string(*count) + " blocks are announced and " + std::to_string(blocks) + " are there";
+    return std::to_string(*count) + " blocks are announced, but there are " + std::to_string(blocks);
   return {};
 }
 
@@ -96,4 +96,4 @@ Result<std::vector<TraceRequest>> read_trace(std::string_view text, std::string_
   return requests;
 }
 
-}  // namespace berth
+}  // namespace berth::simulate

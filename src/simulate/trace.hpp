@@ -1,8 +1,7 @@
-// A trace of requests as recorded: when each arrived and how large it was, one
-// per line: `t in out [key [blocks block ...]]`, seconds, tokens (or whatever
-// the work model makes of them), then what affinity may use. Only the text is
-// known here; reading and unpacking the file is the caller's. Nothing is
-// guessed or skipped: a line that is not a request is refused with its number.
+// A recorded trace of requests with arrival time and size, one per line:
+// `t in out [key [blocks block ...]]`: seconds, tokens (or another unit of the work
+// model), then data for affinity. The caller reads and decompresses the file. No line is
+// skipped: a malformed line is an error with its line number.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::simulate {
 
 struct TraceRequest {
   double at_s = 0;
@@ -22,4 +21,4 @@ struct TraceRequest {
 // At least one request, in order of arrival. `name` is for error messages.
 Result<std::vector<TraceRequest>> read_trace(std::string_view text, std::string_view name);
 
-}  // namespace berth
+}  // namespace berth::simulate

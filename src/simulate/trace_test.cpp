@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace berth {
+namespace berth::simulate {
 namespace {
 
 TEST(Trace, ReadsRequestsWithAndWithoutKeyAndBlocks) {
@@ -15,7 +15,7 @@ TEST(Trace, ReadsRequestsWithAndWithoutKeyAndBlocks) {
   EXPECT_EQ(trace[0].out, 44);
   EXPECT_EQ(trace[1].at_s, 4.25);
   EXPECT_EQ(trace[2].in, 32000);
-  EXPECT_EQ(read_trace("0 1 2", "t.txt").value().size(), 1U) << "the last line need not end";
+  EXPECT_EQ(read_trace("0 1 2", "t.txt").value().size(), 1U) << "the last line needs no line break";
   EXPECT_EQ(read_trace("0 1 2\n\n", "t.txt").value().size(), 1U);
 }
 
@@ -36,8 +36,8 @@ TEST(Trace, MalformedLinesAreRefusedWithTheirNumber) {
            {"3,1,2", "arrival is \"3,1,2\""},
            {"3 1 2 key", "the key is \"key\""},
            {"3 1 2 -1 -1", "the number of blocks is \"-1\""},
-           {"3 1 2 -1 2 5", "2 blocks are announced and 1 are there"},
-           {"3 1 2 -1 0 5", "0 blocks are announced and 1 are there"},
+           {"3 1 2 -1 2 5", "2 blocks are announced, but there are 1"},
+           {"3 1 2 -1 0 5", "0 blocks are announced, but there are 1"},
            {"3 1 2 -1 1 x", "the block \"x\""},
            {"", "arrival is missing"},
            {"1 1 2", "before the one on the line above"},
@@ -50,9 +50,9 @@ TEST(Trace, MalformedLinesAreRefusedWithTheirNumber) {
   }
 }
 
-TEST(Trace, WithoutRequestsIsNoTrace) {
+TEST(Trace, ATraceWithoutRequestsIsAnError) {
   for (const std::string_view text : {"", "\n", "  "}) EXPECT_FALSE(read_trace(text, "t.txt")) << text;
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulate

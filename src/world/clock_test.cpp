@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(FakeClock, MovesOnlyWhenTold) {
+TEST(FakeClock, MovesOnlyByAdvance) {
   FakeClock clock;
   const TimePoint start = clock.now();
   EXPECT_EQ(clock.now(), start);
@@ -21,7 +21,7 @@ TEST(FakeClock, MovesOnlyWhenTold) {
   EXPECT_EQ(clock.now() - start, seconds(3)) << "time never goes back";
 }
 
-TEST(FakeClock, ASleeperMovesTimeWhenNobodyElseCan) {
+TEST(FakeClock, ASleepAdvancesTimeInASingleThread) {
   FakeClock clock;
   clock.sleep_for(seconds(10));
   EXPECT_EQ(clock.now().time_since_epoch(), seconds(10));
@@ -45,8 +45,8 @@ TEST(FakeClock, WaitingEndsAtTheDeadlineInVirtualTime) {
   EXPECT_EQ(clock.now().time_since_epoch(), seconds(60));
 }
 
-TEST(FakeClock, WaitersThatBlockLookForThemselvesNowAndThen) {
-  // A notification between two waits reaches nobody; the waiter must not sleep on it.
+TEST(FakeClock, BlockedWaitsWakeUpPeriodically) {
+  // A notification between two waits is lost; the waiting thread must still wake up.
   FakeClock clock(FakeClock::Sleepers::block);
   std::mutex mutex;
   std::condition_variable condition;
@@ -70,7 +70,7 @@ TEST(RealClock, IsMonotonicAndSleeps) {
   EXPECT_GE(clock.now() - before, milliseconds(2));
 }
 
-TEST(SeededRandom, RepeatsItselfFromTheSameSeed) {
+TEST(SeededRandom, TheSameSeedGivesTheSameSequence) {
   SeededRandom a(42), b(42), c(43);
   const std::uint64_t first = a.next();
   EXPECT_EQ(first, b.next());

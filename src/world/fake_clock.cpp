@@ -24,8 +24,8 @@ bool FakeClock::wait_until(std::condition_variable& condition, std::unique_lock<
   constexpr auto real_step = std::chrono::milliseconds(1);
   if (condition.wait_for(lock, real_step) == std::cv_status::no_timeout) return true;
   if (sleepers_ == Sleepers::advance && when != TimePoint::max()) advance_to(when);
-  // A notification that came as the step ended is gone, so the caller looks for
-  // itself, as after any wake-up without cause.
+  // A notification at the end of the step is lost, so this is a spurious wake-up and the
+  // caller checks its condition.
   return now() < when;
 }
 

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <utility>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
-// No text of ours comes near; /dev/zero would never end.
+// Larger than any text of Berth; bounds endless files such as /dev/zero.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
 
 class OpenFile {
@@ -49,12 +49,12 @@ int write_all(OpenFile& file, std::string_view text) {
     if (written < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
-  // Pipes and devices cannot be synchronised, and need not be.
+  // Pipes and devices cannot be synced, and need not be.
   if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) return errno;
   return file.close() == 0 ? 0 : errno;
 }
 
-// Written beside it, then renamed.
+// Written to a temporary file in the same folder, then renamed.
 Result<void> replace(const std::string& path, std::string temporary, mode_t mode, std::string_view text) {
   OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (file.get() < 0) return failed("write", path, errno);
@@ -112,4 +112,4 @@ Result<void> create_text(const std::string& path, std::string_view text) {
   return failed("write", path, code);
 }
 
-}  // namespace berth
+}  // namespace berth::world

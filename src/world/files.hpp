@@ -1,6 +1,5 @@
-// Text files, read and written as a whole. A written file appears whole or not at
-// all: a full disk or an interruption leaves what was there before. Nothing here
-// looks into the text.
+// Reads and writes whole text files. Writing is atomic: after a full disk or an
+// interruption the old content remains.
 #pragma once
 
 #include <string>
@@ -8,20 +7,20 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::world {
 
 // not_found when there is no such file; io for everything else.
 Result<std::string> read_text(const std::string& path);
 
-// Replaces `path` in one step. What is no regular file (a pipe, a device) is
-// written in place, never replaced.
+// Replaces `path` atomically. Other than regular files (a pipe, a device) are written in
+// place.
 Result<void> write_text(const std::string& path, std::string_view text);
 
-// The same with mode 0600 for what other users shall not read; what is there is
-// replaced, whatever it is. A temporary file that was left behind begins with a dot.
+// The same with mode 0600, so that other users cannot read it; replaces any kind of file.
+// The name of a leftover temporary file begins with a dot.
 Result<void> write_private_text(const std::string& path, std::string_view text);
 
-// already_exists when there is a file of that name, which stays as it is.
+// already_exists: there is a file with that name, which is not changed.
 Result<void> create_text(const std::string& path, std::string_view text);
 
-}  // namespace berth
+}  // namespace berth::world

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <cstdio>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  // 0: what stands here is no UTF-8
+  std::size_t bytes = 0;  // 0: not valid UTF-8
 };
 
-// As RFC 3629 has it: no longer than needed, no surrogates, at most U+10FFFF.
+// According to RFC 3629: not overlong, no surrogates, at most U+10FFFF.
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -30,8 +30,8 @@ Character first_character(std::string_view text) {
 
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-// Marks, embeddings, overrides and isolates of bidirectional text, separators of
-// lines, and the byte order mark, which is not seen at all.
+// Control characters of bidirectional text, line separators, and the invisible byte
+// order mark.
 bool is_layout(std::uint32_t code) {
   return code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
@@ -60,4 +60,4 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-}  // namespace berth
+}  // namespace berth::world

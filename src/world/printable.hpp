@@ -1,16 +1,16 @@
-// Text from outside (names of processes, users, devices, files) made safe for a
-// terminal. A name may hold any byte, and an escape sequence in it could move the
-// cursor, change colours or make one line look like another.
+// Makes external text (names of processes, users, devices, files) safe for a terminal. A
+// name may contain any byte, and an escape sequence in it could move the cursor, change
+// colours or forge a line.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace berth {
+namespace berth::world {
 
 // Control characters (C0, DEL, C1), line and paragraph separators and characters
 // that change the direction of writing become \x1b or \u{202e}; bytes that are no
 // UTF-8 become \xff. Everything else is left as it is.
 std::string printable(std::string_view text);
 
-}  // namespace berth
+}  // namespace berth::world

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
-TEST(Printable, OrdinaryNamesStayAsTheyAre) {
+TEST(Printable, OrdinaryNamesAreNotChanged) {
   for (const char* name : {"", "python3.11", "train (v2)", "C:\\x", "Jürgen", "模型", "🚀"})
     EXPECT_EQ(printable(name), name);
 }
@@ -17,7 +17,7 @@ TEST(Printable, EscapeSequencesDoNotReachTheTerminal) {
   EXPECT_EQ(printable("\xc2\x9b"
                       "31m"),
             "\\u{9b}31m")
-      << "one character that begins a sequence";
+      << "the one-byte form of an escape sequence";
 }
 
 TEST(Printable, TextDoesNotChangeItsDirection) {
@@ -25,14 +25,14 @@ TEST(Printable, TextDoesNotChangeItsDirection) {
   EXPECT_EQ(printable("\u2066a\u2069\u200f\u2028"), "\\u{2066}a\\u{2069}\\u{200f}\\u{2028}");
 }
 
-TEST(Printable, BytesThatAreNoUtf8AreShownAsBytes) {
+TEST(Printable, InvalidUtf8IsShownAsBytes) {
   EXPECT_EQ(printable("\xff\xfe"), "\\xff\\xfe");
-  EXPECT_EQ(printable("\x9b"), "\\x9b") << "C1 in a terminal of eight bits";
+  EXPECT_EQ(printable("\x9b"), "\\x9b") << "a C1 control on an 8-bit terminal";
   EXPECT_EQ(printable("\xc0\xaf"), "\\xc0\\xaf") << "overlong";
-  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82") << "cut short";
+  EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82") << "truncated";
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

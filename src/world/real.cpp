@@ -1,4 +1,4 @@
-// The two doors to nondeterminism: the machine's steady clock and its entropy.
+// The only sources of nondeterminism: the machine's steady clock and its entropy.
 #include <random>
 #include <thread>
 
@@ -32,7 +32,7 @@ class RealClock final : public Clock {
 class RealRandom final : public Random {
  public:
   std::uint64_t next() noexcept override {
-    // A plain word, so that there is nothing to initialise but here; 0: not seeded.
+    // A plain integer, so that thread-local initialisation is trivial; 0: not seeded.
     static thread_local std::uint64_t state = 0;
     if (state == 0) [[unlikely]]
       state = seed();

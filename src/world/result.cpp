@@ -52,8 +52,8 @@ Reaction reaction_to(ErrorCode code) noexcept {
     case ErrorCode::no_eligible_device:
     case ErrorCode::out_of_memory:
     case ErrorCode::queue_full: return Reaction::wait;
-    // A faulted GPU context poisons every context of the process: nothing short
-    // of a new process brings the device back.
+    // A faulted GPU context makes every context of the process unusable; only a new
+    // process can use the device again.
     case ErrorCode::device_lost: return Reaction::restart_process;
     case ErrorCode::not_initialized:
     case ErrorCode::no_device:

@@ -42,13 +42,13 @@ TEST(Result, VoidResultIsAValueUnlessAnErrorIsGiven) {
   EXPECT_FALSE(Result<void>(sample_error()).has_value());
 }
 
-TEST(Result, TextSaysWhatWhereAndWhatToDo) {
+TEST(Result, TextContainsMessageDeviceAndAdvice) {
   Error error = sample_error();
   error.driver = DriverError{702, "CUDA_ERROR_LAUNCH_TIMEOUT"};
   EXPECT_EQ(error.to_text(), "the poll took too long (CUDA_ERROR_LAUNCH_TIMEOUT, code 702) on GPU-1; try again");
 }
 
-TEST(ResultDeathTest, ReadingTheWrongSideStopsTheProgramInReleaseToo) {
+TEST(ResultDeathTest, ReadingTheValueOfAnErrorAbortsInReleaseBuilds) {
   const Result<int> bad = sample_error();
   EXPECT_DEATH(static_cast<void>(bad.value()), "assertion failed: has_value\\(\\).*seed");
 }

@@ -8,14 +8,14 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 Error refused(const std::string& path, const std::string& what) {
-  return {ErrorCode::io, path + " " + what, "name another folder in BERTH_RUNTIME_DIR, or remove this one", {}, {}};
+  return {ErrorCode::io, path + " " + what, "set BERTH_RUNTIME_DIR to another folder, or remove this one", {}, {}};
 }
 
-// Made by root for everybody, and no file in it can be replaced by others.
+// Shared: owned by root, writable for all, with the sticky bit.
 bool is_for_all(const std::string& path) {
   struct stat status{};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == 0 &&
@@ -36,12 +36,12 @@ std::string home_folder() {
 
 }  // namespace
 
-Result<std::string> private_folder(const std::string& path, Missing missing) {
-  const bool make = missing == Missing::made;
+Result<std::string> private_folder(const std::string& path, IfMissing missing) {
+  const bool make = missing == IfMissing::create;
   if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error{ErrorCode::io,
-                 "cannot make the folder " + path + ": " + std::strerror(errno),
-                 "name a folder that can be made in BERTH_RUNTIME_DIR",
+                 "cannot create the folder " + path + ": " + std::strerror(errno),
+                 "set BERTH_RUNTIME_DIR to a folder that can be created",
                  {},
                  {}};
   }
@@ -50,7 +50,7 @@ Result<std::string> private_folder(const std::string& path, Missing missing) {
     if (!make && errno == ENOENT) return path;
     return refused(path, std::string("cannot be read: ") + std::strerror(errno));
   }
-  if (S_ISLNK(status.st_mode)) return refused(path, "is a link, which could lead anywhere");
+  if (S_ISLNK(status.st_mode)) return refused(path, "is a symbolic link, which is not trusted");
   if (!S_ISDIR(status.st_mode)) return refused(path, "is not a folder");
   if (status.st_uid != ::geteuid()) return refused(path, "belongs to another user");
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refused(path, "can be written to by others");
@@ -60,11 +60,11 @@ Result<std::string> private_folder(const std::string& path, Missing missing) {
 Result<std::string> given_runtime_folder() {
   const char* const given = std::getenv("BERTH_RUNTIME_DIR");
   if (given != nullptr && *given == '\0')
-    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it or name a folder", {}, {}};
+    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it, or set it to a folder", {}, {}};
   return std::string(given != nullptr ? given : "");
 }
 
-Result<std::string> state_folder(const std::string& name, Missing missing) {
+Result<std::string> state_folder(const std::string& name, IfMissing missing) {
   const Result<std::string> given = given_runtime_folder();
   if (!given) return given;
   if (!given->empty()) {
@@ -94,7 +94,7 @@ Result<std::string> state_folder(const std::string& name, Missing missing) {
                    {},
                    {}};
     }
-    if (missing == Missing::made) {
+    if (missing == IfMissing::create) {
       for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
     }
     path += "/.local/state";
@@ -103,4 +103,4 @@ Result<std::string> state_folder(const std::string& name, Missing missing) {
   return private_folder(path + "/berth/" + name, missing);
 }
 
-}  // namespace berth
+}  // namespace berth::world

@@ -1,6 +1,6 @@
-// Folders of one user, in which no other user may write: for the ledger, where
-// BERTH_RUNTIME_DIR names one, and for what is kept of each user's own decisions.
-// A folder that another user could have prepared is refused, never repaired.
+// Private folders of one user: for the ledger, if BERTH_RUNTIME_DIR names one, and for the
+// records of the user's decisions. A folder that another user can write to or has created
+// is refused.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,26 @@
 
 #include "berth/result.hpp"
 
-namespace berth {
+namespace berth::world {
 
-// What happens to a folder that is not there. Reading makes none.
-enum class Missing : std::uint8_t { made, accepted };
+// What to do if the folder does not exist. Readers accept that.
+enum class IfMissing : std::uint8_t { create, accept };
 
-// BERTH_RUNTIME_DIR; nothing where it is not set. invalid_argument: it is empty,
-// which is a variable that a script forgot to fill in.
+// BERTH_RUNTIME_DIR; empty text if it is not set. invalid_argument: it is set but empty,
+// probably by mistake.
 Result<std::string> given_runtime_folder();
 
 // The folder for this user's files called `name`: `name`-UID in $BERTH_RUNTIME_DIR
-// where that is set; else berth/`name` in $XDG_STATE_HOME, or in .local/state of the
-// home folder. A variable that names another user's folder (after su or sudo) is
-// passed over for the home folder in the user database.
-// invalid_argument: BERTH_RUNTIME_DIR is empty or no absolute path; io: it cannot be made, or
-// is neither this user's alone nor, of BERTH_RUNTIME_DIR, root's for all.
-Result<std::string> state_folder(const std::string& name, Missing missing = Missing::made);
+// if that is set; else berth/`name` in $XDG_STATE_HOME, or in .local/state of the home
+// folder. If a variable names another user's folder (after su or sudo), the home folder
+// from the user database is used.
+// invalid_argument: BERTH_RUNTIME_DIR is empty or not an absolute path; io: the folder
+// cannot be created, or is not private (BERTH_RUNTIME_DIR itself may be shared by all
+// users if root owns it).
+Result<std::string> state_folder(const std::string& name, IfMissing missing = IfMissing::create);
 
-// `path` as a folder of this user alone: made with mode 0700, or found so. A
-// link, another user's folder, or one that others may write to: io.
-Result<std::string> private_folder(const std::string& path, Missing missing = Missing::made);
+// `path` as a private folder of this user, created with mode 0700. io: it is a symbolic
+// link, belongs to another user, or other users may write to it.
+Result<std::string> private_folder(const std::string& path, IfMissing missing = IfMissing::create);
 
-}  // namespace berth
+}  // namespace berth::world

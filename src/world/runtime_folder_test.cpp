@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 class RuntimeFolder : public testing::Test {
@@ -43,7 +43,7 @@ class RuntimeFolder : public testing::Test {
   std::string root_;
 };
 
-TEST_F(RuntimeFolder, RecordsAreBelowTheGivenFolderElseInTheUsersState) {
+TEST_F(RuntimeFolder, StateFoldersFollowTheEnvironment) {
   ::setenv("HOME", root_.c_str(), 1);
   ::setenv("XDG_RUNTIME_DIR", at("session").c_str(), 1);
   EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions"));
@@ -54,13 +54,13 @@ TEST_F(RuntimeFolder, RecordsAreBelowTheGivenFolderElseInTheUsersState) {
   const std::string uid = std::to_string(::geteuid());
   EXPECT_EQ(state_folder("decisions").value(), at("own/decisions-" + uid));
   ::setenv("BERTH_RUNTIME_DIR", "", 1);
-  EXPECT_EQ(state_folder("decisions").error().to_text(), "BERTH_RUNTIME_DIR is empty; unset it or name a folder");
+  EXPECT_EQ(state_folder("decisions").error().to_text(), "BERTH_RUNTIME_DIR is empty; unset it, or set it to a folder");
   ::unsetenv("BERTH_RUNTIME_DIR");
   ::setenv("XDG_STATE_HOME", "state", 1);
-  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions")) << "a relative path is passed over";
+  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions")) << "a relative path is ignored";
 }
 
-TEST_F(RuntimeFolder, AnotherUsersHomeIsLeftAlone) {
+TEST_F(RuntimeFolder, AnotherUsersHomeIsNotUsed) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to make another user's folder";
   std::filesystem::create_directory(at("theirs"));
   ASSERT_EQ(::chown(at("theirs").c_str(), 12345, 12345), 0);
@@ -74,7 +74,7 @@ TEST_F(RuntimeFolder, AnotherUsersHomeIsLeftAlone) {
   EXPECT_TRUE(std::filesystem::is_empty(at("theirs")));
 }
 
-TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
+TEST_F(RuntimeFolder, IsCreatedPrivateAndReused) {
   ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
   const mode_t before = ::umask(0);
   const std::string made = state_folder("decisions").value();
@@ -87,20 +87,20 @@ TEST_F(RuntimeFolder, IsMadeForOneUserAndFoundAgain) {
   EXPECT_EQ(state_folder("decisions").value(), made);
 }
 
-TEST_F(RuntimeFolder, ReadingMakesNoFolder) {
+TEST_F(RuntimeFolder, ReadingCreatesNoFolder) {
   ::setenv("HOME", root_.c_str(), 1);
-  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at(".local/state/berth/decisions"));
+  EXPECT_EQ(state_folder("decisions", IfMissing::accept).value(), at(".local/state/berth/decisions"));
   ::setenv("BERTH_RUNTIME_DIR", at("new").c_str(), 1);
-  EXPECT_EQ(state_folder("decisions", Missing::accepted).value(), at("new/decisions-" + std::to_string(::geteuid())));
+  EXPECT_EQ(state_folder("decisions", IfMissing::accept).value(), at("new/decisions-" + std::to_string(::geteuid())));
   EXPECT_TRUE(std::filesystem::is_empty(root_));
   std::ofstream(at("new")) << "text";
-  EXPECT_FALSE(state_folder("decisions", Missing::accepted)) << "what is there is looked at all the same";
+  EXPECT_FALSE(state_folder("decisions", IfMissing::accept)) << "an existing file is still checked";
 }
 
-TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
+TEST_F(RuntimeFolder, FoldersThatOthersControlAreRefused) {
   std::filesystem::create_directory(at("real"));
   std::filesystem::create_directory_symlink(at("real"), at("link"));
-  EXPECT_NE(refusal_of(at("link")).find("is a link"), std::string::npos);
+  EXPECT_NE(refusal_of(at("link")).find("is a symbolic link"), std::string::npos);
   std::ofstream(at("file")) << "text";
   EXPECT_NE(refusal_of(at("file")).find("is not a folder"), std::string::npos);
   std::filesystem::create_directory(at("open"));
@@ -113,11 +113,11 @@ TEST_F(RuntimeFolder, WhatOthersCouldHavePreparedIsRefused) {
   }
 }
 
-TEST_F(RuntimeFolder, APathThatCannotBeIsOneSentence) {
-  EXPECT_NE(refusal_of(at("none/below")).find("cannot make the folder"), std::string::npos);
+TEST_F(RuntimeFolder, AnImpossiblePathIsAnError) {
+  EXPECT_NE(refusal_of(at("none/below")).find("cannot create the folder"), std::string::npos);
   ::setenv("BERTH_RUNTIME_DIR", "relative", 1);
   EXPECT_EQ(state_folder("decisions").error().code, ErrorCode::invalid_argument);
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

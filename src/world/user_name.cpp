@@ -8,10 +8,10 @@
 
 #include "world/printable.hpp"
 
-namespace berth {
+namespace berth::world {
 
 std::string user_name(std::uint32_t user) {
-  static std::mutex mutex;  // guards known, and getpwuid, which has one buffer for all
+  static std::mutex mutex;  // guards known, and getpwuid, which uses a static buffer
   static std::map<std::uint32_t, std::string> known;
   const std::lock_guard lock(mutex);
   const auto found = known.find(user);
@@ -26,4 +26,4 @@ std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {
   return status.st_uid;
 }
 
-}  // namespace berth
+}  // namespace berth::world

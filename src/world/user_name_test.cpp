@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 TEST(UserName, AUserWithoutANameIsANumber) {
@@ -11,10 +11,10 @@ TEST(UserName, AUserWithoutANameIsANumber) {
   EXPECT_EQ(user_name(4'000'000'001), "4000000001");
 }
 
-TEST(UserName, AProcessBelongsToWhoStartedIt) {
+TEST(UserName, AProcessBelongsToItsUser) {
   EXPECT_EQ(user_of_process(static_cast<std::uint32_t>(getpid())), geteuid());
   EXPECT_FALSE(user_of_process(4'000'000'001)) << "there are fewer processes";
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

@@ -1,10 +1,10 @@
-// The time of day, for people and file names. Nothing decides by it: it jumps.
+// Wall-clock time, for display and file names. No decision uses it, because it can jump.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace berth {
+namespace berth::world {
 
 // Microseconds since 1970, UTC.
 std::uint64_t wall_time_us() noexcept;
@@ -12,4 +12,4 @@ std::uint64_t wall_time_us() noexcept;
 // "2026-11-15 12:01:02" (UTC), whole seconds.
 std::string utc_text(std::uint64_t wall_time_us);
 
-}  // namespace berth
+}  // namespace berth::world

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace berth {
+namespace berth::world {
 namespace {
 
 TEST(WallTime, IsWrittenInUtcToTheSecond) {
@@ -15,4 +15,4 @@ TEST(WallTime, IsWrittenInUtcToTheSecond) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::world

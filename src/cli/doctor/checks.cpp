@@ -258,7 +258,7 @@ Findings driver_reports(const Facts& facts) {
                            "a few are normal over the years; when the spare rows are used up the GPU must be replaced",
                            "nvidia-smi -q -d ROW_REMAPPER -i " + gpu_of(row.info)));
     for (const DeviceEvent& event : row.seen->load.events) {
-      if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::nobody) continue;
+      if (event.kind == DeviceEvent::Kind::recovery_action || blame_of(event) == Blame::none) continue;
       const Error said = error_of(event, row.info.id.text());
       found.push_back({blame_of(event) == Blame::device ? Severity::error : Severity::warning,
                        {},

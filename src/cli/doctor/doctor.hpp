@@ -13,7 +13,7 @@
 
 #include "berth/device.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 #include "machine/scope.hpp"
 
 namespace berth::cli {

@@ -221,8 +221,8 @@ Facts gather_facts(const BackendOptions& options) {
 
   Backends backends;
   for (const BackendEntry& entry : backend_list()) backends.push_back(entry.make(options));
-  facts.answers = ask_lists(backends);
-  facts.rows = Observer(backends, merge_lists(facts.answers).devices).look();
+  facts.answers = query_devices(backends);
+  facts.rows = TelemetryPoller(backends, merge_lists(facts.answers).devices).poll();
 
   facts.nvidia_pci = nvidia_on_pci();
   facts.kernel_driver_version = kernel_driver();

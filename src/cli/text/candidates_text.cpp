@@ -53,10 +53,10 @@ std::string candidates_text(const Explanation& explanation, std::span<const Devi
   return table.to_text(style);
 }
 
-std::string changes_text(std::span<const Change> changes, std::span<const DeviceId> ids, const Style& style) {
+std::string changes_text(std::span<const Suggestion> changes, std::span<const DeviceId> ids, const Style& style) {
   Table table({"CHANGE", "HOW"});
   std::string listed;
-  for (const Change& change : changes) {
+  for (const Suggestion& change : changes) {
     const std::string how = printable(with_short_ids(change.command, ids));
     table.add({printable(with_short_ids(change.text, ids)), how});
     listed += sentence_text(change.text, ids, style) + "  > " + how + "\n";

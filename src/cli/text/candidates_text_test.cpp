@@ -45,10 +45,10 @@ TEST(CandidatesText, EveryDeviceHasALineThatFits) {
 }
 
 TEST(ChangesText, ATableThatIsTooWideBecomesAList) {
-  Change change;
+  Suggestion change;
   change.text = "free 9.0 GiB on each of " + uuid(0).text() + ", " + uuid(1).text() + " and " + uuid(2).text();
   change.command = "berth devices";
-  const std::vector<Change> changes{change};
+  const std::vector<Suggestion> changes{change};
   const std::string table = changes_text(changes, eight(), {100, false, false});
   EXPECT_TRUE(table.starts_with("CHANGE ")) << table;
   EXPECT_NE(table.find("GPU-00000001 and GPU-00000002  berth devices\n"), std::string::npos) << table;

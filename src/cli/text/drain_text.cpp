@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t notable_bytes = std::uint64_t{2} << 30;
 
 bool belongs_to(const DeviceProcess& process, const DeviceRow& row) {
-  return std::any_of(row.held_by.begin(), row.held_by.end(), [&](const Holding& holding) {
+  return std::any_of(row.held_by.begin(), row.held_by.end(), [&](const DeviceLease& holding) {
     return holding.pid == process.pid ||
            std::find(holding.processes.begin(), holding.processes.end(), process.pid) != holding.processes.end();
   });

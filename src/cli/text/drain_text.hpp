@@ -14,7 +14,7 @@ namespace berth::cli {
 
 // The leases and processes on a device.
 struct Occupation {
-  std::vector<Holding> leases;
+  std::vector<DeviceLease> leases;
   std::vector<DeviceProcess> others;  // processes that belong to no lease
   bool processes_known = false;       // the driver lists processes
   std::uint64_t hidden_bytes = 0;     // in use by processes that are not visible here

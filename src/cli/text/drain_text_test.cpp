@@ -25,7 +25,7 @@ DeviceProcess process(std::uint32_t pid, std::optional<std::string> called = {})
   return out;
 }
 
-Holding lease(std::uint32_t pid, std::vector<std::uint32_t> processes) {
+DeviceLease lease(std::uint32_t pid, std::vector<std::uint32_t> processes) {
   return {7, "alice", "train.sh", pid, {}, false, gib, std::move(processes)};
 }
 

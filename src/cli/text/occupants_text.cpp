@@ -16,7 +16,7 @@ struct Occupant {
   std::optional<std::uint64_t> used;
   std::string command;
   std::optional<std::uint64_t> lease;  // to which the process belongs
-  const Holding* holding = nullptr;    // only on the line of the holder
+  const DeviceLease* holding = nullptr;    // only on the line of the holder
 };
 
 struct OnDevice {
@@ -39,7 +39,7 @@ class Lister {
     std::vector<DeviceId> ids;
     for (const DeviceRow& row : rows) ids.push_back(row.info.parent.value_or(row.info.id));
     for (const DeviceRow& row : rows) {
-      for (const Holding& holding : row.held_by) {
+      for (const DeviceLease& holding : row.held_by) {
         for (const std::uint32_t pid : holding.processes) leased_.insert({memory_domain_of(row.info), pid});
       }
     }
@@ -72,7 +72,7 @@ class Lister {
   }
   void add_leases(const DeviceRow& row) {
     const std::vector<const DeviceProcess*> processes = processes_of(row);
-    for (const Holding& holding : row.held_by) {
+    for (const DeviceLease& holding : row.held_by) {
       std::vector<Occupant>& occupants = on(device_label(row.info));
       const DeviceProcess* const itself = find(processes, holding.pid);
       occupants.push_back({printable(holding.user), holding.pid, itself ? itself->memory_bytes : std::nullopt,
@@ -90,7 +90,7 @@ class Lister {
     for (const DeviceProcess* process : processes_of(row)) {
       const std::pair key(memory_domain_of(row.info), process->pid);
       const bool holder = std::any_of(row.held_by.begin(), row.held_by.end(),
-                                      [&](const Holding& holding) { return holding.pid == process->pid; });
+                                      [&](const DeviceLease& holding) { return holding.pid == process->pid; });
       if (holder || leased_.contains(key) || !listed_.insert(key).second) continue;
       on(label).push_back(occupant_of(*process));
     }
@@ -101,7 +101,7 @@ class Lister {
   std::vector<OnDevice> devices_;
 };
 
-std::string promised_text(const Holding& holding) {
+std::string promised_text(const DeviceLease& holding) {
   if (holding.memory_bytes == 0) return "all";
   return bytes_text(holding.memory_bytes) + (holding.exclusive ? ", exclusive" : "");
 }
@@ -126,7 +126,7 @@ std::string occupants_text(std::span<const DeviceRow> rows, const ProcessUsers& 
       std::vector<std::string> cells{first ? on.label : "", occupant.user, std::to_string(occupant.pid),
                                      occupant.used ? bytes_text(*occupant.used) : "-"};
       if (leases) {
-        const Holding* const holding = occupant.holding;
+        const DeviceLease* const holding = occupant.holding;
         cells.push_back(occupant.lease ? std::to_string(*occupant.lease) : "-");
         cells.push_back(holding ? promised_text(*holding) : "");
         cells.push_back(holding ? age_text(holding->age) : "");

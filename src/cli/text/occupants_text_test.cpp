@@ -24,7 +24,7 @@ DeviceProcess process(std::uint32_t pid, std::optional<std::string> name, std::o
   return out;
 }
 
-Holding lease(std::uint64_t id, std::uint32_t pid, std::uint64_t bytes, std::vector<std::uint32_t> processes = {}) {
+DeviceLease lease(std::uint64_t id, std::uint32_t pid, std::uint64_t bytes, std::vector<std::uint32_t> processes = {}) {
   return {id, "alice", "train.sh", pid, std::chrono::hours(2), bytes == 0, bytes, std::move(processes)};
 }
 

@@ -11,13 +11,19 @@
 #include "berth/result.hpp"
 #include "world/printable.hpp"
 
-namespace berth::machine {}
 namespace berth::format {}
+namespace berth::inventory {}
+namespace berth::machine {}
+namespace berth::simulate {}
+namespace berth::world {}
 
 namespace berth::cli {
 
-using namespace machine;
 using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace simulate;
+using namespace world;
 
 // Exit statuses that scripts rely on.
 enum Exit : int {

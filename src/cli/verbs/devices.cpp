@@ -53,12 +53,12 @@ std::string page_text(std::span<const DeviceRow> rows, const ProcessUsers& users
   return text;
 }
 
-int watch_devices(Observer& observer, bool as_json) {
+int watch_devices(TelemetryPoller& observer, bool as_json) {
   std::vector<DeviceRow> rows;
   std::string note;
   ProcessUsers users;
   const auto refresh = [&]() -> Result<void> {
-    rows = observer.look();
+    rows = observer.poll();
     note = add_ledger_or_note(rows);
     users = users_of(rows);
     return {};
@@ -78,9 +78,9 @@ int run_devices(const DevicesArguments& arguments) {
     std::fprintf(stderr, "berth: %s has no device\n", arguments.backend.value_or("this machine").c_str());
     return found->status;
   }
-  Observer observer(machine->backends, machine->devices);
+  TelemetryPoller observer(machine->backends, machine->devices);
   if (arguments.watch) return std::max(found->status, watch_devices(observer, arguments.json));
-  std::vector<DeviceRow> rows = observer.look();
+  std::vector<DeviceRow> rows = observer.poll();
   std::fputs(add_ledger_or_note(rows).c_str(), stderr);
   const TimePoint now = real_clock().now();
   if (!arguments.json) std::fputs(device_errors(rows).c_str(), stderr);

@@ -16,7 +16,8 @@
 #include "deployment/identifiers.hpp"
 #include "device/host/limits.hpp"
 #include "format/inventory_json.hpp"
-#include "machine/sight.hpp"
+#include "inventory/listed_topology.hpp"
+#include "machine/machine_observer.hpp"
 
 namespace berth::cli {
 namespace {
@@ -123,20 +124,15 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
   node.cpus = limits.cores;
   node.memory_bytes = limits.memory_bytes_total;
 
-  std::set<DeviceId> ids;
-  inventory.rows = Observer(machine->backends, machine->devices).look();
+  std::vector<DeviceId> ids;
+  inventory.rows = TelemetryPoller(machine->backends, machine->devices).poll();
   std::fputs(add_ledger_or_note(inventory.rows).c_str(), stderr);
   for (const DeviceRow& row : inventory.rows) {
-    ids.insert(row.info.id);
+    ids.push_back(row.info.id);
     node.devices.push_back(node_device(row));
   }
   // A GPU that is listed through one back end may be linked through another.
-  std::vector<Link> links = ask_links(machine->backends);
-  std::erase_if(links,
-                [&](const Link& link) { return !ids.contains(link.a) || !ids.contains(link.b) || link.a == link.b; });
-  auto topology = make_topology({ids.begin(), ids.end()}, std::move(links));
-  if (!topology) return std::move(topology).error();
-  node.links = std::move(topology->links);
+  node.links = listed_topology(std::move(ids), query_links(machine->backends)).links;
   return inventory;
 }
 

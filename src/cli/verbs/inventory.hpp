@@ -8,7 +8,7 @@
 
 #include "berth/deployment.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 namespace berth::cli {
 

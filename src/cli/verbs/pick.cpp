@@ -19,12 +19,12 @@ struct PickArguments {
 int run_pick(const PickArguments& arguments) {
   Result<RunContext> context = open_run_context(arguments.request);
   if (!context) return print_error(context.error());
-  const Result<Reserved> decided =
-      decide_once(*context->ledger, context->wanted, [&] { return context->lookout.look(); });
+  const Result<Reservation> decided =
+      decide_once(*context->ledger, context->wanted, [&] { return context->observer.snapshot(); });
   if (!decided) return print_error(decided.error());
   record_decision("pick", {}, *decided);
   const std::vector<Granted> granted = granted_by(context->wanted, *decided);
-  if (granted.empty() && !arguments.json) return print_refusal(*decided, context->lookout.devices(), "see berth why");
+  if (granted.empty() && !arguments.json) return print_refusal(*decided, context->observer.devices(), "see berth why");
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};
@@ -39,7 +39,7 @@ int run_pick(const PickArguments& arguments) {
     if (granted.empty()) out["reason"] = decided->explanation.reason();
     text = json::serialize(out) + "\n";
   } else if (arguments.environment) {
-    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, context->lookout.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
+    text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, context->observer.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
   } else {
     for (const Granted& grant : granted) text += grant.device.id.text() + "\n";
   }

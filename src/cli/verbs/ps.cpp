@@ -10,17 +10,17 @@
 #include "cli/text/ps_text.hpp"
 #include "cli/text/screen.hpp"
 #include "ledger/process.hpp"
-#include "machine/line.hpp"
-#include "machine/sight.hpp"
+#include "machine/wait_queue.hpp"
+#include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
 namespace {
 
-const SeenDevice* find_seen(const Sight& sight, const DeviceId& id) {
-  const auto at = std::find_if(sight.devices.begin(), sight.devices.end(),
-                               [&](const SeenDevice& device) { return device.info.id == id; });
-  return at == sight.devices.end() ? nullptr : &*at;
+const ObservedDevice* find_seen(const MachineSnapshot& observed, const DeviceId& id) {
+  const auto at = std::find_if(observed.devices.begin(), observed.devices.end(),
+                               [&](const ObservedDevice& device) { return device.info.id == id; });
+  return at == observed.devices.end() ? nullptr : &*at;
 }
 
 std::string name_of_process(std::uint32_t pid) {
@@ -30,7 +30,7 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span<const WaitingRequest> line,
+LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapshot, std::span<const WaitingRequest> line,
                    const LedgerEntry& entry, TimePoint now) {
   LeaseRow row;
   row.id = entry.id();
@@ -45,7 +45,7 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
   bool is_whole = true;
   for (const Claim& claim : entry.claims) {
     LeasedDevice device{claim.device, {}, claim.memory_bytes, {}};
-    if (const SeenDevice* const seen = find_seen(sight, claim.device)) {
+    if (const ObservedDevice* const seen = find_seen(observed, claim.device)) {
       device.label = device_label(seen->info);
       if (claim.exclusive && claim.memory_bytes == seen->info.memory_bytes_total.value_or(0))
         device.memory_bytes_promised = 0;
@@ -57,7 +57,7 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
     row.devices.push_back(std::move(device));
   }
   // In the order of `berth devices`.
-  const auto position = [&](const LeasedDevice& device) { return find_seen(sight, device.id) - sight.devices.data(); };
+  const auto position = [&](const LeasedDevice& device) { return find_seen(observed, device.id) - observed.devices.data(); };
   std::stable_sort(row.devices.begin(), row.devices.end(), [&](const LeasedDevice& a, const LeasedDevice& b) {
     if (a.label.empty() || b.label.empty()) return !a.label.empty() && b.label.empty();
     return position(a) < position(b);
@@ -70,13 +70,13 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
                               entry.claims.size()};
   }
   const bool ended =
-      entry.alive_by != LifeSign::holder && ledger::life_of(entry.holder, entry.user) == ledger::Life::gone;
+      entry.alive_by != Liveness::holder && ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;
   if (entry.kind == EntryKind::command && ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
-    for (const std::uint32_t pid : ledger::keepers_of(entry)) kept_by.insert(pid);
-    for (const SeenDevice& seen : sight.devices) {
-      for (const ledger::SeenProcess& process : seen.processes) {
+    for (const std::uint32_t pid : ledger::processes_of(entry)) kept_by.insert(pid);
+    for (const ObservedDevice& seen : observed.devices) {
+      for (const ledger::ObservedProcess& process : seen.processes) {
         if (ledger::owner_of(process.trace, snapshot) == &entry) kept_by.insert(process.pid);
       }
     }
@@ -85,10 +85,10 @@ LeaseRow lease_row(const Sight& sight, const LedgerSnapshot& snapshot, std::span
   return row;
 }
 
-IntentRow intent_row(const Sight& sight, const DeviceIntent& intent, TimePoint now) {
+IntentRow intent_row(const MachineSnapshot& observed, const DeviceIntent& intent, TimePoint now) {
   std::vector<DeviceId> ids;
-  for (const SeenDevice& seen : sight.devices) ids.push_back(seen.info.id);
-  const SeenDevice* const seen = find_seen(sight, intent.device);
+  for (const ObservedDevice& seen : observed.devices) ids.push_back(seen.info.id);
+  const ObservedDevice* const seen = find_seen(observed, intent.device);
   const std::string name = printable(short_id(intent.device, ids));
   return {intent.device,
           seen ? device_label(seen->info) + " " + name : name,
@@ -110,36 +110,36 @@ class LeaseLook {
     if (!snapshot) return std::move(snapshot).error();
     const TimePoint now = (*ledger)->clock().now();
     // The drivers are read only where the ledger has entries.
-    Sight sight;
-    if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty()) sight = look();
-    const std::vector<LedgerEntry> over = keep_alive(*snapshot, sight, now);
+    MachineSnapshot observed;
+    if (!snapshot->entries.empty() || !snapshot->ended.empty() || !snapshot->intents.empty()) observed = look();
+    const std::vector<LedgerEntry> over = keep_alive(*snapshot, observed, now);
     if (!over.empty()) {
       if (Result<Ledger::Lock> lock = (*ledger)->lock()) lock->forget(over);
     }
-    const std::vector<WaitingRequest> line = line_of(*snapshot, now);
+    const std::vector<WaitingRequest> line = wait_queue(*snapshot, now);
     leases_.clear();
-    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(sight, *snapshot, line, entry, now));
+    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(observed, *snapshot, line, entry, now));
     intents_.clear();
-    for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(sight, intent, now));
+    for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
     return {};
   }
   std::string text(const Style& style) const { return ps_text(leases_, intents_, style); }
   std::string json() const { return ps_json(leases_, intents_); }
 
  private:
-  Sight look() {
-    if (!lookout_) {
-      Result<Lookout> opened = Lookout::open(std::nullopt, backends_);
+  MachineSnapshot look() {
+    if (!observer_) {
+      Result<MachineObserver> opened = MachineObserver::open(std::nullopt, backends_);
       if (!opened) return {};
       for (const Machine::Problem& problem : opened->problems()) print_error(problem.error);
       opened->include_fallback(true);
-      lookout_.emplace(*std::move(opened));
+      observer_.emplace(*std::move(opened));
     }
-    return lookout_->look();
+    return observer_->snapshot();
   }
 
   const BackendOptions& backends_;
-  std::optional<Lookout> lookout_;
+  std::optional<MachineObserver> observer_;
   std::vector<LeaseRow> leases_;
   std::vector<IntentRow> intents_;
 };

@@ -7,7 +7,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -87,9 +87,9 @@ int run_release(const std::string& lease) {
   if (!snapshot) return print_error(snapshot.error());
   // A lease of an ended command counts only while a process on a device keeps it.
   if (!snapshot->ended.empty()) {
-    Sight sight;
-    if (Result<Lookout> lookout = Lookout::open(std::nullopt, {})) sight = lookout->look();
-    keep_alive(*snapshot, sight, (*ledger)->clock().now());
+    MachineSnapshot observed;
+    if (Result<MachineObserver> observer = MachineObserver::open(std::nullopt, {})) observed = observer->snapshot();
+    keep_alive(*snapshot, observed, (*ledger)->clock().now());
   }
   const Result<LedgerEntry> entry = releasable(*snapshot, *name, geteuid());
   if (!entry) {

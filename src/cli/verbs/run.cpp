@@ -35,7 +35,7 @@ struct RunArguments {
   bool quiet = false;
 };
 
-std::string describe(const Wanted& wanted, const Granted& granted, std::span<const DeviceId> all) {
+std::string describe(const ReservationRequest& wanted, const Granted& granted, std::span<const DeviceId> all) {
   const DeviceInfo& device = granted.device;
   std::string text = printable(short_id(device.id, all));
   if (!device.name.empty()) text += " (" + printable(device.name) + ")";
@@ -48,7 +48,7 @@ std::string describe(const Wanted& wanted, const Granted& granted, std::span<con
 }
 
 // One line per device with the strength of its memory limit.
-void announce(const Wanted& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
+void announce(const ReservationRequest& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
               bool mps) {
   const std::vector<DeviceId> ids = ids_of(all);
   std::size_t slices = 0;
@@ -120,18 +120,18 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
 
 // The devices to avoid in the next try. A fault is a crash, or a failure while a driver
 // reported an error on one of the devices. Absent: no fault.
-std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& lookout, std::span<const Granted> granted,
+std::optional<std::vector<DeviceId>> find_fault(const CommandExit& ended, MachineObserver& observer, std::span<const Granted> granted,
                                                 TimePoint began) {
-  if (ended.was_asked || ended.status == 0) return std::nullopt;
+  if (ended.was_signalled || ended.status == 0) return std::nullopt;
   for (const int request : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (ended.signal == request) return std::nullopt;
   }
-  const Sight sight = lookout.look();
+  const MachineSnapshot observed = observer.snapshot();
   const auto shares_fault = [](const DeviceInfo& a, const DeviceInfo& b) {
     return a.id == b.id || (!a.fault_domain.empty() && a.fault_domain == b.fault_domain);
   };
   std::vector<DeviceId> used, reported;
-  for (const SeenDevice& seen : sight.devices) {
+  for (const ObservedDevice& seen : observed.devices) {
     if (std::none_of(granted.begin(), granted.end(),
                      [&](const Granted& grant) { return shares_fault(grant.device, seen.info); }))
       continue;
@@ -145,16 +145,16 @@ std::optional<std::vector<DeviceId>> find_fault(const Ended& ended, Lookout& loo
 }
 
 // After a fault other devices are tried first, then the same ones.
-Result<Reserved> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
-  const auto look = [&] { return context.lookout.look(); };
+Result<Reservation> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
+  const auto look = [&] { return context.observer.snapshot(); };
   if (!failed.empty()) {
-    Wanted elsewhere = context.wanted;
+    ReservationRequest elsewhere = context.wanted;
     elsewhere.hints.avoid.insert(elsewhere.hints.avoid.end(), failed.begin(), failed.end());
-    Result<Reserved> reserved =
+    Result<Reservation> reserved =
         reserve(*context.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
   }
-  const auto report = [ids = ids_of(context.lookout.devices())](const Progress& progress) {
+  const auto report = [ids = ids_of(context.observer.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
                  printable(with_short_ids(progress.reason, ids)).c_str());
   };
@@ -178,7 +178,7 @@ int status_of(const Error& error) {
   return error.code == ErrorCode::invalid_argument ? not_runnable : environment_error;
 }
 
-std::string ending_text(const Ended& ended) {
+std::string ending_text(const CommandExit& ended) {
   return ended.signal ? "was ended by signal " + std::to_string(ended.signal) + " (" + strsignal(ended.signal) + ")"
                       : "ended with status " + std::to_string(ended.status) + " while its device reported an error";
 }
@@ -242,44 +242,44 @@ int run_command(const RunArguments& arguments) {
 
   RestartLimit restarts;
   std::vector<DeviceId> failed;
-  std::optional<Ended> last;
+  std::optional<CommandExit> last;
   for (;;) {
     const TimePoint asked = real_clock().now();
-    Result<Reserved> reserved = reserve_devices(*context, failed, checked->wait, arguments.quiet);
+    Result<Reservation> reserved = reserve_devices(*context, failed, checked->wait, arguments.quiet);
     if (!reserved) return print_error(reserved.error());
     record_decision("run", *program, *reserved);
     if (!reserved->lease) {
       const int status =
-          print_refusal(*reserved, context->lookout.devices(),
+          print_refusal(*reserved, context->observer.devices(),
                         checked->wait > Duration::zero()
                             ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; see berth why"
                             : "see berth why, or wait with --wait");
-      if (last) end_like(*last);
+      if (last) exit_like(*last);
       return status;
     }
     const std::vector<Granted> granted = granted_by(context->wanted, *reserved);
-    if (!arguments.quiet) announce(context->wanted, granted, context->lookout.devices(), checked->limit, checked->mps);
-    const Launch command = make_launch(arguments, *program, granted, context->lookout.devices(), checked->limit,
+    if (!arguments.quiet) announce(context->wanted, granted, context->observer.devices(), checked->limit, checked->mps);
+    const Launch command = make_launch(arguments, *program, granted, context->observer.devices(), checked->limit,
                                        checked->mps, *context->ledger, reserved->lease);
     // The command inherits the descriptor of the lease either way.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
-      const Error error = become(command);
+      const Error error = exec_command(command);
       give_back(*context->ledger, std::move(reserved->lease));
       return status_of(error);
     }
 
     const TimePoint began = real_clock().now();
-    const Result<Ended> ended = launch(command);
+    const Result<CommandExit> ended = launch(command);
     give_back(*context->ledger, std::move(reserved->lease));
     if (!ended) return status_of(ended.error());
     std::optional<std::vector<DeviceId>> fault;
-    if (checked->restarts) fault = find_fault(*ended, context->lookout, granted, began);
-    if (!fault) end_like(*ended);
+    if (checked->restarts) fault = find_fault(*ended, context->observer, granted, began);
+    if (!fault) exit_like(*ended);
     const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
     if (!delay) {
       std::fprintf(stderr, "berth: the command %s; it is not started again, after %zu restarts within a minute\n",
                    ending_text(*ended).c_str(), RestartLimit::restarts_max);
-      end_like(*ended);
+      exit_like(*ended);
     }
     std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", ending_text(*ended).c_str(),
                  duration_text(*delay).c_str());

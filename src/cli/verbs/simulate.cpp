@@ -163,7 +163,7 @@ int run_simulate_requests(const SimulateRequestsArguments& arguments) {
   const auto jobs = make_jobs(*trace, {*work, arguments.scale_ms, arguments.load}, *speeds_milli);
   if (!jobs) return print_error(jobs.error());
 
-  Knowledge knowledge;
+  ReplayOptions knowledge;
   knowledge.learn_speeds = arguments.learn_speeds;
   knowledge.stale = Duration(std::llround(arguments.stale_ms * 1e6));
   const Figures central = figures_of(replay_central(*jobs, *speeds_milli), *speeds_milli);

@@ -98,10 +98,10 @@ TEST_F(SimulateCommand, JsonIsAnObjectForOnePolicyAndAnArrayForAll) {
 }
 
 TEST_F(SimulateCommand, WrongInputIsOneErrorMessage) {
-  using Change = void (*)(SimulateRequestsArguments&);
+  using Suggestion = void (*)(SimulateRequestsArguments&);
   struct Case {
     std::string words;
-    Change change;
+    Suggestion change;
   };
   for (const auto& [words, change] : {
            Case{"--replicas of at least 1", [](auto& a) { a.replicas = 0; }},

@@ -22,8 +22,8 @@ std::vector<DeviceId> ids_of(const DecisionRecord& record) {
   return ids;
 }
 
-std::vector<Change> changes_of(const DecisionRecord& record) {
-  const Waiting waiting = record.waited ? Waiting::ran_out : record.verb == "pick" ? Waiting::never : Waiting::possible;
+std::vector<Suggestion> changes_of(const DecisionRecord& record) {
+  const WaitOption waiting = record.waited ? WaitOption::timed_out : record.verb == "pick" ? WaitOption::unsupported : WaitOption::available;
   return suggest(record.hints, record.count, record.views(), waiting);
 }
 
@@ -35,7 +35,7 @@ std::string subject_text(const DecisionRecord& record) {
 }
 
 // A complete command, or the same verb with another option.
-std::string next_step(const DecisionRecord& record, const Change& change) {
+std::string next_step(const DecisionRecord& record, const Suggestion& change) {
   if (change.command.starts_with("berth ")) return change.command;
   return "berth " + record.verb + " again" + (change.command.starts_with("-") ? " with " : "; ") + change.command;
 }
@@ -62,8 +62,8 @@ json::object explanation_to_json(const Explanation& explanation) {
   return out;
 }
 
-json::object change_to_json(const Change& change) {
-  json::object out{{"knob", to_string(change.knob)}, {"text", change.text}};
+json::object change_to_json(const Suggestion& change) {
+  json::object out{{"knob", to_string(change.kind)}, {"text", change.text}};
   if (!change.command.empty()) out["command"] = change.command;
   if (change.amount > 0) out["amount"] = change.amount;
   if (!change.amounts.empty()) out["amounts"] = json::array(change.amounts.begin(), change.amounts.end());
@@ -131,7 +131,7 @@ std::string why_text(const DecisionRecord& record, const Explanation& explanatio
       sentence(record.reason) + sentence(record.funnel) + "\n" + candidates_text(explanation, ids, style);
   if (explanation.winners != record.winners)
     text += "\n" + sentence("this version of berth decides differently: " + explanation.reason());
-  const std::vector<Change> changes = record.winners.empty() ? changes_of(record) : std::vector<Change>{};
+  const std::vector<Suggestion> changes = record.winners.empty() ? changes_of(record) : std::vector<Suggestion>{};
   if (!changes.empty()) {
     text += "\n" + sentence("each of these changes alone would have let it fit; smaller ones would not:");
     text += changes_text(changes, ids, style);
@@ -147,7 +147,7 @@ json::object why_to_json(const DecisionRecord& record, const Explanation& explan
   out["explanation"] = explanation_to_json(explanation);
   json::array changes;
   if (record.winners.empty()) {
-    for (const Change& change : changes_of(record)) changes.push_back(change_to_json(change));
+    for (const Suggestion& change : changes_of(record)) changes.push_back(change_to_json(change));
   }
   out["changes"] = std::move(changes);
   return out;
@@ -162,7 +162,7 @@ struct WhyArguments {
 };
 
 int run_why(const WhyArguments& arguments) {
-  const auto folder = decisions_folder(Missing::accepted);
+  const auto folder = decisions_folder(IfMissing::accept);
   if (!folder) return print_error(folder.error());
   if (arguments.list) return print_list(*folder, arguments.json);
   const auto record = arguments.id ? load_record(*folder, *arguments.id) : last_record(*folder);

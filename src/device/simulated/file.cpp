@@ -309,7 +309,7 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
 Result<std::vector<SimulatedSpec>> parse_simulated(std::string_view text, const std::string& path) {
   toml::table parsed;
   try {
-    parsed = parse_toml(text, path);
+    parsed = inventory::parse_toml(text, path);
   } catch (const toml::parse_error& error) {
     return at_position(path, error.source().begin, std::string(error.description()));
   }

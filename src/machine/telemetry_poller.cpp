@@ -1,4 +1,4 @@
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
   const double seconds = std::chrono::duration<double>(waited).count();
   return {ErrorCode::timeout,
           who + " has not answered for " + std::to_string(std::lround(std::max(1.0, seconds))) + " s",
-          "see what the kernel says of it: sudo dmesg | tail",
+          "check the kernel log: sudo dmesg | tail",
           std::move(where),
           {}};
 }
@@ -20,7 +20,7 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
 void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
   std::vector<DeviceEvent> all;
   for (const DeviceEvent& event : earlier) {
-    if (seen.sampled_at - event.at < events_kept_for) all.push_back(event);
+    if (seen.sampled_at - event.at < inventory::events_kept_for) all.push_back(event);
   }
   all.insert(all.end(), seen.load.events.begin(), seen.load.events.end());
   seen.load.events = std::move(all);
@@ -28,7 +28,7 @@ void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
 
 }  // namespace
 
-std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline) {
+std::vector<BackendAnswer> query_devices(const Backends& backends, Duration deadline) {
   std::vector<device::DeadlineCall<std::vector<DeviceInfo>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) {
@@ -41,7 +41,7 @@ std::vector<BackendAnswer> ask_lists(const Backends& backends, Duration deadline
   return answers;
 }
 
-std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
+std::vector<Link> query_links(const Backends& backends, Duration deadline) {
   std::vector<device::DeadlineCall<std::vector<Link>>> questions;
   const Deadline until = Deadline::after(real_clock(), deadline);
   for (const auto& backend : backends) questions.emplace_back([backend] { return backend->links(); }, Error{});
@@ -53,10 +53,10 @@ std::vector<Link> ask_links(const Backends& backends, Duration deadline) {
   return links;
 }
 
-// Shared with the threads that ask, so that a stuck one may outlive the observer.
-struct Observer::State {
+// Shared with the query threads, so that a hanging one may outlive the poller.
+struct TelemetryPoller::State {
   struct Target {
-    DeviceRow row;
+    inventory::DeviceRow row;
     bool outstanding = false;
     TimePoint asked_at{};
   };
@@ -65,12 +65,12 @@ struct Observer::State {
   std::vector<Target> targets;
 };
 
-Observer::Observer(Backends backends, std::vector<DeviceInfo> devices, Clock& clock)
+TelemetryPoller::TelemetryPoller(Backends backends, std::vector<DeviceInfo> devices, Clock& clock)
     : backends_(std::move(backends)), clock_(clock), state_(std::make_shared<State>()) {
   for (DeviceInfo& info : devices) state_->targets.push_back({{std::move(info), {}, {}}, false, {}});
 }
 
-std::vector<DeviceRow> Observer::look(Duration deadline) {
+std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
   std::unique_lock lock(state_->mutex);
   const Deadline until = Deadline::after(clock_, deadline);
   std::vector<std::size_t> asked;
@@ -99,7 +99,7 @@ std::vector<DeviceRow> Observer::look(Duration deadline) {
       asked.push_back(i);
     } else {
       target.outstanding = false;
-      target.row.error = Error{ErrorCode::unavailable, "there is no thread left to ask with", {}, {}, {}};
+      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device", {}, {}, {}};
     }
   }
   const auto waiting = [&] {
@@ -107,7 +107,7 @@ std::vector<DeviceRow> Observer::look(Duration deadline) {
   };
   while (waiting() && !until.passed(clock_.now())) clock_.wait_until(state_->answered, lock, until.at);
 
-  std::vector<DeviceRow> rows;
+  std::vector<inventory::DeviceRow> rows;
   for (State::Target& target : state_->targets) {
     if (target.outstanding)
       target.row.error = late_error("the device", clock_.now() - target.asked_at, target.row.info.id.text());

@@ -1,15 +1,16 @@
-#include "machine/sight.hpp"
+#include "machine/machine_observer.hpp"
 
 #include <algorithm>
 
+#include "inventory/listed_topology.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::machine {
 
 namespace {
 
-SeenDevice seen_device(DeviceRow row) {
-  SeenDevice device;
+ObservedDevice observed_device(inventory::DeviceRow row) {
+  ObservedDevice device;
   device.health = health_of(row);
   device.info = std::move(row.info);
   if (!row.error) device.telemetry = std::move(row.seen);
@@ -21,23 +22,25 @@ SeenDevice seen_device(DeviceRow row) {
 }
 
 // The entries that hold the device, and their processes on it.
-std::vector<Holding> holdings_of(const SeenDevice& device, const LedgerSnapshot& snapshot, TimePoint now) {
-  std::vector<Holding> holdings;
+std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, const LedgerSnapshot& snapshot,
+                                              TimePoint now) {
+  std::vector<inventory::DeviceLease> leases;
   for (const LedgerEntry& entry : snapshot.entries) {
     const Claim* const claim = entry.claim_on(device.info.id);
     if (!claim || entry.kind == EntryKind::waiting) continue;
     const bool whole = claim->exclusive && claim->memory_bytes == device.info.memory_bytes_total.value_or(0);
-    Holding holding{entry.id(),       user_name(entry.user),           entry.name, entry.holder.pid, now - entry.since,
-                    claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
-    for (const ledger::SeenProcess& process : device.processes) {
-      if (ledger::owner_of(process.trace, snapshot) == &entry) holding.processes.push_back(process.pid);
+    inventory::DeviceLease lease{
+        entry.id(),       world::user_name(entry.user),    entry.name, entry.holder.pid, now - entry.since,
+        claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
+    for (const ledger::ObservedProcess& process : device.processes) {
+      if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
     }
-    holdings.push_back(std::move(holding));
+    leases.push_back(std::move(lease));
   }
-  return holdings;
+  return leases;
 }
 
-void attribute_processes(DeviceRow& row, const SeenDevice& device, const LedgerSnapshot& snapshot) {
+void attribute_processes(inventory::DeviceRow& row, const ObservedDevice& device, const LedgerSnapshot& snapshot) {
   if (!row.seen || !row.seen->processes) return;
   std::vector<DeviceProcess>& processes = *row.seen->processes;
   for (std::size_t p = 0; p < processes.size() && p < device.processes.size(); ++p) {
@@ -51,79 +54,75 @@ void attribute_processes(DeviceRow& row, const SeenDevice& device, const LedgerS
 
 }  // namespace
 
-Result<void> add_ledger(std::vector<DeviceRow>& rows) {
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows) {
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return ledger.error();
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
   if (!snapshot) return std::move(snapshot).error();
   const TimePoint now = (*ledger)->clock().now();
-  Sight sight;
-  for (const DeviceRow& row : rows) sight.devices.push_back(seen_device(row));
-  keep_alive(*snapshot, sight, now);
-  const std::vector<DeviceView> views = views_of(sight, *snapshot);
+  MachineSnapshot observed;
+  for (const inventory::DeviceRow& row : rows) observed.devices.push_back(observed_device(row));
+  keep_alive(*snapshot, observed, now);
+  const std::vector<DeviceView> views = views_of(observed, *snapshot);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].memory_bytes_promised = views[i].memory_bytes_promised;
     rows[i].holders = views[i].holders;
     rows[i].held_exclusively = views[i].held_exclusively;
-    rows[i].held_by = holdings_of(sight.devices[i], *snapshot, now);
+    rows[i].held_by = leases_on(observed.devices[i], *snapshot, now);
     rows[i].intent = views[i].intent;
     const DeviceIntent* intent = snapshot->intent(rows[i].info.id);
     if (!intent && rows[i].info.parent) intent = snapshot->intent(*rows[i].info.parent);
     if (intent) {
-      rows[i].intent_by = user_name(intent->user);
+      rows[i].intent_by = world::user_name(intent->user);
       rows[i].intent_age = std::max(Duration::zero(), now - intent->since);
     }
-    attribute_processes(rows[i], sight.devices[i], *snapshot);
+    attribute_processes(rows[i], observed.devices[i], *snapshot);
   }
   return {};
 }
 
-Lookout::Lookout(Machine machine, bool links_wanted) : machine_(std::move(machine)) {
-  observer_ = std::make_unique<Observer>(machine_.backends, machine_.devices);
+MachineObserver::MachineObserver(Machine machine, bool links_wanted) : machine_(std::move(machine)) {
+  poller_ = std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices);
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
-  // Links of devices that another back end lists are of no use here.
-  std::vector<Link> links = links_wanted ? ask_links(machine_.backends) : std::vector<Link>();
-  std::erase_if(links, [&](const Link& link) {
-    return std::find(ids.begin(), ids.end(), link.a) == ids.end() ||
-           std::find(ids.begin(), ids.end(), link.b) == ids.end();
-  });
-  topology_ = make_topology(std::move(ids), std::move(links)).value_or(Topology{});
+  topology_ =
+      inventory::listed_topology(std::move(ids), links_wanted ? query_links(machine_.backends) : std::vector<Link>());
 }
 
-Result<Lookout> Lookout::open(const std::optional<std::string>& backend, const BackendOptions& options) {
+Result<MachineObserver> MachineObserver::open(const std::optional<std::string>& backend,
+                                              const BackendOptions& options) {
   return open(MachineRequest{backend, options});
 }
 
-Result<Lookout> Lookout::open(const MachineRequest& request) {
+Result<MachineObserver> MachineObserver::open(const MachineRequest& request) {
   Result<Machine> machine = find_machine(request);
   if (!machine) return std::move(machine).error();
   if (machine->devices.empty())
-    return Error{ErrorCode::no_device, "this machine has no device", "berth doctor says what is missing", {}, {}};
-  return Lookout(*std::move(machine), request.links);
+    return Error{ErrorCode::no_device, "this machine has no device", "run berth doctor to see why", {}, {}};
+  return MachineObserver(*std::move(machine), request.links);
 }
 
-Sight Lookout::look() {
-  Sight sight;
-  sight.topology = topology_;
-  for (DeviceRow& row : observer_->look()) {
-    if (!is_left_out(row.info)) sight.devices.push_back(seen_device(std::move(row)));
+MachineSnapshot MachineObserver::snapshot() {
+  MachineSnapshot observed;
+  observed.topology = topology_;
+  for (inventory::DeviceRow& row : poller_->poll()) {
+    if (!is_left_out(row.info)) observed.devices.push_back(observed_device(std::move(row)));
   }
-  return sight;
+  return observed;
 }
 
-Sight Lookout::listed() const {
-  Sight sight;
-  sight.topology = topology_;
+MachineSnapshot MachineObserver::listed() const {
+  MachineSnapshot observed;
+  observed.topology = topology_;
   for (const DeviceInfo& info : machine_.devices) {
     if (is_left_out(info)) continue;
-    sight.devices.emplace_back();
-    sight.devices.back().info = info;
+    observed.devices.emplace_back();
+    observed.devices.back().info = info;
   }
-  return sight;
+  return observed;
 }
 
-bool Lookout::is_left_out(const DeviceInfo& info) const {
+bool MachineObserver::is_left_out(const DeviceInfo& info) const {
   const bool accelerated = std::any_of(machine_.devices.begin(), machine_.devices.end(),
                                        [](const DeviceInfo& other) { return !other.is_fallback; });
   return accelerated && info.is_fallback && !fallback_;

@@ -1,4 +1,4 @@
-#include "machine/line.hpp"
+#include "machine/wait_queue.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,7 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
   return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
 
-// What it will hold when it is served: the least it could be given.
+// The bytes it will hold when served: the least it could get.
 std::uint64_t bytes_of(const WaitingRequest& request) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const Claim& claim : request.claims) least = std::min(least, claim.memory_bytes);
@@ -31,12 +31,12 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// As the filters of placement judge it, from what the ledger says of the request.
+// As the placement filters decide, from the ledger entry of the request.
 bool could_serve(const Claim& claim, const DeviceView& view) {
   if (view.held_exclusively || view.kept_for_waiting || (claim.exclusive && view.holders > 0)) return false;
   if (view.intent != Intent::in_service) return false;
   if (view.health != Health::healthy && view.health != Health::suspect) return false;
-  // A whole device cannot be had with its last byte: the driver keeps some.
+  // Not all bytes of a whole device are available: the driver keeps some.
   if (claim.exclusive) return view.other_processes == 0 && !view.used_by_others;
   return claim.memory_bytes == 0 || (view.memory_bytes_free && available(view) >= claim.memory_bytes);
 }
@@ -58,29 +58,29 @@ void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
 
 }  // namespace
 
-WaitingRequest waiting_of(const LedgerEntry& entry) {
+WaitingRequest waiting_request_of(const LedgerEntry& entry) {
   return {entry.reference, entry.user, entry.priority, entry.since, entry.count, entry.claims};
 }
 
-std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint now,
-                                    const std::optional<WaitingRequest>& also) {
+std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint now,
+                                       const std::optional<WaitingRequest>& also) {
   std::map<std::uint32_t, std::uint64_t> held;
   std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // of each user, the first one last
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {
-      if (now - entry.heard_at < silent_after) waiting[entry.user].push_back(waiting_of(entry));
+      if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_request_of(entry));
     } else if (&snapshot.outermost(entry) == &entry) {
       for (const Claim& claim : entry.claims) held[entry.user] = sum_of(held[entry.user], claim.memory_bytes);
     }
   }
   if (also) waiting[also->user].push_back(*also);
-  // Of requests that are served one after the other, the next one has its turn from
-  // the last lease of its user on, however early it was made.
+  // A user's next request counts as waiting since the user's last lease began, however
+  // early it was made.
   const auto waits_since = [&](const WaitingRequest& request) {
     const auto granted = snapshot.last_grants.find(request.user);
     return granted == snapshot.last_grants.end() ? request.since : std::max(request.since, granted->second);
   };
-  std::vector<WaitingRequest> aged, line;
+  std::vector<WaitingRequest> aged, queue;
   for (auto& [user, requests] : waiting) {
     std::sort(requests.begin(), requests.end(),
               [](const WaitingRequest& a, const WaitingRequest& b) { return comes_first(b, a); });
@@ -92,7 +92,7 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
   std::sort(aged.begin(), aged.end(), [&](const WaitingRequest& a, const WaitingRequest& b) {
     return std::tuple(waits_since(a), a.user, a.reference.id) < std::tuple(waits_since(b), b.user, b.reference.id);
   });
-  line = std::move(aged);
+  queue = std::move(aged);
   const auto rank = [&](const WaitingRequest& request) {
     return std::tuple(held[request.user], waits_since(request), request.since);
   };
@@ -102,14 +102,14 @@ std::vector<WaitingRequest> line_of(const LedgerSnapshot& snapshot, TimePoint no
       if (requests.empty()) continue;
       if (!next || rank(requests.back()) < rank(next->back())) next = &requests;
     }
-    if (!next) return line;
+    if (!next) return queue;
     held[next->back().user] = sum_of(held[next->back().user], bytes_of(next->back()));
-    line.push_back(std::move(next->back()));
+    queue.push_back(std::move(next->back()));
     next->pop_back();
   }
 }
 
-void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
+void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views) {
   bool is_first_without_room = true;
   for (const WaitingRequest& request : ahead) {
     std::vector<Candidate> candidates;
@@ -118,7 +118,7 @@ void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> view
         if (view.info->id == claim.device) candidates.push_back({&claim, &view});
       }
     }
-    // Most room first; what fits by itself before what does not.
+    // Devices that fit first, then unheld ones, then those with the most free memory.
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
       return std::tuple(!could_serve(*a.claim, *a.view), b.view->holders == 0, available(*b.view)) <
              std::tuple(!could_serve(*b.claim, *b.view), a.view->holders == 0, available(*a.view));
@@ -138,7 +138,7 @@ void set_aside(std::span<const WaitingRequest> ahead, std::span<DeviceView> view
   }
 }
 
-bool is_behind_a_smaller_one(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
+bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
   return std::any_of(ahead.begin(), ahead.end(), [&](const WaitingRequest& other) {
     if (other.count > request.count) return false;
     return std::all_of(request.claims.begin(), request.claims.end(), [&](const Claim& claim) {

@@ -1,4 +1,4 @@
-#include "machine/observer.hpp"
+#include "machine/telemetry_poller.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace berth::machine {
 namespace {
 
-// Two devices; "stuck" does not answer before it is let go.
-class Stubborn final : public Backend {
+// Two devices; "stuck" does not answer until it is released.
+class HangingBackend final : public Backend {
  public:
   std::string_view name() const noexcept override { return "stubborn"; }
   Result<std::vector<DeviceInfo>> list() override {
@@ -28,10 +28,10 @@ class Stubborn final : public Backend {
     Telemetry seen;
     seen.sampled_at = real_clock().now();
     seen.load.memory_bytes_free = 7;
-    // Told once each, the second one long ago.
+    // Each is reported once; the second is old.
     if (++answered == 1)
       seen.load.events = {{DeviceEvent::Kind::xid, 31, seen.sampled_at},
-                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * events_kept_for}};
+                          {DeviceEvent::Kind::xid, 13, seen.sampled_at - 2 * inventory::events_kept_for}};
     return seen;
   }
 
@@ -42,26 +42,26 @@ class Stubborn final : public Backend {
   std::latch released{1};
 };
 
-// Long enough never to pass while a thread starts, also on a busy machine.
+// Never passes while a thread starts, even on a busy machine.
 constexpr Duration patient = std::chrono::seconds(60);
 constexpr Duration impatient = std::chrono::milliseconds(20);
 
-TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
-  const auto backend = std::make_shared<Stubborn>();
-  Observer observer({backend}, backend->list().value());
-  auto rows = observer.look(patient);
+TEST(TelemetryPoller, AHangingDeviceDoesNotDelayOthersAndKeepsItsLastValue) {
+  const auto backend = std::make_shared<HangingBackend>();
+  TelemetryPoller poller({backend}, backend->list().value());
+  auto rows = poller.poll(patient);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[0].seen && rows[1].seen && !rows[0].error && !rows[1].error);
   const TimePoint first = rows[1].seen->sampled_at;
 
-  rows = observer.look(impatient);  // the second question to "stuck" has no answer
+  rows = poller.poll(impatient);  // the second query of "stuck" hangs
   EXPECT_EQ(rows[1].seen->sampled_at, first);
   ASSERT_TRUE(rows[1].error);
   EXPECT_EQ(rows[1].error->code, ErrorCode::timeout);
   EXPECT_EQ(rows[1].error->where, "stuck");
 
-  // It is not asked again and not waited for: this returns although it is stuck.
-  rows = observer.look(patient);
+  // It is neither queried again nor waited for.
+  rows = poller.poll(patient);
   EXPECT_FALSE(rows[0].error);
   EXPECT_TRUE(rows[1].error);
   EXPECT_EQ(backend->asked, 2);
@@ -69,37 +69,37 @@ TEST(Observer, AStuckDeviceHoldsUpNobodyAndItsLastValueStays) {
   backend->released.count_down();
 }
 
-TEST(Observer, AnErrorGoesWhenTheDeviceAnswersAgain) {
-  const auto backend = std::make_shared<Stubborn>();
+TEST(TelemetryPoller, AnErrorIsClearedWhenTheDeviceAnswersAgain) {
+  const auto backend = std::make_shared<HangingBackend>();
   backend->released.count_down();
-  Observer observer({backend}, backend->list().value());
+  TelemetryPoller poller({backend}, backend->list().value());
   backend->fails = true;
-  auto rows = observer.look(patient);
+  auto rows = poller.poll(patient);
   ASSERT_TRUE(rows[0].error);
   EXPECT_EQ(rows[0].error->code, ErrorCode::device_lost);
   EXPECT_FALSE(rows[0].seen);
   backend->fails = false;
-  rows = observer.look(patient);
+  rows = poller.poll(patient);
   EXPECT_FALSE(rows[0].error);
   EXPECT_EQ(rows[0].seen->load.memory_bytes_free, 7u);
 }
 
-TEST(Observer, AnEventStaysForAWhile) {
-  const auto backend = std::make_shared<Stubborn>();
+TEST(TelemetryPoller, AnEventIsKeptForOneMinute) {
+  const auto backend = std::make_shared<HangingBackend>();
   std::vector<DeviceInfo> quick = backend->list().value();
   quick.pop_back();
-  Observer observer({backend}, quick);
-  EXPECT_EQ(observer.look(patient)[0].seen->load.events.size(), 2u);
-  const auto later = observer.look(patient)[0].seen->load.events;
+  TelemetryPoller poller({backend}, quick);
+  EXPECT_EQ(poller.poll(patient)[0].seen->load.events.size(), 2u);
+  const auto later = poller.poll(patient)[0].seen->load.events;
   ASSERT_EQ(later.size(), 1u);
   EXPECT_EQ(later[0].code, 31u);
 }
 
-TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
-  const auto stuck = std::make_shared<Stubborn>(), quick = std::make_shared<Stubborn>();
+TEST(TelemetryPoller, AHangingBackEndDoesNotDelayOthers) {
+  const auto stuck = std::make_shared<HangingBackend>(), quick = std::make_shared<HangingBackend>();
   stuck->list_stuck = true;
-  // The quick one is listed before the deadline is looked at.
-  const auto answers = ask_lists({quick, stuck}, std::chrono::milliseconds(500));
+  // The quick back end answers before the deadline is checked.
+  const auto answers = query_devices({quick, stuck}, std::chrono::milliseconds(500));
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_TRUE(answers[0].devices);
   ASSERT_FALSE(answers[1].devices);
@@ -108,11 +108,11 @@ TEST(Observer, ABackEndThatDoesNotListIsLateAndTheOthersAreNot) {
   stuck->released.count_down();
 }
 
-TEST(Observer, AnObserverMayGoBeforeItsAnswers) {
-  const auto backend = std::make_shared<Stubborn>();
+TEST(TelemetryPoller, APollerMayBeDestroyedBeforeTheAnswers) {
+  const auto backend = std::make_shared<HangingBackend>();
   backend->asked = 1;
   {
-    Observer({backend}, backend->list().value()).look(impatient);
+    TelemetryPoller({backend}, backend->list().value()).poll(impatient);
   }
   backend->released.count_down();
   EXPECT_TRUE(backend->released.try_wait());

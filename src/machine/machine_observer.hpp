@@ -1,0 +1,44 @@
+// Snapshots of the devices of this machine, as decisions use them: the devices that
+// the drivers list, their telemetry and the processes that use their memory. The
+// processor is included only if there is no accelerator, or if it is asked for by name.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "machine/find_machine.hpp"
+#include "machine/reservation.hpp"
+
+namespace berth::machine {
+
+// Adds what the ledger says about the devices; processes of its entries count as
+// Berth's. Creates no ledger, and changes nothing if the ledger cannot be read.
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows);
+
+class MachineObserver {
+ public:
+  // An error if the requested back end cannot be used; no_device: there is no device.
+  static Result<MachineObserver> open(const MachineRequest& request);
+  static Result<MachineObserver> open(const std::optional<std::string>& backend, const BackendOptions& options);
+  // Polls every device, for at most poll_deadline.
+  MachineSnapshot snapshot();
+  // The devices of snapshot(), without their telemetry.
+  MachineSnapshot listed() const;
+  // `named`: the processor is included although there are accelerators.
+  void include_fallback(bool named) { fallback_ = named; }
+  const std::vector<DeviceInfo>& devices() const { return machine_.devices; }
+  // Back ends that could not list their devices.
+  const std::vector<Machine::Problem>& problems() const { return machine_.problems; }
+  // See Machine.
+  const std::optional<Error>& accelerator_error() const { return machine_.accelerator_error; }
+
+ private:
+  MachineObserver(Machine machine, bool links);
+  bool is_left_out(const DeviceInfo& info) const;
+  Machine machine_;
+  std::unique_ptr<TelemetryPoller> poller_;
+  Topology topology_;
+  bool fallback_ = false;
+};
+
+}  // namespace berth::machine

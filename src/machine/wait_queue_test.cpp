@@ -1,0 +1,160 @@
+#include "machine/wait_queue.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth::machine {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+const TimePoint start(std::chrono::hours(1));
+
+// A machine of identical devices "0", "1", ..., with 80 bytes each.
+struct Machine {
+  std::vector<DeviceInfo> infos;
+  std::vector<DeviceView> views;
+  explicit Machine(std::vector<std::uint64_t> free) : infos(free.size()) {
+    for (std::size_t i = 0; i < free.size(); ++i) {
+      infos[i].id = DeviceId(std::to_string(i));
+      infos[i].memory_bytes_total = 80;
+      DeviceView view;
+      view.info = &infos[i];
+      view.memory_bytes_free = free[i];
+      view.sample = SampleState::fresh;
+      views.push_back(view);
+    }
+  }
+  std::string kept() const {
+    std::string out;
+    for (const DeviceView& view : views) {
+      if (view.kept_for_waiting) out += view.info->id.text();
+    }
+    return out;
+  }
+};
+
+LedgerEntry waiting(std::uint64_t id, std::uint32_t user, Duration age, std::uint64_t bytes, std::size_t count = 1,
+                    std::size_t devices = 4, bool exclusive = false) {
+  LedgerEntry entry;
+  entry.reference = {user, id};
+  entry.user = user;
+  entry.kind = EntryKind::waiting;
+  entry.since = start - age;
+  entry.last_heartbeat = start;
+  entry.count = count;
+  for (std::size_t i = 0; i < devices; ++i)
+    entry.claims.push_back({DeviceId(std::to_string(i)), std::to_string(i), bytes, 0, exclusive});
+  return entry;
+}
+
+LedgerEntry holding(std::uint64_t id, std::uint32_t user, std::uint64_t bytes) {
+  LedgerEntry entry = waiting(id, user, seconds(1), bytes, 1, 1);
+  entry.kind = EntryKind::command;
+  return entry;
+}
+
+std::vector<std::uint64_t> ids(const std::vector<WaitingRequest>& queue) {
+  std::vector<std::uint64_t> out;
+  for (const WaitingRequest& request : queue) out.push_back(request.reference.id);
+  return out;
+}
+using Ids = std::vector<std::uint64_t>;
+
+TEST(WaitQueue, PriorityOrdersOnlyRequestsOfTheSameUser) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {waiting(1, 1000, seconds(30), 10), waiting(2, 1000, seconds(20), 10),
+                      waiting(3, 1001, seconds(25), 10)};
+  snapshot.entries[1].priority = Priority::high;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{3, 2, 1})) << "2 before 1, and 3 is earlier than 2";
+}
+
+TEST(WaitQueue, TheUserWhoHoldsLessGoesFirstThenTheEarlier) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {holding(9, 1000, 40), waiting(1, 1000, seconds(30), 10), waiting(2, 1001, seconds(20), 10)};
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{2, 1}));
+  snapshot.entries[0].user = 1001;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2}));
+}
+
+TEST(WaitQueue, FiveHundredRequestsOfOneUserDoNotBlockTheRest) {
+  LedgerSnapshot snapshot;
+  for (std::uint64_t id = 1; id <= 500; ++id) snapshot.entries.push_back(waiting(id, 1000, seconds(60), 10));
+  snapshot.entries.push_back(waiting(501, 1001, seconds(1), 10));
+  const Ids order = ids(wait_queue(snapshot, start));
+  EXPECT_EQ(order[0], 1U);
+  EXPECT_EQ(order[1], 501U);
+  // Even if the first ones have waited long.
+  for (LedgerEntry& entry : snapshot.entries) {
+    if (entry.user == 1000) entry.since = start - minutes(30);
+  }
+  EXPECT_EQ(ids(wait_queue(snapshot, start))[1], 501U);
+}
+
+TEST(WaitQueue, ShortJobsOneAfterTheOtherDoNotBlockTheRest) {
+  LedgerSnapshot snapshot;
+  for (std::uint64_t id = 1; id <= 20; ++id) snapshot.entries.push_back(waiting(id, 1000, minutes(30), 10));
+  snapshot.entries.push_back(waiting(21, 1001, seconds(5), 10));
+  EXPECT_EQ(ids(wait_queue(snapshot, start))[0], 1U);
+  // One of them was just served and has ended, so its user holds nothing.
+  snapshot.last_grants[1000] = start - seconds(1);
+  EXPECT_EQ(ids(wait_queue(snapshot, start))[0], 21U);
+}
+
+TEST(WaitQueue, ALongWaitingRequestIsNotOvertakenForever) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {holding(9, 1000, 40), waiting(1, 1000, aged_after, 80, 4), waiting(2, 1001, seconds(1), 10)};
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{1, 2}));
+}
+
+TEST(WaitQueue, RequestsWithoutAHeartbeatAreSkipped) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {waiting(1, 1000, seconds(60), 10), waiting(2, 1001, seconds(1), 10)};
+  snapshot.entries[0].last_heartbeat = start - silent_after;
+  EXPECT_EQ(ids(wait_queue(snapshot, start)), (Ids{2}));
+}
+
+TEST(WaitQueue, AFittingRequestIsChargedAndTheFirstOtherKeepsTheClosestDevices) {
+  Machine machine({80, 40, 60, 20});
+  const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, seconds(9), 80)),
+                                          waiting_request_of(waiting(2, 1000, seconds(8), 70, 2)),
+                                          waiting_request_of(waiting(3, 1000, seconds(7), 50, 3))};
+  charge_requests_ahead(ahead, machine.views);
+  EXPECT_EQ(machine.views[0].memory_bytes_available(), Maybe(0)) << "request 1 gets it";
+  EXPECT_EQ(machine.kept(), "12") << "the two with the most free memory; request 3 keeps none";
+}
+
+TEST(WaitQueue, AWaitingRequestKeepsNoMoreDevicesThanItNeeds) {
+  // 4 devices with 40 bytes free each, and one request for 70.
+  Machine machine({40, 40, 40, 40});
+  const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, minutes(10), 70))};
+  charge_requests_ahead(ahead, machine.views);
+  EXPECT_EQ(machine.kept().size(), 1U);
+}
+
+TEST(WaitQueue, WholeDevicesAreKeptAsWhole) {
+  Machine machine({80, 80, 80, 80});
+  for (DeviceView& view : machine.views) view.holders = 1;
+  machine.views[2].holders = 0;
+  const std::vector<WaitingRequest> ahead{waiting_request_of(waiting(1, 1000, seconds(9), 80, 2, 4, true))};
+  charge_requests_ahead(ahead, machine.views);
+  EXPECT_EQ(machine.kept().size(), 2U);
+  EXPECT_TRUE(machine.views[2].kept_for_waiting) << "already free";
+}
+
+TEST(WaitQueue, ARequestBehindASmallerOneIsDetected) {
+  const WaitingRequest small = waiting_request_of(waiting(1, 1000, seconds(9), 10));
+  const WaitingRequest same = waiting_request_of(waiting(2, 1000, seconds(8), 10));
+  const WaitingRequest larger = waiting_request_of(waiting(3, 1000, seconds(8), 20, 2));
+  const WaitingRequest smaller = waiting_request_of(waiting(4, 1000, seconds(8), 5));
+  const WaitingRequest elsewhere = waiting_request_of(waiting(5, 1000, seconds(8), 10, 1, 5));
+  EXPECT_TRUE(is_behind_smaller_request(same, std::vector{small}));
+  EXPECT_TRUE(is_behind_smaller_request(larger, std::vector{small}));
+  EXPECT_FALSE(is_behind_smaller_request(smaller, std::vector{small}));
+  EXPECT_FALSE(is_behind_smaller_request(elsewhere, std::vector{small})) << "it can use one more device";
+  EXPECT_FALSE(is_behind_smaller_request(small, std::vector{larger}));
+  EXPECT_FALSE(is_behind_smaller_request(small, {}));
+}
+
+}  // namespace
+}  // namespace berth::machine
