@@ -125,7 +125,7 @@ void measure_inline(bench::Report& report) {
   const auto [ours_ns, peer_ns] = bench::interleaved(
       21, 50000,
       [&](std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->dispatch([](Execution&) {}).has_value());
+        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->dispatch([](TaskContext&) {}).has_value());
       },
       [&](std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) bench::keep(reference.dispatch(std::make_unique<EmptyClosure>()).second);
@@ -190,7 +190,7 @@ Handed hand_over(const Target& target, std::size_t producers, std::size_t& done)
   std::atomic<std::size_t> ran{0};
   const Target lane{
       [&] {
-        static_cast<void>(ours.scheduler->submit([&](Execution&) { ran.fetch_add(1, std::memory_order_relaxed); }));
+        static_cast<void>(ours.scheduler->submit([&](TaskContext&) { ran.fetch_add(1, std::memory_order_relaxed); }));
       },
       [&](std::size_t done) {
         while (ours.scheduler->statistics().total().completed < done) std::this_thread::yield();
@@ -236,7 +236,7 @@ void measure_tbb(bench::Report& report) {
   const auto [ours_ns, peer_ns] = bench::interleaved(
       21, 5000,
       [&](std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->submit([](Execution&) {}).get().has_value());
+        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->submit([](TaskContext&) {}).get().has_value());
       },
       [&](std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) {
@@ -358,7 +358,7 @@ void measure_parked(bench::Report& report) {
   for (int i = 0; i < 600; ++i) {
     std::this_thread::sleep_for(nap);
     auto start = Steady::now();
-    bench::keep(ours.scheduler->submit([](Execution&) {}).get().has_value());
+    bench::keep(ours.scheduler->submit([](TaskContext&) {}).get().has_value());
     ours_ns.push_back(since_ns(start));
     std::this_thread::sleep_for(nap);
     start = Steady::now();

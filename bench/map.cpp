@@ -46,14 +46,14 @@ double makespan_ms(const std::vector<double>& costs, const char* policy) {
   const TimePoint start = real_clock().now();
   const auto results = scheduler->map(
       costs,
-      [](Execution& execution, double cost) -> Result<void> {
+      [](TaskContext& execution, double cost) -> Result<void> {
         Result<Stream*> stream = execution.stream();
         if (!stream) return std::move(stream).error();
         return simulated_work(**stream, cost);
       },
       [](double cost) {
-        Work work;
-        work.hints.cost = cost;
+        TaskOptions work;
+        work.requirements.cost = cost;
         return work;
       });
   const double elapsed = std::chrono::duration<double, std::milli>(real_clock().now() - start).count();
@@ -73,7 +73,7 @@ double empty_item_ns() {
   auto pool = std::move(Pool::open(std::move(devices))).value();
   auto scheduler = std::move(Scheduler::start(*pool)).value();
   const std::vector<int> items(20'000);
-  const auto run = [&](std::size_t) { scheduler->map(items, [](Execution&, int) { return 0; }); };
+  const auto run = [&](std::size_t) { scheduler->map(items, [](TaskContext&, int) { return 0; }); };
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) times.push_back(bench::time_ns(items.size(), run));
   return bench::median(times);

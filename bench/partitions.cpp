@@ -115,14 +115,14 @@ double makespan_ms(const std::map<DeviceId, Burner>& burners) {
   const auto results = (*scheduler)
                            ->map(
                                items,
-                               [&](Execution& execution, int) -> Result<void> {
+                               [&](TaskContext& execution, int) -> Result<void> {
                                  Result<Stream*> stream = execution.stream();
                                  if (!stream) return std::move(stream).error();
                                  return burners.at(execution.device().id()).burn(**stream);
                                },
                                [](int) {
-                                 Work work;
-                                 work.hints.cost = 1;
+                                 TaskOptions work;
+                                 work.requirements.cost = 1;
                                  return work;
                                });
   const double elapsed = std::chrono::duration<double, std::milli>(real_clock().now() - start).count();

@@ -224,9 +224,9 @@ std::unique_ptr<Pool> make_pool(const std::string& policy, std::size_t devices, 
 }
 
 // Learnt times, as some policies have them: every device is tried once.
-void teach(Pool& pool, const Hints& hints) {
+void teach(Pool& pool, const Requirements& requirements) {
   std::vector<Lease> first;
-  for (std::size_t i = 0; i < pool.device_count(); ++i) first.push_back(*pool.acquire(hints));
+  for (std::size_t i = 0; i < pool.device_count(); ++i) first.push_back(*pool.acquire(requirements));
   for (Lease& lease : first) lease.settle({{}, std::chrono::microseconds(100)});
 }
 
@@ -236,18 +236,18 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   if (!report.wants(name)) return;
   const std::unique_ptr<Pool> pool = make_pool(policy, devices, ledger), apart = make_pool(policy, devices, nullptr);
   if (!pool || !apart) return report.note(name + ": the pool could not be opened");
-  Hints hints;
-  hints.memory_bytes_min = asked_bytes;
-  hints.capability_min = Capability{8, 0};
+  Requirements requirements;
+  requirements.memory_bytes_min = asked_bytes;
+  requirements.capability_min = Capability{8, 0};
   if (policy == "adaptive_throughput" || policy == "expected_finish") {
-    teach(*pool, hints);
-    teach(*apart, hints);
+    teach(*pool, requirements);
+    teach(*apart, requirements);
   }
   const auto through = [&](Pool& from) {
     return [&] {
       return [&, leases = Leases(batch)](std::size_t n) mutable {
         return times(
-            n, [&, room = leases.room()](std::size_t i) { new (room + i) Result<Lease>(from.acquire(hints)); },
+            n, [&, room = leases.room()](std::size_t i) { new (room + i) Result<Lease>(from.acquire(requirements)); },
             [&](std::size_t i) { leases.settle(i); });
       };
     };

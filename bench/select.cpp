@@ -147,7 +147,7 @@ class Subject {
     pool_->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(5))).value();
     const std::vector<std::shared_ptr<Device>> opened = pool_->devices();
     for (std::size_t i = 0; i < devices; ++i) {
-      Hints one;
+      Requirements one;
       one.only = {opened[i]->id()};
       const auto take = [&] { return pool_->acquire(one).value(); };
       if (learns) take().settle({{}, std::chrono::microseconds(100)});
@@ -158,12 +158,12 @@ class Subject {
   }
 
   // Nanoseconds for one lease, taken and given back.
-  double time(const Hints& hints = {}) {
+  double time(const Requirements& requirements = {}) {
     std::array<Lease, held> leases;
     return time_ns(iterations, [&](std::size_t n) {
       for (std::size_t i = 0; i < n; ++i) {
         leases[i % held].settle({});
-        leases[i % held] = *pool_->acquire(hints);
+        leases[i % held] = *pool_->acquire(requirements);
       }
     });
   }
@@ -278,7 +278,7 @@ int main(int argc, char** argv) {
     options.custom_policy->name = "own";
     Subject own(devices, false, std::move(options));
     hold_against(report, "own_policy" + at, 1.3, [&] { return own.time(); }, [&] { return plain.time(); });
-    Hints id, label;
+    Requirements id, label;
     id.only = {plain.first()};
     label.labels = {{"row", "even"}};
     hold_against(report, "limit_id" + at, 1.5, [&] { return plain.time(id); }, [&] { return plain.time(); });

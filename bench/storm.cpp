@@ -218,14 +218,14 @@ void run_command(Self& self) {
   wanted.policy = find_policy("least_loaded");
   wanted.name = "engine";
   wanted.count = random.below(4) == 0 ? 2 : 1;
-  wanted.hints.memory_bytes_min = (10 + random.below(50)) * gib;
+  wanted.requirements.memory_bytes_min = (10 + random.below(50)) * gib;
   if (random.below(16) == 0) {
-    wanted.hints.whole = true;
-    wanted.hints.memory_bytes_min = 0;
+    wanted.requirements.whole = true;
+    wanted.requirements.memory_bytes_min = 0;
   }
   // Of a whole device the driver may have some for itself.
-  const std::uint64_t bytes =
-      wanted.hints.whole ? capacity - inventory::driver_reserve_bytes(capacity) : wanted.hints.memory_bytes_min;
+  const std::uint64_t bytes = wanted.requirements.whole ? capacity - inventory::driver_reserve_bytes(capacity)
+                                                        : wanted.requirements.memory_bytes_min;
   slot.bytes.store(bytes);
   slot.count.store(static_cast<std::uint32_t>(wanted.count));
   Result<Reservation> reserved = reserve(
@@ -294,17 +294,17 @@ void run_pool(Self& self) {
     return;
   }
   for (int i = 0; i < 3; ++i) {
-    Hints hints;
-    hints.memory_bytes_min = (5 + self.random.below(30)) * gib;
+    Requirements requirements;
+    requirements.memory_bytes_min = (5 + self.random.below(30)) * gib;
     self.slot().looked_at.store(now_ns());
-    Result<Lease> lease = (*pool)->acquire(hints, Deadline::after(real_clock(), std::chrono::milliseconds(200)));
+    Result<Lease> lease = (*pool)->acquire(requirements, Deadline::after(real_clock(), std::chrono::milliseconds(200)));
     if (!lease) continue;
     self.arena.pool_leases.fetch_add(1);
     const std::size_t gpu = static_cast<ArenaDevice&>(lease->device()).gpu();
-    note_promise(self, 1U << gpu, hints.memory_bytes_min);
+    note_promise(self, 1U << gpu, requirements.memory_bytes_min);
     risk(self.slot(), self.random);
     {
-      const Result<Buffer> buffer = lease->device().allocate(hints.memory_bytes_min);
+      const Result<Buffer> buffer = lease->device().allocate(requirements.memory_bytes_min);
       if (const std::uint64_t used = self.arena.used_by_living(gpu); used > capacity)
         overcommitted(self.arena, self.round, gpu, "bytes in use with a pool's", used);
       hold(self.slot(), self.random);

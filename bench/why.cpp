@@ -48,19 +48,19 @@ struct Machine {
 
 struct Situation {
   Machine machine;
-  Hints hints;
+  Requirements requirements;
   std::size_t count = 1;
   std::vector<std::size_t> targets;  // would serve, but for the cause
   SeededRandom random;
 
   explicit Situation(std::uint64_t seed) : random(splitmix64(seed)) {
-    hints.memory_bytes_min = (4 + random.below(28)) * gib + random.below(gib);
-    hints.capability_min = Capability{static_cast<std::int32_t>(7 + random.below(3)), 0};
-    if (random.below(2) == 0) hints.features = {"ptx"};
-    if (random.below(2) == 0) hints.labels = {{"zone", "a"}};
-    if (random.below(2) == 0) hints.backend = "cuda";
+    requirements.memory_bytes_min = (4 + random.below(28)) * gib + random.below(gib);
+    requirements.capability_min = Capability{static_cast<std::int32_t>(7 + random.below(3)), 0};
+    if (random.below(2) == 0) requirements.features = {"ptx"};
+    if (random.below(2) == 0) requirements.labels = {{"zone", "a"}};
+    if (random.below(2) == 0) requirements.backend = "cuda";
   }
-  std::uint64_t need() const { return hints.memory_bytes_min; }
+  std::uint64_t need() const { return requirements.memory_bytes_min; }
   DeviceView& view(std::size_t i) { return machine.views[i]; }
   DeviceInfo& info(std::size_t i) { return machine.infos[i]; }
   std::size_t between(std::size_t low, std::size_t high) { return low + random.below(high - low + 1); }
@@ -97,7 +97,7 @@ struct Situation {
       case 1: view(i).health = random.below(2) == 0 ? Health::lost : Health::quarantined; break;
       case 2: view(i).sample = SampleState::stale; break;
       case 3: info(i).capability = Capability{5, 2}; break;
-      case 4: hints.avoid.push_back(info(i).id); break;
+      case 4: requirements.avoid.push_back(info(i).id); break;
       case 5: view(i).held_exclusively = true; break;
       default:
         if (random.below(2) == 0) {
@@ -149,21 +149,23 @@ constexpr auto never_sampled = [](Situation&, DeviceView& view, DeviceInfo&) {
   view.memory_bytes_free = Maybe();
 };
 constexpr auto old_model = [](Situation& s, DeviceView&, DeviceInfo& info) {
-  s.hints.capability_min = Capability{9, 0};
+  s.requirements.capability_min = Capability{9, 0};
   info.capability = Capability{8, static_cast<std::int32_t>(s.between(0, 9))};
 };
-constexpr auto lack_feature = [](Situation& s, DeviceView&, DeviceInfo&) { s.hints.features.insert("multicast"); };
+constexpr auto lack_feature = [](Situation& s, DeviceView&, DeviceInfo&) {
+  s.requirements.features.insert("multicast");
+};
 constexpr auto lack_label = [](Situation& s, DeviceView&, DeviceInfo& info) {
-  s.hints.labels["rack"] = "r1";
+  s.requirements.labels["rack"] = "r1";
   if (s.random.below(2) == 0) info.labels["rack"] = "r2";
 };
 constexpr auto other_back_end = [](Situation& s, DeviceView&, DeviceInfo& info) {
-  s.hints.backend = "cuda";
+  s.requirements.backend = "cuda";
   info.backend = s.random.below(2) == 0 ? "opencl" : "host";
 };
-constexpr auto avoid_it = [](Situation& s, DeviceView&, DeviceInfo& info) { s.hints.avoid.push_back(info.id); };
+constexpr auto avoid_it = [](Situation& s, DeviceView&, DeviceInfo& info) { s.requirements.avoid.push_back(info.id); };
 constexpr auto hold = [](Situation& s, DeviceView& view, DeviceInfo&) {
-  s.hints.exclusive = true;
+  s.requirements.exclusive = true;
   view.holders = static_cast<std::uint32_t>(s.between(1, 5));
 };
 constexpr auto hold_alone = [](Situation&, DeviceView& view, DeviceInfo&) {
@@ -173,7 +175,7 @@ constexpr auto hold_alone = [](Situation&, DeviceView& view, DeviceInfo&) {
 constexpr auto keep_free = [](Situation&, DeviceView& view, DeviceInfo&) { view.kept_for_waiting = true; };
 // Asked for whole, with room for the request beside what is on it.
 constexpr auto occupy = [](Situation& s, DeviceView& view, DeviceInfo& info) {
-  s.hints.whole = true;
+  s.requirements.whole = true;
   if (s.random.below(2) == 0) {
     view.other_processes = static_cast<std::uint32_t>(s.between(1, 3));
   } else {
@@ -181,11 +183,11 @@ constexpr auto occupy = [](Situation& s, DeviceView& view, DeviceInfo& info) {
   }
 };
 constexpr auto silence = [](Situation& s, DeviceView& view, DeviceInfo&) {
-  s.hints.whole = true;
+  s.requirements.whole = true;
   view.sample = SampleState::unknown;
 };
 constexpr auto hide_total = [](Situation& s, DeviceView&, DeviceInfo& info) {
-  s.hints.memory_share = 0.5;
+  s.requirements.memory_share = 0.5;
   info.memory_bytes_total.reset();
 };
 
@@ -194,7 +196,7 @@ template <auto change>
 void pinned_to_one(Situation& s) {
   s.add_targets(s.between(2, 5));
   const std::size_t one = s.targets[s.random.below(s.targets.size())];
-  s.hints.only = {s.info(one).id};
+  s.requirements.only = {s.info(one).id};
   change(s, s.view(one), s.info(one));
 }
 
@@ -217,7 +219,7 @@ const Kind kinds[] = {
     {"more than any has", Cause::memory_too_small, "at all",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
-       s.hints.memory_bytes_min *= 200;
+       s.requirements.memory_bytes_min *= 200;
      }},
     {"cordoned", Cause::cordoned, "cordoned", all_targets<cordon>},
     {"draining", Cause::draining, "draining", all_targets<drain>},
@@ -235,7 +237,7 @@ const Kind kinds[] = {
     {"pinned to nothing here", Cause::pinned, "not among the requested devices",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
-       s.hints.only = {DeviceId("GPU-gone")};
+       s.requirements.only = {DeviceId("GPU-gone")};
      }},
     {"pinned to a full device", Cause::memory_in_use, "processes use it", pinned_to_one<use_it>},
     {"pinned to a promised device", Cause::memory_promised, "promised", pinned_to_one<promise_it>},
@@ -289,7 +291,7 @@ void measure(bench::Report& report) {
     Explanation explanation;
     const Policy& policy = all_policies[s.random.below(all_policies.size())];
     const std::vector<DeviceView> views = s.machine.seen();
-    const GroupDecision decision = choose_group(policy, s.hints, s.count, views, {}, seed, &explanation);
+    const GroupDecision decision = choose_group(policy, s.requirements, s.count, views, {}, seed, &explanation);
     const std::string reason = explanation.reason();
     const bool named =
         decision.winners.empty() && explanation.cause == kind.cause && reason.find(kind.word) != std::string::npos;

@@ -9,6 +9,6 @@ int main() {
   auto scheduler = berth::Scheduler::start(**pool);
   if (!scheduler) return std::puts(scheduler.error().to_text().c_str()), 1;
   const std::vector<int> numbers(1000, 7);
-  auto squares = (*scheduler)->map(numbers, [](berth::Execution&, int n) { return n * n; });
+  auto squares = (*scheduler)->map(numbers, [](berth::TaskContext&, int n) { return n * n; });
   std::printf("%d, first computed on %s\n", squares[0]->value, squares[0]->device.text().c_str());
 }

@@ -60,7 +60,7 @@ TEST(CudaPool, S3_F13_SchedulerRunsRealKernelsOnEveryLane) {
   constexpr std::uint32_t count = 4096;
   std::vector<int> items(24);
   std::iota(items.begin(), items.end(), 0);
-  const auto results = (*scheduler)->map(items, [&](Execution& execution, int item) -> Result<std::vector<float>> {
+  const auto results = (*scheduler)->map(items, [&](TaskContext& execution, int item) -> Result<std::vector<float>> {
     std::vector<float> values(count, static_cast<float>(item));
     const auto kernel = execution.device().load(contract::add_source());
     if (!kernel) return kernel.error();

@@ -75,8 +75,8 @@ std::string_view to_string(Cause cause) noexcept;
 // The filter it belongs to; absent for too_few_devices.
 std::optional<Rejection> filter_of(Cause cause) noexcept;
 
-// The filters alone: nothing if `view` may serve `hints`.
-std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept;
+// The filters alone: nothing if `view` may serve `requirements`.
+std::optional<Rejection> reject(const Requirements& requirements, const DeviceView& view) noexcept;
 
 struct Explanation {
   struct Candidate {
@@ -96,7 +96,7 @@ struct Explanation {
   };
   std::string policy;
   Ticket ticket = 0;
-  Hints hints;
+  Requirements requirements;
   std::size_t count = 1;              // devices asked for
   std::vector<Candidate> candidates;  // in registration order
   std::vector<Stage> funnel;       // begins with all devices; of a group, ends with "1 pair" or "3 of the 4 asked for"
@@ -129,8 +129,8 @@ struct Decision {
 
 // Filter, then choose. Fills `explanation` when it is not null. Without one, and
 // with at most 64 devices, nothing is allocated.
-Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
-                Explanation* explanation = nullptr);
+Decision choose(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                Ticket ticket, Explanation* explanation = nullptr);
 
 struct GroupDecision {
   std::vector<std::size_t> winners;  // indices into the views given, best first; empty: it does not fit
@@ -139,18 +139,18 @@ struct GroupDecision {
 
 // The same for `count` (at least 1) different devices, all or nothing; members
 // of one memory domain need their bytes together. Among the groups that fit: the
-// most preferred members, then the nearest to `hints.near`, then the fewest that
+// most preferred members, then the nearest to `requirements.near`, then the fewest that
 // others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
 // group that no exchange of one member makes better. An empty topology joins
 // nobody. One device is a group like any other: choose() gives the same.
-GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,
+GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation = nullptr);
 
-// Indices of all eligible devices, best first: those the hints prefer, the
+// Indices of all eligible devices, best first: those the requirements prefer, the
 // nearest, those that others do not use, then as the policy says: by cost, then by
 // stable id.
-std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+std::vector<std::size_t> rank(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                               Ticket ticket, const Topology& topology = {});
 
 }  // namespace berth

@@ -129,7 +129,7 @@ class Candidate {
 class Candidates {
  public:
   Candidates(const detail::Columns& columns, const std::uint32_t* slots, const std::uint64_t* charges,
-             std::size_t count, const Hints& requirements, Ticket ticket)
+             std::size_t count, const Requirements& requirements, Ticket ticket)
       : columns_(columns),
         unit_ns_(columns.unit_ns +
                  (requirements.work_class < detail::Columns::classes ? requirements.work_class : 0) * columns.stride),
@@ -141,7 +141,7 @@ class Candidates {
 
   std::size_t size() const { return count_; }
   Candidate operator[](std::size_t position) const { return {*this, position}; }
-  const Hints& requirements() const { return requirements_; }
+  const Requirements& requirements() const { return requirements_; }
   Ticket ticket() const { return ticket_; }
 
   // For a choice among some of them.
@@ -156,7 +156,7 @@ class Candidates {
   const std::uint32_t* const slots_;
   const std::uint64_t* const charges_;
   const std::size_t count_;
-  const Hints& requirements_;
+  const Requirements& requirements_;
   const Ticket ticket_;
 };
 

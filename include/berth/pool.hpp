@@ -142,7 +142,7 @@ class Pool {
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; a single one that is silent is its error.
   static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::unique_ptr<Backend>> backends,
-                                                PoolOptions options = {});
+                                                     PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
   ~Pool();
@@ -168,17 +168,17 @@ class Pool {
   // With a deadline: waits for a release or another change, first by priority,
   // then in order of arrival; a request that does not fit yet holds up nobody
   // behind it. Too late: timeout, with the reasons.
-  Result<Lease> acquire(const Hints& hints = {});
+  Result<Lease> acquire(const Requirements& requirements = {});
   // By another policy than the pool's own.
-  Result<Lease> acquire(const Hints& hints, const Policy& policy);
-  Result<Lease> acquire(const Hints& hints, Deadline deadline);
-  Result<Lease> acquire(const Hints& hints, Duration timeout) {
-    return acquire(hints, Deadline::after(*clock_, timeout));
+  Result<Lease> acquire(const Requirements& requirements, const Policy& policy);
+  Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
+  Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
+    return acquire(requirements, Deadline::after(*clock_, timeout));
   }
   // All of `count` different devices, or none; those that are joined best (choose_group).
-  Result<std::vector<Lease>> acquire_group(const Hints& hints, std::size_t count);
+  Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count);
   // The same decision without charging it, explained.
-  Explanation explain(const Hints& hints = {}) const;
+  Explanation explain(const Requirements& requirements = {}) const;
 
   // Devices come and go while the pool works.
   Result<void> join(std::shared_ptr<Device> device);

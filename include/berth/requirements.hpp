@@ -14,7 +14,7 @@
 namespace berth {
 
 // What a caller asks for. A default-constructed value constrains nothing.
-struct Hints {
+struct Requirements {
   std::uint64_t memory_bytes_min = 0;        // must be free and is promised to the lease
   std::optional<double> memory_share;        // the same as a part of the device's total, 0 < x <= 1
   std::optional<Capability> capability_min;  // absent: any

@@ -104,7 +104,7 @@ struct EntityState;
 // A piece of work from Router::submit to its submission to the scheduler.
 class Delivery {
  public:
-  Delivery(std::shared_ptr<RouterState> router, std::string_view key, Work work);
+  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work);
   virtual ~Delivery() = default;
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
@@ -118,7 +118,7 @@ class Delivery {
 
  protected:
   friend struct RouterState;
-  virtual void submit_to(Scheduler& scheduler, Work work) = 0;
+  virtual void submit_to(Scheduler& scheduler, TaskOptions work) = 0;
   virtual void cancel_task() = 0;
   void cancel();
   void submit(Scheduler& scheduler);
@@ -132,7 +132,7 @@ class Delivery {
   std::shared_ptr<RouterState> router_;
   const std::string key_;
   const Deadline deadline_;
-  Work work_;
+  TaskOptions work_;
   std::uint32_t shard_ = 0;
   EntityState* entity_ = nullptr;      // guarded by the router's lock; stays while work of it is under way
   std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
@@ -156,12 +156,12 @@ class DeliveryOf : public Delivery {
 };
 
 template <class F>
-class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
+class ClosureDelivery final : public DeliveryOf<value_of_t<F&, TaskContext&>>,
                               public std::enable_shared_from_this<ClosureDelivery<F>> {
-  using Value = value_of_t<F&, Execution&>;
+  using Value = value_of_t<F&, TaskContext&>;
 
  public:
-  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, Work work, F f)
+  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work, F f)
       : DeliveryOf<Value>(std::move(router), key, std::move(work)), f_(std::move(f)) {}
 
  private:
@@ -169,7 +169,7 @@ class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
   // the pointer is dropped at the end of the work.
   struct Call {
     std::shared_ptr<ClosureDelivery> delivery;
-    std::invoke_result_t<F&, Execution&> operator()(Execution& execution) {
+    std::invoke_result_t<F&, TaskContext&> operator()(TaskContext& execution) {
       delivery->began();
       return delivery->f_(execution);
     }
@@ -178,7 +178,7 @@ class ClosureDelivery final : public DeliveryOf<value_of_t<F&, Execution&>>,
       last->ended();
     }
   };
-  void submit_to(Scheduler& scheduler, Work work) override {
+  void submit_to(Scheduler& scheduler, TaskOptions work) override {
     this->task = scheduler.submit(Call{this->shared_from_this()}, std::move(work));
   }
   F f_;
@@ -194,7 +194,7 @@ class RoutedTask {
   explicit RoutedTask(std::shared_ptr<router::DeliveryOf<T>> delivery) : delivery_(std::move(delivery)) {}
 
   // As Task::get.
-  Result<Dispatched<T>> get(Deadline deadline = {}) {
+  Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!delivery_)
       return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
     bool again = false;
@@ -232,17 +232,17 @@ class Router {
   // Runs f(Execution&) on the key's device when the earlier work of this key has
   // ended. In the task: no_eligible_device (the shard has no owner; worth a
   // retry), queue_full, timeout, cancelled, or how the work itself ended.
-  // `work.hints.only` without the owner is invalid_argument; may_run_twice has
+  // `work.requirements.only` without the owner is invalid_argument; may_run_twice has
   // no effect, because another device is not the key's.
   template <class F>
-  RoutedTask<value_of_t<F&, Execution&>> submit(std::string_view key, F f, Work work = {}) {
+  RoutedTask<value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions work = {}) {
     auto delivery = std::make_shared<router::ClosureDelivery<F>>(state_, key, std::move(work), std::move(f));
     accept(delivery);
-    return RoutedTask<value_of_t<F&, Execution&>>(std::move(delivery));
+    return RoutedTask<value_of_t<F&, TaskContext&>>(std::move(delivery));
   }
   // To the entity that the envelope names.
   template <class F>
-  RoutedTask<value_of_t<F&, Execution&>> tell(Envelope<F> envelope, Work work = {}) {
+  RoutedTask<value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions work = {}) {
     return submit(envelope.entity, std::move(envelope.message), std::move(work));
   }
   // A handle on one entity. The router outlives it.
@@ -271,13 +271,13 @@ class Entity {
  public:
   const std::string& id() const noexcept { return id_; }
   template <class F>
-  RoutedTask<value_of_t<F&, Execution&>> submit(F f, Work work = {}) {
+  RoutedTask<value_of_t<F&, TaskContext&>> submit(F f, TaskOptions work = {}) {
     return router_->submit(id_, std::move(f), std::move(work));
   }
   // An envelope without an id gets this entity's; the id of another entity is
   // invalid_argument.
   template <class F>
-  RoutedTask<value_of_t<F&, Execution&>> tell(Envelope<F> envelope, Work work = {}) {
+  RoutedTask<value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions work = {}) {
     if (envelope.entity.empty() || envelope.entity == id_) return submit(std::move(envelope.message), std::move(work));
     auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(work),
                                                                  std::move(envelope.message));
@@ -286,7 +286,7 @@ class Entity {
                       "tell it to the entity it names, or leave the name empty",
                       "",
                       {}});
-    return RoutedTask<value_of_t<F&, Execution&>>(std::move(delivery));
+    return RoutedTask<value_of_t<F&, TaskContext&>>(std::move(delivery));
   }
 
  private:

@@ -34,9 +34,9 @@ class DeviceLanes;  // src/scheduler/lanes.hpp
 class Scheduler;
 
 // What a closure gets to work with.
-class Execution {
+class TaskContext {
  public:
-  virtual ~Execution() = default;
+  virtual ~TaskContext() = default;
   virtual Device& device() noexcept = 0;
   // The lane's stream, opened on first use with the priority of the work. When
   // the closure has used it, the work is complete when the stream has drained.
@@ -47,8 +47,8 @@ class Execution {
   virtual bool cancelled() const noexcept = 0;
 };
 
-struct Work {
-  Hints hints;
+struct TaskOptions {
+  Requirements requirements;
   Deadline deadline;           // not started by then: cancelled (timeout)
   bool may_run_twice = false;  // failed on the device's account: tried once more elsewhere
 };
@@ -82,7 +82,7 @@ template <class F, class... Args>
 using value_of_t = typename ValueOfCall<F, Args...>::type;
 
 template <class T>
-struct Dispatched {
+struct TaskResult {
   T value;
   DeviceId device;
 };
@@ -123,14 +123,14 @@ class ClosureRef {
   template <class F>
     requires(!std::is_same_v<F, ClosureRef>)
   explicit ClosureRef(F& f) noexcept
-      : object_(&f), call_([](void* object, Execution& execution) -> Result<void> {
+      : object_(&f), call_([](void* object, TaskContext& execution) -> Result<void> {
           return (*static_cast<F*>(object))(execution);
         }) {}
-  Result<void> operator()(Execution& execution) const { return call_(object_, execution); }
+  Result<void> operator()(TaskContext& execution) const { return call_(object_, execution); }
 
  private:
   void* object_;
-  Result<void> (*call_)(void*, Execution&);
+  Result<void> (*call_)(void*, TaskContext&);
 };
 
 // A piece of submitted work inside the scheduler: closure, lease and end in one
@@ -142,7 +142,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  virtual Result<void> call(Execution& execution) = 0;
+  virtual Result<void> call(TaskContext& execution) = 0;
   // Told once, by the thread that ended it, when everybody may know.
   virtual void after_end() noexcept {}
 
@@ -184,7 +184,7 @@ class Job {
   Deadline deadline_;
   DeviceLanes* lanes_ = nullptr;
   Clock* clock_ = nullptr;
-  std::unique_ptr<Hints> again_;  // how to ask for another device; null: runs once
+  std::unique_ptr<Requirements> again_;  // how to ask for another device; null: runs once
   Lease lease_;
   std::optional<Error> error_;
   DeviceId device_;
@@ -204,7 +204,7 @@ class ClosureJob final : public JobFor<T> {
  public:
   // One reference for the handle, one for the queue.
   explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
-  Result<void> call(Execution& execution) override { return call_into(this->value, f_, execution); }
+  Result<void> call(TaskContext& execution) override { return call_into(this->value, f_, execution); }
   // A closure with an after_end() of its own is told, however it ended.
   void after_end() noexcept override {
     if constexpr (requires(F& f) { f.after_end(); }) f_.after_end();
@@ -233,14 +233,14 @@ class Task {
   // Waits; timeout leaves the work running. The result is given once: asked
   // again after that, invalid_argument. Not for use inside a lane's work, which
   // might wait for its own lane.
-  Result<Dispatched<T>> get(Deadline deadline = {}) {
+  Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!job_)
       return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
     if (!job_->wait(deadline))
       return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again", "", {}};
     JobFor<T>* const job = std::exchange(job_, nullptr);
-    Result<Dispatched<T>> result = job->error() ? Result<Dispatched<T>>(std::move(*job->error()))
-                                                : Dispatched<T>{std::move(*job->value), std::move(job->device())};
+    Result<TaskResult<T>> result = job->error() ? Result<TaskResult<T>>(std::move(*job->error()))
+                                                : TaskResult<T>{std::move(*job->value), std::move(job->device())};
     job->drop();
     return result;
   }
@@ -266,27 +266,27 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Selects, charges and runs `f(Execution&)` on the calling thread. An error
+  // Selects, charges and runs `f(TaskContext&)` on the calling thread. An error
   // names the device in `where`.
   template <class F>
-  Result<Dispatched<value_of_t<F&, Execution&>>> dispatch(F&& f, const Work& work = {}) {
-    std::optional<value_of_t<F&, Execution&>> value;
+  Result<TaskResult<value_of_t<F&, TaskContext&>>> dispatch(F&& f, const TaskOptions& work = {}) {
+    std::optional<value_of_t<F&, TaskContext&>> value;
     DeviceId device;
-    auto closure = [&](Execution& execution) { return call_into(value, f, execution); };
+    auto closure = [&](TaskContext& execution) { return call_into(value, f, execution); };
     Result<void> ended = run_inline(work, ClosureRef(closure), device);
     if (!ended) return std::move(ended).error();
-    return Dispatched<value_of_t<F&, Execution&>>{*std::move(value), std::move(device)};
+    return TaskResult<value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
   }
 
-  // Selects, charges and hands `f(Execution&)` to a lane of the device. A full
+  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. A full
   // queue is queue_full, in the task. A queue serves higher priority first, then
   // the earlier deadline, then the earlier arrival; every eighth turn belongs to
   // whatever waits longest, so nothing starves.
   template <class F>
-  Task<value_of_t<F&, Execution&>> submit(F f, const Work& work = {}) {
-    auto* job = new ClosureJob<value_of_t<F&, Execution&>, F>(std::move(f));
+  Task<value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& work = {}) {
+    auto* job = new ClosureJob<value_of_t<F&, TaskContext&>, F>(std::move(f));
     enqueue(*job, work);
-    return Task<value_of_t<F&, Execution&>>(job);
+    return Task<value_of_t<F&, TaskContext&>>(job);
   }
 
   // f(Execution&, const Item&) for every item, over all devices at once; one
@@ -294,13 +294,13 @@ class Scheduler {
   // `f` is called from several threads at a time. `work` describes every item,
   // or is a function of the item that gives its Work (so that costs may differ:
   // dear items start first). Called from inside a lane's work it runs inline.
-  template <class Items, class F, class WorkOrFunction = Work>
+  template <class Items, class F, class WorkOrFunction = TaskOptions>
   auto map(const Items& items, F f, const WorkOrFunction& work = {})
-      -> std::vector<Result<Dispatched<value_of_t<F&, Execution&, decltype(*std::begin(items))>>>>;
+      -> std::vector<Result<TaskResult<value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
-  Result<DeviceId> select(const Hints& hints = {}) const;
+  Result<DeviceId> select(const Requirements& requirements = {}) const;
   // A number for a class of work whose cost is learnt apart from other classes.
   std::uint16_t work_class(std::string_view name);
   Statistics statistics() const;
@@ -316,23 +316,24 @@ class Scheduler {
   struct Batch {
     std::size_t size = 0;
     bool uniform = true;  // every item has the same Work
-    std::function<Result<Work>(std::size_t)> work;
-    std::function<Result<void>(std::size_t, Execution&)> call;
+    std::function<Result<TaskOptions>(std::size_t)> work;
+    std::function<Result<void>(std::size_t, TaskContext&)> call;
     std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
   };
 
   Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy);
   DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
   DeviceLanes& lanes_of(const Lease& lease);
-  Result<Lease> acquire(const Hints& hints) const;
+  Result<Lease> acquire(const Requirements& requirements) const;
   // A second device for work that failed on its first; none when it may not or cannot.
-  std::optional<Lease> acquire_another(Hints hints, Deadline deadline, const DeviceId& failed, const Error& failure);
+  std::optional<Lease> acquire_another(Requirements requirements, Deadline deadline, const DeviceId& failed,
+                                       const Error& failure);
   // Runs the closure on the lease, waits for what it enqueued, and settles.
   Result<void> run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
                       const std::atomic<bool>* cancelled, ClosureRef closure);
-  Result<void> run_inline(const Work& work, ClosureRef closure, DeviceId& device);
-  void enqueue(Job& job, const Work& work);
-  Result<void> enqueue(Job& job, const Work& work, Lease lease);
+  Result<void> run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device);
+  void enqueue(Job& job, const TaskOptions& work);
+  Result<void> enqueue(Job& job, const TaskOptions& work, Lease lease);
   // Puts a job into the queue of its lease's device, or says why not.
   Result<void> place(Job& job, Lease& lease);
   void run_job(Job& job);
@@ -349,8 +350,8 @@ class Scheduler {
 
 template <class Items, class F, class WorkOrFunction>
 auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
-    -> std::vector<Result<Dispatched<value_of_t<F&, Execution&, decltype(*std::begin(items))>>>> {
-  using Value = value_of_t<F&, Execution&, decltype(*std::begin(items))>;
+    -> std::vector<Result<TaskResult<value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>> {
+  using Value = value_of_t<F&, TaskContext&, decltype(*std::begin(items))>;
   struct Ended {
     std::optional<Value> value;
     std::optional<Error> error;
@@ -362,31 +363,31 @@ auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
 
   Batch batch;
   batch.size = at.size();
-  batch.uniform = std::is_convertible_v<const WorkOrFunction&, Work>;
-  batch.work = [&](std::size_t i) -> Result<Work> {
-    if constexpr (std::is_convertible_v<const WorkOrFunction&, Work>) {
+  batch.uniform = std::is_convertible_v<const WorkOrFunction&, TaskOptions>;
+  batch.work = [&](std::size_t i) -> Result<TaskOptions> {
+    if constexpr (std::is_convertible_v<const WorkOrFunction&, TaskOptions>) {
       static_cast<void>(i);
-      return Work(work);
+      return TaskOptions(work);
     } else {
-      std::optional<Work> own;
+      std::optional<TaskOptions> own;
       if (Result<void> called = call_into(own, work, *at[i]); !called) return std::move(called).error();
       return *std::move(own);
     }
   };
-  batch.call = [&](std::size_t i, Execution& execution) { return call_into(ends[i].value, f, execution, *at[i]); };
+  batch.call = [&](std::size_t i, TaskContext& execution) { return call_into(ends[i].value, f, execution, *at[i]); };
   batch.end = [&](std::size_t i, std::optional<Error> error, DeviceId device) {
     ends[i].error = std::move(error);
     ends[i].device = std::move(device);
   };
   run_batch(batch);
 
-  std::vector<Result<Dispatched<Value>>> results;
+  std::vector<Result<TaskResult<Value>>> results;
   results.reserve(ends.size());
   for (Ended& end : ends) {
     if (end.error)
       results.emplace_back(std::move(*end.error));
     else
-      results.emplace_back(Dispatched<Value>{*std::move(end.value), std::move(end.device)});
+      results.emplace_back(TaskResult<Value>{*std::move(end.value), std::move(end.device)});
   }
   return results;
 }

@@ -57,7 +57,7 @@ enum class WaitOption : std::uint8_t {
 };
 
 // Empty: the request fits, or no single change lets it fit.
-std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+std::vector<Suggestion> suggest(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
                                 WaitOption waiting = WaitOption::available);
 
 }  // namespace berth

@@ -16,21 +16,21 @@ Error wrong(std::string message, std::string advice) {
   return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
 }
 
-Result<void> read_memory(const std::string& text, Hints& hints) {
+Result<void> read_memory(const std::string& text, Requirements& requirements) {
   if (text.ends_with('%')) {
     double percent = 0;
     const char* end = text.data() + text.size() - 1;
     const auto [rest, error] = std::from_chars(text.data(), end, percent);
     if (error != std::errc() || rest != end || !(percent > 0 && percent <= 100))
       return wrong("\"" + text + "\" is not a share of a device's memory", "write more than 0% and at most 100%");
-    hints.memory_share = percent / 100;
+    requirements.memory_share = percent / 100;
     return {};
   }
   const Result<std::uint64_t> bytes = parse_amount(text);
   if (!bytes) return bytes.error();
   if (*bytes == 0)
     return wrong("no memory was asked for", "leave --mem out to have whole devices, or ask for more than 0");
-  hints.memory_bytes_min = *bytes;
+  requirements.memory_bytes_min = *bytes;
   return {};
 }
 
@@ -71,29 +71,29 @@ Result<ReservationRequest> read_request(const RequestArguments& arguments) {
   wanted.policy = *policy;
   wanted.count = arguments.count;
   // Without an amount the request is for whole devices.
-  wanted.hints.whole = arguments.memory.empty();
-  wanted.hints.exclusive = arguments.exclusive || wanted.hints.whole;
+  wanted.requirements.whole = arguments.memory.empty();
+  wanted.requirements.exclusive = arguments.exclusive || wanted.requirements.whole;
   if (!arguments.memory.empty()) {
-    if (Result<void> read = read_memory(arguments.memory, wanted.hints); !read) return read.error();
+    if (Result<void> read = read_memory(arguments.memory, wanted.requirements); !read) return read.error();
   }
   if (!arguments.capability.empty()) {
-    wanted.hints.capability_min = parse_capability(arguments.capability);
-    if (!wanted.hints.capability_min)
+    wanted.requirements.capability_min = parse_capability(arguments.capability);
+    if (!wanted.requirements.capability_min)
       return wrong("\"" + arguments.capability + "\" is not a capability", "write it like 9.0");
   }
   const std::optional<Priority> priority = priority_named(arguments.priority);
   if (!priority) return wrong("there is no priority '" + arguments.priority + "'", "use low, normal or high");
-  wanted.hints.priority = *priority;
+  wanted.requirements.priority = *priority;
   if (arguments.backend) {
     if (auto known = make_backend(*arguments.backend, arguments.backends); !known) return std::move(known).error();
-    wanted.hints.backend = arguments.backend;
+    wanted.requirements.backend = arguments.backend;
   }
-  wanted.hints.features.insert(arguments.features.begin(), arguments.features.end());
+  wanted.requirements.features.insert(arguments.features.begin(), arguments.features.end());
   for (const std::string& label : arguments.labels) {
     const std::size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0)
       return wrong("\"" + label + "\" is not a label", "write it as name=value");
-    wanted.hints.labels[label.substr(0, equals)] = label.substr(equals + 1);
+    wanted.requirements.labels[label.substr(0, equals)] = label.substr(equals + 1);
   }
   return wanted;
 }
@@ -167,7 +167,8 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
                {}};
 }
 
-Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints) {
+Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed,
+                             Requirements& requirements) {
   const auto resolve = [&](const std::vector<std::string>& names, std::vector<DeviceId>& into) -> Result<void> {
     into.clear();
     for (std::string_view rest : names) {
@@ -182,23 +183,23 @@ Result<void> resolve_devices(const RequestArguments& arguments, const MachineSna
     }
     return {};
   };
-  if (Result<void> done = resolve(arguments.only, hints.only); !done) return done;
-  for (auto id = hints.only.begin(); id != hints.only.end(); ++id) {
-    if (std::find(hints.only.begin(), id, *id) != id)
+  if (Result<void> done = resolve(arguments.only, requirements.only); !done) return done;
+  for (auto id = requirements.only.begin(); id != requirements.only.end(); ++id) {
+    if (std::find(requirements.only.begin(), id, *id) != id)
       return wrong("--device names " + id->text() + " twice", "name each device once");
   }
-  if (Result<void> done = resolve(arguments.avoid, hints.avoid); !done) return done;
-  if (Result<void> done = resolve(arguments.prefer, hints.prefer); !done) return done;
+  if (Result<void> done = resolve(arguments.avoid, requirements.avoid); !done) return done;
+  if (Result<void> done = resolve(arguments.prefer, requirements.prefer); !done) return done;
   if (!arguments.near.empty()) {
     Result<DeviceId> id = find_device(observed.devices, arguments.near);
     if (!id) return std::move(id).error();
-    hints.near = *std::move(id);
+    requirements.near = *std::move(id);
   }
   return {};
 }
 
 Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequest& wanted) {
-  if (wanted.count < 2 || !wanted.hints.only.empty()) return {};
+  if (wanted.count < 2 || !wanted.requirements.only.empty()) return {};
   std::size_t others = 0;
   std::vector<DeviceId> slices;
   for (const ObservedDevice& device : observed.devices) {
@@ -215,7 +216,7 @@ Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequ
         {},
         {}};
   }
-  wanted.hints.avoid.insert(wanted.hints.avoid.end(), slices.begin(), slices.end());
+  wanted.requirements.avoid.insert(wanted.requirements.avoid.end(), slices.begin(), slices.end());
   return {};
 }
 

@@ -8,8 +8,8 @@
 
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/reservation.hpp"
 #include "machine/machine_observer.hpp"
+#include "machine/reservation.hpp"
 
 namespace berth::cli {
 
@@ -32,7 +32,8 @@ void add_request_options(Verb& verb, RequestArguments& request);
 // invalid_argument: wrong on any machine.
 Result<ReservationRequest> read_request(const RequestArguments& arguments);
 // Resolves names of devices to ids. not_found suggests the nearest name.
-Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed, Hints& hints);
+Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed,
+                             Requirements& requirements);
 
 // A command over several devices gets no MIG slices unless --device names them:
 // CUDA shows a process one of them. no_eligible_device: there are only slices.

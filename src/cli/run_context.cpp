@@ -22,8 +22,9 @@ std::vector<std::string> names_in(const RequestArguments& arguments) {
 Result<RunContext> open_run_context(const RequestArguments& arguments) {
   Result<ReservationRequest> wanted = read_request(arguments);
   if (!wanted) return std::move(wanted).error();
-  Result<MachineObserver> observer = MachineObserver::open({arguments.backend, arguments.backends, false, names_in(arguments),
-                                           arguments.count > 1 || !arguments.near.empty()});
+  Result<MachineObserver> observer =
+      MachineObserver::open({arguments.backend, arguments.backends, false, names_in(arguments),
+                             arguments.count > 1 || !arguments.near.empty()});
   if (!observer) return std::move(observer).error();
   const bool named = arguments.backend || !arguments.only.empty();
   if (!named && observer->accelerator_error()) return *observer->accelerator_error();
@@ -33,7 +34,7 @@ Result<RunContext> open_run_context(const RequestArguments& arguments) {
   }
   observer->include_fallback(named);
   const MachineSnapshot observed = observer->listed();
-  if (Result<void> resolved = resolve_devices(arguments, observed, wanted->hints); !resolved)
+  if (Result<void> resolved = resolve_devices(arguments, observed, wanted->requirements); !resolved)
     return std::move(resolved).error();
   if (Result<void> kept = keep_to_whole_gpus(observed, *wanted); !kept) return std::move(kept).error();
   Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
@@ -71,7 +72,7 @@ std::vector<Granted> granted_by(const ReservationRequest& wanted, const Reservat
   std::vector<Granted> granted;
   for (const std::size_t winner : decided.winners) {
     const DeviceInfo& device = decided.observed.devices[winner].info;
-    granted.push_back({device, wanted.hints.memory_bytes_needed(device).value_or(0)});
+    granted.push_back({device, wanted.requirements.memory_bytes_needed(device).value_or(0)});
   }
   return granted;
 }

@@ -21,7 +21,7 @@ namespace berth::deployment {
 struct PlanJob {
   const DeploymentSpec* spec = nullptr;
   Transport transport;
-  Hints hints;
+  Requirements requirements;
   const Policy* policy = nullptr;  // null unless the transport is LocalGpu
   std::uint32_t want = 0;          // GPUs per replica
   bool exclusive = false;

@@ -57,12 +57,12 @@ PlanJob job_for(const DeploymentSpec& spec, const Occupancy& occupancy, const Eg
   job.transport = spec.transport();
   job.want = spec.gpus_per_replica();
   job.exclusive = job.on_gpus() && spec.sharing == Sharing::exclusive;
-  job.hints.capability_min = spec.capability_min;
-  job.hints.labels = spec.device_labels;
-  job.hints.priority = spec.priority;
-  job.hints.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
-  job.hints.exclusive = job.exclusive;
-  job.hints.whole = job.exclusive && spec.memory_bytes == 0;
+  job.requirements.capability_min = spec.capability_min;
+  job.requirements.labels = spec.device_labels;
+  job.requirements.priority = spec.priority;
+  job.requirements.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
+  job.requirements.exclusive = job.exclusive;
+  job.requirements.whole = job.exclusive && spec.memory_bytes == 0;
   job.blocked = blocked(job, occupancy);
   if (job.on_gpus() && !job.blocked) {
     const bool tight = job.exclusive || spec.spread == Spread::pack;
@@ -91,7 +91,7 @@ std::optional<Key> node_key(const PlanJob& job, const Occupancy& occupancy, std:
     // Free capacity: whole GPUs for an exclusive replica, bytes for one that shares.
     std::uint64_t eligible = 0, unused = 0, capacity = 0;
     for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-      if (!is_free_for(job, node, gpu) || reject(job.hints, node.gpus[gpu])) continue;
+      if (!is_free_for(job, node, gpu) || reject(job.requirements, node.gpus[gpu])) continue;
       ++eligible;
       unused += node.gpus[gpu].used_by_others ? 0 : 1;
       capacity += job.exclusive ? 1 : node.gpus[gpu].memory_bytes_available().value_or(0);
@@ -123,19 +123,19 @@ std::optional<Location> charge_gpus(const PlanJob& job, Occupancy& occupancy, st
     views.push_back(node.gpus[gpu]);
     gpus.push_back(gpu);
   }
-  const GroupDecision decision = choose_group(*job.policy, job.hints, job.want, views, node.topology, ticket);
+  const GroupDecision decision = choose_group(*job.policy, job.requirements, job.want, views, node.topology, ticket);
   if (decision.winners.empty()) return std::nullopt;
   Location location{position, {}};
   for (const std::size_t winner : decision.winners) location.gpus.push_back(gpus[winner]);
   std::sort(location.gpus.begin(), location.gpus.end());
-  occupancy.charge(location, job.hints.memory_bytes_min, job.exclusive);
+  occupancy.charge(location, job.requirements.memory_bytes_min, job.exclusive);
   return location;
 }
 
 Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const Occupancy& occupancy,
                          const Location& location) {
   const OccupiedNode& node = occupancy.nodes[location.node];
-  Assignment assignment{job.spec->name, replica, node.node->id, {}, job.hints.memory_bytes_min, job.exclusive};
+  Assignment assignment{job.spec->name, replica, node.node->id, {}, job.requirements.memory_bytes_min, job.exclusive};
   for (const std::size_t gpu : location.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
   return assignment;
 }
@@ -143,12 +143,12 @@ Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const Occupa
 // Charges devices that already hold the replica. A cordon lets it stay, so the intent
 // is ignored, and so is the work in flight that probation limits. Other use of the
 // device is ignored too: most likely it is the replica itself.
-bool charge_current(Occupancy& occupancy, const Location& location, Hints hints, bool exclusive) {
-  hints.exclusive = hints.whole = false;
+bool charge_current(Occupancy& occupancy, const Location& location, Requirements requirements, bool exclusive) {
+  requirements.exclusive = requirements.whole = false;
   if (location.gpus.empty()) {
     const OccupiedNode& node = occupancy.nodes[location.node];
-    if (!node.is_usable() || hints.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
-    occupancy.charge(location, hints.memory_bytes_min, false);
+    if (!node.is_usable() || requirements.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
+    occupancy.charge(location, requirements.memory_bytes_min, false);
     return true;
   }
   for (std::size_t i = 0; i < location.gpus.size(); ++i) {
@@ -158,11 +158,12 @@ bool charge_current(Occupancy& occupancy, const Location& location, Hints hints,
     view.intent = Intent::in_service;
     view.in_flight = 0;
     view.held_exclusively = false;
-    if (taken || reject(hints, view)) {
-      for (std::size_t j = 0; j < i; ++j) occupancy.refund({location.node, {location.gpus[j]}}, hints.memory_bytes_min);
+    if (taken || reject(requirements, view)) {
+      for (std::size_t j = 0; j < i; ++j)
+        occupancy.refund({location.node, {location.gpus[j]}}, requirements.memory_bytes_min);
       return false;
     }
-    occupancy.charge({location.node, {location.gpus[i]}}, hints.memory_bytes_min, exclusive);
+    occupancy.charge({location.node, {location.gpus[i]}}, requirements.memory_bytes_min, exclusive);
   }
   return true;
 }
@@ -175,16 +176,17 @@ void keep_current(PlanJob& job, Occupancy& occupancy, const Assignment& current)
   const OccupiedNode& node = occupancy.nodes[location->node];
 
   if (job.blocked) {  // there is no better place to name: it stays
-    Hints hints;
-    hints.memory_bytes_min = current.memory_bytes;
-    if (charge_current(occupancy, *location, hints, current.exclusive)) job.held.emplace(current.replica, current);
+    Requirements requirements;
+    requirements.memory_bytes_min = current.memory_bytes;
+    if (charge_current(occupancy, *location, requirements, current.exclusive))
+      job.held.emplace(current.replica, current);
     return;
   }
   if (current.replica >= spec.replicas || location->gpus.size() != job.want) return;
   if (!has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates)) return;
   if (job.remote() && !node.node->egress) return;
   if (spec.spread == Spread::one_per_node && job.count_on(location->node) > 0) return;
-  if (!charge_current(occupancy, *location, job.hints, job.exclusive)) return;
+  if (!charge_current(occupancy, *location, job.requirements, job.exclusive)) return;
 
   ++job.replicas_on[location->node];
   job.held.emplace(current.replica, assignment_at(job, current.replica, occupancy, *location));
@@ -215,7 +217,7 @@ void place_missing(PlanJob& job, Occupancy& occupancy) {
   };
   for (std::size_t position = 0; position < occupancy.nodes.size(); ++position) consider(position);
 
-  const std::uint64_t memory_bytes = job.hints.memory_bytes_min;
+  const std::uint64_t memory_bytes = job.requirements.memory_bytes_min;
   std::map<std::uint32_t, Location> placed;
   for (const std::uint32_t replica : missing) {
     // A replica that leaves may go to another GPU of its node.

@@ -140,9 +140,9 @@ TEST(Deployment, S1_13_WhichGpuOfTheNodeIsPlacementsChoice) {
       views[i].memory_bytes_free = 80 * gib - fleet.nodes[0].devices[i].memory_bytes_foreign.value_or(0);
       views[i].used_by_others = i < 2;
     }
-    Hints hints;
-    hints.memory_bytes_min = 20 * gib;
-    const Decision decision = choose(policy, hints, views, 0);
+    Requirements requirements;
+    requirements.memory_bytes_min = 20 * gib;
+    const Decision decision = choose(policy, requirements, views, 0);
     EXPECT_EQ(places(plan_one(spec, fleet)), Words{"n/gpu" + std::to_string(*decision.winner)}) << policy.name;
   }
 }

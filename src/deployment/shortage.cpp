@@ -43,16 +43,16 @@ DeviceView before_the_plan(DeviceView view, const OccupiedNode& node, std::size_
 // Each limit that a GPU passes, and all before it.
 Passes passes_of(const PlanJob& job, const OccupiedNode& node, std::size_t gpu, bool is_apart) {
   const DeviceView& view = node.gpus[gpu];
-  const auto ideal = reject(job.hints, idle(view));
+  const auto ideal = reject(job.requirements, idle(view));
   Passes passes{};
   passes[there] = true;
   passes[labelled] = has_labels(*node.node, job.spec->node_selector);
   passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
   passes[serving] = passes[untainted] && ideal != Rejection::not_in_service && ideal != Rejection::unhealthy;
   passes[fit] = passes[serving] && !ideal;
-  passes[left_free] = passes[fit] && !reject(job.hints, before_the_plan(view, node, gpu));
+  passes[left_free] = passes[fit] && !reject(job.requirements, before_the_plan(view, node, gpu));
   passes[without_others] = passes[left_free] && is_free_for(job, node, gpu);
-  passes[available] = passes[without_others] && !reject(job.hints, view);
+  passes[available] = passes[without_others] && !reject(job.requirements, view);
   passes[apart] = passes[available] && is_apart;
   return passes;
 }
@@ -83,7 +83,7 @@ std::string example(const PlanJob& job, const OccupiedNode& node, std::size_t st
     if (stage == fit) view = idle(view);
     if (stage == left_free) view = before_the_plan(view, node, gpu);
     Explanation explanation;
-    choose(*job.policy, job.hints, std::span(&view, 1), 0, &explanation);
+    choose(*job.policy, job.requirements, std::span(&view, 1), 0, &explanation);
     const std::string& detail = explanation.candidates.front().detail;
     if (!detail.empty()) return name + detail;
   }

@@ -86,55 +86,56 @@ void check_keys(const json::object& object, std::initializer_list<std::string_vi
   }
 }
 
-json::object to_json(const Hints& hints) {
-  json::object out{{"memory_bytes_min", hints.memory_bytes_min}};
-  if (hints.memory_share) out["memory_share"] = exact_text(*hints.memory_share);
-  if (hints.capability_min) out["capability_min"] = to_string(*hints.capability_min);
-  if (hints.priority) out["priority"] = to_string(*hints.priority);
-  if (hints.backend) out["backend"] = *hints.backend;
-  if (!hints.features.empty()) out["features"] = json::array(hints.features.begin(), hints.features.end());
+json::object to_json(const Requirements& requirements) {
+  json::object out{{"memory_bytes_min", requirements.memory_bytes_min}};
+  if (requirements.memory_share) out["memory_share"] = exact_text(*requirements.memory_share);
+  if (requirements.capability_min) out["capability_min"] = to_string(*requirements.capability_min);
+  if (requirements.priority) out["priority"] = to_string(*requirements.priority);
+  if (requirements.backend) out["backend"] = *requirements.backend;
+  if (!requirements.features.empty())
+    out["features"] = json::array(requirements.features.begin(), requirements.features.end());
   json::object labels;
-  for (const auto& [name, value] : hints.labels) labels[name] = value;
+  for (const auto& [name, value] : requirements.labels) labels[name] = value;
   if (!labels.empty()) out["labels"] = std::move(labels);
-  if (!hints.only.empty()) out["only"] = ids_to_json(hints.only);
-  if (!hints.avoid.empty()) out["avoid"] = ids_to_json(hints.avoid);
-  if (!hints.prefer.empty()) out["prefer"] = ids_to_json(hints.prefer);
-  if (hints.near) out["near"] = hints.near->text();
-  if (hints.exclusive) out["exclusive"] = true;
-  if (hints.whole) out["whole"] = true;
-  out["cost"] = exact_text(hints.cost);
-  out["work_class"] = hints.work_class;
+  if (!requirements.only.empty()) out["only"] = ids_to_json(requirements.only);
+  if (!requirements.avoid.empty()) out["avoid"] = ids_to_json(requirements.avoid);
+  if (!requirements.prefer.empty()) out["prefer"] = ids_to_json(requirements.prefer);
+  if (requirements.near) out["near"] = requirements.near->text();
+  if (requirements.exclusive) out["exclusive"] = true;
+  if (requirements.whole) out["whole"] = true;
+  out["cost"] = exact_text(requirements.cost);
+  out["work_class"] = requirements.work_class;
   return out;
 }
 
-Hints hints_of(const json::value& value, const std::string& where) {
+Requirements requirements_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   check_keys(object,
              {"memory_bytes_min", "memory_share", "capability_min", "priority", "backend", "features", "labels", "only",
               "avoid", "prefer", "near", "exclusive", "whole", "cost", "work_class"},
              where);
-  Hints hints;
-  hints.memory_bytes_min = maybe(object, "memory_bytes_min", where, whole_of).value_or(0);
-  hints.memory_share = maybe(object, "memory_share", where, exact_number_of);
-  if (hints.memory_share && !(*hints.memory_share > 0 && *hints.memory_share <= 1))
+  Requirements requirements;
+  requirements.memory_bytes_min = maybe(object, "memory_bytes_min", where, whole_of).value_or(0);
+  requirements.memory_share = maybe(object, "memory_share", where, exact_number_of);
+  if (requirements.memory_share && !(*requirements.memory_share > 0 && *requirements.memory_share <= 1))
     throw JsonError{where + ".memory_share is not above 0 and at most 1"};
-  hints.capability_min = maybe(object, "capability_min", where, capability_of);
-  hints.priority = maybe(object, "priority", where, [](const json::value& v, const std::string& at) {
+  requirements.capability_min = maybe(object, "capability_min", where, capability_of);
+  requirements.priority = maybe(object, "priority", where, [](const json::value& v, const std::string& at) {
     return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
   });
-  hints.backend = maybe(object, "backend", where, text_of);
+  requirements.backend = maybe(object, "backend", where, text_of);
   for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
-    hints.features.insert(std::move(feature));
-  hints.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
-  hints.only = maybe(object, "only", where, ids_of).value_or(std::vector<DeviceId>{});
-  hints.avoid = maybe(object, "avoid", where, ids_of).value_or(std::vector<DeviceId>{});
-  hints.prefer = maybe(object, "prefer", where, ids_of).value_or(std::vector<DeviceId>{});
-  hints.near = maybe(object, "near", where, id_of);
-  hints.exclusive = maybe(object, "exclusive", where, truth_of).value_or(false);
-  hints.whole = maybe(object, "whole", where, truth_of).value_or(false);
-  hints.cost = maybe(object, "cost", where, exact_number_of).value_or(1.0);
-  hints.work_class = maybe(object, "work_class", where, class_of).value_or(0);
-  return hints;
+    requirements.features.insert(std::move(feature));
+  requirements.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
+  requirements.only = maybe(object, "only", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.avoid = maybe(object, "avoid", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.prefer = maybe(object, "prefer", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.near = maybe(object, "near", where, id_of);
+  requirements.exclusive = maybe(object, "exclusive", where, truth_of).value_or(false);
+  requirements.whole = maybe(object, "whole", where, truth_of).value_or(false);
+  requirements.cost = maybe(object, "cost", where, exact_number_of).value_or(1.0);
+  requirements.work_class = maybe(object, "work_class", where, class_of).value_or(0);
+  return requirements;
 }
 
 json::object to_json(const DecisionRecord::Seen& seen) {
@@ -320,7 +321,7 @@ DecisionRecord record_of(const json::value& value) {
   record.waited = maybe(object, "waited", where, truth_of).value_or(false);
   record.policy = need("policy", text_of);
   record.ticket = need("ticket", whole_of);
-  record.hints = need("hints", hints_of);
+  record.requirements = need("hints", requirements_of);
   record.count = need("count", [](const json::value& v, const std::string& at) {
     return static_cast<std::size_t>(number_of(v, devices_max, at));
   });
@@ -386,7 +387,7 @@ json::object record_to_json(const DecisionRecord& record) {
                    {"program", record.program},
                    {"policy", record.policy},
                    {"ticket", record.ticket},
-                   {"hints", to_json(record.hints)},
+                   {"hints", to_json(record.requirements)},
                    {"count", record.count},
                    {"devices", std::move(devices)},
                    {"links", links_to_json(record.links)},
@@ -433,7 +434,7 @@ Result<Explanation> decide_again(const DecisionRecord& record) {
   if (!policy) return policy.error();
   const std::vector<DeviceView> views = record.views();
   Explanation explanation;
-  choose_group(**policy, record.hints, record.count, views, record.topology(), record.ticket, &explanation);
+  choose_group(**policy, record.requirements, record.count, views, record.topology(), record.ticket, &explanation);
   return explanation;
 }
 

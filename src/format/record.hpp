@@ -30,7 +30,7 @@ struct DecisionRecord {
   bool waited = false;  // it waited until its timeout
   std::string policy;
   Ticket ticket = 0;
-  Hints hints;
+  Requirements requirements;
   std::size_t count = 1;
   std::vector<Seen> devices;  // in the order of the decision
   std::vector<Link> links;

@@ -40,7 +40,8 @@ std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& r
   const auto is_opencl = [](const std::shared_ptr<Backend>& backend) { return backend->name() == "opencl"; };
   const bool named =
       is_named("opencl", request.options) || std::any_of(request.names.begin(), request.names.end(), may_be_opencl);
-  const bool repeats = std::getenv(opencl::pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
+  const bool repeats =
+      std::getenv(opencl::pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
   const bool may_wait = !request.backend && !named && (!request.all_devices || repeats);
   if (!may_wait) return query_devices(backends);
   Backends first, later;

@@ -102,7 +102,7 @@ DecisionRecord make_record(std::string_view verb, std::string_view command, cons
   record.program = command.substr(command.rfind('/') + 1);
   record.policy = explanation.policy;
   record.ticket = explanation.ticket;
-  record.hints = explanation.hints;
+  record.requirements = explanation.requirements;
   record.count = explanation.count;
   std::set<DeviceId> known;
   for (const DeviceView& view : views) {

@@ -17,10 +17,10 @@ namespace {
 
 using namespace format;
 
-// Random devices of all kinds, and a request with all hints.
+// Random devices of all kinds, and a request with all requirements.
 struct Situation {
   TestFleet fleet;
-  Hints hints;
+  Requirements requirements;
   Topology topology;
 
   explicit Situation(std::uint64_t seed) : fleet(TestFleet::random(1 + seed % 9, seed)) {
@@ -42,20 +42,20 @@ struct Situation {
       fleet[i].held_exclusively = random.below(8) == 0;
     }
     topology = make_topology(ids, links).value();
-    hints.cost = static_cast<double>(random.below(1000)) / 7;
-    if (random.below(2) == 0) hints.memory_bytes_min = random.below(4 * gib);
-    if (random.below(3) == 0) hints.memory_share = static_cast<double>(1 + random.below(1000)) / 3000;
-    if (random.below(3) == 0) hints.capability_min = Capability{static_cast<std::int32_t>(random.below(10)), 0};
-    if (random.below(3) == 0) hints.priority = Priority::high;
-    if (random.below(3) == 0) hints.backend = "simulated";
-    if (random.below(4) == 0) hints.features = {"ptx"};
-    if (random.below(4) == 0) hints.labels = {{"zone", "a"}};
-    if (random.below(4) == 0) hints.only = {some(), some()};
-    if (random.below(4) == 0) hints.avoid = {some()};
-    if (random.below(4) == 0) hints.prefer = {some()};
-    if (random.below(4) == 0) hints.near = some();
-    hints.exclusive = random.below(5) == 0;
-    hints.whole = random.below(5) == 0;
+    requirements.cost = static_cast<double>(random.below(1000)) / 7;
+    if (random.below(2) == 0) requirements.memory_bytes_min = random.below(4 * gib);
+    if (random.below(3) == 0) requirements.memory_share = static_cast<double>(1 + random.below(1000)) / 3000;
+    if (random.below(3) == 0) requirements.capability_min = Capability{static_cast<std::int32_t>(random.below(10)), 0};
+    if (random.below(3) == 0) requirements.priority = Priority::high;
+    if (random.below(3) == 0) requirements.backend = "simulated";
+    if (random.below(4) == 0) requirements.features = {"ptx"};
+    if (random.below(4) == 0) requirements.labels = {{"zone", "a"}};
+    if (random.below(4) == 0) requirements.only = {some(), some()};
+    if (random.below(4) == 0) requirements.avoid = {some()};
+    if (random.below(4) == 0) requirements.prefer = {some()};
+    if (random.below(4) == 0) requirements.near = some();
+    requirements.exclusive = random.below(5) == 0;
+    requirements.whole = random.below(5) == 0;
     for (std::size_t i = 0; i < fleet.size(); ++i) {
       fleet[i].used_by_others = random.below(3) == 0;
       fleet[i].kept_for_waiting = random.below(8) == 0;
@@ -66,7 +66,7 @@ struct Situation {
   DecisionRecord record(std::uint64_t seed) const {
     const Policy& policy = policies()[seed % policies().size()];
     Explanation explanation;
-    choose_group(policy, hints, 1 + seed % 3, fleet, topology, splitmix64(seed), &explanation);
+    choose_group(policy, requirements, 1 + seed % 3, fleet, topology, splitmix64(seed), &explanation);
     return make_record("pick", "/usr/bin/python3", explanation, fleet, topology);
   }
 };
@@ -96,9 +96,9 @@ TEST(Record, ARecordReadBackGivesTheSameDecision) {
     const Result<DecisionRecord> read = read_record(text_of(record), "r.json");
     ASSERT_TRUE(read) << read.error().to_text();
     ASSERT_EQ(text_of(*read), text_of(record)) << "seed " << seed;
-    ASSERT_EQ(read->hints.cost, record.hints.cost) << "to the last bit";
-    ASSERT_EQ(read->hints.memory_share, record.hints.memory_share);
-    ASSERT_EQ(read->hints.whole, record.hints.whole);
+    ASSERT_EQ(read->requirements.cost, record.requirements.cost) << "to the last bit";
+    ASSERT_EQ(read->requirements.memory_share, record.requirements.memory_share);
+    ASSERT_EQ(read->requirements.whole, record.requirements.whole);
     for (std::size_t i = 0; i < record.devices.size(); ++i) {
       ASSERT_EQ(read->devices[i].view.used_by_others, record.devices[i].view.used_by_others);
       ASSERT_EQ(read->devices[i].view.kept_for_waiting, record.devices[i].view.kept_for_waiting);

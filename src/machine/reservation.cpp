@@ -53,34 +53,34 @@ bool fits_when_idle(const ReservationRequest& request, const LedgerSnapshot& sna
     views.push_back(idle(view));
     if (claim && claim->memory_bytes) views.back().memory_bytes_free = claim->memory_bytes;
   }
-  return !choose_group(*request.policy, request.hints, request.count, views, {}, 0).winners.empty();
+  return !choose_group(*request.policy, request.requirements, request.count, views, {}, 0).winners.empty();
 }
 
 // Whether the device fits once the leases and processes on it have ended.
-bool could_use(const Hints& hints, const DeviceView& view) {
+bool could_use(const Requirements& requirements, const DeviceView& view) {
   DeviceView empty = idle(view);
   empty.health = view.health;
   empty.intent = view.intent;
-  return !reject(hints, empty);
+  return !reject(requirements, empty);
 }
 
-Claim claim_of(const Hints& hints, const DeviceInfo& info) {
-  std::uint64_t bytes = hints.memory_bytes_needed(info).value_or(0);
+Claim claim_of(const Requirements& requirements, const DeviceInfo& info) {
+  std::uint64_t bytes = requirements.memory_bytes_needed(info).value_or(0);
   // The whole memory, if its size is known.
-  if (hints.whole) bytes = info.memory_bytes_total.value_or(0);
-  return {info.id, info.memory_home(), bytes, 0, hints.wants_alone()};
+  if (requirements.whole) bytes = info.memory_bytes_total.value_or(0);
+  return {info.id, info.memory_home(), bytes, 0, requirements.wants_alone()};
 }
 
 WaitingRequest waiting_request_for(const ReservationRequest& request, const std::vector<DeviceView>& views,
                                    TimePoint now) {
   WaitingRequest waiting_request;
   waiting_request.user = geteuid();
-  waiting_request.priority = request.hints.priority.value_or(Priority::normal);
+  waiting_request.priority = request.requirements.priority.value_or(Priority::normal);
   waiting_request.since = now;
   waiting_request.count = request.count;
   for (const DeviceView& view : views) {
-    if (waiting_request.claims.size() < 64 && could_use(request.hints, view))
-      waiting_request.claims.push_back(claim_of(request.hints, *view.info));
+    if (waiting_request.claims.size() < 64 && could_use(request.requirements, view))
+      waiting_request.claims.push_back(claim_of(request.requirements, *view.info));
   }
   return waiting_request;
 }
@@ -97,16 +97,16 @@ void decide(const ReservationRequest& request, const LedgerSnapshot& snapshot, s
     if (request.load_lock && snapshot.is_loading(view.info->id, now)) view.held_exclusively = true;
   }
   charge_requests_ahead(ahead, out.views);
-  Hints hints = request.hints;
+  Requirements requirements = request.requirements;
   if (const LedgerEntry* const outer = within ? snapshot.find(*within) : nullptr) {
-    std::erase_if(hints.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
-    if (request.hints.only.empty()) {
-      for (const Claim& claim : outer->claims) hints.only.push_back(claim.device);
-    } else if (hints.only.empty()) {
-      hints.only.push_back(DeviceId("none of the lease"));
+    std::erase_if(requirements.only, [&](const DeviceId& id) { return !outer->claim_on(id); });
+    if (request.requirements.only.empty()) {
+      for (const Claim& claim : outer->claims) requirements.only.push_back(claim.device);
+    } else if (requirements.only.empty()) {
+      requirements.only.push_back(DeviceId("none of the lease"));
     }
   }
-  out.winners = choose_group(*request.policy, hints, request.count, out.views, out.observed.topology,
+  out.winners = choose_group(*request.policy, requirements, request.count, out.views, out.observed.topology,
                              draw(*request.policy, snapshot), &out.explanation)
                     .winners;
 }
@@ -300,7 +300,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       entry.within = within;
       if (request.load_lock) entry.loads_until = now + *request.load_lock;
       for (const std::size_t winner : out.winners)
-        entry.claims.push_back(claim_of(request.hints, out.observed.devices[winner].info));
+        entry.claims.push_back(claim_of(request.requirements, out.observed.devices[winner].info));
       if (place) static_cast<void>(lock->release(place.reference()));
       Result<LedgerLease> lease = lock->add(entry);
       if (!lease) return std::move(lease).error();

@@ -46,7 +46,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
                                  std::optional<LeaseReference> within = std::nullopt);
 
 struct ReservationRequest {
-  Hints hints;
+  Requirements requirements;
   std::size_t count = 1;
   const Policy* policy = nullptr;
   std::string name;                   // of the program

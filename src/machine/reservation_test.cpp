@@ -131,7 +131,7 @@ class Reserving : public testing::Test {
   Reserving() { unsetenv("BERTH_LEASE"); }
   static ReservationRequest wanting(std::uint64_t bytes, std::size_t count = 1) {
     ReservationRequest wanted;
-    wanted.hints.memory_bytes_min = bytes;
+    wanted.requirements.memory_bytes_min = bytes;
     wanted.count = count;
     wanted.policy = find_policy("least_loaded");
     wanted.name = "engine";
@@ -168,7 +168,7 @@ TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
   device.telemetry->load.memory_bytes_free = 35;
   add_process(device, this_process(), 45);
   ReservationRequest wanted = wanting(30);
-  wanted.hints.only = {device.info.id};
+  wanted.requirements.only = {device.info.id};
   const auto two = ask(wanted), three = ask(wanted);
   EXPECT_TRUE(two->lease) << "35 are free, 5 of them promised";
   EXPECT_FALSE(three->lease);
@@ -181,7 +181,7 @@ TEST_F(Reserving, ALeaseThatEndedDuringTheSnapshotStillCounts) {
   ASSERT_TRUE(one->lease);
   const DeviceId device = observed_.devices[one->winners[0]].info.id;
   ReservationRequest wanted = wanting(60);
-  wanted.hints.only = {device};
+  wanted.requirements.only = {device};
   int looks = 0;
   const auto asked = reserve(*ledger_, wanted,
                              [&] {
@@ -277,10 +277,10 @@ TEST_F(Reserving, SmallRequestsAreServedOnDevicesThatAreNotKept) {
   first.claims = {{DeviceId("a"), "a", 60, 0, false}};
   const LedgerLease place = std::move(ledger_->lock().value().add(first).value());
   ReservationRequest small = wanting(10);
-  small.hints.only = {DeviceId("a")};
+  small.requirements.only = {DeviceId("a")};
   const auto refused = ask(small);
   EXPECT_FALSE(refused->lease) << "30 are free there, kept for the waiting request";
-  small.hints.only = {DeviceId("b")};
+  small.requirements.only = {DeviceId("b")};
   EXPECT_TRUE(ask(small)->lease);
 }
 
@@ -295,7 +295,7 @@ TEST_F(Reserving, ANestedRequestUsesTheEnclosingLease) {
   EXPECT_TRUE(third->lease);
   unsetenv("BERTH_LEASE");
   ReservationRequest beside = wanting(30);
-  beside.hints.only = {observed_.devices[outer->winners[0]].info.id};
+  beside.requirements.only = {observed_.devices[outer->winners[0]].info.id};
   EXPECT_TRUE(ask(beside)->lease) << "nested leases count once";
 }
 

@@ -57,8 +57,8 @@ bool names(const std::vector<DeviceId>& ids, const DeviceId& id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-Causes memory_causes_of(const Hints& hints, const DeviceView& view) noexcept {
-  const Maybe needed = hints.memory_bytes_needed(*view.info);
+Causes memory_causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
+  const Maybe needed = requirements.memory_bytes_needed(*view.info);
   if (!needed || !view.memory_bytes_free) return bit(Cause::memory_unknown);
   const auto& total = view.info->memory_bytes_total;
   if (total && *total < *needed) return bit(Cause::memory_too_small);
@@ -78,7 +78,7 @@ std::uint64_t available_without(Causes lifted, const DeviceView& view) {
 }
 
 struct Situation {
-  const Hints& hints;
+  const Requirements& requirements;
   std::size_t count;
   std::span<const DeviceView> views;
   std::vector<Causes> causes;  // one per view
@@ -87,7 +87,7 @@ struct Situation {
     std::vector<Member> members;
     for (std::size_t i = 0; i < views.size(); ++i) {
       if ((causes[i] & ~lifted) != 0) continue;
-      const Maybe needed = hints.memory_bytes_needed(*views[i].info);
+      const Maybe needed = requirements.memory_bytes_needed(*views[i].info);
       const bool counts = needed && *needed > 0 && (lifted & bit(Cause::memory_shared)) == 0;
       members.push_back({views[i].info->memory_home(), counts ? available_without(lifted, views[i]) : boundless,
                          counts ? *needed : 0});
@@ -122,7 +122,7 @@ struct Situation {
 
   // The free bytes of otherwise eligible devices would be enough in one place.
   bool is_fragmented() const {
-    if (count > 1 || hints.memory_share) return false;
+    if (count > 1 || requirements.memory_share) return false;
     std::uint64_t sum = 0;
     std::vector<std::string_view> seen;
     for (std::size_t i = 0; i < views.size(); ++i) {
@@ -132,7 +132,7 @@ struct Situation {
       seen.push_back(domain);
       sum = policy::saturating_sum(sum, views[i].memory_bytes_available().value_or(0));
     }
-    return sum >= hints.memory_bytes_min;
+    return sum >= requirements.memory_bytes_min;
   }
 };
 
@@ -141,52 +141,53 @@ struct Situation {
 std::string_view to_string(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).name; }
 std::optional<Rejection> filter_of(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).filter; }
 
-Causes causes_of(const Hints& hints, const DeviceView& view) noexcept {
+Causes causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
   const DeviceInfo& info = *view.info;
   Causes causes = 0;
   const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
-  note(!hints.only.empty() && !names(hints.only, info.id), Cause::pinned);
-  note(names(hints.avoid, info.id), Cause::avoided);
-  note(hints.backend && info.backend != *hints.backend, Cause::backend);
+  note(!requirements.only.empty() && !names(requirements.only, info.id), Cause::pinned);
+  note(names(requirements.avoid, info.id), Cause::avoided);
+  note(requirements.backend && info.backend != *requirements.backend, Cause::backend);
   note(view.intent == Intent::cordoned, Cause::cordoned);
   note(view.intent == Intent::draining, Cause::draining);
-  if (fails(Rejection::unhealthy, hints, view)) {
+  if (fails(Rejection::unhealthy, requirements, view)) {
     note(view.health == Health::quarantined, Cause::quarantined);
     note(view.health == Health::lost, Cause::lost);
     note(view.health == Health::probation, Cause::probation);
   }
-  note(fails(Rejection::stale, hints, view), Cause::stale);
-  note(fails(Rejection::capability, hints, view), Cause::capability);
-  if (fails(Rejection::feature, hints, view)) {
-    const bool features =
-        std::includes(info.features.begin(), info.features.end(), hints.features.begin(), hints.features.end());
-    const bool labels = std::all_of(hints.labels.begin(), hints.labels.end(), [&](const auto& label) {
+  note(fails(Rejection::stale, requirements, view), Cause::stale);
+  note(fails(Rejection::capability, requirements, view), Cause::capability);
+  if (fails(Rejection::feature, requirements, view)) {
+    const bool features = std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
+                                        requirements.features.end());
+    const bool labels = std::all_of(requirements.labels.begin(), requirements.labels.end(), [&](const auto& label) {
       const auto found = info.labels.find(label.first);
       return found != info.labels.end() && found->second == label.second;
     });
     note(!features, Cause::feature);
     note(!labels, Cause::label);
   }
-  if (fails(Rejection::held, hints, view)) note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
+  if (fails(Rejection::held, requirements, view))
+    note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
   note(view.kept_for_waiting, Cause::kept);
   // A stale sample is already noted above.
   DeviceView heard = view;
   if (view.sample == SampleState::stale) heard.sample = SampleState::fresh;
-  if (fails(Rejection::occupied, hints, heard)) {
+  if (fails(Rejection::occupied, requirements, heard)) {
     const Wholeness state = wholeness(heard);
     const bool in_use = state == Wholeness::has_processes || state == Wholeness::has_memory_in_use;
     note(true, in_use ? Cause::occupied : Cause::silent);
   }
-  if (fails(Rejection::memory, hints, view)) causes |= memory_causes_of(hints, view);
+  if (fails(Rejection::memory, requirements, view)) causes |= memory_causes_of(requirements, view);
   return causes;
 }
 
-Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
+Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
   if (views.size() < count) return Cause::too_few_devices;
-  Situation situation{hints, count, views, {}};
+  Situation situation{requirements, count, views, {}};
   Causes present = bit(Cause::memory_shared);
   for (const DeviceView& view : views) {
-    situation.causes.push_back(causes_of(hints, view));
+    situation.causes.push_back(causes_of(requirements, view));
     present |= situation.causes.back();
   }
   auto found = situation.best(present, [&](Cause cause) { return situation.fits_without(bit(cause)); });

@@ -21,11 +21,11 @@ std::vector<std::uint64_t> costs_of(const Policy& policy, const Candidates& all)
 }
 
 // Puts one tier into the policy's order; true: the policy misbehaved.
-bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
+bool sort_tier(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views, Ticket ticket,
                std::span<Ranked> tier) {
   std::vector<std::uint32_t> left;
   for (const Ranked& ranked : tier) left.push_back(static_cast<std::uint32_t>(ranked.position));
-  const ViewCandidates all(views, left, hints, ticket);
+  const ViewCandidates all(views, left, requirements, ticket);
   PolicyAnswer answer = ask(policy, all);
   if (answer.position == Policy::declined) return false;
   const bool misbehaved = answer.misbehaved;
@@ -37,7 +37,7 @@ bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceV
       std::rotate(first, first + chosen, first + chosen + 1);
       left.erase(left.begin() + chosen);
       if (left.empty()) return misbehaved;
-      answer = ask(policy, ViewCandidates(views, left, hints, ticket));
+      answer = ask(policy, ViewCandidates(views, left, requirements, ticket));
       if (answer.position == Policy::declined) return misbehaved;
     }
   }
@@ -57,10 +57,10 @@ bool sort_tier(const Policy& policy, const Hints& hints, std::span<const DeviceV
 
 // Positions of the devices that the policy may choose from: the eligible ones that
 // others do not use or, where there are none, all eligible ones.
-std::vector<std::uint32_t> eligible_positions(const Hints& hints, std::span<const DeviceView> views) {
+std::vector<std::uint32_t> eligible_positions(const Requirements& requirements, std::span<const DeviceView> views) {
   std::vector<std::uint32_t> eligible, unused;
   for (std::uint32_t i = 0; i < views.size(); ++i) {
-    if (reject(hints, views[i])) continue;
+    if (reject(requirements, views[i])) continue;
     eligible.push_back(i);
     if (!views[i].used_by_others) unused.push_back(i);
   }
@@ -80,17 +80,18 @@ PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
   return {fallback.choose(all), true};
 }
 
-Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                    const Topology& topology, Ticket ticket) {
   Ranking ranking;
   std::vector<Ranked>& order = ranking.order;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    if (reject(hints, views[i])) continue;
+    if (reject(requirements, views[i])) continue;
     const DeviceId& id = views[i].info->id;
-    const bool preferred = std::find(hints.prefer.begin(), hints.prefer.end(), id) != hints.prefer.end();
-    const bool far = hints.near && *hints.near != id;
-    order.push_back({i, preferred, far ? link_cost(find_link(topology, *hints.near, id)) : 0, views[i].used_by_others,
-                     std::nullopt});
+    const bool preferred =
+        std::find(requirements.prefer.begin(), requirements.prefer.end(), id) != requirements.prefer.end();
+    const bool far = requirements.near && *requirements.near != id;
+    order.push_back({i, preferred, far ? link_cost(find_link(topology, *requirements.near, id)) : 0,
+                     views[i].used_by_others, std::nullopt});
   }
   const auto before = [](const Ranked& a, const Ranked& b) {
     return std::tuple(!a.preferred, a.distance, a.used_by_others) <
@@ -102,35 +103,36 @@ Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const Dev
   });
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     while (end < order.size() && !before(order[begin], order[end])) ++end;
-    ranking.policy_misbehaved |= sort_tier(policy, hints, views, ticket, std::span(order).subspan(begin, end - begin));
+    ranking.policy_misbehaved |=
+        sort_tier(policy, requirements, views, ticket, std::span(order).subspan(begin, end - begin));
   }
   return ranking;
 }
 
-Decision choose(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
-                Explanation* explanation) {
-  if (!hints.prefer.empty() || hints.near) {
-    const GroupDecision group = choose_group(policy, hints, 1, views, {}, ticket, explanation);
+Decision choose(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                Ticket ticket, Explanation* explanation) {
+  if (!requirements.prefer.empty() || requirements.near) {
+    const GroupDecision group = choose_group(policy, requirements, 1, views, {}, ticket, explanation);
     if (group.winners.empty()) return {};
     return {group.winners.front(), group.policy_misbehaved};
   }
   Decision decision;
-  if (const std::vector<std::uint32_t> positions = eligible_positions(hints, views); !positions.empty()) {
-    const PolicyAnswer answer = ask(policy, ViewCandidates(views, positions, hints, ticket));
+  if (const std::vector<std::uint32_t> positions = eligible_positions(requirements, views); !positions.empty()) {
+    const PolicyAnswer answer = ask(policy, ViewCandidates(views, positions, requirements, ticket));
     if (answer.position != Policy::declined) decision = {positions[answer.position], answer.misbehaved};
   }
   if (explanation != nullptr) {
     GroupDecision group{{}, decision.policy_misbehaved};
     if (decision.winner) group.winners = {*decision.winner};
-    *explanation = explain(policy, hints, 1, views, {}, ticket, group);
+    *explanation = explain(policy, requirements, 1, views, {}, ticket, group);
   }
   return decision;
 }
 
-std::vector<std::size_t> rank(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+std::vector<std::size_t> rank(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                               Ticket ticket, const Topology& topology) {
   std::vector<std::size_t> positions;
-  for (const Ranked& ranked : ranking_of(policy, hints, views, topology, ticket).order)
+  for (const Ranked& ranked : ranking_of(policy, requirements, views, topology, ticket).order)
     positions.push_back(ranked.position);
   return positions;
 }

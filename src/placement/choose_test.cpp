@@ -17,43 +17,43 @@ Policy custom(Answer answer) {
   return policy;
 }
 
-TEST(Hints, S0_1_ADefaultValueConstrainsNothing) {
-  const Hints hints;
-  EXPECT_EQ(hints.memory_bytes_min, 0U);
-  EXPECT_FALSE(hints.capability_min);
-  EXPECT_FALSE(hints.priority);
+TEST(Requirements, S0_1_ADefaultValueConstrainsNothing) {
+  const Requirements requirements;
+  EXPECT_EQ(requirements.memory_bytes_min, 0U);
+  EXPECT_FALSE(requirements.capability_min);
+  EXPECT_FALSE(requirements.priority);
   TestFleet fleet(1);
   fleet[0].memory_bytes_free = Maybe();
   fleet[0].sample = SampleState::unknown;
   fleet.info(0).capability.reset();
   fleet.info(0).memory_bytes_total.reset();
-  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
+  EXPECT_EQ(reject(requirements, fleet[0]), std::nullopt);
   fleet[0].memory_bytes_free = 0;
-  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
+  EXPECT_EQ(reject(requirements, fleet[0]), std::nullopt);
 }
 
 TEST(Filters, S0_12_TooFewBytesAreSkippedEqualIsAccepted) {
   TestFleet fleet(1);
-  Hints hints;
-  hints.memory_bytes_min = 16 * gib;
-  EXPECT_EQ(reject(hints, fleet[0]), std::nullopt);
-  hints.memory_bytes_min += 1;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory);
-  hints.memory_bytes_min = 16 * gib;
+  Requirements requirements;
+  requirements.memory_bytes_min = 16 * gib;
+  EXPECT_EQ(reject(requirements, fleet[0]), std::nullopt);
+  requirements.memory_bytes_min += 1;
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::memory);
+  requirements.memory_bytes_min = 16 * gib;
   fleet[0].memory_bytes_promised = 1;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "promised bytes are not free";
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::memory) << "promised bytes are not free";
   fleet[0].memory_bytes_promised = 17 * gib;
-  hints.memory_bytes_min = 1;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "more promised than free is none, not many";
+  requirements.memory_bytes_min = 1;
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::memory) << "more promised than free is none, not many";
 }
 
 TEST(Filters, S0_13_CapabilityComparesMajorThenMinorEqualIsAccepted) {
   TestFleet fleet(1);
   fleet.info(0).capability = Capability{8, 6};
   const auto rejection_for = [&](int major, int minor) {
-    Hints hints;
-    hints.capability_min = Capability{major, minor};
-    return reject(hints, fleet[0]);
+    Requirements requirements;
+    requirements.capability_min = Capability{major, minor};
+    return reject(requirements, fleet[0]);
   };
   EXPECT_EQ(rejection_for(8, 6), std::nullopt);
   EXPECT_EQ(rejection_for(8, 0), std::nullopt);
@@ -66,10 +66,10 @@ TEST(Filters, AValueNobodyKnowsDoesNotMeetAMinimum) {
   TestFleet fleet(1);
   fleet[0].memory_bytes_free = Maybe();
   fleet.info(0).capability.reset();
-  Hints bytes;
+  Requirements bytes;
   bytes.memory_bytes_min = 1;
   EXPECT_EQ(reject(bytes, fleet[0]), Rejection::memory);
-  Hints capability;
+  Requirements capability;
   capability.capability_min = Capability{0, 0};
   EXPECT_EQ(reject(capability, fleet[0]), Rejection::capability);
 }
@@ -102,42 +102,42 @@ TEST(Filters, SelectionFeaturesAndLabelsMustAllMatch) {
   info.features = {"opencl_c", "ptx"};
   info.labels = {{"zone", "a"}};
   const auto rejection_for = [&](auto change) {
-    Hints hints;
-    change(hints);
-    return reject(hints, fleet[0]);
+    Requirements requirements;
+    change(requirements);
+    return reject(requirements, fleet[0]);
   };
-  EXPECT_EQ(rejection_for([&](Hints& h) { h.only = {DeviceId("other"), info.id}; }), std::nullopt);
-  EXPECT_EQ(rejection_for([&](Hints& h) { h.only = {DeviceId("other")}; }), Rejection::not_selected);
-  EXPECT_EQ(rejection_for([&](Hints& h) { h.avoid = {DeviceId("other")}; }), std::nullopt);
-  EXPECT_EQ(rejection_for([&](Hints& h) { h.avoid = {info.id}; }), Rejection::not_selected);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.backend = "simulated"; }), std::nullopt);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.backend = "cuda"; }), Rejection::not_selected);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.features = {"ptx"}; }), std::nullopt);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.features = {"ptx", "stream_priority"}; }), Rejection::feature);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"zone", "a"}}; }), std::nullopt);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"zone", "b"}}; }), Rejection::feature);
-  EXPECT_EQ(rejection_for([](Hints& h) { h.labels = {{"rack", "1"}}; }), Rejection::feature);
+  EXPECT_EQ(rejection_for([&](Requirements& h) { h.only = {DeviceId("other"), info.id}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([&](Requirements& h) { h.only = {DeviceId("other")}; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([&](Requirements& h) { h.avoid = {DeviceId("other")}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([&](Requirements& h) { h.avoid = {info.id}; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.backend = "simulated"; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.backend = "cuda"; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.features = {"ptx"}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.features = {"ptx", "stream_priority"}; }), Rejection::feature);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.labels = {{"zone", "a"}}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.labels = {{"zone", "b"}}; }), Rejection::feature);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.labels = {{"rack", "1"}}; }), Rejection::feature);
 }
 
 TEST(Filters, TheFirstFilterInOrderIsNamed) {
   TestFleet fleet(1);
-  Hints hints;
-  hints.memory_bytes_min = 100 * gib;
-  hints.capability_min = Capability{99, 0};
+  Requirements requirements;
+  requirements.memory_bytes_min = 100 * gib;
+  requirements.capability_min = Capability{99, 0};
   fleet[0].sample = SampleState::stale;
   fleet[0].health = Health::lost;
   fleet[0].intent = Intent::cordoned;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::not_in_service);
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::not_in_service);
   fleet[0].intent = Intent::in_service;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::unhealthy);
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::unhealthy);
   fleet[0].health = Health::healthy;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::stale);
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::stale);
   fleet[0].sample = SampleState::fresh;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::capability);
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::capability);
 }
 
 TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
-  // One const operation over the hints and an ordered list of candidates.
+  // One const operation over the requirements and an ordered list of candidates.
   const Policy last = custom([](const Candidates& all) { return all.size() - 1; });
   TestFleet fleet(4);
   EXPECT_EQ(choose(last, {}, fleet, 0).winner, 3U);

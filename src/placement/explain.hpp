@@ -24,7 +24,7 @@ PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept;
 struct Ranked {
   std::size_t position = 0;  // in the views
   bool preferred = false;
-  std::uint32_t distance = 0;  // link_cost to hints.near, 0 where none is asked for
+  std::uint32_t distance = 0;  // link_cost to requirements.near, 0 where none is asked for
   bool used_by_others = false;
   std::optional<std::uint64_t> cost;  // absent: the policy does not say
 };
@@ -32,11 +32,11 @@ struct Ranking {
   std::vector<Ranked> order;
   bool policy_misbehaved = false;
 };
-Ranking ranking_of(const Policy& policy, const Hints& hints, std::span<const DeviceView> views,
+Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                    const Topology& topology, Ticket ticket);
 
 // How many of the eligible devices can be had at once.
-std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views);
+std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views);
 
 // A device as a group sees it, and how many of them fit together.
 struct Member {
@@ -49,11 +49,12 @@ std::size_t most_together(std::span<const Member> members);
 // Everything that keeps this device out, one bit each.
 using Causes = std::uint32_t;
 constexpr Causes bit(Cause cause) { return Causes{1} << static_cast<unsigned>(cause); }
-Causes causes_of(const Hints& hints, const DeviceView& view) noexcept;
+Causes causes_of(const Requirements& requirements, const DeviceView& view) noexcept;
 // What keeps the request out, which does not fit.
-Cause cause_of(const Hints& hints, std::size_t count, std::span<const DeviceView> views);
+Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views);
 
-Explanation explain(const Policy& policy, const Hints& hints, std::size_t count, std::span<const DeviceView> views,
-                    const Topology& topology, Ticket ticket, const GroupDecision& decision);
+Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,
+                    std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                    const GroupDecision& decision);
 
 }  // namespace berth

@@ -20,34 +20,34 @@ std::string device_of_backend(const std::string& backend) {
   return (vowel ? "an " : "a ") + backend + " device";
 }
 
-std::string wanted_features(const Hints& hints) {
+std::string wanted_features(const Requirements& requirements) {
   std::string text;
-  for (const std::string& feature : hints.features) text += (text.empty() ? "" : ", ") + feature;
-  for (const auto& [name, value] : hints.labels) text += (text.empty() ? "" : ", ") + name + "=" + value;
+  for (const std::string& feature : requirements.features) text += (text.empty() ? "" : ", ") + feature;
+  for (const auto& [name, value] : requirements.labels) text += (text.empty() ? "" : ", ") + name + "=" + value;
   return text;
 }
 
 // "22.0 GiB", "50 % of the memory", or both; empty: no memory was requested.
-std::string wanted_memory(const Hints& hints) {
-  std::string text = hints.memory_bytes_min == 0 ? "" : bytes_text(hints.memory_bytes_min);
-  if (!hints.memory_share) return text;
-  std::string percent = std::to_string(*hints.memory_share * 100);
+std::string wanted_memory(const Requirements& requirements) {
+  std::string text = requirements.memory_bytes_min == 0 ? "" : bytes_text(requirements.memory_bytes_min);
+  if (!requirements.memory_share) return text;
+  std::string percent = std::to_string(*requirements.memory_share * 100);
   percent.resize(percent.find('.') + 2);
   if (percent.ends_with(".0")) percent.resize(percent.size() - 2);
   return (text.empty() ? "" : text + " and ") + percent + " % of the memory";
 }
 
 // The request exceeds the total memory of the device, so waiting cannot help.
-bool is_too_small(const Hints& hints, const DeviceView& view) {
-  const Maybe needed = hints.memory_bytes_needed(*view.info);
+bool is_too_small(const Requirements& requirements, const DeviceView& view) {
+  const Maybe needed = requirements.memory_bytes_needed(*view.info);
   return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
 }
 
-std::string memory_detail(const Hints& hints, const DeviceView& view) {
-  const Maybe needed = hints.memory_bytes_needed(*view.info);
-  if (!needed) return "needs " + wanted_memory(hints) + ", does not report its memory size";
+std::string memory_detail(const Requirements& requirements, const DeviceView& view) {
+  const Maybe needed = requirements.memory_bytes_needed(*view.info);
+  if (!needed) return "needs " + wanted_memory(requirements) + ", does not report its memory size";
   const std::string needs = bytes_text(*needed);
-  if (is_too_small(hints, view))
+  if (is_too_small(requirements, view))
     return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
   const Maybe available = view.memory_bytes_available();
   if (!available) return "needs " + needs + ", does not report free memory";
@@ -59,11 +59,11 @@ std::string memory_detail(const Hints& hints, const DeviceView& view) {
   return "needs " + needs + ", " + has + " available";
 }
 
-std::string feature_detail(const Hints& hints, const DeviceInfo& info) {
-  for (const std::string& feature : hints.features) {
+std::string feature_detail(const Requirements& requirements, const DeviceInfo& info) {
+  for (const std::string& feature : requirements.features) {
     if (!info.features.contains(feature)) return "lacks " + feature;
   }
-  for (const auto& [name, value] : hints.labels) {
+  for (const auto& [name, value] : requirements.labels) {
     const auto found = info.labels.find(name);
     if (found == info.labels.end()) return "has no label " + name + ", needs " + value;
     if (found->second != value) return "has " + name + "=" + found->second + ", needs " + value;
@@ -90,14 +90,14 @@ std::string occupied_detail(const DeviceView& view) {
   return {};
 }
 
-std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<Rejection> rejection) {
+std::string detail_of(const Requirements& requirements, const DeviceView& view, std::optional<Rejection> rejection) {
   if (!rejection) return view.health == Health::healthy ? "" : std::string(to_string(view.health));
   switch (*rejection) {
     case Rejection::not_selected:
-      if (hints.backend && view.info->backend != *hints.backend) {
-        return "is " + device_of_backend(view.info->backend) + ", needs " + *hints.backend;
+      if (requirements.backend && view.info->backend != *requirements.backend) {
+        return "is " + device_of_backend(view.info->backend) + ", needs " + *requirements.backend;
       }
-      return std::find(hints.avoid.begin(), hints.avoid.end(), view.info->id) != hints.avoid.end()
+      return std::find(requirements.avoid.begin(), requirements.avoid.end(), view.info->id) != requirements.avoid.end()
                  ? "to be avoided"
                  : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
@@ -106,29 +106,32 @@ std::string detail_of(const Hints& hints, const DeviceView& view, std::optional<
                                               : std::string(to_string(view.health));
     case Rejection::stale: return "has not reported its load lately";
     case Rejection::capability:
-      return "needs " + to_string(*hints.capability_min) + ", " +
+      return "needs " + to_string(*requirements.capability_min) + ", " +
              (view.info->capability ? "has " + to_string(*view.info->capability) : "does not report one");
-    case Rejection::feature: return feature_detail(hints, *view.info);
+    case Rejection::feature: return feature_detail(requirements, *view.info);
     case Rejection::held:
       if (view.held_exclusively) return "held exclusively";
       return "held by " + count_of(view.holders, "lease") + ", exclusive use requested";
     case Rejection::kept: return "kept for a request that has waited longer";
     case Rejection::occupied: return occupied_detail(view);
-    case Rejection::memory: return memory_detail(hints, view);
+    case Rejection::memory: return memory_detail(requirements, view);
   }
   return {};
 }
 
-// Name of the stage after a filter; empty: the hints do not use the filter.
-std::string stage_name(Rejection filter, const Hints& hints) {
+// Name of the stage after a filter; empty: the requirements do not use the filter.
+std::string stage_name(Rejection filter, const Requirements& requirements) {
   switch (filter) {
-    case Rejection::not_selected: return hints.only.empty() && hints.avoid.empty() && !hints.backend ? "" : "selected";
-    case Rejection::capability: return hints.capability_min ? "of capability " + to_string(*hints.capability_min) : "";
-    case Rejection::feature: return wanted_features(hints).empty() ? "" : "with " + wanted_features(hints);
-    case Rejection::held: return hints.wants_alone() ? "not held" : "not held exclusively";
+    case Rejection::not_selected:
+      return requirements.only.empty() && requirements.avoid.empty() && !requirements.backend ? "" : "selected";
+    case Rejection::capability:
+      return requirements.capability_min ? "of capability " + to_string(*requirements.capability_min) : "";
+    case Rejection::feature:
+      return wanted_features(requirements).empty() ? "" : "with " + wanted_features(requirements);
+    case Rejection::held: return requirements.wants_alone() ? "not held" : "not held exclusively";
     case Rejection::kept: return "not kept for earlier requests";
-    case Rejection::occupied: return hints.whole ? "unused" : "";
-    case Rejection::memory: return wanted_memory(hints).empty() ? "" : "fit " + wanted_memory(hints);
+    case Rejection::occupied: return requirements.whole ? "unused" : "";
+    case Rejection::memory: return wanted_memory(requirements).empty() ? "" : "fit " + wanted_memory(requirements);
     case Rejection::not_in_service: return "in service";
     case Rejection::unhealthy: return "healthy";
     case Rejection::stale: return "with fresh load";
@@ -138,7 +141,7 @@ std::string stage_name(Rejection filter, const Hints& hints) {
 
 bool has_backend(const Explanation& explanation) {
   return std::any_of(explanation.candidates.begin(), explanation.candidates.end(),
-                     [&](const auto& candidate) { return candidate.backend == explanation.hints.backend; });
+                     [&](const auto& candidate) { return candidate.backend == explanation.requirements.backend; });
 }
 
 std::vector<Cause> causes_in_order(Causes causes) {
@@ -172,21 +175,22 @@ std::string_view to_string(Rejection rejection) noexcept {
   return "not_selected";
 }
 
-Explanation explain(const Policy& policy, const Hints& hints, std::size_t count, std::span<const DeviceView> views,
-                    const Topology& topology, Ticket ticket, const GroupDecision& decision) {
+Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,
+                    std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                    const GroupDecision& decision) {
   Explanation result;
   result.policy = policy.name;
   result.ticket = ticket;
-  result.hints = hints;
+  result.requirements = requirements;
   result.count = count;
   result.policy_misbehaved = decision.policy_misbehaved;
 
   std::array<std::size_t, std::size(filters)> rejected{};
   for (const DeviceView& view : views) {
-    const auto rejection = reject(hints, view);
+    const auto rejection = reject(requirements, view);
     if (rejection) ++rejected[static_cast<std::size_t>(*rejection)];
-    result.candidates.push_back({view.info->id, rejection, causes_in_order(causes_of(hints, view)),
-                                 detail_of(hints, view, rejection), std::nullopt, view.in_flight,
+    result.candidates.push_back({view.info->id, rejection, causes_in_order(causes_of(requirements, view)),
+                                 detail_of(requirements, view, rejection), std::nullopt, view.in_flight,
                                  view.memory_bytes_available(), view.info->memory_bytes_total, view.info->backend});
   }
 
@@ -195,29 +199,30 @@ Explanation explain(const Policy& policy, const Hints& hints, std::size_t count,
   for (const Rejection filter : filters) {
     const std::size_t out = rejected[static_cast<std::size_t>(filter)];
     left -= out;
-    const bool asked = filter == Rejection::held ? hints.wants_alone()
-                                                 : filter != Rejection::not_in_service &&
-                                                       filter != Rejection::unhealthy && filter != Rejection::stale &&
-                                                       filter != Rejection::kept && !stage_name(filter, hints).empty();
-    if (out > 0 || asked) result.funnel.push_back({stage_name(filter, hints), left});
+    const bool asked = filter == Rejection::held
+                           ? requirements.wants_alone()
+                           : filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
+                                 filter != Rejection::stale && filter != Rejection::kept &&
+                                 !stage_name(filter, requirements).empty();
+    if (out > 0 || asked) result.funnel.push_back({stage_name(filter, requirements), left});
   }
   if (count > 1) {
     const std::string group = count == 2 ? "pair" : "group of " + std::to_string(count);
     result.funnel.push_back(
         decision.winners.empty()
-            ? Explanation::Stage{"of the " + std::to_string(count) + " requested", largest_group(hints, views)}
+            ? Explanation::Stage{"of the " + std::to_string(count) + " requested", largest_group(requirements, views)}
             : Explanation::Stage{group, 1});
   }
 
   if (decision.winners.empty()) {
     const bool declined = count == 1 && left > 0;
-    if (!declined) result.cause = cause_of(hints, count, views);
+    if (!declined) result.cause = cause_of(requirements, count, views);
     return result;
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
   result.winner = result.winners.front();
   const Policy& decider = decision.policy_misbehaved ? *find_policy("least_loaded") : policy;
-  for (const Ranked& ranked : ranking_of(decider, hints, views, topology, ticket).order) {
+  for (const Ranked& ranked : ranking_of(decider, requirements, views, topology, ticket).order) {
     result.candidates[ranked.position].cost = ranked.cost;
     const auto& winners = decision.winners;
     if (!result.runner_up && std::find(winners.begin(), winners.end(), ranked.position) == winners.end())
@@ -284,10 +289,10 @@ std::string Explanation::reason() const {
     if (most == nullptr) return example();
     return " (largest: " + bytes_text(*(most->*amount)) + " on " + most->device.text() + ")";
   };
-  const std::string free = subject + "has " + wanted_memory(hints) + " free";
+  const std::string free = subject + "has " + wanted_memory(requirements) + " free";
   switch (*cause) {
     case Cause::backend:
-      if (!has_backend(*this)) return prefix + "there is no " + *hints.backend + " device" + example();
+      if (!has_backend(*this)) return prefix + "there is no " + *requirements.backend + " device" + example();
       [[fallthrough]];
     case Cause::pinned:
     case Cause::avoided: return prefix + other + "is selected" + example();
@@ -297,9 +302,9 @@ std::string Explanation::reason() const {
     case Cause::lost:
     case Cause::probation: return subject + "is healthy" + example();
     case Cause::stale: return subject + "has reported its load lately" + example();
-    case Cause::capability: return subject + "has capability " + to_string(*hints.capability_min) + example();
+    case Cause::capability: return subject + "has capability " + to_string(*requirements.capability_min) + example();
     case Cause::feature:
-    case Cause::label: return subject + "has " + wanted_features(hints) + example();
+    case Cause::label: return subject + "has " + wanted_features(requirements) + example();
     case Cause::held: return subject + "is free of leases" + example();
     case Cause::held_exclusively: return subject + "can be shared" + example();
     case Cause::kept: return subject + "is free of earlier requests" + example();
@@ -307,7 +312,7 @@ std::string Explanation::reason() const {
     case Cause::occupied: return subject + "is unused" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
-      return subject + "has " + wanted_memory(hints) + " at all" + largest(&Candidate::memory_bytes_total);
+      return subject + "has " + wanted_memory(requirements) + " at all" + largest(&Candidate::memory_bytes_total);
     case Cause::memory_in_use: return free + ", processes use it" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_promised: return free + ", it is promised" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_fragmented:
@@ -331,7 +336,7 @@ std::string Explanation::advice() const {
         names.push_back(candidate.backend);
         list += (list.empty() ? "" : ", ") + candidate.backend;
       }
-      if (const auto nearest = nearest_name(*hints.backend, names))
+      if (const auto nearest = nearest_name(*requirements.backend, names))
         return "did you mean \"" + std::string(*nearest) + "\"?";
       return std::string(names.size() == 1 ? "the available back end is " : "the available back ends are ") + list;
     }

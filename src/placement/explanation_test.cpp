@@ -5,18 +5,18 @@
 namespace berth {
 namespace {
 
-Explanation explain_with(std::string_view policy, const TestFleet& fleet, const Hints& hints = {}) {
+Explanation explain_with(std::string_view policy, const TestFleet& fleet, const Requirements& requirements = {}) {
   Explanation explanation;
-  choose(*find_policy(policy), hints, fleet, 0, &explanation);
+  choose(*find_policy(policy), requirements, fleet, 0, &explanation);
   return explanation;
 }
-std::string reason_for(const TestFleet& fleet, const Hints& hints = {}) {
-  return explain_with("least_loaded", fleet, hints).reason();
+std::string reason_for(const TestFleet& fleet, const Requirements& requirements = {}) {
+  return explain_with("least_loaded", fleet, requirements).reason();
 }
-Hints needing(std::uint64_t bytes) {
-  Hints hints;
-  hints.memory_bytes_min = bytes;
-  return hints;
+Requirements needing(std::uint64_t bytes) {
+  Requirements requirements;
+  requirements.memory_bytes_min = bytes;
+  return requirements;
 }
 
 TEST(Explanation, X_F5_ADecisionSaysWhy) {
@@ -64,16 +64,18 @@ TEST(Explanation, TheMainReasonIsOneSentence) {
   EXPECT_EQ(reason_for(fleet, needing(gib)),
             "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not report free memory; 1 more)");
 
-  Hints hints;
-  hints.capability_min = Capability{10, 0};
-  EXPECT_EQ(reason_for(TestFleet(2), hints), "no device has capability 10.0 (dev-00: needs 10.0, has 9.0; 1 more)");
-  hints = {};
-  hints.features = {"ptx"};
-  hints.labels = {{"zone", "a"}};
-  EXPECT_EQ(reason_for(TestFleet(1), hints), "no device has ptx, zone=a (dev-00: lacks ptx)");
-  hints = {};
-  hints.backend = "cuda";
-  EXPECT_EQ(reason_for(TestFleet(1), hints), "there is no cuda device (dev-00: is a simulated device, needs cuda)");
+  Requirements requirements;
+  requirements.capability_min = Capability{10, 0};
+  EXPECT_EQ(reason_for(TestFleet(2), requirements),
+            "no device has capability 10.0 (dev-00: needs 10.0, has 9.0; 1 more)");
+  requirements = {};
+  requirements.features = {"ptx"};
+  requirements.labels = {{"zone", "a"}};
+  EXPECT_EQ(reason_for(TestFleet(1), requirements), "no device has ptx, zone=a (dev-00: lacks ptx)");
+  requirements = {};
+  requirements.backend = "cuda";
+  EXPECT_EQ(reason_for(TestFleet(1), requirements),
+            "there is no cuda device (dev-00: is a simulated device, needs cuda)");
 
   TestFleet out(2);
   out[0].intent = out[1].intent = Intent::cordoned;
@@ -96,14 +98,15 @@ TEST(Explanation, UnsuitableDevicesDoNotHideTheCause) {
     fleet[i].health = Health::quarantined;
   }
   fleet[3].memory_bytes_free = gib;
-  Hints hints = needing(2 * gib);
-  hints.capability_min = Capability{9, 0};
-  const Explanation explanation = explain_with("least_loaded", fleet, hints);
+  Requirements requirements = needing(2 * gib);
+  requirements.capability_min = Capability{9, 0};
+  const Explanation explanation = explain_with("least_loaded", fleet, requirements);
   EXPECT_EQ(explanation.cause, Cause::memory_in_use);
   EXPECT_EQ(explanation.reason(),
             "no device that could serve has 2.0 GiB free, processes use it (largest: 1.0 GiB on dev-03)");
   for (std::size_t i = 0; i < 3; ++i) fleet[i].health = Health::healthy;
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::memory_in_use) << "also if they outnumber it";
+  EXPECT_EQ(explain_with("least_loaded", fleet, requirements).cause, Cause::memory_in_use)
+      << "also if they outnumber it";
 }
 
 TEST(Explanation, TheDevicesClosestToEligibleGiveTheCause) {
@@ -124,11 +127,11 @@ TEST(Explanation, TheCauseIsWhatWouldAloneLetTheRequestFit) {
   fleet.info(0).capability = fleet.info(1).capability = Capability{7, 0};
   fleet[2].intent = Intent::cordoned;
   fleet[2].memory_bytes_free = 0;
-  Hints hints = needing(gib);
-  hints.capability_min = Capability{9, 0};
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::capability);
+  Requirements requirements = needing(gib);
+  requirements.capability_min = Capability{9, 0};
+  EXPECT_EQ(explain_with("least_loaded", fleet, requirements).cause, Cause::capability);
   fleet[2].memory_bytes_free = 16 * gib;
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::cordoned)
+  EXPECT_EQ(explain_with("least_loaded", fleet, requirements).cause, Cause::cordoned)
       << "a temporary cause comes before a permanent one";
 }
 
@@ -173,14 +176,14 @@ TEST(Explanation, AnUnknownBackEndIsReportedWithTheNearestName) {
   TestFleet fleet(2);
   fleet.info(0).backend = "cuda";
   fleet.info(1).backend = "opencl";
-  Hints hints;
-  hints.backend = "cudda";
-  const Explanation explanation = explain_with("least_loaded", fleet, hints);
+  Requirements requirements;
+  requirements.backend = "cudda";
+  const Explanation explanation = explain_with("least_loaded", fleet, requirements);
   EXPECT_EQ(explanation.reason(), "there is no cudda device (dev-00: is a cuda device, needs cudda; 1 more)");
   EXPECT_EQ(explanation.advice(), "did you mean \"cuda\"?");
   EXPECT_EQ(explanation.candidates[1].detail, "is an opencl device, needs cudda");
-  hints.backend = "levelzero";
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).advice(), "the available back ends are cuda, opencl");
+  requirements.backend = "levelzero";
+  EXPECT_EQ(explain_with("least_loaded", fleet, requirements).advice(), "the available back ends are cuda, opencl");
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "ask for less, or for another device");
 }
 
@@ -189,16 +192,16 @@ TEST(Explanation, TheReasonIsAboutTheSelectedDevice) {
   TestFleet fleet(3);
   fleet.info(1).memory_bytes_total = 4 * gib;
   fleet[1].memory_bytes_free = 4 * gib;
-  Hints hints = needing(10 * gib);
-  hints.only = {fleet.info(1).id};
-  EXPECT_EQ(reason_for(fleet, hints), "no selected device has 10.0 GiB at all (largest: 4.0 GiB on dev-01)");
+  Requirements requirements = needing(10 * gib);
+  requirements.only = {fleet.info(1).id};
+  EXPECT_EQ(reason_for(fleet, requirements), "no selected device has 10.0 GiB at all (largest: 4.0 GiB on dev-01)");
   fleet[1].memory_bytes_free = Maybe();
   EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB at all (largest: 16.0 GiB on dev-00)");
-  hints.memory_bytes_min = gib;
-  EXPECT_EQ(reason_for(fleet, hints),
+  requirements.memory_bytes_min = gib;
+  EXPECT_EQ(reason_for(fleet, requirements),
             "no selected device has 1.0 GiB free (dev-01: needs 1.0 GiB, does not report free memory)");
-  hints.only = {DeviceId("gone")};
-  EXPECT_EQ(explain_with("least_loaded", fleet, hints).cause, Cause::pinned);
+  requirements.only = {DeviceId("gone")};
+  EXPECT_EQ(explain_with("least_loaded", fleet, requirements).cause, Cause::pinned);
 }
 
 TEST(Explanation, ARequestLargerThanADeviceIsReported) {

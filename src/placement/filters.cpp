@@ -8,44 +8,45 @@
 namespace berth {
 namespace {
 
-bool is_selected(const Hints& hints, const DeviceInfo& info) noexcept {
+bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
   const auto names = [&info](const std::vector<DeviceId>& ids) {
     return std::find(ids.begin(), ids.end(), info.id) != ids.end();
   };
-  if (!hints.only.empty() && !names(hints.only)) return false;
-  if (names(hints.avoid)) return false;
-  return !hints.backend || info.backend == *hints.backend;
+  if (!requirements.only.empty() && !names(requirements.only)) return false;
+  if (names(requirements.avoid)) return false;
+  return !requirements.backend || info.backend == *requirements.backend;
 }
 
-bool has_features(const Hints& hints, const DeviceInfo& info) noexcept {
-  for (const auto& [name, value] : hints.labels) {
+bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  for (const auto& [name, value] : requirements.labels) {
     const auto found = info.labels.find(name);
     if (found == info.labels.end() || found->second != value) return false;
   }
-  return std::includes(info.features.begin(), info.features.end(), hints.features.begin(), hints.features.end());
+  return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
+                       requirements.features.end());
 }
 
-bool is_capable(const Hints& hints, const DeviceInfo& info) noexcept {
-  return !hints.capability_min || (info.capability && *info.capability >= *hints.capability_min);
+bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return !requirements.capability_min || (info.capability && *info.capability >= *requirements.capability_min);
 }
 
 }  // namespace
 
-bool has_static_limits(const Hints& hints) noexcept {
-  return hints.capability_min || hints.backend || !hints.only.empty() || !hints.avoid.empty() ||
-         !hints.features.empty() || !hints.labels.empty();
+bool has_static_limits(const Requirements& requirements) noexcept {
+  return requirements.capability_min || requirements.backend || !requirements.only.empty() ||
+         !requirements.avoid.empty() || !requirements.features.empty() || !requirements.labels.empty();
 }
 
-bool has_same_static_limits(const Hints& a, const Hints& b) noexcept {
+bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
   return a.capability_min == b.capability_min && a.backend == b.backend && a.only == b.only && a.avoid == b.avoid &&
          a.features == b.features && a.labels == b.labels;
 }
 
-bool meets_static_limits(const Hints& hints, const DeviceInfo& info) noexcept {
-  return is_selected(hints, info) && is_capable(hints, info) && has_features(hints, info);
+bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info);
 }
 
-Maybe Hints::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
+Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
   if (!info.memory_bytes_total) return {};
   const double part = std::ceil(static_cast<double>(*info.memory_bytes_total) * *memory_share);
   // Rounding must not ask for more than all of it.
@@ -67,25 +68,26 @@ Wholeness wholeness(const DeviceView& view) noexcept {
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
 }
 
-bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept {
+bool fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept {
   switch (filter) {
-    case Rejection::not_selected: return !is_selected(hints, *view.info);
+    case Rejection::not_selected: return !is_selected(requirements, *view.info);
     case Rejection::not_in_service: return view.intent != Intent::in_service;
     case Rejection::unhealthy: return !is_usable(view.health, view.in_flight);
     case Rejection::stale: return view.sample == SampleState::stale;
-    case Rejection::capability: return !is_capable(hints, *view.info);
-    case Rejection::feature: return !has_features(hints, *view.info);
-    case Rejection::held: return view.held_exclusively || (hints.wants_alone() && view.holders > 0);
+    case Rejection::capability: return !is_capable(requirements, *view.info);
+    case Rejection::feature: return !has_features(requirements, *view.info);
+    case Rejection::held: return view.held_exclusively || (requirements.wants_alone() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
-    case Rejection::occupied: return hints.whole && wholeness(view) != Wholeness::whole;
-    case Rejection::memory: return !has_room(hints.memory_bytes_needed(*view.info), view.memory_bytes_available());
+    case Rejection::occupied: return requirements.whole && wholeness(view) != Wholeness::whole;
+    case Rejection::memory:
+      return !has_room(requirements.memory_bytes_needed(*view.info), view.memory_bytes_available());
   }
   return false;
 }
 
-std::optional<Rejection> reject(const Hints& hints, const DeviceView& view) noexcept {
+std::optional<Rejection> reject(const Requirements& requirements, const DeviceView& view) noexcept {
   for (const Rejection filter : filters) {
-    if (fails(filter, hints, view)) return filter;
+    if (fails(filter, requirements, view)) return filter;
   }
   return std::nullopt;
 }

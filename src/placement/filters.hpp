@@ -13,13 +13,13 @@ inline constexpr Rejection filters[] = {
     Rejection::occupied,     Rejection::memory,
 };
 // Whether this one filter keeps `view` out.
-bool fails(Rejection filter, const Hints& hints, const DeviceView& view) noexcept;
+bool fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept;
 
 // The limits on what a device is, which its load does not change: id, back end, capability,
 // features, labels.
-bool has_static_limits(const Hints& hints) noexcept;
-bool has_same_static_limits(const Hints& a, const Hints& b) noexcept;
-bool meets_static_limits(const Hints& hints, const DeviceInfo& info) noexcept;
+bool has_static_limits(const Requirements& requirements) noexcept;
+bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept;
+bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept;
 
 // A device on probation is tried with one piece of work at a time.
 constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {

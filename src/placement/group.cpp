@@ -51,12 +51,13 @@ std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::v
 
 class GroupSearch {
  public:
-  GroupSearch(const Hints& hints, std::span<const DeviceView> views, std::vector<Ranked> order, std::size_t count)
+  GroupSearch(const Requirements& requirements, std::span<const DeviceView> views, std::vector<Ranked> order,
+              std::size_t count)
       : views_(views), order_(std::move(order)), count_(count) {
     std::set<std::string_view> domains;
     for (const Ranked& ranked : order_) {
       const DeviceView& view = views[ranked.position];
-      const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
+      const std::uint64_t needed = *requirements.memory_bytes_needed(*view.info);
       members_.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
       domains.insert(members_.back().domain);
       shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
@@ -81,9 +82,9 @@ class GroupSearch {
   }
 
   // The group wanted, as positions in the order; empty: there is none.
-  std::vector<std::size_t> find(const Hints& hints, const Topology& topology) {
+  std::vector<std::size_t> find(const Requirements& requirements, const Topology& topology) {
     if (most_with({}) < count_) return {};
-    if (count_ == 1 || (topology.links.empty() && !hints.near)) return in_order();
+    if (count_ == 1 || (topology.links.empty() && !requirements.near)) return in_order();
     searched_ = std::min(order_.size(), searched_max);
     costs_.resize(searched_ * searched_);
     for (std::size_t i = 0; i < searched_; ++i) {
@@ -217,26 +218,26 @@ std::size_t most_together(std::span<const Member> members) {
   return most;
 }
 
-std::size_t largest_group(const Hints& hints, std::span<const DeviceView> views) {
+std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views) {
   std::vector<Member> members;
   for (const DeviceView& view : views) {
-    if (reject(hints, view)) continue;
-    const std::uint64_t needed = *hints.memory_bytes_needed(*view.info);
+    if (reject(requirements, view)) continue;
+    const std::uint64_t needed = *requirements.memory_bytes_needed(*view.info);
     members.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
   }
   return most_together(members);
 }
 
-GroupDecision choose_group(const Policy& policy, const Hints& hints, std::size_t count,
+GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation) {
   BERTH_ASSERT(count > 0);
-  const Ranking ranking = ranking_of(policy, hints, views, topology, ticket);
+  const Ranking ranking = ranking_of(policy, requirements, views, topology, ticket);
   GroupDecision decision;
-  for (const std::size_t i : GroupSearch(hints, views, ranking.order, count).find(hints, topology))
+  for (const std::size_t i : GroupSearch(requirements, views, ranking.order, count).find(requirements, topology))
     decision.winners.push_back(ranking.order[i].position);
   decision.policy_misbehaved = ranking.policy_misbehaved && !decision.winners.empty();
-  if (explanation != nullptr) *explanation = explain(policy, hints, count, views, topology, ticket, decision);
+  if (explanation != nullptr) *explanation = explain(policy, requirements, count, views, topology, ticket, decision);
   return decision;
 }
 

@@ -1,4 +1,4 @@
-// Groups of devices: what every policy promises, and how hints and topology
+// Groups of devices: what every policy promises, and how requirements and topology
 // decide among the groups that fit.
 #include <gtest/gtest.h>
 
@@ -13,17 +13,17 @@ namespace {
 
 constexpr std::uint64_t seeds = 200;
 
-Hints random_wishes(TestFleet& fleet, std::uint64_t seed) {
+Requirements random_wishes(TestFleet& fleet, std::uint64_t seed) {
   SeededRandom random(splitmix64(seed ^ 0x77));
   const auto some = [&] { return fleet.info(random.below(fleet.size())).id; };
-  Hints hints;
-  if (random.below(2) == 0) hints.memory_bytes_min = random.below(8 * gib);
-  if (random.below(3) == 0) hints.memory_share = static_cast<double>(1 + random.below(8)) / 8;
-  if (random.below(4) == 0) hints.exclusive = true;
-  if (random.below(6) == 0) hints.whole = true;
-  if (random.below(3) == 0) hints.prefer = {some(), some()};
-  if (random.below(3) == 0) hints.near = some();
-  return hints;
+  Requirements requirements;
+  if (random.below(2) == 0) requirements.memory_bytes_min = random.below(8 * gib);
+  if (random.below(3) == 0) requirements.memory_share = static_cast<double>(1 + random.below(8)) / 8;
+  if (random.below(4) == 0) requirements.exclusive = true;
+  if (random.below(6) == 0) requirements.whole = true;
+  if (random.below(3) == 0) requirements.prefer = {some(), some()};
+  if (random.below(3) == 0) requirements.near = some();
+  return requirements;
 }
 Topology random_topology(TestFleet& fleet, std::uint64_t seed) {
   SeededRandom random(splitmix64(seed ^ 0x55));
@@ -54,12 +54,12 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
   std::size_t found = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(1 + seed % 8, seed);
-    const Hints hints = random_wishes(fleet, seed);
+    const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = seed % 3 == 0 ? Topology{} : random_topology(fleet, seed);
     for (std::size_t count = 1; count <= fleet.size() + 1; ++count) {
       Explanation explanation;
-      const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed, &explanation);
-      const bool any = any_group_fits(hints, count, fleet);
+      const GroupDecision decision = choose_group(policy(), requirements, count, fleet, topology, seed, &explanation);
+      const bool any = any_group_fits(requirements, count, fleet);
       ASSERT_EQ(decision.winners.size(), any ? count : 0) << "seed " << seed << " count " << count;
       ASSERT_FALSE(decision.policy_misbehaved);
       ASSERT_EQ(explanation.winners.size(), decision.winners.size());
@@ -70,7 +70,7 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
       ++found;
       const std::set<std::size_t> distinct(decision.winners.begin(), decision.winners.end());
       ASSERT_EQ(distinct.size(), count) << "seed " << seed;
-      ASSERT_TRUE(fits_together(hints, fleet, decision.winners)) << "seed " << seed;
+      ASSERT_TRUE(fits_together(requirements, fleet, decision.winners)) << "seed " << seed;
     }
   }
   EXPECT_GT(found, seeds / 2) << "the machines must not be hopeless";
@@ -79,10 +79,10 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
 TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(6, seed);
-    Hints hints;
-    hints.exclusive = seed % 3 == 0;
-    hints.whole = seed % 3 == 1;
-    for (const std::size_t i : choose_group(policy(), hints, 2, fleet, {}, seed).winners) {
+    Requirements requirements;
+    requirements.exclusive = seed % 3 == 0;
+    requirements.whole = seed % 3 == 1;
+    for (const std::size_t i : choose_group(policy(), requirements, 2, fleet, {}, seed).winners) {
       ASSERT_FALSE(fleet[i].held_exclusively) << "seed " << seed;
       ASSERT_TRUE(seed % 3 == 2 || fleet[i].holders == 0) << "seed " << seed;
     }
@@ -93,16 +93,16 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThen
   using Cost = std::tuple<std::size_t, std::uint64_t, std::size_t, std::uint64_t>;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(2 + seed % 7, seed);
-    const Hints hints = random_wishes(fleet, seed);
+    const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = random_topology(fleet, seed);
     const auto cost_of = [&](const std::vector<std::size_t>& group) {
       std::vector<DeviceId> ids;
       Cost cost{};
       for (const std::size_t i : group) {
         ids.push_back(fleet.info(i).id);
-        std::get<0>(cost) += std::count(hints.prefer.begin(), hints.prefer.end(), ids.back()) == 0;
-        if (hints.near && *hints.near != ids.back())
-          std::get<1>(cost) += link_cost(find_link(topology, *hints.near, ids.back()));
+        std::get<0>(cost) += std::count(requirements.prefer.begin(), requirements.prefer.end(), ids.back()) == 0;
+        if (requirements.near && *requirements.near != ids.back())
+          std::get<1>(cost) += link_cost(find_link(topology, *requirements.near, ids.back()));
         std::get<2>(cost) += fleet[i].used_by_others;
       }
       std::get<3>(cost) = group_cost(topology, ids);
@@ -111,9 +111,9 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThen
     const std::size_t count = 1 + seed % 3;
     std::optional<Cost> least;
     each_group(fleet.size(), count, [&](const auto& group) {
-      if (fits_together(hints, fleet, group) && (!least || cost_of(group) < *least)) least = cost_of(group);
+      if (fits_together(requirements, fleet, group) && (!least || cost_of(group) < *least)) least = cost_of(group);
     });
-    const GroupDecision decision = choose_group(policy(), hints, count, fleet, topology, seed);
+    const GroupDecision decision = choose_group(policy(), requirements, count, fleet, topology, seed);
     ASSERT_EQ(decision.winners.empty(), !least.has_value());
     if (!least) continue;
     ASSERT_EQ(cost_of(decision.winners), *least) << "seed " << seed;
@@ -123,9 +123,9 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThen
 TEST_P(GroupContract, OneDeviceIsAGroupLikeAnyOther) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(1 + seed % 9, seed);
-    const Hints hints = random_wishes(fleet, seed);
-    const GroupDecision group = choose_group(policy(), hints, 1, fleet, {}, seed);
-    const Decision one = choose(policy(), hints, fleet, seed);
+    const Requirements requirements = random_wishes(fleet, seed);
+    const GroupDecision group = choose_group(policy(), requirements, 1, fleet, {}, seed);
+    const Decision one = choose(policy(), requirements, fleet, seed);
     ASSERT_EQ(one.winner.has_value(), !group.winners.empty()) << "seed " << seed;
     if (!one.winner) continue;
     ASSERT_EQ(*one.winner, group.winners.front()) << "seed " << seed;
@@ -137,7 +137,7 @@ class OrderFreeGroup : public GroupContract {};
 TEST_P(OrderFreeGroup, TheSetDoesNotDependOnReportOrder) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     TestFleet fleet = random_machine(2 + seed % 20, seed);
-    const Hints hints = random_wishes(fleet, seed);
+    const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = random_topology(fleet, seed);
     std::vector<DeviceView> shuffled(fleet.views().begin(), fleet.views().end());
     std::sort(shuffled.begin(), shuffled.end(), [seed](const DeviceView& a, const DeviceView& b) {
@@ -145,7 +145,7 @@ TEST_P(OrderFreeGroup, TheSetDoesNotDependOnReportOrder) {
     });
     const auto ids = [&](std::span<const DeviceView> views) {
       std::vector<std::string> names;
-      for (const std::size_t i : choose_group(policy(), hints, 1 + seed % 4, views, topology, seed).winners)
+      for (const std::size_t i : choose_group(policy(), requirements, 1 + seed % 4, views, topology, seed).winners)
         names.push_back(views[i].info->id.text());
       return names;
     };
@@ -185,88 +185,88 @@ TEST(Group, ALargeMachineIsSearchedForAGroupThatLiesTogether) {
 TEST(Group, PartsOfOneDeviceNeedTheirBytesTogether) {
   TestFleet fleet(4);
   for (std::size_t i = 0; i < 3; ++i) fleet.info(i).memory_domain = "gpu";
-  Hints hints;
-  hints.memory_bytes_min = 9 * gib;
+  Requirements requirements;
+  requirements.memory_bytes_min = 9 * gib;
   Explanation explanation;
-  EXPECT_EQ(choose_group(least_loaded(), hints, 2, fleet, {}, 0, &explanation).winners, (Positions{0, 3}));
+  EXPECT_EQ(choose_group(least_loaded(), requirements, 2, fleet, {}, 0, &explanation).winners, (Positions{0, 3}));
   EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 1 pair: dev-00, dev-03");
-  EXPECT_TRUE(choose_group(least_loaded(), hints, 3, fleet, {}, 0, &explanation).winners.empty());
+  EXPECT_TRUE(choose_group(least_loaded(), requirements, 3, fleet, {}, 0, &explanation).winners.empty());
   EXPECT_EQ(explanation.funnel_text(), "4 devices -> 4 fit 9.0 GiB -> 2 of the 3 requested");
   EXPECT_EQ(
       explanation.reason(),
       "only 2 of the 3 requested devices are available: parts of one device share its memory, and need their bytes "
       "together");
-  hints.memory_bytes_min = 8 * gib;
-  EXPECT_EQ(choose_group(least_loaded(), hints, 3, fleet, {}, 0).winners, (Positions{0, 1, 3}));
+  requirements.memory_bytes_min = 8 * gib;
+  EXPECT_EQ(choose_group(least_loaded(), requirements, 3, fleet, {}, 0).winners, (Positions{0, 1, 3}));
 }
 
 TEST(Group, SaysWhatIsMissing) {
   TestFleet fleet(5);
   fleet[0].intent = Intent::cordoned;
   fleet[4].memory_bytes_free = gib;
-  Hints hints;
-  hints.memory_bytes_min = 2 * gib;
+  Requirements requirements;
+  requirements.memory_bytes_min = 2 * gib;
   Explanation explanation;
-  choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
+  choose_group(least_loaded(), requirements, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 3 fit 2.0 GiB -> 3 of the 4 requested");
   EXPECT_EQ(explanation.reason(),
             "only 3 of the 4 requested devices are available: no other device has 2.0 GiB free, processes use it "
             "(largest: 1.0 GiB on dev-04)");
-  choose_group(least_loaded(), hints, 6, fleet, {}, 0, &explanation);
+  choose_group(least_loaded(), requirements, 6, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.reason(), "6 devices were asked for, and there are 5");
-  hints.memory_bytes_min = 0;
-  choose_group(least_loaded(), hints, 4, fleet, {}, 0, &explanation);
+  requirements.memory_bytes_min = 0;
+  choose_group(least_loaded(), requirements, 4, fleet, {}, 0, &explanation);
   EXPECT_EQ(explanation.funnel_text(), "5 devices -> 4 in service -> 1 group of 4: dev-01, dev-02, dev-03, dev-04");
 }
 
 TEST(Wishes, PreferAndNearComeFirstAndNeverKeepAnybodyOut) {
   TestFleet fleet(4);
   fleet[3].in_flight = 9;
-  Hints hints;
-  hints.prefer = {fleet.info(3).id};
-  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 3U);
-  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0), (Positions{3, 0, 1, 2}));
+  Requirements requirements;
+  requirements.prefer = {fleet.info(3).id};
+  EXPECT_EQ(choose(least_loaded(), requirements, fleet, 0).winner, 3U);
+  EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0), (Positions{3, 0, 1, 2}));
   fleet[3].health = Health::lost;
-  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 0U);
+  EXPECT_EQ(choose(least_loaded(), requirements, fleet, 0).winner, 0U);
 
-  hints = {};
-  hints.near = fleet.info(1).id;
+  requirements = {};
+  requirements.near = fleet.info(1).id;
   const Topology topology = pairs_of(fleet, {{1, 2}});
-  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0, topology), (Positions{1, 2, 0}));
+  EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0, topology), (Positions{1, 2, 0}));
   fleet[1].intent = Intent::cordoned;
-  EXPECT_EQ(rank(least_loaded(), hints, fleet, 0, topology), (Positions{2, 0})) << "near it, though it is out";
+  EXPECT_EQ(rank(least_loaded(), requirements, fleet, 0, topology), (Positions{2, 0})) << "near it, though it is out";
 }
 
 TEST(Wishes, APolicyThatTakesTurnsDoesSoAmongThePreferred) {
   TestFleet fleet(5);
-  Hints hints;
-  hints.prefer = {fleet.info(1).id, fleet.info(3).id};
+  Requirements requirements;
+  requirements.prefer = {fleet.info(1).id, fleet.info(3).id};
   Positions winners;
   for (Ticket ticket = 0; ticket < 4; ++ticket)
-    winners.push_back(*choose(*find_policy("round_robin"), hints, fleet, ticket).winner);
+    winners.push_back(*choose(*find_policy("round_robin"), requirements, fleet, ticket).winner);
   EXPECT_EQ(winners, (Positions{1, 3, 1, 3}));
 }
 
-TEST(Hints, AShareIsAPartOfWhatTheDeviceHas) {
+TEST(Requirements, AShareIsAPartOfWhatTheDeviceHas) {
   TestFleet fleet(2);
   fleet.info(0).memory_bytes_total = 80 * gib;
-  Hints hints;
-  hints.memory_share = 0.5;
-  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(0)), Maybe(40 * gib));
-  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(8 * gib));
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::memory) << "16 GiB are free";
-  EXPECT_EQ(reject(hints, fleet[1]), std::nullopt);
-  hints.memory_bytes_min = 9 * gib;
-  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(9 * gib)) << "the larger of both";
-  hints.memory_share = 1;
-  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe(16 * gib));
+  Requirements requirements;
+  requirements.memory_share = 0.5;
+  EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(0)), Maybe(40 * gib));
+  EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe(8 * gib));
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::memory) << "16 GiB are free";
+  EXPECT_EQ(reject(requirements, fleet[1]), std::nullopt);
+  requirements.memory_bytes_min = 9 * gib;
+  EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe(9 * gib)) << "the larger of both";
+  requirements.memory_share = 1;
+  EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe(16 * gib));
   fleet.info(1).memory_bytes_total.reset();
-  EXPECT_EQ(hints.memory_bytes_needed(fleet.info(1)), Maybe());
-  EXPECT_EQ(reject(hints, fleet[1]), Rejection::memory) << "nobody knows what half of it is";
+  EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe());
+  EXPECT_EQ(reject(requirements, fleet[1]), Rejection::memory) << "nobody knows what half of it is";
   Explanation explanation;
-  hints.memory_bytes_min = 0;
-  hints.memory_share = 0.625;
-  choose(least_loaded(), hints, fleet, 0, &explanation);
+  requirements.memory_bytes_min = 0;
+  requirements.memory_share = 0.625;
+  choose(least_loaded(), requirements, fleet, 0, &explanation);
   EXPECT_EQ(explanation.candidates[1].detail, "needs 62.5 % of the memory, does not report its memory size");
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 fit 62.5 % of the memory -> none");
 }
@@ -276,16 +276,16 @@ TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
   fleet[0].held_exclusively = true;
   fleet[0].holders = 1;
   fleet[1].holders = 2;
-  Hints hints;
-  EXPECT_EQ(reject(hints, fleet[0]), Rejection::held);
-  EXPECT_EQ(reject(hints, fleet[1]), std::nullopt);
-  EXPECT_EQ(choose(least_loaded(), hints, fleet, 0).winner, 1U) << "also where nothing else is asked for";
-  hints.exclusive = true;
-  hints.memory_bytes_min = 99 * gib;
-  EXPECT_EQ(reject(hints, fleet[1]), Rejection::held);
-  hints.memory_bytes_min = 0;
+  Requirements requirements;
+  EXPECT_EQ(reject(requirements, fleet[0]), Rejection::held);
+  EXPECT_EQ(reject(requirements, fleet[1]), std::nullopt);
+  EXPECT_EQ(choose(least_loaded(), requirements, fleet, 0).winner, 1U) << "also where nothing else is asked for";
+  requirements.exclusive = true;
+  requirements.memory_bytes_min = 99 * gib;
+  EXPECT_EQ(reject(requirements, fleet[1]), Rejection::held);
+  requirements.memory_bytes_min = 0;
   Explanation explanation;
-  choose(least_loaded(), hints, fleet, 0, &explanation);
+  choose(least_loaded(), requirements, fleet, 0, &explanation);
   EXPECT_EQ(explanation.candidates[0].detail, "held exclusively");
   EXPECT_EQ(explanation.candidates[1].detail, "held by 2 leases, exclusive use requested");
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not held -> none");

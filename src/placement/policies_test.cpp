@@ -20,13 +20,13 @@ class PolicyContract : public testing::TestWithParam<Policy> {
   const Policy& policy() const { return GetParam(); }
 };
 
-Hints random_hints(std::uint64_t seed) {
+Requirements random_requirements(std::uint64_t seed) {
   SeededRandom random(splitmix64(seed));
-  Hints hints;
-  if (random.below(3) == 0) hints.memory_bytes_min = random.below(8 * gib);
-  if (random.below(5) == 0) hints.capability_min = Capability{static_cast<std::int32_t>(random.below(10)), 0};
-  hints.cost = static_cast<double>(random.below(100)) / 10;
-  return hints;
+  Requirements requirements;
+  if (random.below(3) == 0) requirements.memory_bytes_min = random.below(8 * gib);
+  if (random.below(5) == 0) requirements.capability_min = Capability{static_cast<std::int32_t>(random.below(10)), 0};
+  requirements.cost = static_cast<double>(random.below(100)) / 10;
+  return requirements;
 }
 
 TEST_P(PolicyContract, HasANameASummaryAndBothHalves) {
@@ -40,16 +40,16 @@ TEST_P(PolicyContract, HasANameASummaryAndBothHalves) {
 TEST_P(PolicyContract, NeverChoosesARejectedDeviceAndAlwaysAnEligibleOne) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
-    const Hints hints = random_hints(seed);
+    const Requirements requirements = random_requirements(seed);
     const auto views = fleet.views();
-    const Decision decision = choose(policy(), hints, views, splitmix64(seed));
+    const Decision decision = choose(policy(), requirements, views, splitmix64(seed));
     ASSERT_FALSE(decision.policy_misbehaved) << "seed " << seed;
     const bool any =
-        std::any_of(views.begin(), views.end(), [&](const DeviceView& view) { return !reject(hints, view); });
+        std::any_of(views.begin(), views.end(), [&](const DeviceView& view) { return !reject(requirements, view); });
     ASSERT_EQ(decision.winner.has_value(), any) << "seed " << seed;
     if (!any) continue;
     ASSERT_LT(*decision.winner, views.size()) << "seed " << seed;
-    ASSERT_FALSE(reject(hints, views[*decision.winner])) << "seed " << seed;
+    ASSERT_FALSE(reject(requirements, views[*decision.winner])) << "seed " << seed;
   }
 }
 
@@ -57,9 +57,9 @@ TEST_P(PolicyContract, EqualInputsGiveEqualAnswers) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet one = TestFleet::random(1 + seed % 12, seed);
     const TestFleet other = TestFleet::random(1 + seed % 12, seed);
-    const Decision first = choose(policy(), random_hints(seed), one, seed);
-    ASSERT_EQ(first.winner, choose(policy(), random_hints(seed), one, seed).winner) << "seed " << seed;
-    ASSERT_EQ(first.winner, choose(policy(), random_hints(seed), other, seed).winner) << "seed " << seed;
+    const Decision first = choose(policy(), random_requirements(seed), one, seed);
+    ASSERT_EQ(first.winner, choose(policy(), random_requirements(seed), one, seed).winner) << "seed " << seed;
+    ASSERT_EQ(first.winner, choose(policy(), random_requirements(seed), other, seed).winner) << "seed " << seed;
   }
 }
 
@@ -92,8 +92,9 @@ TEST_P(OrderFreePolicy, WinnerDoesNotDependOnReportOrder) {
 TEST_P(PolicyContract, ASingleCandidateWins) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1, seed);
-    ASSERT_EQ(policy().choose(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))), 0U) << "seed " << seed;
-    ASSERT_EQ(policy().costs(ViewCandidates(fleet, random_hints(seed), splitmix64(seed))).size(), 1U)
+    ASSERT_EQ(policy().choose(ViewCandidates(fleet, random_requirements(seed), splitmix64(seed))), 0U)
+        << "seed " << seed;
+    ASSERT_EQ(policy().costs(ViewCandidates(fleet, random_requirements(seed), splitmix64(seed))).size(), 1U)
         << "seed " << seed;
   }
 }
@@ -101,8 +102,8 @@ TEST_P(PolicyContract, ASingleCandidateWins) {
 TEST_P(PolicyContract, TheWinnerHasTheLowestCost) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
-    const Hints hints = random_hints(seed);
-    const ViewCandidates all(fleet, hints, splitmix64(seed));
+    const Requirements requirements = random_requirements(seed);
+    const ViewCandidates all(fleet, requirements, splitmix64(seed));
     const std::size_t winner = policy().choose(all);
     const std::vector<std::uint64_t> costs = policy().costs(all);
     ASSERT_EQ(costs.size(), fleet.size());
@@ -113,12 +114,12 @@ TEST_P(PolicyContract, TheWinnerHasTheLowestCost) {
 TEST_P(PolicyContract, ExplanationRankingAndChoiceNameTheSameWinner) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
-    const Hints hints = random_hints(seed);
+    const Requirements requirements = random_requirements(seed);
     const auto views = fleet.views();
     Explanation explanation;
-    const Decision decision = choose(policy(), hints, views, seed, &explanation);
-    ASSERT_EQ(decision.winner, choose(policy(), hints, views, seed).winner) << "seed " << seed;
-    const std::vector<std::size_t> ranking = rank(policy(), hints, views, seed);
+    const Decision decision = choose(policy(), requirements, views, seed, &explanation);
+    ASSERT_EQ(decision.winner, choose(policy(), requirements, views, seed).winner) << "seed " << seed;
+    const std::vector<std::size_t> ranking = rank(policy(), requirements, views, seed);
     ASSERT_EQ(explanation.candidates.size(), views.size());
     ASSERT_EQ(explanation.funnel.back().left, ranking.size()) << "seed " << seed;
     ASSERT_EQ(explanation.winner.has_value(), decision.winner.has_value());
@@ -130,7 +131,7 @@ TEST_P(PolicyContract, ExplanationRankingAndChoiceNameTheSameWinner) {
     ASSERT_EQ(explanation.runner_up.has_value(), ranking.size() > 1) << "seed " << seed;
     for (std::size_t i = 0; i < views.size(); ++i) {
       const auto& candidate = explanation.candidates[i];
-      ASSERT_EQ(candidate.rejection, reject(hints, views[i])) << "seed " << seed;
+      ASSERT_EQ(candidate.rejection, reject(requirements, views[i])) << "seed " << seed;
       ASSERT_EQ(candidate.cost.has_value(), !candidate.rejection) << "seed " << seed;
       ASSERT_EQ(std::count(ranking.begin(), ranking.end(), i), candidate.rejection ? 0 : 1) << "seed " << seed;
     }

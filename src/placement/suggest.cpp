@@ -17,8 +17,8 @@ using Kind = SuggestionKind;
 
 using Views = std::vector<DeviceView>;
 
-bool fits(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
-  return largest_group(hints, views) >= count;
+bool fits(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
+  return largest_group(requirements, views) >= count;
 }
 
 // All sets are tried in order of size, up to this number; beyond it, elements are
@@ -86,11 +86,12 @@ std::string memory_option(std::uint64_t bytes) {
 
 class Suggestions {
  public:
-  Suggestions(const Hints& hints, std::size_t count, std::span<const DeviceView> views, WaitOption waiting)
-      : hints_(hints), count_(count), views_(views), waiting_(waiting) {}
+  Suggestions(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
+              WaitOption waiting)
+      : requirements_(requirements), count_(count), views_(views), waiting_(waiting) {}
 
   std::vector<Suggestion> all() {
-    const bool refused = !fits(hints_, count_, views_);
+    const bool refused = !fits(requirements_, count_, views_);
     if (!refused || views_.empty()) return {};
     uncordon();
     fresh_sample();
@@ -108,7 +109,7 @@ class Suggestions {
     drop_feature();
     drop_label();
     other_backend();
-    const Cause cause = cause_of(hints_, count_, views_);
+    const Cause cause = cause_of(requirements_, count_, views_);
     std::sort(suggestions_.begin(), suggestions_.end(), [&](const Suggestion& a, const Suggestion& b) {
       return std::tuple(!concerns(a.kind, cause), a.kind) < std::tuple(!concerns(b.kind, cause), b.kind);
     });
@@ -139,7 +140,7 @@ class Suggestions {
     return false;
   }
 
-  bool fits_with(const Hints& hints) const { return fits(hints, count_, views_); }
+  bool fits_with(const Requirements& requirements) const { return fits(requirements, count_, views_); }
   Suggestion& add(Kind kind, std::string text, std::string command) {
     Suggestion& suggestion = suggestions_.emplace_back();
     suggestion.kind = kind;
@@ -156,13 +157,13 @@ class Suggestions {
       DeviceView mended = views_[i];
       mend(mended);
       // A device that would still be rejected does not help.
-      if (concerned(views_[i]) && !reject(hints_, mended)) positions.push_back(i);
+      if (concerned(views_[i]) && !reject(requirements_, mended)) positions.push_back(i);
     }
     std::vector<DeviceId> ids;
     for (const std::size_t i : smallest_set(positions.size(), [&](const std::vector<std::size_t>& set) {
            Views changed(views_.begin(), views_.end());
            for (const std::size_t j : set) mend(changed[positions[j]]);
-           return fits(hints_, count_, changed);
+           return fits(requirements_, count_, changed);
          }))
       ids.push_back(views_[positions[i]].info->id);
     return ids;
@@ -179,7 +180,7 @@ class Suggestions {
 
   void fresh_sample() {
     const auto unheard = [&](const DeviceView& v) {
-      return v.sample == SampleState::stale || (hints_.whole && v.sample != SampleState::fresh);
+      return v.sample == SampleState::stale || (requirements_.whole && v.sample != SampleState::fresh);
     };
     std::vector<DeviceId> ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
     if (ids.empty()) return;
@@ -189,8 +190,9 @@ class Suggestions {
   }
 
   void health() {
-    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, hints_, v); },
-                                       [](DeviceView& v) { v.health = Health::healthy; });
+    std::vector<DeviceId> ids =
+        fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, requirements_, v); },
+               [](DeviceView& v) { v.health = Health::healthy; });
     if (ids.empty()) return;
     add(Kind::health,
         "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or repair " +
@@ -200,7 +202,7 @@ class Suggestions {
   }
 
   void end_leases() {
-    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::held, hints_, v); },
+    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::held, requirements_, v); },
                                        [](DeviceView& v) {
                                          v.holders = 0;
                                          v.held_exclusively = false;
@@ -225,7 +227,7 @@ class Suggestions {
 
   void end_processes() {
     std::vector<DeviceId> ids =
-        fewest([&](const DeviceView& v) { return fails(Rejection::occupied, hints_, v) && v.memory_bytes_free; },
+        fewest([&](const DeviceView& v) { return fails(Rejection::occupied, requirements_, v) && v.memory_bytes_free; },
                [](DeviceView& v) {
                  v.other_processes = 0;
                  if (v.memory_bytes_free && v.info->memory_bytes_total)
@@ -237,65 +239,66 @@ class Suggestions {
   }
 
   void share() {
-    if (!hints_.wants_alone()) return;
-    Hints hints = hints_;
-    hints.exclusive = hints.whole = false;
+    if (!requirements_.wants_alone()) return;
+    Requirements requirements = requirements_;
+    requirements.exclusive = requirements.whole = false;
     // Instead of a whole device: the most memory available beside other leases.
-    const bool by_bytes = hints_.whole && hints_.memory_bytes_min == 0 && !hints_.memory_share;
+    const bool by_bytes = requirements_.whole && requirements_.memory_bytes_min == 0 && !requirements_.memory_share;
     if (!by_bytes) {
-      if (fits_with(hints))
+      if (fits_with(requirements))
         add(Kind::share, "share the device with others instead of exclusive use", "leave out --exclusive");
       return;
     }
-    const std::optional<std::uint64_t> most = most_bytes(hints);
+    const std::optional<std::uint64_t> most = most_bytes(requirements);
     if (!most) return;
     add(Kind::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
         memory_option(*most))
         .amount = *most;
   }
 
-  // The most bytes per device that fit with these hints; absent: not even one byte.
-  std::optional<std::uint64_t> most_bytes(Hints hints) const {
+  // The most bytes per device that fit with these requirements; absent: not even one byte.
+  std::optional<std::uint64_t> most_bytes(Requirements requirements) const {
     // k devices that share a memory get at most 1/k of it each.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
-      if (reject(hints, view) || !view.memory_bytes_available()) continue;
+      if (reject(requirements, view) || !view.memory_bytes_available()) continue;
       for (std::size_t k = 1; k <= count_; ++k) amounts.push_back(*view.memory_bytes_available() / k);
     }
     std::sort(amounts.begin(), amounts.end());
     amounts.erase(std::unique(amounts.begin(), amounts.end()), amounts.end());
     const auto first_too_many = std::partition_point(amounts.begin(), amounts.end(), [&](std::uint64_t bytes) {
-      hints.memory_bytes_min = bytes;
-      return fits_with(hints);
+      requirements.memory_bytes_min = bytes;
+      return fits_with(requirements);
     });
     if (first_too_many == amounts.begin() || *(first_too_many - 1) == 0) return std::nullopt;
     return *(first_too_many - 1);
   }
 
   void fewer_bytes() {
-    Hints hints = hints_;
-    hints.memory_share.reset();
-    hints.memory_bytes_min = 0;
-    const std::optional<std::uint64_t> found = most_bytes(hints);
+    Requirements requirements = requirements_;
+    requirements.memory_share.reset();
+    requirements.memory_bytes_min = 0;
+    const std::optional<std::uint64_t> found = most_bytes(requirements);
     if (!found) return;
     const std::uint64_t most = *found;
     // With a share there is no single number to compare with.
-    if (!hints_.memory_share && most >= hints_.memory_bytes_min) return;
-    const std::string instead = hints_.memory_share ? "" : " instead of " + bytes_text(hints_.memory_bytes_min);
+    if (!requirements_.memory_share && most >= requirements_.memory_bytes_min) return;
+    const std::string instead =
+        requirements_.memory_share ? "" : " instead of " + bytes_text(requirements_.memory_bytes_min);
     add(Kind::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
   }
 
   void free_bytes() {
-    if (hints_.whole) return;  // all memory must be free: see end_processes
+    if (requirements_.whole) return;  // all memory must be free: see end_processes
     // Only memory of devices that nothing else rejects.
-    Hints without = hints_;
+    Requirements without = requirements_;
     without.memory_share.reset();
     without.memory_bytes_min = 0;
     std::vector<std::string_view> domains;
     std::vector<DeviceId> names;  // one device per memory domain
     std::uint64_t most = 0;
     for (const DeviceView& view : views_) {
-      const Maybe needed = hints_.memory_bytes_needed(*view.info);
+      const Maybe needed = requirements_.memory_bytes_needed(*view.info);
       if (reject(without, view) || !needed || *needed == 0 || !view.memory_bytes_available()) continue;
       most = std::max(most, policy::saturating_product(*needed, count_));
       const std::string_view domain = view.info->memory_home();
@@ -317,7 +320,7 @@ class Suggestions {
         view.memory_bytes_free = std::max(now, std::min(policy::saturating_sum(now, bytes), total));
         view.memory_bytes_promised = 0;
       }
-      return fits(hints_, count_, changed);
+      return fits(requirements_, count_, changed);
     };
     const auto fits_after = [&](const std::vector<std::size_t>& set, std::uint64_t bytes) {
       return fits_with_each(set, std::vector<std::uint64_t>(set.size(), bytes));
@@ -387,7 +390,7 @@ class Suggestions {
   }
 
   void fewer_devices() {
-    const std::size_t most = largest_group(hints_, views_);
+    const std::size_t most = largest_group(requirements_, views_);
     if (most == 0) return;
     add(Kind::fewer_devices, "ask for " + std::to_string(most) + " instead of " + std::to_string(count_) + " devices",
         "-n " + std::to_string(most))
@@ -396,13 +399,13 @@ class Suggestions {
 
   void drop_avoid() {
     // An id named twice is one entry.
-    const std::set<DeviceId> distinct(hints_.avoid.begin(), hints_.avoid.end());
+    const std::set<DeviceId> distinct(requirements_.avoid.begin(), requirements_.avoid.end());
     const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
     std::vector<DeviceId> ids;
     for (const std::size_t i : smallest_set(avoided.size(), [&](const std::vector<std::size_t>& set) {
-           Hints hints = hints_;
-           for (const std::size_t j : set) std::erase(hints.avoid, avoided[j]);
-           return fits_with(hints);
+           Requirements requirements = requirements_;
+           for (const std::size_t j : set) std::erase(requirements.avoid, avoided[j]);
+           return fits_with(requirements);
          }))
       ids.push_back(avoided[i]);
     if (ids.empty()) return;
@@ -410,48 +413,48 @@ class Suggestions {
   }
 
   void drop_pin() {
-    Hints hints = hints_;
-    hints.only.clear();
-    if (!hints_.only.empty() && fits_with(hints))
-      add(Kind::drop_pin, "allow any device, not only " + listed(hints_.only), "leave out --device");
+    Requirements requirements = requirements_;
+    requirements.only.clear();
+    if (!requirements_.only.empty() && fits_with(requirements))
+      add(Kind::drop_pin, "allow any device, not only " + listed(requirements_.only), "leave out --device");
   }
 
   void lower_capability() {
-    if (!hints_.capability_min) return;
+    if (!requirements_.capability_min) return;
     std::set<Capability, std::greater<>> lower;
     for (const DeviceView& view : views_) {
-      if (view.info->capability && *view.info->capability < *hints_.capability_min)
+      if (view.info->capability && *view.info->capability < *requirements_.capability_min)
         lower.insert(*view.info->capability);
     }
-    Hints hints = hints_;
+    Requirements requirements = requirements_;
     for (const Capability& capability : lower) {
-      hints.capability_min = capability;
-      if (!fits_with(hints)) continue;
+      requirements.capability_min = capability;
+      if (!fits_with(requirements)) continue;
       add(Kind::lower_capability,
-          "ask for capability " + to_string(capability) + " instead of " + to_string(*hints_.capability_min),
+          "ask for capability " + to_string(capability) + " instead of " + to_string(*requirements_.capability_min),
           "--capability " + to_string(capability))
           .capability = capability;
       return;
     }
-    hints.capability_min.reset();
-    if (fits_with(hints)) add(Kind::lower_capability, "ask for no capability", "leave out --capability");
+    requirements.capability_min.reset();
+    if (fits_with(requirements)) add(Kind::lower_capability, "ask for no capability", "leave out --capability");
   }
 
   void drop_feature() {
-    for (const std::string& feature : hints_.features) {
-      Hints hints = hints_;
-      hints.features.erase(feature);
-      if (!fits_with(hints)) continue;
+    for (const std::string& feature : requirements_.features) {
+      Requirements requirements = requirements_;
+      requirements.features.erase(feature);
+      if (!fits_with(requirements)) continue;
       add(Kind::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
       return;
     }
   }
 
   void drop_label() {
-    for (const auto& [name, value] : hints_.labels) {
-      Hints hints = hints_;
-      hints.labels.erase(name);
-      if (!fits_with(hints)) continue;
+    for (const auto& [name, value] : requirements_.labels) {
+      Requirements requirements = requirements_;
+      requirements.labels.erase(name);
+      if (!fits_with(requirements)) continue;
       const std::string label = name + "=" + value;
       add(Kind::drop_label, "do without " + label, "leave out --label " + label).name = name;
       return;
@@ -459,21 +462,21 @@ class Suggestions {
   }
 
   void other_backend() {
-    if (!hints_.backend) return;
+    if (!requirements_.backend) return;
     std::set<std::string> others;
     for (const DeviceView& view : views_) others.insert(view.info->backend);
-    others.erase(*hints_.backend);
+    others.erase(*requirements_.backend);
     for (const std::string& other : others) {
-      Hints hints = hints_;
-      hints.backend = other;
-      if (!fits_with(hints)) continue;
-      add(Kind::other_backend, "use " + other + " devices instead of " + *hints_.backend, "--backend " + other).name =
-          other;
+      Requirements requirements = requirements_;
+      requirements.backend = other;
+      if (!fits_with(requirements)) continue;
+      add(Kind::other_backend, "use " + other + " devices instead of " + *requirements_.backend, "--backend " + other)
+          .name = other;
       return;
     }
   }
 
-  const Hints& hints_;
+  const Requirements& requirements_;
   std::size_t count_;
   std::span<const DeviceView> views_;
   WaitOption waiting_;
@@ -491,9 +494,9 @@ std::string_view to_string(SuggestionKind kind) noexcept {
   return names[static_cast<std::size_t>(kind)];
 }
 
-std::vector<Suggestion> suggest(const Hints& hints, std::size_t count, std::span<const DeviceView> views,
+std::vector<Suggestion> suggest(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
                                 WaitOption waiting) {
-  return Suggestions(hints, count, views, waiting).all();
+  return Suggestions(requirements, count, views, waiting).all();
 }
 
 }  // namespace berth

@@ -20,7 +20,7 @@ using Views = std::vector<DeviceView>;
 // A request with most options, on a machine with most kinds of problems.
 struct Request {
   TestFleet fleet;
-  Hints hints;
+  Requirements requirements;
   std::size_t count = 1;
 
   explicit Request(std::uint64_t seed) : fleet(random_machine(1 + seed % 5, seed)) {
@@ -38,19 +38,19 @@ struct Request {
       if (!one_in(3)) fleet[i].sample = SampleState::fresh;
       if (!one_in(3)) fleet[i].held_exclusively = false;
     }
-    if (!one_in(4)) hints.memory_bytes_min = 1 + random.below(20 * gib);
-    if (one_in(4)) hints.memory_share = static_cast<double>(1 + random.below(8)) / 8;
-    if (one_in(4)) hints.capability_min = Capability{static_cast<std::int32_t>(5 + random.below(6)), 0};
-    if (one_in(5)) hints.features = {"ptx"};
-    if (one_in(5)) hints.labels = {{"zone", "a"}};
-    if (one_in(5)) hints.backend = "cuda";
-    if (one_in(5)) hints.only = {fleet.info(random.below(fleet.size())).id};
-    if (one_in(4)) hints.avoid = {fleet.info(0).id, fleet.info(random.below(fleet.size())).id};
-    hints.exclusive = one_in(4);
-    hints.whole = one_in(4);
-    if (hints.whole && one_in(2)) {
-      hints.memory_bytes_min = 0;
-      hints.memory_share.reset();
+    if (!one_in(4)) requirements.memory_bytes_min = 1 + random.below(20 * gib);
+    if (one_in(4)) requirements.memory_share = static_cast<double>(1 + random.below(8)) / 8;
+    if (one_in(4)) requirements.capability_min = Capability{static_cast<std::int32_t>(5 + random.below(6)), 0};
+    if (one_in(5)) requirements.features = {"ptx"};
+    if (one_in(5)) requirements.labels = {{"zone", "a"}};
+    if (one_in(5)) requirements.backend = "cuda";
+    if (one_in(5)) requirements.only = {fleet.info(random.below(fleet.size())).id};
+    if (one_in(4)) requirements.avoid = {fleet.info(0).id, fleet.info(random.below(fleet.size())).id};
+    requirements.exclusive = one_in(4);
+    requirements.whole = one_in(4);
+    if (requirements.whole && one_in(2)) {
+      requirements.memory_bytes_min = 0;
+      requirements.memory_share.reset();
     }
     count = 1 + random.below(3);
   }
@@ -84,8 +84,8 @@ class SuggestLaw : public testing::Test {
     std::size_t refused = 0;
     for (seed_ = 0; seed_ < seeds; ++seed_) {
       Request request(seed_);
-      const bool fits = any_group_fits(request.hints, request.count, request.fleet);
-      const std::vector<Suggestion> suggestions = suggest(request.hints, request.count, request.fleet);
+      const bool fits = any_group_fits(request.requirements, request.count, request.fleet);
+      const std::vector<Suggestion> suggestions = suggest(request.requirements, request.count, request.fleet);
       if (fits) {
         ASSERT_TRUE(suggestions.empty()) << "seed " << seed_;
         continue;
@@ -109,7 +109,7 @@ class SuggestLaw : public testing::Test {
       for (std::size_t i = 0; i < views.size(); ++i) {
         if (chosen(i)) mend(views[i]);
       }
-      return any_group_fits(request.hints, request.count, views);
+      return any_group_fits(request.requirements, request.count, views);
     };
     const std::size_t least = smallest(request.fleet.size(), [&](std::uint64_t mask) {
       return fits_after([&](std::size_t i) { return (mask >> i & 1) != 0; });
@@ -123,12 +123,12 @@ class SuggestLaw : public testing::Test {
       return std::count(suggestion->devices.begin(), suggestion->devices.end(), request.fleet.info(i).id) > 0;
     }));
   }
-  // A suggestion about the request: `apply` changes the hints.
+  // A suggestion about the request: `apply` changes the requirements.
   template <class Apply>
   void check_request(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, bool can, Apply apply) {
-    Hints hints = request.hints;
-    apply(hints);
-    const bool fits = can && any_group_fits(hints, request.count, request.fleet);
+    Requirements requirements = request.requirements;
+    apply(requirements);
+    const bool fits = can && any_group_fits(requirements, request.count, request.fleet);
     ASSERT_EQ(find(suggestions, kind) != nullptr, fits) << to_string(kind);
     suggested_ += fits ? 1 : 0;
   }
@@ -169,7 +169,8 @@ TEST_F(SuggestLaw, TheFewestDevicesNoLongerKept) {
 TEST_F(SuggestLaw, TheFewestDevicesWithoutProcesses) {
   each_refused([&](Request& request, const auto& suggestions) {
     check_devices(request, suggestions, Kind::end_processes, [&](DeviceView& v) {
-      if (!request.hints.whole || reject(request.hints, v) != Rejection::occupied || !v.memory_bytes_free) return;
+      if (!request.requirements.whole || reject(request.requirements, v) != Rejection::occupied || !v.memory_bytes_free)
+        return;
       v.other_processes = 0;
       if (v.info->memory_bytes_total) v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
     });
@@ -179,12 +180,12 @@ TEST_F(SuggestLaw, TheFewestDevicesWithoutProcesses) {
 TEST_F(SuggestLaw, TheMostBytesThatFit) {
   each_refused([&](Request& request, const auto& suggestions) {
     const auto fits_with = [&](std::uint64_t bytes) {
-      Hints hints = request.hints;
-      hints.memory_share.reset();
-      hints.memory_bytes_min = bytes;
-      return any_group_fits(hints, request.count, request.fleet);
+      Requirements requirements = request.requirements;
+      requirements.memory_share.reset();
+      requirements.memory_bytes_min = bytes;
+      return any_group_fits(requirements, request.count, request.fleet);
     };
-    const bool asked = request.hints.memory_bytes_min > 0 || request.hints.memory_share;
+    const bool asked = request.requirements.memory_bytes_min > 0 || request.requirements.memory_share;
     const Suggestion* suggestion = find(suggestions, Kind::fewer_bytes);
     ASSERT_EQ(suggestion != nullptr, asked && fits_with(1));
     if (suggestion == nullptr) return;
@@ -197,11 +198,11 @@ TEST_F(SuggestLaw, TheMostBytesThatFit) {
 TEST_F(SuggestLaw, TheMostAvailableDevices) {
   each_refused([&](Request& request, const auto& suggestions) {
     const Suggestion* suggestion = find(suggestions, Kind::fewer_devices);
-    ASSERT_EQ(suggestion != nullptr, any_group_fits(request.hints, 1, request.fleet));
+    ASSERT_EQ(suggestion != nullptr, any_group_fits(request.requirements, 1, request.fleet));
     if (suggestion == nullptr) return;
     ++suggested_;
-    ASSERT_TRUE(any_group_fits(request.hints, suggestion->amount, request.fleet));
-    ASSERT_FALSE(any_group_fits(request.hints, suggestion->amount + 1, request.fleet));
+    ASSERT_TRUE(any_group_fits(request.requirements, suggestion->amount, request.fleet));
+    ASSERT_FALSE(any_group_fits(request.requirements, suggestion->amount + 1, request.fleet));
   });
 }
 
@@ -209,18 +210,18 @@ TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
   each_refused([&](Request& request, const auto& suggestions) {
     const Suggestion* suggestion = find(suggestions, Kind::lower_capability);
     const auto fits_with = [&](std::optional<Capability> capability) {
-      Hints hints = request.hints;
-      hints.capability_min = capability;
-      return any_group_fits(hints, request.count, request.fleet);
+      Requirements requirements = request.requirements;
+      requirements.capability_min = capability;
+      return any_group_fits(requirements, request.count, request.fleet);
     };
-    ASSERT_EQ(suggestion != nullptr, request.hints.capability_min && fits_with(std::nullopt));
+    ASSERT_EQ(suggestion != nullptr, request.requirements.capability_min && fits_with(std::nullopt));
     if (suggestion == nullptr) return;
     ++suggested_;
     ASSERT_TRUE(fits_with(suggestion->capability));
     for (std::int32_t major = 0; major < 12; ++major) {
       const Capability other{major, 0};
       const bool between =
-          other < *request.hints.capability_min && (!suggestion->capability || *suggestion->capability < other);
+          other < *request.requirements.capability_min && (!suggestion->capability || *suggestion->capability < other);
       ASSERT_FALSE(between && fits_with(other)) << major;
     }
   });
@@ -228,39 +229,41 @@ TEST_F(SuggestLaw, TheHighestCapabilityThatFits) {
 
 TEST_F(SuggestLaw, RequirementsToDrop) {
   each_refused([&](Request& request, const auto& suggestions) {
-    const Hints& hints = request.hints;
-    const bool by_bytes = hints.whole && hints.memory_bytes_min == 0 && !hints.memory_share;
-    check_request(request, suggestions, Kind::share, hints.wants_alone(), [&](Hints& h) {
+    const Requirements& requirements = request.requirements;
+    const bool by_bytes = requirements.whole && requirements.memory_bytes_min == 0 && !requirements.memory_share;
+    check_request(request, suggestions, Kind::share, requirements.wants_alone(), [&](Requirements& h) {
       h.exclusive = h.whole = false;
       if (by_bytes) h.memory_bytes_min = 1;
     });
     if (const Suggestion* share = find(suggestions, Kind::share); share != nullptr && by_bytes) {
-      Hints shared = hints;
+      Requirements shared = requirements;
       shared.exclusive = shared.whole = false;
       shared.memory_bytes_min = share->amount;
       ASSERT_TRUE(any_group_fits(shared, request.count, request.fleet));
       ++shared.memory_bytes_min;
       ASSERT_FALSE(any_group_fits(shared, request.count, request.fleet));
     }
-    check_request(request, suggestions, Kind::drop_pin, !hints.only.empty(), [](Hints& h) { h.only.clear(); });
-    check_request(request, suggestions, Kind::drop_feature, !hints.features.empty(),
-                  [](Hints& h) { h.features.clear(); });
-    check_request(request, suggestions, Kind::drop_label, !hints.labels.empty(), [](Hints& h) { h.labels.clear(); });
-    check_request(request, suggestions, Kind::other_backend, hints.backend.has_value(),
-                  [](Hints& h) { h.backend = "simulated"; });
+    check_request(request, suggestions, Kind::drop_pin, !requirements.only.empty(),
+                  [](Requirements& h) { h.only.clear(); });
+    check_request(request, suggestions, Kind::drop_feature, !requirements.features.empty(),
+                  [](Requirements& h) { h.features.clear(); });
+    check_request(request, suggestions, Kind::drop_label, !requirements.labels.empty(),
+                  [](Requirements& h) { h.labels.clear(); });
+    check_request(request, suggestions, Kind::other_backend, requirements.backend.has_value(),
+                  [](Requirements& h) { h.backend = "simulated"; });
   });
 }
 
 TEST_F(SuggestLaw, TheFewestEntriesOfAvoidToDrop) {
   each_refused([&](Request& request, const auto& suggestions) {
-    const std::set<DeviceId> distinct(request.hints.avoid.begin(), request.hints.avoid.end());
+    const std::set<DeviceId> distinct(request.requirements.avoid.begin(), request.requirements.avoid.end());
     const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
     const std::size_t least = smallest(avoided.size(), [&](std::uint64_t mask) {
-      Hints hints = request.hints;
+      Requirements requirements = request.requirements;
       for (std::size_t i = 0; i < avoided.size(); ++i) {
-        if (mask >> i & 1) std::erase(hints.avoid, avoided[i]);
+        if (mask >> i & 1) std::erase(requirements.avoid, avoided[i]);
       }
-      return any_group_fits(hints, request.count, request.fleet);
+      return any_group_fits(requirements, request.count, request.fleet);
     });
     const Suggestion* suggestion = find(suggestions, Kind::drop_avoid);
     ASSERT_EQ(suggestion != nullptr, least <= avoided.size());
@@ -272,7 +275,7 @@ TEST_F(SuggestLaw, TheFewestEntriesOfAvoidToDrop) {
 
 TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
   each_refused([&](Request& request, const auto& suggestions) {
-    if (request.hints.whole) return;  // see end_processes
+    if (request.requirements.whole) return;  // see end_processes
     std::vector<std::string_view> domains;
     for (const DeviceView& view : request.fleet.views()) {
       if (std::find(domains.begin(), domains.end(), domain_of(view)) == domains.end())
@@ -287,7 +290,7 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
         view.memory_bytes_free = std::max(now, std::min(now + bytes, total));
         view.memory_bytes_promised = 0;
       }
-      return any_group_fits(request.hints, request.count, views);
+      return any_group_fits(request.requirements, request.count, views);
     };
     const auto in_mask = [&](std::uint64_t mask) {
       return [&domains, mask](std::string_view domain) {
@@ -325,7 +328,7 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
           view.memory_bytes_promised = 0;
         }
       }
-      return any_group_fits(request.hints, request.count, views);
+      return any_group_fits(request.requirements, request.count, views);
     };
     ASSERT_TRUE(fits_with_each(suggestion->amounts));
     for (std::size_t i = 0; i < least; ++i) {
@@ -340,10 +343,10 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
   });
 }
 
-Hints needing(std::uint64_t bytes) {
-  Hints hints;
-  hints.memory_bytes_min = bytes;
-  return hints;
+Requirements needing(std::uint64_t bytes) {
+  Requirements requirements;
+  requirements.memory_bytes_min = bytes;
+  return requirements;
 }
 std::string texts(const std::vector<Suggestion>& suggestions) {
   std::string text;
@@ -366,9 +369,9 @@ TEST(Suggest, ContainsTheCommandOrOption) {
   TestFleet fleet(3);
   fleet.info(0).capability = Capability{8, 6};
   fleet.info(1).capability = fleet.info(2).capability = Capability{7, 5};
-  Hints hints;
-  hints.capability_min = Capability{9, 0};
-  EXPECT_EQ(texts(suggest(hints, 1, fleet)), "ask for capability 8.6 instead of 9.0 [--capability 8.6]\n");
+  Requirements requirements;
+  requirements.capability_min = Capability{9, 0};
+  EXPECT_EQ(texts(suggest(requirements, 1, fleet)), "ask for capability 8.6 instead of 9.0 [--capability 8.6]\n");
   EXPECT_EQ(texts(suggest({}, 5, fleet)), "ask for 3 instead of 5 devices [-n 3]\n");
   EXPECT_TRUE(suggest({}, 1, fleet).empty()) << "it fits";
   EXPECT_TRUE(suggest({}, 1, {}).empty()) << "nothing helps";
@@ -399,12 +402,12 @@ TEST(Suggest, InsteadOfAWholeDeviceAnAmountOfMemoryIsSuggested) {
   fleet[0].holders = fleet[1].holders = 1;
   fleet[0].memory_bytes_promised = 4 * gib;
   fleet[1].memory_bytes_promised = 10 * gib;
-  Hints hints;
-  hints.whole = hints.exclusive = true;
-  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+  Requirements requirements;
+  requirements.whole = requirements.exclusive = true;
+  EXPECT_EQ(texts(suggest(requirements, 1, fleet)),
             "share the device: ask for the memory it needs, at most 12.0 GiB [--mem 12G]\n");
-  hints.whole = false;
-  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+  requirements.whole = false;
+  EXPECT_EQ(texts(suggest(requirements, 1, fleet)),
             "share the device with others instead of exclusive use [leave out --exclusive]\n"
             "wait for, or end, what holds dev-00 [berth ps]\n");
 }
@@ -413,9 +416,9 @@ TEST(Suggest, EndingForeignProcessesIsSuggested) {
   TestFleet fleet(1);
   fleet[0].other_processes = 2;
   fleet[0].memory_bytes_free = 6 * gib;
-  Hints hints;
-  hints.whole = true;
-  EXPECT_EQ(texts(suggest(hints, 1, fleet)),
+  Requirements requirements;
+  requirements.whole = true;
+  EXPECT_EQ(texts(suggest(requirements, 1, fleet)),
             "share the device: ask for the memory it needs, at most 6.0 GiB [--mem 6G]\n"
             "wait for, or end, the processes on dev-00 [berth devices]\n");
 }

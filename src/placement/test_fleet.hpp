@@ -81,9 +81,9 @@ class TestFleet {
 };
 
 // The winner of a policy of the library; asserts that there is one.
-inline std::size_t winner_of(std::string_view policy, std::span<const DeviceView> views, const Hints& hints = {},
-                             Ticket ticket = 0) {
-  const Decision decision = choose(*find_policy(policy), hints, views, ticket);
+inline std::size_t winner_of(std::string_view policy, std::span<const DeviceView> views,
+                             const Requirements& requirements = {}, Ticket ticket = 0) {
+  const Decision decision = choose(*find_policy(policy), requirements, views, ticket);
   BERTH_ASSERT(decision.winner && !decision.policy_misbehaved);
   return *decision.winner;
 }
@@ -102,8 +102,8 @@ inline std::vector<std::size_t> winners_of(std::string_view policy, TestFleet& f
 }
 
 inline std::vector<std::uint64_t> costs_of(std::string_view name, std::span<const DeviceView> views,
-                                           const Hints& hints = {}, Ticket ticket = 0) {
-  return find_policy(name)->costs(ViewCandidates(views, hints, ticket));
+                                           const Requirements& requirements = {}, Ticket ticket = 0) {
+  return find_policy(name)->costs(ViewCandidates(views, requirements, ticket));
 }
 
 }  // namespace berth

@@ -31,13 +31,13 @@ inline std::string_view domain_of(const DeviceView& view) {
   return view.info->memory_domain.empty() ? view.info->id.text() : view.info->memory_domain;
 }
 // What a group must satisfy, written anew.
-inline bool fits_together(const Hints& hints, std::span<const DeviceView> views,
+inline bool fits_together(const Requirements& requirements, std::span<const DeviceView> views,
                           const std::vector<std::size_t>& group) {
   for (const std::size_t i : group) {
-    if (reject(hints, views[i])) return false;
+    if (reject(requirements, views[i])) return false;
     std::uint64_t together = 0;
     for (const std::size_t j : group) {
-      if (domain_of(views[i]) == domain_of(views[j])) together += *hints.memory_bytes_needed(*views[j].info);
+      if (domain_of(views[i]) == domain_of(views[j])) together += *requirements.memory_bytes_needed(*views[j].info);
     }
     if (together > 0 && *views[i].memory_bytes_available() < together) return false;
   }
@@ -56,9 +56,9 @@ void each_group(std::size_t n, std::size_t count, Use use) {
   }
 }
 
-inline bool any_group_fits(const Hints& hints, std::size_t count, std::span<const DeviceView> views) {
+inline bool any_group_fits(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
   bool any = false;
-  each_group(views.size(), count, [&](const auto& group) { any = any || fits_together(hints, views, group); });
+  each_group(views.size(), count, [&](const auto& group) { any = any || fits_together(requirements, views, group); });
   return any;
 }
 

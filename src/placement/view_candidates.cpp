@@ -57,7 +57,7 @@ std::vector<std::uint32_t> numbers_below(std::size_t count) {
 }  // namespace
 
 ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions,
-                               const Hints& requirements, Ticket ticket)
+                               const Requirements& requirements, Ticket ticket)
     : words_(new Columns::Word[column_count * positions.size()]),
       infos_(new Columns::Info[positions.size()]),
       slots_(numbers_below(positions.size())),
@@ -72,7 +72,7 @@ ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<cons
   }
 }
 
-ViewCandidates::ViewCandidates(std::span<const DeviceView> views, const Hints& requirements, Ticket ticket)
+ViewCandidates::ViewCandidates(std::span<const DeviceView> views, const Requirements& requirements, Ticket ticket)
     : ViewCandidates(views, numbers_below(views.size()), requirements, ticket) {}
 
 }  // namespace berth

@@ -14,10 +14,10 @@ namespace berth {
 class ViewCandidates {
  public:
   // The views at these positions, at least one.
-  ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions, const Hints& requirements,
-                 Ticket ticket);
+  ViewCandidates(std::span<const DeviceView> views, std::span<const std::uint32_t> positions,
+                 const Requirements& requirements, Ticket ticket);
   // All of them.
-  ViewCandidates(std::span<const DeviceView> views, const Hints& requirements, Ticket ticket);
+  ViewCandidates(std::span<const DeviceView> views, const Requirements& requirements, Ticket ticket);
 
   operator const Candidates&() const { return candidates_; }
 

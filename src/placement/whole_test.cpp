@@ -7,14 +7,14 @@
 namespace berth {
 namespace {
 
-Hints whole() {
-  Hints hints;
-  hints.whole = true;
-  return hints;
+Requirements whole() {
+  Requirements requirements;
+  requirements.whole = true;
+  return requirements;
 }
-Explanation explain_with(std::span<const DeviceView> views, const Hints& hints) {
+Explanation explain_with(std::span<const DeviceView> views, const Requirements& requirements) {
   Explanation explanation;
-  choose(*find_policy("least_loaded"), hints, views, 0, &explanation);
+  choose(*find_policy("least_loaded"), requirements, views, 0, &explanation);
   return explanation;
 }
 
@@ -133,9 +133,9 @@ TEST_P(UsedByOthers, ComesAfterAllOthersWhateverThePolicySays) {
 TEST_P(UsedByOthers, ComesBeforeALessPreferredOne) {
   TestFleet fleet(3);
   fleet[2].used_by_others = true;
-  Hints hints;
-  hints.prefer = {fleet.info(2).id};
-  EXPECT_EQ(rank(GetParam(), hints, fleet, 0).front(), 2U);
+  Requirements requirements;
+  requirements.prefer = {fleet.info(2).id};
+  EXPECT_EQ(rank(GetParam(), requirements, fleet, 0).front(), 2U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, UsedByOthers, testing::ValuesIn(policies().begin(), policies().end()),

@@ -39,10 +39,10 @@ TEST(Board, ARequestAllocatesNothingForUpToSixtyFourDevices) {
     ASSERT_TRUE(board.apply_sample(*slot, 1, sample, board.clock().now()));
   }
   for (const Policy& policy : policies()) {
-    for (const Hints& hints : {Hints(), test::bytes(10), test::on("d7")}) {
-      ASSERT_TRUE(board.acquire(policy, hints)) << "once, for what a thread keeps";
+    for (const Requirements& requirements : {Requirements(), test::bytes(10), test::on("d7")}) {
+      ASSERT_TRUE(board.acquire(policy, requirements)) << "once, for what a thread keeps";
       const std::size_t before = allocations;
-      Result<Lease> lease = board.acquire(policy, hints);
+      Result<Lease> lease = board.acquire(policy, requirements);
       lease->settle({{}, std::chrono::microseconds(1)});
       EXPECT_EQ(allocations, before) << policy.name;
     }

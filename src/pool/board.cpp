@@ -65,25 +65,26 @@ Board::~Board() {
 
 // ---- a request ----
 
-Result<Lease> Board::acquire(const Policy& policy, const Hints& hints) {
+Result<Lease> Board::acquire(const Policy& policy, const Requirements& requirements) {
   Result<Lease> lease{std::in_place};
   const Ticket ticket = draw(policy);
-  const Attempt result = acquire_into(*lease, policy, hints, ticket);
+  const Attempt result = acquire_into(*lease, policy, requirements, ticket);
   if (result.kind != Attempt::charged) [[unlikely]]
-    return refusal(result, policy, hints, ticket);
+    return refusal(result, policy, requirements, ticket);
   return lease;
 }
 
-Lease Board::try_acquire(const Policy& policy, const Hints& hints) {
+Lease Board::try_acquire(const Policy& policy, const Requirements& requirements) {
   Lease lease;
-  acquire_into(lease, policy, hints, draw(policy));
+  acquire_into(lease, policy, requirements, draw(policy));
   return lease;
 }
 
-Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket) {
-  for (int losses = 0; losses < tries_without_lock && !hints.wants_alone(); ++losses) {
+Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements,
+                                   Ticket ticket) {
+  for (int losses = 0; losses < tries_without_lock && !requirements.wants_alone(); ++losses) {
     if (exclusive_.load(std::memory_order_relaxed) == 0) {
-      const Attempt result = attempt(lease, policy, hints, ticket);
+      const Attempt result = attempt(lease, policy, requirements, ticket);
       if (result.kind == Attempt::charged) [[likely]]
         return result;
       if (result.kind == Attempt::unclaimed) promises_.grow(result.slot, result.bytes);
@@ -99,67 +100,69 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Hin
       const std::lock_guard lock(mutex_);
       // A pause may be over without a tick since.
       membership_.end_pauses(options_.clock->now());
-      result = attempt_locked(lease, policy, hints, ticket);
+      result = attempt_locked(lease, policy, requirements, ticket);
     }
     if (result.kind == Attempt::unclaimed)
       promises_.grow(result.slot, result.bytes);
-    else if (result.kind != Attempt::charged || !hints.wants_alone() || claim_exclusively(lease))
+    else if (result.kind != Attempt::charged || !requirements.wants_alone() || claim_exclusively(lease))
       return result;
   }
   return {};
 }
 
 // Look, choose, charge.
-Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket) {
+Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
-  if (pool::needs_views(hints)) {
-    const Snapshot all = copy(hints);
-    const Decision decision = decide(policy, hints, all.views, ticket, nullptr);
+  if (pool::needs_views(requirements)) {
+    const Snapshot all = copy(requirements);
+    const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
     if (!decision.winner) return {};
-    return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], hints, version);
+    return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], requirements, version);
   }
   const std::size_t used = counters_.used();
   SmallArray<std::uint32_t> slot_array(used);
   SmallArray<std::uint64_t> charge_array(used);
   std::uint32_t* const slots = slot_array.data();
   std::uint64_t* const charges = charge_array.data();
-  const std::size_t count = look(hints, used, slots, charges);
+  const std::size_t count = look(requirements, used, slots, charges);
   if (count == 0) return {};
-  const Candidates all(counters_.columns(), slots, charges, count, hints, ticket);
+  const Candidates all(counters_.columns(), slots, charges, count, requirements, ticket);
   const PolicyAnswer answer = ask(policy, all);
   if (answer.misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (answer.position == Policy::declined) return {};
   const std::size_t chosen = answer.position;
-  return charge(lease, slots[chosen], charges[chosen], hints, version);
+  return charge(lease, slots[chosen], charges[chosen], requirements, version);
 }
 
 // The devices that may serve, and their charge words. Closed devices refuse every request
 // (Membership), so only what depends on the request or on the work in flight is asked here.
-std::size_t Board::look(const Hints& hints, std::size_t used, std::uint32_t* slots, std::uint64_t* charges) const {
+std::size_t Board::look(const Requirements& requirements, std::size_t used, std::uint32_t* slots,
+                        std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
   const std::uint64_t* const allowed =
-      has_static_limits(hints) ? pool::allowed_slots(hints, membership_, used) : nullptr;
+      has_static_limits(requirements) ? pool::allowed_slots(requirements, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
-  const bool needs_bytes = hints.memory_bytes_min != 0 || hints.memory_share;
+  const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < used; ++slot) {
     const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // the charge checks it
     if (charge & Columns::closed) continue;
     if (allowed && !(allowed[slot / 64] >> slot % 64 & 1)) continue;
     if (any_on_probation && !is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
-    if (needs_bytes && !has_room(hints.memory_bytes_needed(membership_.info(slot)), columns.available(slot))) continue;
+    if (needs_bytes && !has_room(requirements.memory_bytes_needed(membership_.info(slot)), columns.available(slot)))
+      continue;
     slots[count] = static_cast<std::uint32_t>(slot);
     charges[count++] = charge;
   }
   return count;
 }
 
-Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Hints& hints,
+Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
                              std::uint64_t version) {
   if (seen & Columns::closed) return {Attempt::lost};
   if (seen & Columns::in_flight_max) return {Attempt::full};
   const DeviceInfo& info = membership_.info(slot);
-  const Maybe bytes = hints.memory_bytes_needed(info);
+  const Maybe bytes = requirements.memory_bytes_needed(info);
   if (!bytes) return {Attempt::lost};
   // Kept in the lease: what is taken back is what was promised, whatever becomes of the
   // device meanwhile.
@@ -171,7 +174,7 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
       case pool::Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
     }
   }
-  const std::uint64_t backlog_ns = learnt_.expected_ns(slot, hints.work_class, hints.cost);
+  const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
   const bool charged = counters_.charge(slot, seen, backlog_ns);
   if (charged) {
     // The charge keeps the device until the lease is settled. Written in place: a copy of
@@ -182,13 +185,13 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
     held.memory_bytes_free = Maybe(Columns::load(counters_.columns().memory_free[slot]));
     held.bytes = *bytes;
     held.backlog_ns = backlog_ns;
-    held.cost = hints.cost;
+    held.cost = requirements.cost;
     held.slot = static_cast<std::uint32_t>(slot);
     held.memory_home = static_cast<std::uint32_t>(home);
     held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
-    held.work_class = hints.work_class;
+    held.work_class = requirements.work_class;
     // The same id may have joined again as another device since the look.
-    if (membership_.version() == version || meets_static_limits(hints, membership_.info(slot)))
+    if (membership_.version() == version || meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
     give_back(lease, Verdict::cancelled);
   } else if (*bytes) {
@@ -208,18 +211,20 @@ Ticket Board::draw(const Policy& policy) const noexcept {
 
 // The lock is held and Exclusive is set: only charges and releases under way can still win a
 // race, so this ends.
-Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket) {
+Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements,
+                                     Ticket ticket) {
   for (;;) {
-    const Attempt result = attempt(lease, policy, hints, ticket);
-    if (result.kind == Attempt::charged && hints.wants_alone() && !hold_exclusively(lease)) continue;
+    const Attempt result = attempt(lease, policy, requirements, ticket);
+    if (result.kind == Attempt::charged && requirements.wants_alone() && !hold_exclusively(lease)) continue;
     if (result.kind != Attempt::lost) return result;
     std::this_thread::yield();
   }
 }
 
-Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline deadline) {
-  pool::Waiter waiter{policy, hints, draw(policy)};
-  if (acquire_into(waiter.lease, policy, hints, waiter.ticket).kind == Attempt::charged) return std::move(waiter.lease);
+Result<Lease> Board::acquire(const Policy& policy, const Requirements& requirements, Deadline deadline) {
+  pool::Waiter waiter{policy, requirements, draw(policy)};
+  if (acquire_into(waiter.lease, policy, requirements, waiter.ticket).kind == Attempt::charged)
+    return std::move(waiter.lease);
 
   std::unique_lock lock(mutex_);
   line_.enter(waiter);
@@ -233,7 +238,7 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline 
       serve_waiters();
       continue;
     }
-    if (waiter.granted && hints.wants_alone()) {
+    if (waiter.granted && requirements.wants_alone()) {
       lock.unlock();
       const bool held = claim_exclusively(waiter.lease);
       lock.lock();
@@ -248,7 +253,7 @@ Result<Lease> Board::acquire(const Policy& policy, const Hints& hints, Deadline 
   line_.leave(waiter);
   lock.unlock();
   if (waiter.granted) return std::move(waiter.lease);
-  Error error = refusal({}, policy, hints, waiter.ticket);
+  Error error = refusal({}, policy, requirements, waiter.ticket);
   error.code = ErrorCode::timeout;
   error.message = "the deadline passed: " + error.message;
   return error;
@@ -258,7 +263,7 @@ void Board::serve_waiters() {
   if (line_.is_empty(std::memory_order_relaxed)) return;
   const Exclusive exclusive(*this);
   line_.serve([&](pool::Waiter& waiter) {
-    const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.hints, waiter.ticket);
+    const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket);
     waiter.granted = result.kind == Attempt::charged;
     waiter.needs_claim = result.kind == Attempt::unclaimed;
     waiter.slot = result.slot;
@@ -266,7 +271,8 @@ void Board::serve_waiters() {
   });
 }
 
-Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hints& hints, std::size_t count) {
+Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requirements& requirements,
+                                                std::size_t count) {
   if (count == 0)
     return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one", {}, {}};
   for (std::size_t round = 0;; ++round) {
@@ -277,10 +283,10 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
       const Exclusive exclusive(*this);
       const std::lock_guard lock(mutex_);
       membership_.end_pauses(options_.clock->now());
-      result = charge_group(leases, policy, hints, explanation);
+      result = charge_group(leases, policy, requirements, explanation);
     }
     // In the ledger too, which may have to be waited for.
-    if (result.kind == Attempt::charged && hints.wants_alone()) {
+    if (result.kind == Attempt::charged && requirements.wants_alone()) {
       for (std::size_t i = 0; i < count && result.kind == Attempt::charged; ++i) {
         if (!claim_exclusively(leases[i])) result.kind = Attempt::lost;
       }
@@ -297,7 +303,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
       }
     }
     if (result.kind == Attempt::none_eligible) return refusal_of(std::move(explanation));
-    if (result.kind == Attempt::full || round > claims_max * count) return refusal(result, policy, hints, 0);
+    if (result.kind == Attempt::full || round > claims_max * count) return refusal(result, policy, requirements, 0);
     if (result.kind == Attempt::unclaimed)
       promises_.grow(result.slot, result.bytes);
     else
@@ -307,46 +313,46 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Hint
 
 // First all winners from one snapshot, then the charges: a group that does not fit charges no
 // device. Leases that were charged before a loss are given back by the caller.
-Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Hints& hints,
+Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
                                    Explanation& explanation) {
   const std::uint64_t version = membership_.version();
-  const Snapshot all = copy(hints);
+  const Snapshot all = copy(requirements);
   // Of a sequence, a group uses as many numbers as it has members.
   const Ticket ticket = draw(policy);
   if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(leases.size() - 1, std::memory_order_relaxed);
   const GroupDecision decision =
-      choose_group(policy, hints, leases.size(), all.views, options_.topology, ticket, &explanation);
+      choose_group(policy, requirements, leases.size(), all.views, options_.topology, ticket, &explanation);
   if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (decision.winners.empty()) return {};
   // What the pool has to claim first, so that a group is not charged in vain.
   std::map<std::size_t, std::uint64_t> needed;
   for (const std::size_t i : decision.winners) {
     const std::size_t home = promises_.home(all.slots[i]);
-    needed[home] += hints.memory_bytes_needed(*all.views[i].info).value_or(0);
+    needed[home] += requirements.memory_bytes_needed(*all.views[i].info).value_or(0);
     if (!promises_.is_claimed(home, needed[home])) return {Attempt::unclaimed, all.slots[i], needed[home]};
   }
   for (std::size_t member = 0; member < leases.size(); ++member) {
     const std::size_t i = decision.winners[member];
-    const Attempt result = charge(leases[member], all.slots[i], all.charges[i], hints, version);
+    const Attempt result = charge(leases[member], all.slots[i], all.charges[i], requirements, version);
     if (result.kind != Attempt::charged) return result;
-    if (hints.wants_alone() && !hold_exclusively(leases[member])) return {Attempt::lost};
+    if (requirements.wants_alone() && !hold_exclusively(leases[member])) return {Attempt::lost};
   }
   return {Attempt::charged};
 }
 
-Result<DeviceId> Board::select(const Policy& policy, const Hints& hints) {
+Result<DeviceId> Board::select(const Policy& policy, const Requirements& requirements) {
   const Ticket ticket = draw(policy);
-  const Snapshot all = copy(hints);
-  const Decision decision = decide(policy, hints, all.views, ticket, nullptr);
-  if (!decision.winner) return refusal({}, policy, hints, ticket);
+  const Snapshot all = copy(requirements);
+  const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
+  if (!decision.winner) return refusal({}, policy, requirements, ticket);
   return all.views[*decision.winner].info->id;
 }
 
-Explanation Board::explain(const Policy& policy, const Hints& hints) const {
+Explanation Board::explain(const Policy& policy, const Requirements& requirements) const {
   const Ticket ticket =
       policy.ticket == TicketKind::sequence ? sequence_.load(std::memory_order_relaxed) : draw(policy);
   Explanation explanation;
-  decide(policy, hints, copy(hints).views, ticket, &explanation);
+  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
   return explanation;
 }
 
@@ -358,28 +364,28 @@ DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t wor
   return view;
 }
 
-Board::Snapshot Board::copy(const Hints& hints) const {
+Board::Snapshot Board::copy(const Requirements& requirements) const {
   Snapshot all;
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
     // The charge word first: a charge with it then fails if the device was closed after its
     // status was read.
     const std::uint64_t charge = counters_.charge_word(slot);
     if (!membership_.is_present(slot)) continue;
-    all.views.push_back(view(slot, charge, hints.work_class));
+    all.views.push_back(view(slot, charge, requirements.work_class));
     all.slots.push_back(slot);
     all.charges.push_back(charge);
   }
   return all;
 }
 
-Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
-                       Explanation* explanation) const {
+Decision Board::decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                       Ticket ticket, Explanation* explanation) const {
   Decision decision;
   // Only a request to be near a device needs to know how they are joined.
-  if (!hints.near || options_.topology.links.empty()) {
-    decision = choose(policy, hints, views, ticket, explanation);
+  if (!requirements.near || options_.topology.links.empty()) {
+    decision = choose(policy, requirements, views, ticket, explanation);
   } else {
-    const GroupDecision one = choose_group(policy, hints, 1, views, options_.topology, ticket, explanation);
+    const GroupDecision one = choose_group(policy, requirements, 1, views, options_.topology, ticket, explanation);
     if (!one.winners.empty()) decision.winner = one.winners.front();
     decision.policy_misbehaved = one.policy_misbehaved;
   }
@@ -387,7 +393,8 @@ Decision Board::decide(const Policy& policy, const Hints& hints, std::span<const
   return decision;
 }
 
-Error Board::refusal(const Attempt& attempt, const Policy& policy, const Hints& hints, Ticket ticket) const {
+Error Board::refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements,
+                     Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
     return {ErrorCode::queue_full,
             "the device chosen holds as much work as can be counted",
@@ -396,7 +403,7 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Hints& 
             {}};
   }
   Explanation explanation;
-  decide(policy, hints, copy(hints).views, ticket, &explanation);
+  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
   return refusal_of(std::move(explanation));
 }
 

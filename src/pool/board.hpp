@@ -64,24 +64,25 @@ class Board {
   Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
 
   // Filter, choose, charge. no_eligible_device names the reason of every device.
-  Result<Lease> acquire(const Policy& policy, const Hints& hints = {});
+  Result<Lease> acquire(const Policy& policy, const Requirements& requirements = {});
   // The same without a reason: empty if no device may serve.
-  Lease try_acquire(const Policy& policy, const Hints& hints);
+  Lease try_acquire(const Policy& policy, const Requirements& requirements);
   // Waits for a release or another change until the deadline; served by priority, then in
   // order of arrival.
-  Result<Lease> acquire(const Policy& policy, const Hints& hints, Deadline deadline);
+  Result<Lease> acquire(const Policy& policy, const Requirements& requirements, Deadline deadline);
   // `count` different devices, or none.
-  Result<std::vector<Lease>> acquire_group(const Policy& policy, const Hints& hints, std::size_t count);
+  Result<std::vector<Lease>> acquire_group(const Policy& policy, const Requirements& requirements, std::size_t count);
   // What acquire would choose; charges nothing, but draws the policy's ticket.
-  Result<DeviceId> select(const Policy& policy, const Hints& hints);
+  Result<DeviceId> select(const Policy& policy, const Requirements& requirements);
   // The same, explained, and without drawing from the sequence.
-  Explanation explain(const Policy& policy, const Hints& hints) const;
+  Explanation explain(const Policy& policy, const Requirements& requirements) const;
 
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
   std::uint64_t changes() const noexcept { return membership_.changes(); }
   // Copies the devices at hand into `views`, in slot order; gives how many there are.
   // `slots`, if not empty, gets the slot of each.
-  std::size_t snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots = {}) const;
+  std::size_t snapshot(const Requirements& requirements, std::span<DeviceView> views,
+                       std::span<std::size_t> slots = {}) const;
 
   // A number for a class of work; the same name, the same number. Names beyond the fifteenth
   // share class 0.
@@ -164,17 +165,19 @@ class Board {
     std::size_t slot = 0;
     std::uint64_t bytes = 0;
   };
-  Attempt acquire_into(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket);
-  Attempt attempt(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket);
-  std::size_t look(const Hints& hints, std::size_t used, std::uint32_t* slots, std::uint64_t* charges) const;
-  Attempt charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Hints& hints, std::uint64_t version);
+  Attempt acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
+  Attempt attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
+  std::size_t look(const Requirements& requirements, std::size_t used, std::uint32_t* slots,
+                   std::uint64_t* charges) const;
+  Attempt charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
+                 std::uint64_t version);
   Ticket draw(const Policy& policy) const noexcept;
 
-  Snapshot copy(const Hints& hints) const;
+  Snapshot copy(const Requirements& requirements) const;
   DeviceView view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept;
-  Decision decide(const Policy& policy, const Hints& hints, std::span<const DeviceView> views, Ticket ticket,
-                  Explanation* explanation) const;
-  Error refusal(const Attempt& attempt, const Policy& policy, const Hints& hints, Ticket ticket) const;
+  Decision decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                  Ticket ticket, Explanation* explanation) const;
+  Error refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements, Ticket ticket) const;
 
   bool claim_exclusively(Lease& lease);  // not locked
   void settle(Lease& lease, const Outcome* outcome) noexcept;
@@ -182,8 +185,9 @@ class Board {
   std::uint64_t give_back(Lease& lease, pool::Verdict verdict) noexcept;
 
   // All of these: the lock is held.
-  Attempt attempt_locked(Lease& lease, const Policy& policy, const Hints& hints, Ticket ticket);
-  Attempt charge_group(std::vector<Lease>& leases, const Policy& policy, const Hints& hints, Explanation& explanation);
+  Attempt attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
+  Attempt charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
+                       Explanation& explanation);
   bool hold_exclusively(Lease& lease) noexcept;
   void end_hold(std::size_t slot) noexcept;
   void take_sample(std::size_t slot, const LoadSample& sample, TimePoint now);

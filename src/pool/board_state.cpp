@@ -184,8 +184,9 @@ DeviceStatistics Statistics::total() const {
   return sum;
 }
 
-std::size_t Board::snapshot(const Hints& hints, std::span<DeviceView> views, std::span<std::size_t> slots) const {
-  const Snapshot all = copy(hints);
+std::size_t Board::snapshot(const Requirements& requirements, std::span<DeviceView> views,
+                            std::span<std::size_t> slots) const {
+  const Snapshot all = copy(requirements);
   std::copy_n(all.views.begin(), std::min(all.views.size(), views.size()), views.begin());
   std::copy_n(all.slots.begin(), std::min(all.slots.size(), slots.size()), slots.begin());
   return all.views.size();

@@ -50,8 +50,8 @@ struct Fixture {
     ADD_FAILURE() << "there is no " << id;
     return {};
   }
-  Lease take(const Hints& hints = {}, std::string_view name = "least_loaded") {
-    Result<Lease> lease = board.acquire(policy(name), hints);
+  Lease take(const Requirements& requirements = {}, std::string_view name = "least_loaded") {
+    Result<Lease> lease = board.acquire(policy(name), requirements);
     EXPECT_TRUE(lease) << (lease ? "" : lease.error().message);
     return lease ? std::move(*lease) : Lease();
   }
@@ -178,15 +178,15 @@ TEST(Board, S3_6_DepthAndRateAreReadAsWholeValues) {
 
 TEST(Board, LearnsPerUnitOfCostAndPerClass) {
   Fixture f(1);
-  Hints hints;
-  hints.work_class = f.board.work_class("resize");
-  hints.cost = 4;
-  EXPECT_EQ(f.board.work_class("resize"), hints.work_class);
-  EXPECT_NE(f.board.work_class("encode"), hints.work_class);
-  f.take(hints).settle({{}, 8ms});
-  EXPECT_NEAR(f.board.learnt(0, hints.work_class).unit_cost_ns, 2e6, 1e-3);
+  Requirements requirements;
+  requirements.work_class = f.board.work_class("resize");
+  requirements.cost = 4;
+  EXPECT_EQ(f.board.work_class("resize"), requirements.work_class);
+  EXPECT_NE(f.board.work_class("encode"), requirements.work_class);
+  f.take(requirements).settle({{}, 8ms});
+  EXPECT_NEAR(f.board.learnt(0, requirements.work_class).unit_cost_ns, 2e6, 1e-3);
   EXPECT_EQ(f.board.learnt(0, 0).measurements, 0U);
-  const Lease next = f.take(hints);
+  const Lease next = f.take(requirements);
   EXPECT_EQ(f.view(0).backlog_ns, 8'000'000U);
 }
 
@@ -202,9 +202,9 @@ TEST(Board, OddCostsCountAsOneUnit) {
   Fixture f(1);
   f.take().settle({{}, 1ms});
   for (const double cost : {0.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    Hints hints;
-    hints.cost = cost;
-    const Lease lease = f.take(hints);
+    Requirements requirements;
+    requirements.cost = cost;
+    const Lease lease = f.take(requirements);
     EXPECT_EQ(f.view(0).backlog_ns, 1'000'000U);
   }
   EXPECT_EQ(f.view(0).backlog_ns, 0U);
@@ -355,7 +355,7 @@ TEST(Board, S0_24_BeforeTheFirstSampleOnlyRequestsForBytesAreRefused) {
     EXPECT_EQ(any->id().text(), "a");
   }
   // Capability is known at once: the reference refuses it before the first poll, ours does not.
-  Hints capable;
+  Requirements capable;
   capable.capability_min = Capability{8, 0};
   EXPECT_TRUE(board.acquire(policy("least_loaded"), capable));
   const Result<Lease> some = board.acquire(policy("least_loaded"), bytes(1));
@@ -401,7 +401,7 @@ TEST(Board, SpeedsCountAsSoonAsAllWithRoomHaveOne) {
   Fixture f(3, 100);
   f.take(on("d0")).settle({{}, 1000us});
   f.take(on("d1")).settle({{}, 1us});
-  Hints on_the_last = on("d2");
+  Requirements on_the_last = on("d2");
   on_the_last.memory_bytes_min = 60;
   const Lease lease = f.take(on_the_last);
   EXPECT_EQ(f.take(bytes(50)).id().text(), "d1");
@@ -467,9 +467,9 @@ struct Halves {
     }
   }
   Result<Lease> take(std::uint64_t count, const char* id) {
-    Hints hints = on(id);
-    hints.memory_bytes_min = count;
-    return board.acquire(policy("least_loaded"), hints);
+    Requirements requirements = on(id);
+    requirements.memory_bytes_min = count;
+    return board.acquire(policy("least_loaded"), requirements);
   }
   const Board::Entry& entry(std::size_t slot) { return entries = board.entries(), entries[slot]; }
 
@@ -899,9 +899,9 @@ TEST(Board, S0_F5_WaitersAreServedByPriorityThenInOrderOfArrival) {
       {'l', Priority::low}, {'1', Priority::normal}, {'2', Priority::normal}, {'h', Priority::high}};
   for (std::size_t i = 0; i < asked.size(); ++i) {
     threads.emplace_back([&, i] {
-      Hints hints = bytes(100);
-      hints.priority = asked[i].second;
-      const Result<Lease> lease = f.board.acquire(policy("least_loaded"), hints, Deadline::never());
+      Requirements requirements = bytes(100);
+      requirements.priority = asked[i].second;
+      const Result<Lease> lease = f.board.acquire(policy("least_loaded"), requirements, Deadline::never());
       EXPECT_TRUE(lease);
       const std::lock_guard lock(mutex);
       order += asked[i].first;
@@ -916,10 +916,10 @@ TEST(Board, S0_F5_WaitersAreServedByPriorityThenInOrderOfArrival) {
 TEST(Board, AWaiterIsWokenByEverythingThatCanHelpIt) {
   Fixture f(1, 10);
   HealthRules rules;
-  const auto wait_for = [&](const Hints& hints, const std::function<void()>& help) {
+  const auto wait_for = [&](const Requirements& requirements, const std::function<void()>& help) {
     bool got = false;
     std::thread waiter(
-        [&] { got = f.board.acquire(policy("least_loaded"), hints, Deadline::after(f.clock, 1h)).has_value(); });
+        [&] { got = f.board.acquire(policy("least_loaded"), requirements, Deadline::after(f.clock, 1h)).has_value(); });
     EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
     help();
     waiter.join();
@@ -1011,14 +1011,14 @@ TEST(BoardLaws, LiveWordsGiveTheAnswerThatCopiedViewsGive) {
     for (int step = 0; step < 300; ++step) {
       const std::vector<Board::Entry> entries = board.entries();
       const Board::Entry& any = entries[random.below(entries.size())];
-      Hints hints;
-      hints.work_class = static_cast<std::uint16_t>(random.below(2));
-      hints.cost = static_cast<double>(1 + random.below(5));
-      if (random.below(2)) hints.memory_bytes_min = random.below(400);
-      if (random.below(4) == 0) hints.capability_min = Capability{static_cast<int>(7 + random.below(3)), 0};
-      if (random.below(3) == 0) hints = {};
-      if (random.below(8) == 0) hints.only = {any.info->id};
-      if (random.below(8) == 0) hints.avoid = {any.info->id};
+      Requirements requirements;
+      requirements.work_class = static_cast<std::uint16_t>(random.below(2));
+      requirements.cost = static_cast<double>(1 + random.below(5));
+      if (random.below(2)) requirements.memory_bytes_min = random.below(400);
+      if (random.below(4) == 0) requirements.capability_min = Capability{static_cast<int>(7 + random.below(3)), 0};
+      if (random.below(3) == 0) requirements = {};
+      if (random.below(8) == 0) requirements.only = {any.info->id};
+      if (random.below(8) == 0) requirements.avoid = {any.info->id};
       const Policy& chosen = policies()[random.below(policies().size())];
       switch (random.below(6)) {
         case 0:
@@ -1046,8 +1046,8 @@ TEST(BoardLaws, LiveWordsGiveTheAnswerThatCopiedViewsGive) {
           }
           break;
         default: {
-          const Explanation explanation = board.explain(chosen, hints);
-          Result<Lease> lease = board.acquire(chosen, hints);
+          const Explanation explanation = board.explain(chosen, requirements);
+          Result<Lease> lease = board.acquire(chosen, requirements);
           ASSERT_EQ(lease.has_value(), explanation.winner.has_value()) << chosen.name;
           if (!lease) break;
           ASSERT_EQ(lease->id(), *explanation.winner) << chosen.name << "\n" << explanation.to_text();
@@ -1073,16 +1073,16 @@ TEST(BoardLaws, PromisesStayWithinWhatIsFreeAndTheSumAlwaysAgrees) {
         case 0:
         case 1:
         case 2: {
-          const Hints hints = bytes(random.below(600));
-          Result<Lease> lease = f.board.acquire(policies()[random.below(policies().size())], hints);
+          const Requirements requirements = bytes(random.below(600));
+          Result<Lease> lease = f.board.acquire(policies()[random.below(policies().size())], requirements);
           if (!lease) break;
           // Granted means that it fitted into what was free when it was granted.
           const DeviceView seen = f.view_of(lease->id());
-          if (hints.memory_bytes_min) {
-            ASSERT_LE(promised[lease->id().text()] + hints.memory_bytes_min, *seen.memory_bytes_free);
+          if (requirements.memory_bytes_min) {
+            ASSERT_LE(promised[lease->id().text()] + requirements.memory_bytes_min, *seen.memory_bytes_free);
           }
           ASSERT_EQ(seen.intent, Intent::in_service);
-          promised[lease->id().text()] += hints.memory_bytes_min;
+          promised[lease->id().text()] += requirements.memory_bytes_min;
           leases.push_back(std::move(*lease));
           break;
         }
@@ -1135,8 +1135,8 @@ TEST(BoardStress, ManyThreadsAndAChangingPoolLoseNothing) {
       SeededRandom random(static_cast<std::uint64_t>(t) + 100);
       const Policy& chosen = policy(t % 2 ? "least_loaded" : "expected_finish");
       for (int i = 0; i < rounds; ++i) {
-        const Hints hints = bytes(random.below(2) ? random.below(900) : 0);
-        Result<Lease> lease = f.board.acquire(chosen, hints);
+        const Requirements requirements = bytes(random.below(2) ? random.below(900) : 0);
+        Result<Lease> lease = f.board.acquire(chosen, requirements);
         if (!lease) continue;
         for (const Board::Entry& entry : f.board.entries()) ASSERT_LE(entry.view.memory_bytes_promised, 1000U);
         const std::uint64_t verdict = random.below(3);

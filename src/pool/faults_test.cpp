@@ -259,7 +259,7 @@ class World {
     double cost = 1;
   };
   struct Waiting {
-    Hints hints;
+    Requirements requirements;
     TimePoint deadline;
     std::optional<Result<Lease>> answer;
   };
@@ -548,13 +548,13 @@ class World {
 
   // ---- the load
 
-  Hints draw_hints() {
-    Hints hints;
-    hints.cost = 1 + static_cast<double>(below(60));
-    if (chance(40)) hints.memory_bytes_min = 1 + below(memory / 3);
-    if (chance(15)) hints.only = {accounts_[below(accounts_.size())].id};
-    if (chance(30)) hints.priority = static_cast<Priority>(below(3));
-    return hints;
+  Requirements draw_hints() {
+    Requirements requirements;
+    requirements.cost = 1 + static_cast<double>(below(60));
+    if (chance(40)) requirements.memory_bytes_min = 1 + below(memory / 3);
+    if (chance(15)) requirements.only = {accounts_[below(accounts_.size())].id};
+    if (chance(30)) requirements.priority = static_cast<Priority>(below(3));
+    return requirements;
   }
 
   // The lease is new: may it be, and what is done with it.
@@ -684,7 +684,7 @@ class World {
         continue;
       }
       Result<Lease> answer = *std::move(at->answer);
-      const double cost = at->hints.cost;
+      const double cost = at->requirements.cost;
       if (!answer && answer.error().code != ErrorCode::timeout) complain("waiting: " + answer.error().to_text());
       if (!answer && clock_.now() != at->deadline) complain("a wait ended early or late");
       if (!answer) ++tally_.timeouts;
@@ -699,11 +699,11 @@ class World {
   }
 
   void load() {
-    const Hints hints = draw_hints();
+    const Requirements requirements = draw_hints();
     const std::uint64_t kind = below(10);
     if (kind == 0) {
       const std::size_t count = 2 + below(3);
-      Result<std::vector<Lease>> group = pool_->acquire_group(hints, count);
+      Result<std::vector<Lease>> group = pool_->acquire_group(requirements, count);
       if (!group) return;
       ++tally_.groups;
       if (group->size() != count) complain("a group is not whole");
@@ -715,14 +715,14 @@ class World {
         ++account_of(lease.id()).promised_ahead;
       }
       if (members.size() != count) complain("a group has a device twice");
-      for (Lease& lease : *group) begin(std::move(lease), hints.cost);
+      for (Lease& lease : *group) begin(std::move(lease), requirements.cost);
     } else if (kind < 3 && waiting_.size() < 3) {
-      waiting_.push_back({hints, clock_.now() + between(1ms, 4s), {}});
+      waiting_.push_back({requirements, clock_.now() + between(1ms, 4s), {}});
       Waiting& mine = waiting_.back();
-      clock_.start([this, &mine] { mine.answer = pool_->acquire(mine.hints, Deadline{mine.deadline}); });
+      clock_.start([this, &mine] { mine.answer = pool_->acquire(mine.requirements, Deadline{mine.deadline}); });
       collect();
-    } else if (Result<Lease> lease = pool_->acquire(hints)) {
-      begin(*std::move(lease), hints.cost);
+    } else if (Result<Lease> lease = pool_->acquire(requirements)) {
+      begin(*std::move(lease), requirements.cost);
     }
   }
 
@@ -829,7 +829,8 @@ class World {
     // makes the pool's claim larger, which may serve another one.
     for (std::size_t turns = 2 * waiting_.size() + 1; turns > 0; --turns) look_around();
     for (const Waiting& waiting : waiting_) {
-      if (good() && pool_->explain(waiting.hints).winner) complain("somebody waits although a device could serve");
+      if (good() && pool_->explain(waiting.requirements).winner)
+        complain("somebody waits although a device could serve");
     }
     if (good() && chance(10)) add_up();
   }
@@ -846,9 +847,9 @@ class World {
       if (account.health == Health::lost || stuck) plan_repair(account);
       if (account.repair_at && clock_.now() >= *account.repair_at) repair(account);
       if (!good() || barred(account)) continue;
-      Hints hints;
-      hints.only = {account.id};
-      if (Result<Lease> lease = pool_->acquire(hints)) begin(*std::move(lease), 1);
+      Requirements requirements;
+      requirements.only = {account.id};
+      if (Result<Lease> lease = pool_->acquire(requirements)) begin(*std::move(lease), 1);
     }
   }
 
@@ -866,13 +867,14 @@ class World {
   void everybody_works() {
     while (!pieces_.empty()) settle(pieces_.size() - 1, std::nullopt);
     poll();
-    Hints hints;
-    while (Result<Lease> lease = pool_->acquire(hints)) {
-      hints.avoid.push_back(lease->id());
+    Requirements requirements;
+    while (Result<Lease> lease = pool_->acquire(requirements)) {
+      requirements.avoid.push_back(lease->id());
       ++account_of(lease->id()).cancelled;
     }
     for (const Account& account : accounts_) {
-      const bool served = std::find(hints.avoid.begin(), hints.avoid.end(), account.id) != hints.avoid.end();
+      const bool served =
+          std::find(requirements.avoid.begin(), requirements.avoid.end(), account.id) != requirements.avoid.end();
       if (!gone_for_good(account) && !served) complain(account.id.text() + " gets no work");
     }
   }

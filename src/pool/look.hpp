@@ -9,12 +9,12 @@ namespace berth::pool {
 
 // One bit per slot, set where the device meets the static limits (placement/filters.hpp).
 // Valid until this thread asks again. Remembers the limits that were asked last.
-const std::uint64_t* allowed_slots(const Hints& hints, const Membership& membership, std::size_t used);
+const std::uint64_t* allowed_slots(const Requirements& requirements, const Membership& membership, std::size_t used);
 
 // Whether the decision needs whole views: preferences compare devices with each other, and
 // exclusive requests ask about other programs.
-inline bool needs_views(const Hints& hints) noexcept {
-  return !hints.prefer.empty() || hints.near || hints.wants_alone();
+inline bool needs_views(const Requirements& requirements) noexcept {
+  return !requirements.prefer.empty() || requirements.near || requirements.wants_alone();
 }
 
 }  // namespace berth::pool

@@ -208,7 +208,7 @@ Membership::Status Membership::status(std::size_t slot) const noexcept { return 
 
 // Opens or closes the device: closed is what every request is refused on, whatever it asks.
 void Membership::write(std::size_t slot, const Status& next) {
-  static const Hints no_requirements;
+  static const Requirements no_requirements;
   const Status before = status(slot);
   const bool was_open = counters_.is_open(slot);
   on_probation_.fetch_add(next.present && next.health == Health::probation, std::memory_order_relaxed);

@@ -267,9 +267,9 @@ TEST(Poller, ADeviceThatJoinsIsAskedAtOnceAlsoWhenItWasHereBefore) {
   ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(p.pool->join(late));
-    Hints hints = on("late");
-    hints.memory_bytes_min = 400;
-    EXPECT_TRUE(p.pool->acquire(hints)) << "waits for the first answer";
+    Requirements requirements = on("late");
+    requirements.memory_bytes_min = 400;
+    EXPECT_TRUE(p.pool->acquire(requirements)) << "waits for the first answer";
     ASSERT_TRUE(p.pool->leave(late->id()));
   }
   EXPECT_EQ(late->questions(), 2);

@@ -177,7 +177,8 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOp
   return open_backends(made, std::move(options));
 }
 
-Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_ptr<Backend>> backends, PoolOptions options) {
+Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_ptr<Backend>> backends,
+                                                  PoolOptions options) {
   Listing listing = list_devices(backends);
   if (listing.devices.empty()) {
     if (backends.size() == 1 && !listing.silent.empty()) return listing.silent.front().error;
@@ -299,30 +300,30 @@ bool Pool::await_first_poll() const {
   return true;
 }
 
-Result<Lease> Pool::acquire(const Hints& hints) { return acquire(hints, *policy_); }
+Result<Lease> Pool::acquire(const Requirements& requirements) { return acquire(requirements, *policy_); }
 
-Result<Lease> Pool::acquire(const Hints& hints, const Policy& policy) {
-  Result<Lease> lease = board_->acquire(policy, hints);
-  if (!lease && await_first_poll()) lease = board_->acquire(policy, hints);
+Result<Lease> Pool::acquire(const Requirements& requirements, const Policy& policy) {
+  Result<Lease> lease = board_->acquire(policy, requirements);
+  if (!lease && await_first_poll()) lease = board_->acquire(policy, requirements);
   return lease;
 }
 
-Result<Lease> Pool::acquire(const Hints& hints, Deadline deadline) {
-  return board_->acquire(*policy_, hints, deadline);
+Result<Lease> Pool::acquire(const Requirements& requirements, Deadline deadline) {
+  return board_->acquire(*policy_, requirements, deadline);
 }
 
-Result<std::vector<Lease>> Pool::acquire_group(const Hints& hints, std::size_t count) {
-  Result<std::vector<Lease>> leases = board_->acquire_group(*policy_, hints, count);
-  if (!leases && await_first_poll()) leases = board_->acquire_group(*policy_, hints, count);
+Result<std::vector<Lease>> Pool::acquire_group(const Requirements& requirements, std::size_t count) {
+  Result<std::vector<Lease>> leases = board_->acquire_group(*policy_, requirements, count);
+  if (!leases && await_first_poll()) leases = board_->acquire_group(*policy_, requirements, count);
   return leases;
 }
 
 Statistics Pool::statistics() const { return board_->statistics(); }
 std::uint16_t Pool::work_class(std::string_view name) { return board_->work_class(name); }
 
-Explanation Pool::explain(const Hints& hints) const {
-  Explanation explanation = board_->explain(*policy_, hints);
-  if (!explanation.winner && await_first_poll()) explanation = board_->explain(*policy_, hints);
+Explanation Pool::explain(const Requirements& requirements) const {
+  Explanation explanation = board_->explain(*policy_, requirements);
+  if (!explanation.winner && await_first_poll()) explanation = board_->explain(*policy_, requirements);
   return explanation;
 }
 

@@ -71,8 +71,8 @@ TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
   EXPECT_EQ(missing.error().code, ErrorCode::not_initialized) << "errors of the enumeration pass through";
   EXPECT_EQ(missing.error().driver->code, 3);
 
-  const auto none =
-      Pool::open_backends(backends_of(std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{})), quiet());
+  const auto none = Pool::open_backends(
+      backends_of(std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{})), quiet());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::no_device);
   EXPECT_EQ(none.error().driver, (DriverError{100, "CUDA_ERROR_NO_DEVICE"}));
@@ -116,9 +116,9 @@ TEST(Pool, S4_F1_BestAvailableCountsWhatIsPromised) {
   std::unique_ptr<Pool> pool = open_three();
   pool->poll_now();
   const Result<Lease> lease = pool->acquire([] {
-    Hints hints = on("a");
-    hints.memory_bytes_min = 150;
-    return hints;
+    Requirements requirements = on("a");
+    requirements.memory_bytes_min = 150;
+    return requirements;
   }());
   ASSERT_TRUE(lease);
   EXPECT_EQ((*pool->best_available_device())->id().text(), "c") << "200 free beats 300 free minus 150 promised";
@@ -465,12 +465,12 @@ TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
 TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
   const auto pool = Pool::open_backends(two_islands(), quiet());
   ASSERT_TRUE(pool);
-  Hints hints;
-  hints.near = DeviceId("d");
-  hints.avoid = {DeviceId("d")};
-  EXPECT_EQ((*pool)->acquire(hints)->id().text(), "b");
-  EXPECT_EQ((*pool)->explain(hints).winner->text(), "b");
-  EXPECT_EQ(board_of(**pool).select((*pool)->policy(), hints)->text(), "b");
+  Requirements requirements;
+  requirements.near = DeviceId("d");
+  requirements.avoid = {DeviceId("d")};
+  EXPECT_EQ((*pool)->acquire(requirements)->id().text(), "b");
+  EXPECT_EQ((*pool)->explain(requirements).winner->text(), "b");
+  EXPECT_EQ(board_of(**pool).select((*pool)->policy(), requirements)->text(), "b");
 }
 
 TEST(Pool, S0_F18_FiltersPollingAndLeastLoadedWorkTogether) {
@@ -567,7 +567,7 @@ TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
 TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
   const auto pool = open_three();
   pool->poll_now();
-  Hints alone;
+  Requirements alone;
   alone.exclusive = true;
   const Result<Lease> shared = pool->acquire(on("a"));
   Result<Lease> held = pool->acquire(alone);
@@ -585,7 +585,7 @@ TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
 TEST(Pool, WaitersAreServedWhenADeviceHeldAloneIsGivenBack) {
   const auto pool = open({make_device("a")});
   pool->poll_now();
-  Hints alone;
+  Requirements alone;
   alone.exclusive = true;
   std::optional<Lease> held = pool->acquire(alone).value();
   std::jthread other([&] {
@@ -604,15 +604,15 @@ TEST(Pool, ManyWhoWantADeviceAloneNeverShareIt) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      Hints hints;
-      hints.exclusive = t != 0;
+      Requirements requirements;
+      requirements.exclusive = t != 0;
       for (int i = 0; i < 2000; ++i) {
-        const Result<Lease> lease = pool->acquire(hints);
+        const Result<Lease> lease = pool->acquire(requirements);
         if (!lease) continue;
         std::atomic<int>& here = inside.at(lease->id().text());
         const int before = here.fetch_add(1);
-        if (hints.exclusive && before != 0) most_alone = before;
-        if (hints.exclusive) ++granted;
+        if (requirements.exclusive && before != 0) most_alone = before;
+        if (requirements.exclusive) ++granted;
         here.fetch_sub(1);
       }
     });

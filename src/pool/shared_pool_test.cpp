@@ -39,16 +39,16 @@ class SharedPool : public testing::Test {
     EXPECT_FALSE((*pool)->ledger_error());
     return *std::move(pool);
   }
-  static Hints bytes_of(std::uint64_t bytes, const std::string& device = "a") {
-    Hints hints;
-    hints.memory_bytes_min = bytes;
-    hints.only = {DeviceId(device)};
-    return hints;
+  static Requirements bytes_of(std::uint64_t bytes, const std::string& device = "a") {
+    Requirements requirements;
+    requirements.memory_bytes_min = bytes;
+    requirements.only = {DeviceId(device)};
+    return requirements;
   }
-  static Hints bytes_anywhere(std::uint64_t bytes) {
-    Hints hints;
-    hints.memory_bytes_min = bytes;
-    return hints;
+  static Requirements bytes_anywhere(std::uint64_t bytes) {
+    Requirements requirements;
+    requirements.memory_bytes_min = bytes;
+    return requirements;
   }
 
   // What is not used any more goes back at a poll, unless it was claimed since the
@@ -293,7 +293,7 @@ TEST_F(SharedPool, ARemovedFileIsWrittenAnew) {
 
 TEST_F(SharedPool, AnExclusiveLeaseKeepsEveryOtherProgramOff) {
   const auto one = open();
-  Hints alone = bytes_of(0);
+  Requirements alone = bytes_of(0);
   alone.exclusive = true;
   {
     const Result<Lease> held = one->acquire(alone);

@@ -148,16 +148,16 @@ inline std::shared_ptr<TestDevice> make_device(std::string id, std::uint64_t fre
 
 inline const Policy& policy(std::string_view name) { return *find_policy(name); }
 
-inline Hints bytes(std::uint64_t minimum) {
-  Hints hints;
-  hints.memory_bytes_min = minimum;
-  return hints;
+inline Requirements bytes(std::uint64_t minimum) {
+  Requirements requirements;
+  requirements.memory_bytes_min = minimum;
+  return requirements;
 }
 
-inline Hints on(const std::string& id) {
-  Hints hints;
-  hints.only = {DeviceId(id)};
-  return hints;
+inline Requirements on(const std::string& id) {
+  Requirements requirements;
+  requirements.only = {DeviceId(id)};
+  return requirements;
 }
 
 // Waits for what another thread is about to do; gives up after 20 real seconds,

@@ -13,7 +13,7 @@ namespace berth::pool {
 
 struct Waiter {
   const Policy& policy;
-  const Hints& hints;
+  const Requirements& requirements;
   Ticket ticket = 0;
   Lease lease = {};
   bool granted = false;
@@ -23,7 +23,7 @@ struct Waiter {
   std::uint64_t bytes = 0;
   std::condition_variable ready = {};
 
-  Priority priority() const { return hints.priority.value_or(Priority::normal); }
+  Priority priority() const { return requirements.priority.value_or(Priority::normal); }
 };
 
 class WaitingLine {

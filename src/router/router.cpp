@@ -8,7 +8,7 @@
 namespace berth {
 namespace router {
 
-Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, Work work)
+Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work)
     : router_(std::move(router)), key_(key), deadline_(work.deadline), work_(std::move(work)) {}
 
 bool Delivery::begin_submission() {

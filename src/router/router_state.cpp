@@ -202,14 +202,14 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     // After an error the last good table stays in force.
     static_cast<void>(update(time));
     Result<DeviceId> device = owner(delivery->key_, entity.shard);
-    std::vector<DeviceId>& only = delivery->work_.hints.only;
+    std::vector<DeviceId>& only = delivery->work_.requirements.only;
     if (!device) {
       ++undeliverable;
       error = std::move(device).error();
     } else if (!only.empty() && std::find(only.begin(), only.end(), *device) == only.end()) {
       error = Error{ErrorCode::invalid_argument,
                     "the work may not run on the device that owns its key",
-                    "leave hints.only empty for routed work",
+                    "leave requirements.only empty for routed work",
                     device->text(),
                     {}};
     } else {

@@ -70,7 +70,7 @@ TEST(RouterTable, S2_F9_ADeviceThatCannotServeReceivesNothingAndItsShardsMove) {
 TEST(RouterTable, ALostDeviceLosesItsShards) {
   Site site(2);
   const std::string key = site.key_of(gpu(0));
-  auto task = site.router->submit(key, [](Execution& execution) -> Result<int> {
+  auto task = site.router->submit(key, [](TaskContext& execution) -> Result<int> {
     return Error{ErrorCode::device_lost, "gone", "", execution.device().id().text(), {}};
   });
   EXPECT_EQ(task.get().error().code, ErrorCode::device_lost);
@@ -277,7 +277,7 @@ TEST(RouterTable, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
       hot.emplace(site.router->table()->space().shard_of(key), key);
   for (const auto& [shard, key] : hot)
     for (int i = 0; i < 5; ++i) {
-      ASSERT_TRUE(site.router->submit(key, [&](Execution&) { site.clock.advance(milliseconds(10)); }).get());
+      ASSERT_TRUE(site.router->submit(key, [&](TaskContext&) { site.clock.advance(milliseconds(10)); }).get());
       site.wait_until_counted();
     }
 
@@ -301,7 +301,7 @@ TEST(RouterTable, S2_F7_LoadIsReportedPerShardAndHotShardsAreSwapped) {
 // Ten times 10 ms of work on one key.
 void make_hot(Site& site, const std::string& key) {
   for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(site.router->submit(key, [&](Execution&) { site.clock.advance(milliseconds(10)); }).get());
+    ASSERT_TRUE(site.router->submit(key, [&](TaskContext&) { site.clock.advance(milliseconds(10)); }).get());
     site.wait_until_counted();
   }
 }
@@ -334,7 +334,7 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
   Site by_default(2, options);
   std::vector<RoutedTask<Done>> tasks;  // all submitted first, so that the load comes between two updates
   for (const std::string& key : keys)
-    tasks.push_back(by_default.router->submit(key, [&](Execution&) { by_default.clock.advance(milliseconds(10)); }));
+    tasks.push_back(by_default.router->submit(key, [&](TaskContext&) { by_default.clock.advance(milliseconds(10)); }));
   for (RoutedTask<Done>& task : tasks) ASSERT_TRUE(task.get());
   by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
@@ -364,14 +364,14 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
       std::vector<RoutedTask<Done>> tasks;
       for (int i = 1; i <= rounds; ++i) {
         const std::string key = user(i % keys);
-        tasks.push_back(site.router->submit(key, [&, key, t, i](Execution&) {
+        tasks.push_back(site.router->submit(key, [&, key, t, i](TaskContext&) {
           int& before = last.find(key)->second[t];
           if (before >= i) ++out_of_order;
           before = i;
         }));
       }
       for (RoutedTask<Done>& task : tasks) {
-        const Result<Dispatched<Done>> got = task.get();
+        const Result<TaskResult<Done>> got = task.get();
         got ? ++served : ++refused;
         if (!got && got.error().code != ErrorCode::no_eligible_device) ++refused_for_another_reason;
       }

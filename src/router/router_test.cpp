@@ -19,7 +19,7 @@ TEST(Router, S2_T1_AnAllocationToldToAnEntityIsAnsweredWithinTwoSeconds) {
   std::future<Result<Buffer>> slot = reply.get_future();
   Entity entity = site.router->entity("user-42");
   entity.tell(Envelope{
-      "user-42", [&](Execution& execution) { reply.set_value(execution.device().allocate(16 * sizeof(float))); }});
+      "user-42", [&](TaskContext& execution) { reply.set_value(execution.device().allocate(16 * sizeof(float))); }});
   ASSERT_EQ(slot.wait_for(seconds(2)), std::future_status::ready);
   // Simulated devices have memory, so the answer is a buffer.
   const Result<Buffer> buffer = slot.get();
@@ -30,7 +30,7 @@ TEST(Router, S2_T1_AnAllocationToldToAnEntityIsAnsweredWithinTwoSeconds) {
 
 TEST(Router, S2_1_AnEnvelopeIsAnEntityIdAndAMessage) {
   Site site(2);
-  const Envelope envelope{"user-42", [](Execution&) { return 7; }};
+  const Envelope envelope{"user-42", [](TaskContext&) { return 7; }};
   EXPECT_EQ(envelope.entity, "user-42");
   EXPECT_EQ(site.router->tell(envelope).get()->value, 7);
 }
@@ -41,7 +41,7 @@ TEST(Router, S2_5_AnEntityHandleDeliversAndTheTableCanBeInspected) {
   Site site(2, options);
   Entity entity = site.router->entity("user-42");
   EXPECT_EQ(entity.id(), "user-42");
-  EXPECT_EQ(entity.submit([](Execution& e) { return e.device().id(); }).get()->value, *site.router->route("user-42"));
+  EXPECT_EQ(entity.submit([](TaskContext& e) { return e.device().id(); }).get()->value, *site.router->route("user-42"));
   EXPECT_EQ(site.router->table()->space().count(), 16u);
   EXPECT_EQ(site.router->table()->shards_of(gpu(0)), 8u);
   EXPECT_EQ(site.router->table()->shards_of(gpu(1)), 8u);
@@ -71,14 +71,14 @@ TEST(Router, TheSameIdSentAHundredTimesReachesOneDevice) {
   Site site(4, {}, 2);
   std::vector<RoutedTask<DeviceId>> tasks;
   for (int i = 0; i < 100; ++i)
-    tasks.push_back(site.router->submit("user-42", [](Execution& e) { return e.device().id(); }));
+    tasks.push_back(site.router->submit("user-42", [](TaskContext& e) { return e.device().id(); }));
   for (RoutedTask<DeviceId>& task : tasks) EXPECT_EQ(task.get()->value, *site.router->route("user-42"));
 }
 
 TEST(Router, S2_8_WithoutADeviceTheCallerIsTold) {
   Site site(1);
   ASSERT_TRUE(site.pool->leave(gpu(0)));
-  auto task = site.router->submit("user-42", [](Execution&) { return 1; });
+  auto task = site.router->submit("user-42", [](TaskContext&) { return 1; });
   EXPECT_TRUE(task.ready());
   EXPECT_EQ(task.get().error().code, ErrorCode::no_eligible_device);
 }
@@ -100,7 +100,7 @@ TEST(Router, S2_F5_NoOwnerIsARetryableErrorAndCounted) {
 TEST(Router, S2_10_DroppingTheTaskDropsNeitherTheWorkNorItsReply) {
   Site site(2);
   std::promise<DeviceId> reply;
-  site.router->submit("user-42", [&](Execution& execution) { reply.set_value(execution.device().id()); });
+  site.router->submit("user-42", [&](TaskContext& execution) { reply.set_value(execution.device().id()); });
   EXPECT_EQ(reply.get_future().get(), *site.router->route("user-42"));
 }
 
@@ -108,7 +108,7 @@ TEST(Router, S2_F4_AHandleStampsItsOwnIdAndRefusesAnothers) {
   Site site(2);
   Entity entity = site.router->entity("user-42");
   std::atomic<int> ran{0};
-  const auto count = [&](Execution&) { return ++ran; };
+  const auto count = [&](TaskContext&) { return ++ran; };
   EXPECT_TRUE(entity.tell(Envelope{"", count}).get());
   EXPECT_TRUE(entity.tell(Envelope{"user-42", count}).get());
   const Error error = entity.tell(Envelope{"user-43", count}).get().error();
@@ -125,7 +125,7 @@ TEST(Router, WorkOfAKeyWaitsForItsPredecessorAcrossAMove) {  // S2-F9: buffered 
   auto first = site.router->submit(key, gate.work());
   gate.begun.wait();
   ASSERT_TRUE(site.pool->set_intent(gpu(0), Intent::draining));
-  auto second = site.router->submit(key, [](Execution& execution) { return execution.device().id(); });
+  auto second = site.router->submit(key, [](TaskContext& execution) { return execution.device().id(); });
   EXPECT_EQ(*site.router->route(key), gpu(1));
   EXPECT_EQ(site.router->statistics().waiting, 1u);
   EXPECT_FALSE(second.ready());
@@ -140,7 +140,7 @@ TEST(Router, WorkOfOneKeyRunsInOrderAndOneAtATimeOnManyLanes) {
   std::atomic<int> running{0}, overlaps{0};
   std::vector<RoutedTask<Done>> tasks;
   for (int i = 0; i < 200; ++i)
-    tasks.push_back(site.router->submit("user-42", [&, i](Execution&) {
+    tasks.push_back(site.router->submit("user-42", [&, i](TaskContext&) {
       if (++running > 1) ++overlaps;
       order.push_back(i);
       --running;
@@ -166,8 +166,8 @@ TEST(Router, WorkOfDifferentKeysRunsSideBySide) {
 
 TEST(Router, AFailedWorkLetsTheNextOfItsKeyRun) {
   Site site(1);
-  auto throws = site.router->submit("k", [](Execution&) -> int { throw std::runtime_error("no"); });
-  auto next = site.router->submit("k", [](Execution&) { return 2; });
+  auto throws = site.router->submit("k", [](TaskContext&) -> int { throw std::runtime_error("no"); });
+  auto next = site.router->submit("k", [](TaskContext&) { return 2; });
   EXPECT_EQ(throws.get().error().code, ErrorCode::work_failed);
   EXPECT_EQ(next.get()->value, 2);
 }
@@ -179,9 +179,9 @@ TEST(Router, WaitingBehindAKeyIsBounded) {
   Gate gate;
   auto running = site.router->submit("k", gate.work());
   gate.begun.wait();
-  auto waits = site.router->submit("k", [](Execution&) { return 1; });
-  EXPECT_EQ(site.router->submit("k", [](Execution&) { return 2; }).get().error().code, ErrorCode::queue_full);
-  auto other = site.router->submit("another key", [](Execution&) { return 3; });
+  auto waits = site.router->submit("k", [](TaskContext&) { return 1; });
+  EXPECT_EQ(site.router->submit("k", [](TaskContext&) { return 2; }).get().error().code, ErrorCode::queue_full);
+  auto other = site.router->submit("another key", [](TaskContext&) { return 3; });
   gate.open_promise.set_value();
   EXPECT_EQ(waits.get()->value, 1);
   EXPECT_EQ(other.get()->value, 3) << "only work behind its own key is bounded here";
@@ -192,11 +192,11 @@ TEST(Router, WorkThatWaitsForItsTurnCanBeCancelledAndExpires) {
   Gate gate;
   auto running = site.router->submit("k", gate.work());
   gate.begun.wait();
-  auto cancelled = site.router->submit("k", [](Execution&) { return 1; });
-  Work hurried;
+  auto cancelled = site.router->submit("k", [](TaskContext&) { return 1; });
+  TaskOptions hurried;
   hurried.deadline = Deadline::after(site.clock, seconds(1));
-  auto late = site.router->submit("k", [](Execution&) { return 2; }, hurried);
-  auto last = site.router->submit("k", [](Execution&) { return 3; });
+  auto late = site.router->submit("k", [](TaskContext&) { return 2; }, hurried);
+  auto last = site.router->submit("k", [](TaskContext&) { return 3; });
   cancelled.cancel();
   EXPECT_EQ(cancelled.get().error().code, ErrorCode::cancelled);
   EXPECT_EQ(late.get({site.clock.now()}).error().code, ErrorCode::timeout) << "get's own deadline: may be asked again";
@@ -214,8 +214,8 @@ TEST(Router, CancellingWorkInTheDevicesQueueLetsTheNextOfItsKeyRun) {
   Gate gate;
   auto running = site.router->submit("other", gate.work());
   gate.begun.wait();
-  auto queued = site.router->submit("k", [](Execution&) { return 1; });
-  auto behind = site.router->submit("k", [](Execution&) { return 2; });
+  auto queued = site.router->submit("k", [](TaskContext&) { return 1; });
+  auto behind = site.router->submit("k", [](TaskContext&) { return 2; });
   queued.cancel();
   EXPECT_EQ(queued.get().error().code, ErrorCode::cancelled);
   gate.open_promise.set_value();
@@ -227,7 +227,7 @@ TEST(Router, AShutDownRouterRefusesWhatWaitsAndFinishesWhatRuns) {
   Gate gate;
   auto running = site.router->submit("k", gate.work());
   gate.begun.wait();
-  auto waits = site.router->submit("k", [](Execution&) { return 1; });
+  auto waits = site.router->submit("k", [](TaskContext&) { return 1; });
   site.router.reset();
   EXPECT_EQ(waits.get().error().code, ErrorCode::cancelled);
   gate.open_promise.set_value();
@@ -236,11 +236,11 @@ TEST(Router, AShutDownRouterRefusesWhatWaitsAndFinishesWhatRuns) {
 
 TEST(Router, HintsThatExcludeTheOwnerAreInvalid) {
   Site site(2);
-  Work work;
-  work.hints.only = {gpu(1)};
-  auto task = site.router->submit(site.key_of(gpu(0)), [](Execution&) { return 1; }, work);
+  TaskOptions work;
+  work.requirements.only = {gpu(1)};
+  auto task = site.router->submit(site.key_of(gpu(0)), [](TaskContext&) { return 1; }, work);
   EXPECT_EQ(task.get().error().code, ErrorCode::invalid_argument);
-  EXPECT_TRUE(site.router->submit(site.key_of(gpu(1)), [](Execution&) { return 1; }, work).get());
+  EXPECT_TRUE(site.router->submit(site.key_of(gpu(1)), [](TaskContext&) { return 1; }, work).get());
 }
 
 TEST(Router, S2_F10_IdleEntitiesAreForgotten) {
@@ -267,9 +267,9 @@ TEST(Router, TheNumberOfRememberedEntitiesIsBounded) {
   auto running = site.router->submit("busy", gate.work());
   gate.begun.wait();
   for (int i = 0; i < 50; ++i) {
-    auto waits = site.router->submit("busy", [](Execution&) {});
+    auto waits = site.router->submit("busy", [](TaskContext&) {});
     waits.cancel();
-    site.router->submit(user(i), [](Execution&) {}).cancel();
+    site.router->submit(user(i), [](TaskContext&) {}).cancel();
     EXPECT_LE(site.router->statistics().entities, 11u);
   }
   gate.open_promise.set_value();
@@ -296,12 +296,12 @@ TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
   auto router = *Router::start(*scheduler);
 
   Entity session = router->entity("user-42");
-  auto first = session.submit([](Execution& on) { return on.device().allocate(64); });
-  auto second = session.submit([](Execution& on) { return on.device().id(); });
-  Result<Dispatched<DeviceId>> answer = second.get();
+  auto first = session.submit([](TaskContext& on) { return on.device().allocate(64); });
+  auto second = session.submit([](TaskContext& on) { return on.device().id(); });
+  Result<TaskResult<DeviceId>> answer = second.get();
 
   ASSERT_TRUE(answer) << answer.error().to_text();
-  Result<Dispatched<Buffer>> buffer = first.get();
+  Result<TaskResult<Buffer>> buffer = first.get();
   ASSERT_TRUE(buffer) << buffer.error().to_text();
   EXPECT_EQ(buffer->value.bytes(), 64u);
   EXPECT_EQ(buffer->value.memory()->device->id(), answer->value);

@@ -47,8 +47,8 @@ struct Site {
   }
   // Where a piece of work for this key really runs.
   Result<DeviceId> served(const std::string& key) {
-    auto task = router->submit(key, [](Execution& execution) { return execution.device().id(); });
-    Result<Dispatched<DeviceId>> got = task.get();
+    auto task = router->submit(key, [](TaskContext& execution) { return execution.device().id(); });
+    Result<TaskResult<DeviceId>> got = task.get();
     if (!got) return got.error();
     return got->value;
   }
@@ -95,7 +95,7 @@ struct Gate {
   std::promise<void> begun_promise, open_promise;
   std::shared_future<void> begun{begun_promise.get_future()}, open{open_promise.get_future()};
   auto work() {
-    return [this](Execution& execution) {
+    return [this](TaskContext& execution) {
       begun_promise.set_value();
       open.wait();
       return execution.device().id();

@@ -11,11 +11,11 @@
 
 namespace berth {
 
-class LaneExecution final : public Execution {
+class LaneContext final : public TaskContext {
  public:
   // `cancelled` may be null: nobody can cancel.
-  LaneExecution(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
-                const std::atomic<bool>* cancelled) noexcept
+  LaneContext(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
+              const std::atomic<bool>* cancelled) noexcept
       : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled) {}
 
   Device& device() noexcept override { return device_; }

@@ -108,19 +108,19 @@ inline SchedulerOptions with_policy(std::string policy, std::optional<std::size_
 
 inline DeviceId sim(std::size_t i) { return DeviceId("sim-" + std::to_string(i)); }
 
-inline Work only_on(std::size_t i) {
-  Work work;
-  work.hints.only = {sim(i)};
+inline TaskOptions only_on(std::size_t i) {
+  TaskOptions work;
+  work.requirements.only = {sim(i)};
   return work;
 }
 
-inline void nothing(Execution&) {}
+inline void nothing(TaskContext&) {}
 inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked", "", "", {}}; }
 
 // Work that takes `cost` milliseconds of a device of speed 1, without the
 // calling thread noticing.
 inline auto asynchronous(double cost) {
-  return [cost](Execution& execution) -> Result<void> {
+  return [cost](TaskContext& execution) -> Result<void> {
     Result<Stream*> stream = execution.stream();
     if (!stream) return std::move(stream).error();
     return simulated_work(**stream, cost);

@@ -14,19 +14,19 @@ namespace {
 class OneLane : public testing::Test {
  protected:
   void hold() {
-    blocker_ = bench_->submit([this](Execution&) { EXPECT_TRUE(gate_.pass()); });
+    blocker_ = bench_->submit([this](TaskContext&) { EXPECT_TRUE(gate_.pass()); });
     ASSERT_TRUE(gate_.wait_for_arrivals(1));
   }
   void release() {
     gate_.open();
     EXPECT_TRUE(blocker_.get());
   }
-  Task<Done> noted(std::string name, Work work = {}) {
-    return bench_->submit([this, name](Execution&) { order_.push_back(name); }, std::move(work));
+  Task<Done> noted(std::string name, TaskOptions work = {}) {
+    return bench_->submit([this, name](TaskContext&) { order_.push_back(name); }, std::move(work));
   }
-  static Work of(Priority priority, Deadline deadline = {}) {
-    Work work;
-    work.hints.priority = priority;
+  static TaskOptions of(Priority priority, Deadline deadline = {}) {
+    TaskOptions work;
+    work.requirements.priority = priority;
     work.deadline = deadline;
     return work;
   }
@@ -64,7 +64,7 @@ TEST_F(OneLane, S0_F5_LowPriorityIsOvertakenSevenTimesAtMost) {
 
 TEST_F(OneLane, S0_F5_PriorityBecomesThePriorityOfTheStream) {
   for (const Priority priority : {Priority::low, Priority::normal, Priority::high, Priority::low}) {
-    const auto seen = [](Execution& execution) { return (*execution.stream())->priority(); };
+    const auto seen = [](TaskContext& execution) { return (*execution.stream())->priority(); };
     EXPECT_EQ(bench_->dispatch(seen, of(priority))->value, priority);
     EXPECT_EQ(bench_->submit(seen, of(priority)).get()->value, priority);
   }
@@ -101,7 +101,7 @@ TEST_F(OneLane, X_F4_WhoWaitsHearsOfAPassedDeadlineWithoutAFreeLane) {
 
 TEST_F(OneLane, X_F4_GettingGivesUpAtItsDeadlineAndTheWorkGoesOn) {
   Gate gate;
-  auto task = bench_->submit([&](Execution&) { return gate.pass(); });
+  auto task = bench_->submit([&](TaskContext&) { return gate.pass(); });
   ASSERT_TRUE(gate.wait_for_arrivals(1));
   const Deadline soon = Deadline::after(clock_, milliseconds(5));
   clock_.advance(milliseconds(5));
@@ -129,7 +129,7 @@ TEST_F(OneLane, X_F4_WaitingWorkIsWithdrawnByCancelling) {
 
 TEST_F(OneLane, X_F4_RunningWorkSeesThatItIsCancelled) {
   Gate gate;
-  auto stops = bench_->submit([&](Execution& execution) -> Result<bool> {
+  auto stops = bench_->submit([&](TaskContext& execution) -> Result<bool> {
     gate.pass();
     if (execution.cancelled()) return Error{ErrorCode::cancelled, "I was told to stop", "", "", {}};
     return false;
@@ -172,7 +172,7 @@ TEST(Scheduler, LanesOfOneDeviceRunSideBySide) {
   Bench bench({wide});
   Gate gate;
   std::vector<Task<bool>> tasks;
-  for (int i = 0; i < 3; ++i) tasks.push_back(bench->submit([&](Execution&) { return gate.meet(3); }));
+  for (int i = 0; i < 3; ++i) tasks.push_back(bench->submit([&](TaskContext&) { return gate.meet(3); }));
   for (auto& task : tasks) EXPECT_TRUE(task.get()->value);
 }
 

@@ -22,7 +22,7 @@ class Scheduler::Mapping {
   bool assign(std::size_t index);
   bool refuse(std::size_t index, std::uint64_t size, Error error);
   bool has_room(std::size_t slot) const;
-  Lease acquire(const Hints& hints);
+  Lease acquire(const Requirements& requirements);
   void item_ended(Item& item) noexcept;
 
   Scheduler& scheduler_;
@@ -43,7 +43,7 @@ class Scheduler::Mapping::Item final : public Job {
  public:
   Item(Mapping& mapping, std::size_t item, std::size_t at_slot)
       : Job(1), index(item), slot(at_slot), mapping_(mapping) {}
-  Result<void> call(Execution& execution) override { return mapping_.batch_.call(index, execution); }
+  Result<void> call(TaskContext& execution) override { return mapping_.batch_.call(index, execution); }
   void after_end() noexcept override { mapping_.item_ended(*this); }
 
   const std::size_t index;
@@ -68,8 +68,8 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   if (batch.size == 0) return;
   if (batch.uniform) {
-    const Result<Work> work = batch.work(0);
-    size_left_ = policy::saturating_product(policy::size_of(work->hints.cost), batch.size);
+    const Result<TaskOptions> work = batch.work(0);
+    size_left_ = policy::saturating_product(policy::size_of(work->requirements.cost), batch.size);
     return;
   }
   struct Key {
@@ -79,8 +79,9 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   };
   std::vector<Key> keys(batch.size);
   for (std::size_t i = 0; i < batch.size; ++i) {
-    if (const Result<Work> work = batch.work(i))
-      keys[i] = {work->hints.priority.value_or(Priority::normal), work->deadline.at, policy::size_of(work->hints.cost)};
+    if (const Result<TaskOptions> work = batch.work(i))
+      keys[i] = {work->requirements.priority.value_or(Priority::normal), work->deadline.at,
+                 policy::size_of(work->requirements.cost)};
     size_left_ = policy::saturating_sum(size_left_, keys[i].size);
   }
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
@@ -116,25 +117,25 @@ bool Scheduler::Mapping::has_room(std::size_t slot) const {
 }
 
 // Empty: no device should get the item now.
-Lease Scheduler::Mapping::acquire(const Hints& hints) {
-  return board_of(*scheduler_.pool_).try_acquire(policy_, hints);
+Lease Scheduler::Mapping::acquire(const Requirements& requirements) {
+  return board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
 }
 
 // False when the item has to wait until another one has ended.
 bool Scheduler::Mapping::assign(std::size_t index) {
-  const Result<Work> work = batch_.work(index);
+  const Result<TaskOptions> work = batch_.work(index);
   if (!work) return refuse(index, policy::size_of(1), work.error());
-  const std::uint64_t size = policy::size_of(work->hints.cost);
+  const std::uint64_t size = policy::size_of(work->requirements.cost);
   // With no item of this map under way none would end and assign this one: then it is now or
   // never, on any device.
   const bool may_wait = next_ != ended_;
   // A policy that takes turns is not asked twice: the device whose turn it is, is waited for.
   const bool in_turn = scheduler_.policy_->takes_turns;
   if (!held_ && may_wait && !in_turn) {
-    held_ = acquire(work->hints);
+    held_ = acquire(work->requirements);
     if (!held_) return false;
   } else if (!held_) {
-    Result<Lease> lease = scheduler_.acquire(work->hints);
+    Result<Lease> lease = scheduler_.acquire(work->requirements);
     if (!lease && may_wait) return false;
     if (!lease) return refuse(index, size, std::move(lease).error());
     held_ = std::move(lease).value();
@@ -164,8 +165,8 @@ void Scheduler::run_batch(const Batch& batch) {
   // A lane that waited for items in its own queue would wait for ever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;
-    auto closure = [&](Execution& execution) { return batch.call(i, execution); };
-    const Result<Work> work = batch.work(i);
+    auto closure = [&](TaskContext& execution) { return batch.call(i, execution); };
+    const Result<TaskOptions> work = batch.work(i);
     Result<void> result = work ? run_inline(*work, ClosureRef(closure), device) : Result<void>(work.error());
     batch.end(i, result ? std::nullopt : std::optional<Error>(std::move(result).error()), device);
   }

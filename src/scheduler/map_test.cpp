@@ -15,7 +15,7 @@ TEST(Scheduler, S3_17_MapGivesOneResultPerItemInOrder) {
   Bench bench(3);
   std::vector<int> items(100);
   for (int i = 0; i < 100; ++i) items[i] = i;
-  const auto results = bench->map(items, [](Execution&, int i) -> Result<int> {
+  const auto results = bench->map(items, [](TaskContext&, int i) -> Result<int> {
     if (i % 10 == 3) return failure(ErrorCode::invalid_argument);
     if (i % 10 == 7) throw std::runtime_error("seven");
     return i * i;
@@ -29,7 +29,7 @@ TEST(Scheduler, S3_17_MapGivesOneResultPerItemInOrder) {
     else
       EXPECT_EQ(results[i]->value, i * i);
   }
-  EXPECT_TRUE(bench->map(std::vector<int>{}, [](Execution&, int i) { return i; }).empty());
+  EXPECT_TRUE(bench->map(std::vector<int>{}, [](TaskContext&, int i) { return i; }).empty());
   EXPECT_EQ(bench.total().dispatched, 100U);
   EXPECT_EQ(bench.total().failed, 20U);
   EXPECT_TRUE(adds_up(bench->statistics()));
@@ -37,7 +37,7 @@ TEST(Scheduler, S3_17_MapGivesOneResultPerItemInOrder) {
 
 TEST(Scheduler, S3_T11_SixFramesDoubledOverTwoDevicesAreInOrder) {
   Bench bench(2, with_policy("round_robin"));
-  const auto results = bench->map(std::vector{1, 2, 3, 4, 5, 6}, [](Execution&, int i) { return 2 * i; });
+  const auto results = bench->map(std::vector{1, 2, 3, 4, 5, 6}, [](TaskContext&, int i) { return 2 * i; });
   ASSERT_EQ(results.size(), 6U);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(results[i]->value, 2 * (i + 1));
   EXPECT_EQ(bench->statistics().devices[0].completed, 3U) << "turns are kept";
@@ -47,7 +47,7 @@ TEST(Scheduler, S3_T11_SixFramesDoubledOverTwoDevicesAreInOrder) {
 TEST(Scheduler, S3_F2_MapKeepsTheShareOfADeviceThatIsSlowerThanItsWeight) {
   Bench bench({spec(0, 1.0), spec(1, 50.0)}, with_policy("weighted_capacity", 1));
   const auto work = asynchronous(0.5);
-  const auto results = bench->map(std::vector<int>(40), [&](Execution& execution, int) { return work(execution); });
+  const auto results = bench->map(std::vector<int>(40), [&](TaskContext& execution, int) { return work(execution); });
   for (const auto& result : results) EXPECT_TRUE(result);
   EXPECT_EQ(bench->statistics().devices[0].completed, 20U) << "its turn is waited for";
   EXPECT_EQ(bench->statistics().devices[1].completed, 20U);
@@ -59,7 +59,7 @@ TEST(Scheduler, MapBindsLateSoThatASlowDeviceGetsLess) {
   std::atomic<int> left{39};
   // One device is stuck with its first item until the other has done the rest,
   // but for the one that waits behind it.
-  const auto results = bench->map(std::vector<int>(40), [&](Execution& execution, int) {
+  const auto results = bench->map(std::vector<int>(40), [&](TaskContext& execution, int) {
     if (execution.device().id() == sim(0)) return gate.pass();
     if (left.fetch_sub(1) == 2) gate.open();
     return true;
@@ -78,14 +78,14 @@ TEST(Scheduler, MapGivesEveryItemItsOwnWork) {
   std::vector<int> started;
   const auto results = bench->map(
       std::vector{1, 5, 3},
-      [&](Execution& execution, int item) {
+      [&](TaskContext& execution, int item) {
         const std::lock_guard lock(mutex);
         started.push_back(item);
         return execution.device().id();
       },
       [](int item) {
-        Work work = only_on(1);
-        work.hints.cost = item;
+        TaskOptions work = only_on(1);
+        work.requirements.cost = item;
         return work;
       });
   EXPECT_EQ(started, (std::vector{5, 3, 1})) << "dear items start first";
@@ -95,10 +95,10 @@ TEST(Scheduler, MapGivesEveryItemItsOwnWork) {
 TEST(Scheduler, AWorkFunctionThatThrowsFailsItsItemOnly) {
   Bench bench(2);
   const auto results = bench->map(
-      std::vector{1, 2, 3}, [](Execution&, int i) { return i; },
+      std::vector{1, 2, 3}, [](TaskContext&, int i) { return i; },
       [](int i) {
         if (i == 2) throw std::runtime_error("no idea");
-        return Work{};
+        return TaskOptions{};
       });
   EXPECT_EQ(results[0]->value, 1);
   EXPECT_EQ(results[1].error().code, ErrorCode::work_failed);
@@ -110,7 +110,7 @@ TEST(Scheduler, MapsFromTwoThreadsDoNotWaitForEachOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
-      const auto results = bench->map(std::vector<int>(200, 1), [](Execution&, int i) { return i; });
+      const auto results = bench->map(std::vector<int>(200, 1), [](TaskContext&, int i) { return i; });
       for (const auto& result : results) EXPECT_EQ(result->value, 1);
     });
   }
@@ -119,10 +119,10 @@ TEST(Scheduler, MapsFromTwoThreadsDoNotWaitForEachOther) {
 
 TEST(Scheduler, MapInsideALanesWorkRunsInline) {
   Bench bench(2, with_policy("least_loaded", 1));
-  const auto outer = bench->map(std::vector{1, 2, 3, 4}, [&](Execution&, int i) {
+  const auto outer = bench->map(std::vector{1, 2, 3, 4}, [&](TaskContext&, int i) {
     const auto lane = std::this_thread::get_id();
     int sum = 0;
-    for (const auto& inner : bench->map(std::vector{1, 2, 3}, [&](Execution&, int j) {
+    for (const auto& inner : bench->map(std::vector{1, 2, 3}, [&](TaskContext&, int j) {
            EXPECT_EQ(std::this_thread::get_id(), lane);
            return i * j;
          }))
@@ -136,14 +136,14 @@ TEST(Scheduler, MapIsNotStoppedByAFullQueue) {
   SchedulerOptions options = with_policy("least_loaded", 1);
   options.queue_capacity = 1;
   Bench bench(1, options);
-  for (const auto& result : bench->map(std::vector<int>(20, 1), [](Execution&, int i) { return i; }))
+  for (const auto& result : bench->map(std::vector<int>(20, 1), [](TaskContext&, int i) { return i; }))
     EXPECT_TRUE(result);
 }
 
 // Teaches the scheduler what a unit costs on each device.
 void learn(Bench& bench, FakeClock& clock, std::vector<Duration> unit_costs) {
   for (std::size_t i = 0; i < unit_costs.size(); ++i)
-    ASSERT_TRUE(bench->dispatch([&](Execution&) { clock.advance(unit_costs[i]); }, only_on(i)));
+    ASSERT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(unit_costs[i]); }, only_on(i)));
 }
 
 TEST(Scheduler, MapLeavesASlowDeviceOutNearTheEnd) {
@@ -152,7 +152,7 @@ TEST(Scheduler, MapLeavesASlowDeviceOutNearTheEnd) {
   learn(bench, clock, {milliseconds(100), milliseconds(1)});
   // The slow device would be at the second item long after the fast one had
   // done both.
-  for (const auto& result : bench->map(std::vector{1, 2}, [](Execution&, int i) { return i; }))
+  for (const auto& result : bench->map(std::vector{1, 2}, [](TaskContext&, int i) { return i; }))
     EXPECT_EQ(result->device, sim(1));
 }
 
@@ -164,7 +164,7 @@ TEST(Scheduler, MapUsesASlowDeviceWhileThereIsEnoughToDo) {
   // Of a thousand items the fast device does not begin its third before the
   // slow one has begun its first.
   std::atomic<int> fast{0};
-  const auto results = bench->map(std::vector<int>(1000), [&](Execution& execution, int) {
+  const auto results = bench->map(std::vector<int>(1000), [&](TaskContext& execution, int) {
     if (execution.device().id() == sim(0)) gate.open();
     return execution.device().id() == sim(0) || fast.fetch_add(1) < 2 || gate.pass();
   });
@@ -185,16 +185,17 @@ TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
   if (!opencl) std::fprintf(stderr, "SKIPPED in part: no OpenCL device here, host devices only\n");
 
   Gate gate;
-  const auto results = scheduler->map(std::vector<std::size_t>(count, count), [&](Execution& execution, std::size_t n) {
-    // Something real beside the meeting: bytes to the device and back.
-    std::vector<std::byte> out(4096, std::byte{7});
-    std::vector<std::byte> back(4096);
-    Result<Stream*> stream = execution.stream();
-    Result<Buffer> buffer = execution.device().allocate(out.size());
-    if (!stream || !buffer) return false;
-    if (!(*stream)->copy_in(*buffer, 0, out) || !(*stream)->copy_out(*buffer, 0, back)) return false;
-    return (*stream)->wait().has_value() && back == out && gate.meet(n);
-  });
+  const auto results =
+      scheduler->map(std::vector<std::size_t>(count, count), [&](TaskContext& execution, std::size_t n) {
+        // Something real beside the meeting: bytes to the device and back.
+        std::vector<std::byte> out(4096, std::byte{7});
+        std::vector<std::byte> back(4096);
+        Result<Stream*> stream = execution.stream();
+        Result<Buffer> buffer = execution.device().allocate(out.size());
+        if (!stream || !buffer) return false;
+        if (!(*stream)->copy_in(*buffer, 0, out) || !(*stream)->copy_out(*buffer, 0, back)) return false;
+        return (*stream)->wait().has_value() && back == out && gate.meet(n);
+      });
   std::set<DeviceId> used;
   for (const auto& result : results) {
     ASSERT_TRUE(result) << result.error().to_text();
@@ -223,7 +224,7 @@ TEST(RealDevices, HostKernelsComputeThroughTheScheduler) {
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i].assign(256, static_cast<std::uint32_t>(i));
 
   // The results are read after map: the bytes arrive when the stream drained.
-  const auto results = scheduler->map(frames, [&](Execution& execution, const auto& frame) -> Result<void> {
+  const auto results = scheduler->map(frames, [&](TaskContext& execution, const auto& frame) -> Result<void> {
     auto& bytes = const_cast<std::vector<std::uint32_t>&>(frame);
     Result<Stream*> stream = execution.stream();
     if (!stream) return std::move(stream).error();

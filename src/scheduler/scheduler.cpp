@@ -84,7 +84,7 @@ Error thrown_error(const char* what) {
 
 // --- a piece of work while it runs ----------------------------------------
 
-Result<Stream*> LaneExecution::stream() {
+Result<Stream*> LaneContext::stream() {
   if (!used_stream()) {
     Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
     if (!opened) return std::move(opened).error();
@@ -94,7 +94,7 @@ Result<Stream*> LaneExecution::stream() {
   return stream_.stream.get();
 }
 
-Result<std::optional<Duration>> LaneExecution::drain() {
+Result<std::optional<Duration>> LaneContext::drain() {
   Result<std::shared_ptr<Event>> end = stream_.stream->record();
   if (!end) return std::move(end).error();
   if (Result<void> done = (*end)->wait(deadline_); !done) return std::move(done).error();
@@ -220,7 +220,7 @@ Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priori
     return late_error(lease.id());
   }
   const Running running(lanes.running);
-  LaneExecution execution(lanes, lease.device(), priority, deadline, cancelled);
+  LaneContext execution(lanes, lease.device(), priority, deadline, cancelled);
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
@@ -245,26 +245,28 @@ Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priori
   return error;
 }
 
-Result<Lease> Scheduler::acquire(const Hints& hints) const { return pool_->acquire(hints, *policy_); }
+Result<Lease> Scheduler::acquire(const Requirements& requirements) const {
+  return pool_->acquire(requirements, *policy_);
+}
 
-std::optional<Lease> Scheduler::acquire_another(Hints hints, Deadline deadline, const DeviceId& failed,
+std::optional<Lease> Scheduler::acquire_another(Requirements requirements, Deadline deadline, const DeviceId& failed,
                                                 const Error& failure) {
   if (!blames_device(failure.code) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
   if (deadline.passed(clock_->now())) return std::nullopt;
-  hints.avoid.push_back(failed);
-  Result<Lease> lease = acquire(hints);
+  requirements.avoid.push_back(failed);
+  Result<Lease> lease = acquire(requirements);
   if (!lease) return std::nullopt;
   return std::move(lease).value();
 }
 
-Result<void> Scheduler::run_inline(const Work& work, ClosureRef closure, DeviceId& device) {
-  Result<Lease> lease = acquire(work.hints);
+Result<void> Scheduler::run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device) {
+  Result<Lease> lease = acquire(work.requirements);
   if (!lease) return std::move(lease).error();
-  const Priority priority = work.hints.priority.value_or(Priority::normal);
+  const Priority priority = work.requirements.priority.value_or(Priority::normal);
   device = lease->id();
   Result<void> result = run_on(*lease, lanes_of(*lease), priority, work.deadline, nullptr, closure);
   if (!result && work.may_run_twice) {
-    if (std::optional<Lease> other = acquire_another(work.hints, work.deadline, device, result.error())) {
+    if (std::optional<Lease> other = acquire_another(work.requirements, work.deadline, device, result.error())) {
       device = other->id();
       return run_on(*other, lanes_of(*other), priority, work.deadline, nullptr, closure);
     }
@@ -272,19 +274,19 @@ Result<void> Scheduler::run_inline(const Work& work, ClosureRef closure, DeviceI
   return result;
 }
 
-void Scheduler::enqueue(Job& job, const Work& work) {
-  Result<Lease> lease = acquire(work.hints);
+void Scheduler::enqueue(Job& job, const TaskOptions& work) {
+  Result<Lease> lease = acquire(work.requirements);
   Result<void> queued = lease ? enqueue(job, work, std::move(lease).value()) : Result<void>(std::move(lease).error());
   if (queued) return;
   job.end(std::move(queued).error());
   job.drop();
 }
 
-Result<void> Scheduler::enqueue(Job& job, const Work& work, Lease lease) {
+Result<void> Scheduler::enqueue(Job& job, const TaskOptions& work, Lease lease) {
   job.clock_ = clock_;
   job.deadline_ = work.deadline;
-  job.priority_ = work.hints.priority.value_or(Priority::normal);
-  if (work.may_run_twice) job.again_ = std::make_unique<Hints>(work.hints);
+  job.priority_ = work.requirements.priority.value_or(Priority::normal);
+  if (work.may_run_twice) job.again_ = std::make_unique<Requirements>(work.requirements);
   return place(job, lease);
 }
 
@@ -314,10 +316,10 @@ void Scheduler::run_job(Job& job) {
     job.lease_.release();
     result = withdrawn_error(job.device_);
   } else {
-    auto closure = [&](Execution& execution) { return job.call(execution); };
+    auto closure = [&](TaskContext& execution) { return job.call(execution); };
     result = run_on(job.lease_, lanes, job.priority_, job.deadline_, &job.cancel_requested_, ClosureRef(closure));
     if (!result && job.again_ && !job.cancel_requested_.load(std::memory_order_relaxed)) {
-      const std::unique_ptr<Hints> again = std::move(job.again_);
+      const std::unique_ptr<Requirements> again = std::move(job.again_);
       std::optional<Lease> other = acquire_another(*again, job.deadline_, job.device_, result.error());
       if (other && place(job, *other)) return lanes.leave();
     }
@@ -327,7 +329,9 @@ void Scheduler::run_job(Job& job) {
   job.drop();
 }
 
-Result<DeviceId> Scheduler::select(const Hints& hints) const { return board_of(*pool_).select(*policy_, hints); }
+Result<DeviceId> Scheduler::select(const Requirements& requirements) const {
+  return board_of(*pool_).select(*policy_, requirements);
+}
 std::uint16_t Scheduler::work_class(std::string_view name) { return pool_->work_class(name); }
 Statistics Scheduler::statistics() const { return pool_->statistics(); }
 

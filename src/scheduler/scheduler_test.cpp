@@ -60,7 +60,7 @@ TEST(Scheduler, S3_9_CountsAndNamesItsDevicesAndKeepsItsPolicy) {
 TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
   Bench bench(2);
   const auto caller = std::this_thread::get_id();
-  const auto done = bench->dispatch([&](Execution& execution) {
+  const auto done = bench->dispatch([&](TaskContext& execution) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     return execution.device().id().text() + "!";
   });
@@ -69,7 +69,7 @@ TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
 
   // Unlike the reference, the error says where; everything else is unchanged.
   const auto failed = bench->dispatch(
-      [](Execution&) -> Result<int> { return Error{ErrorCode::io, "disk", "buy one", "", DriverError{7, "SEVEN"}}; });
+      [](TaskContext&) -> Result<int> { return Error{ErrorCode::io, "disk", "buy one", "", DriverError{7, "SEVEN"}}; });
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error(), (Error{ErrorCode::io, "disk", "buy one", "sim-0", DriverError{7, "SEVEN"}}));
   EXPECT_EQ(bench.total().completed, 1U);
@@ -95,7 +95,7 @@ TEST(Scheduler, S3_18_MayBeUsedFromSeveralThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 200; ++i) {
         EXPECT_TRUE(bench->dispatch(nothing));
-        EXPECT_EQ(bench->submit([i](Execution&) { return i; }).get()->value, i);
+        EXPECT_EQ(bench->submit([i](TaskContext&) { return i; }).get()->value, i);
         EXPECT_TRUE(bench->select());
       }
     });
@@ -118,7 +118,7 @@ TEST(Scheduler, S3_T3_ThreeDevicesTakeTurns) {
 TEST(Scheduler, S3_T4_TheDeviceWithTheLeastInFlightIsSelected) {
   Bench bench(3);
   Gate gate;
-  const auto wait = [&](Execution&) { EXPECT_TRUE(gate.pass()); };
+  const auto wait = [&](TaskContext&) { EXPECT_TRUE(gate.pass()); };
   std::vector<Task<Done>> tasks;
   for (const std::size_t i : {0, 0, 1}) tasks.push_back(bench->submit(wait, only_on(i)));
   EXPECT_EQ(*bench->select(), sim(2));
@@ -135,7 +135,7 @@ TEST(Scheduler, S3_T5_OneSuccessIsOneDispatchedAndOneCompleted) {
 
 TEST(Scheduler, S3_T6_OneFailureIsOneFailedAndNothingInFlight) {
   Bench bench(1);
-  EXPECT_FALSE(bench->dispatch([](Execution&) -> Result<void> { return failure(); }));
+  EXPECT_FALSE(bench->dispatch([](TaskContext&) -> Result<void> { return failure(); }));
   EXPECT_EQ(bench.total().failed, 1U);
   EXPECT_EQ(bench.total().in_flight, 0U);
 }
@@ -159,7 +159,7 @@ TEST(Scheduler, S3_T9_TheHeaviestDeviceIsSelected) {
 TEST(Scheduler, S3_T10_TheReferenceSelectsTheFastestMeasuredDevice) {
   FakeClock clock;
   Bench bench(3, with_policy("reference_adaptive_throughput"), clock);
-  const auto takes = [&](Duration duration) { return [&clock, duration](Execution&) { clock.advance(duration); }; };
+  const auto takes = [&](Duration duration) { return [&clock, duration](TaskContext&) { clock.advance(duration); }; };
   EXPECT_TRUE(bench->dispatch(takes(milliseconds(1)), only_on(1)));
   EXPECT_TRUE(bench->dispatch(takes(milliseconds(100)), only_on(0)));
   EXPECT_EQ(*bench->select(), sim(1));
@@ -179,8 +179,8 @@ TEST(Scheduler, S3_T12_TurnsGiveEachOfTwoDevicesOne) {
 TEST(Scheduler, S3_T13_TheMeanOf100And50Is95) {
   FakeClock clock;
   Bench bench(1, {}, clock);
-  EXPECT_TRUE(bench->dispatch([&](Execution&) { clock.advance(milliseconds(100)); }));
-  EXPECT_TRUE(bench->dispatch([&](Execution&) { clock.advance(milliseconds(50)); }));
+  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(100)); }));
+  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(50)); }));
   EXPECT_NEAR(1e3 / bench.total().rate.value(), 95.0, 1e-6);
 }
 
@@ -188,15 +188,15 @@ TEST(Scheduler, ARateNobodyMeasuredIsAbsent) {
   FakeClock clock;
   Bench bench(2, with_policy("round_robin"), clock);
   EXPECT_FALSE(bench.total().rate);
-  EXPECT_TRUE(bench->dispatch([&](Execution&) { clock.advance(milliseconds(10)); }));
+  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(10)); }));
   EXPECT_NEAR(bench->statistics().devices[0].rate.value(), 100.0, 1e-6);
   EXPECT_FALSE(bench->statistics().devices[1].rate);
 }
 
 TEST(Scheduler, NoEligibleDeviceIsAResultWithReasons) {
   Bench bench(2);
-  Work impossible;
-  impossible.hints.backend = "cuda";
+  TaskOptions impossible;
+  impossible.requirements.backend = "cuda";
   const auto inline_result = bench->dispatch(nothing, impossible);
   const auto task_result = bench->submit(nothing, impossible).get();
   for (const auto* result : {&inline_result, &task_result}) {
@@ -205,24 +205,25 @@ TEST(Scheduler, NoEligibleDeviceIsAResultWithReasons) {
     EXPECT_FALSE(result->error().message.empty());
   }
   EXPECT_EQ(bench.total().dispatched, 0U);
-  const auto mapped = bench->map(std::vector{1, 2}, [](Execution&, int i) { return i; }, impossible);
+  const auto mapped = bench->map(std::vector{1, 2}, [](TaskContext&, int i) { return i; }, impossible);
   ASSERT_EQ(mapped.size(), 2U);
   EXPECT_EQ(mapped[1].error().code, ErrorCode::no_eligible_device);
 }
 
 TEST(Scheduler, ClosuresMayReturnMoveOnlyValuesAndKeepThemInLists) {
   Bench bench(1);
-  auto task = bench->submit([held = std::make_unique<int>(5)](Execution&) mutable { return std::move(held); });
+  auto task = bench->submit([held = std::make_unique<int>(5)](TaskContext&) mutable { return std::move(held); });
   EXPECT_EQ(*task.get()->value, 5);
   const std::list<std::string> items{"a", "b"};
-  const auto mapped = bench->map(items, [](Execution&, const std::string& s) -> Result<std::string> { return s + s; });
+  const auto mapped =
+      bench->map(items, [](TaskContext&, const std::string& s) -> Result<std::string> { return s + s; });
   EXPECT_EQ(mapped[1]->value, "bb");
 }
 
 TEST(Scheduler, S3_F1_MapReallyOverlapsDevices) {
   Bench bench(4, with_policy("round_robin", 1));
   Gate gate;
-  const auto results = bench->map(std::vector<int>(4), [&](Execution&, int) { return gate.meet(4); });
+  const auto results = bench->map(std::vector<int>(4), [&](TaskContext&, int) { return gate.meet(4); });
   std::set<DeviceId> used;
   for (const auto& result : results) {
     EXPECT_TRUE(result->value) << "not all four ran at once";
@@ -264,7 +265,7 @@ TEST(Scheduler, S3_F3_DevicesNobodyMeasuredAreTried) {
   FakeClock clock;
   Bench bench(3, with_policy("adaptive_throughput"), clock);
   for (int i = 0; i < 30; ++i) {
-    EXPECT_TRUE(bench->dispatch([&](Execution& execution) {
+    EXPECT_TRUE(bench->dispatch([&](TaskContext& execution) {
       clock.advance(execution.device().id() == sim(1) ? milliseconds(1) : milliseconds(20));
     }));
   }
@@ -275,16 +276,16 @@ TEST(Scheduler, S3_F3_DevicesNobodyMeasuredAreTried) {
 TEST(Scheduler, S3_F5_TheRateIsWorkPerBusyTimeAndClassesAreApart) {
   FakeClock clock;
   Bench bench(1, {}, clock);
-  Work frames;
-  frames.hints.cost = 50;
-  EXPECT_TRUE(bench->dispatch([&](Execution&) { clock.advance(milliseconds(100)); }, frames));
+  TaskOptions frames;
+  frames.requirements.cost = 50;
+  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(100)); }, frames));
   EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "fifty units in a tenth of a second";
 
-  Work models;
-  models.hints.work_class = bench->work_class("models");
-  EXPECT_NE(models.hints.work_class, 0);
-  EXPECT_EQ(bench->work_class("models"), models.hints.work_class);
-  EXPECT_TRUE(bench->dispatch([&](Execution&) { clock.advance(seconds(10)); }, models));
+  TaskOptions models;
+  models.requirements.work_class = bench->work_class("models");
+  EXPECT_NE(models.requirements.work_class, 0);
+  EXPECT_EQ(bench->work_class("models"), models.requirements.work_class);
+  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(seconds(10)); }, models));
   EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "what another class learnt changes nothing";
 }
 
@@ -293,7 +294,7 @@ TEST(Scheduler, S3_F5_WorkSideBySideCountsAsSideBySide) {
   Bench bench(1, with_policy("least_loaded", 2), clock);
   Gate both;
   Gate end;
-  const auto work = [&](Execution&) {
+  const auto work = [&](TaskContext&) {
     EXPECT_TRUE(both.meet(2));
     EXPECT_TRUE(end.pass());
   };
@@ -312,7 +313,7 @@ TEST(Scheduler, S3_F5_WorkSideBySideCountsAsSideBySide) {
 
 TEST(Scheduler, S3_F7_AnErrorSaysWhichDeviceItWas) {
   Bench bench(2);
-  const auto fail = [](Execution&) -> Result<void> { return failure(); };
+  const auto fail = [](TaskContext&) -> Result<void> { return failure(); };
   EXPECT_EQ(bench->dispatch(fail, only_on(1)).error().where, "sim-1");
   EXPECT_EQ(bench->submit(fail, only_on(1)).get().error().where, "sim-1");
 }
@@ -322,7 +323,7 @@ TEST(Scheduler, S3_F7_ADeviceThatFailsFastDoesNotAttractAllWork) {
   int served = 0;
   for (int i = 0; i < 100; ++i) {
     served += bench
-                  ->dispatch([](Execution& execution) -> Result<void> {
+                  ->dispatch([](TaskContext& execution) -> Result<void> {
                     if (execution.device().id() == sim(0)) return failure(ErrorCode::unavailable);
                     return {};
                   })
@@ -333,11 +334,11 @@ TEST(Scheduler, S3_F7_ADeviceThatFailsFastDoesNotAttractAllWork) {
 
 TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
   Bench bench(2);
-  const auto fails_on_0 = [](Execution& execution) -> Result<std::string> {
+  const auto fails_on_0 = [](TaskContext& execution) -> Result<std::string> {
     if (execution.device().id() == sim(0)) return failure(ErrorCode::unavailable);
     return execution.device().id().text();
   };
-  Work work;
+  TaskOptions work;
   EXPECT_EQ(bench->dispatch(fails_on_0, work).error().where, "sim-0") << "not unless it may";
   work.may_run_twice = true;
   for (const auto& result : {bench->dispatch(fails_on_0, work), bench->submit(fails_on_0, work).get()}) {
@@ -349,13 +350,13 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
   EXPECT_EQ(bench->statistics().devices[1].completed, 2U);
 
   int tries = 0;
-  const auto always = [&](Execution&) -> Result<void> {
+  const auto always = [&](TaskContext&) -> Result<void> {
     ++tries;
     return failure(ErrorCode::unavailable);
   };
   EXPECT_FALSE(bench->submit(always, work).get());
   EXPECT_EQ(tries, 2) << "once elsewhere, not for ever";
-  const auto callers_fault = [&](Execution&) -> Result<void> {
+  const auto callers_fault = [&](TaskContext&) -> Result<void> {
     ++tries;
     return failure(ErrorCode::invalid_argument);
   };
@@ -373,7 +374,7 @@ TEST(Scheduler, S3_F8_CallersAtTheSameMomentGetDifferentDevices) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {
-        const auto done = bench->dispatch([&](Execution&) { return gate.meet(4); });
+        const auto done = bench->dispatch([&](TaskContext&) { return gate.meet(4); });
         EXPECT_TRUE(done->value);
         const std::lock_guard lock(mutex);
         used.insert(done->device);
@@ -386,7 +387,7 @@ TEST(Scheduler, S3_F8_CallersAtTheSameMomentGetDifferentDevices) {
 
 TEST(Scheduler, S3_F9_AClosureThatThrowsHasFailedAndNothingLeaks) {
   Bench bench(1);
-  const auto throws = [](Execution&) -> int { throw std::runtime_error("out of cheese"); };
+  const auto throws = [](TaskContext&) -> int { throw std::runtime_error("out of cheese"); };
   const auto inline_result = bench->dispatch(throws);
   const auto task_result = bench->submit(throws).get();
   for (const auto* result : {&inline_result, &task_result}) {
@@ -395,7 +396,7 @@ TEST(Scheduler, S3_F9_AClosureThatThrowsHasFailedAndNothingLeaks) {
     EXPECT_NE(result->error().message.find("out of cheese"), std::string::npos);
     EXPECT_EQ(result->error().where, "sim-0");
   }
-  EXPECT_FALSE(bench->dispatch([](Execution&) { throw 7; }));
+  EXPECT_FALSE(bench->dispatch([](TaskContext&) { throw 7; }));
   EXPECT_EQ(bench.total().failed, 3U);
   EXPECT_EQ(bench.total().in_flight, 0U);
   EXPECT_TRUE(adds_up(bench->statistics()));
@@ -429,7 +430,7 @@ TEST(Scheduler, S3_F14_ADeviceThatHangsEndsAtTheDeadline) {
   SimulatedSpec faulty = spec(0);
   faulty.faults.push_back(at_launch(SimulatedFault::Kind::hang, 2));
   Bench bench({faulty}, {}, clock);
-  Work work;
+  TaskOptions work;
   work.deadline = Deadline::after(clock, milliseconds(30));
   EXPECT_EQ(bench->dispatch(asynchronous(1), work).error().code, ErrorCode::timeout);
   EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(30));
@@ -438,7 +439,7 @@ TEST(Scheduler, S3_F14_ADeviceThatHangsEndsAtTheDeadline) {
   // and work that is late before it starts would be cancelled, not failed.
   Gate begun;
   const auto hangs = asynchronous(1);
-  auto task = bench->submit([&](Execution& execution) { return begun.meet(1), hangs(execution); }, work);
+  auto task = bench->submit([&](TaskContext& execution) { return begun.meet(1), hangs(execution); }, work);
   EXPECT_TRUE(begun.wait_for_arrivals(1));
   EXPECT_EQ(task.get().error().code, ErrorCode::timeout);
   EXPECT_EQ(bench.total().failed, 2U);
@@ -447,7 +448,7 @@ TEST(Scheduler, S3_F14_ADeviceThatHangsEndsAtTheDeadline) {
 TEST(Scheduler, S3_F15_DevicesComeAndGoWhileWorkGoesOn) {
   Bench bench(1, with_policy("least_loaded", 1));
   Gate gate;
-  auto running = bench->submit([&](Execution&) { EXPECT_TRUE(gate.pass()); });
+  auto running = bench->submit([&](TaskContext&) { EXPECT_TRUE(gate.pass()); });
   auto waiting = bench->submit(nothing);
   ASSERT_TRUE(gate.wait_for_arrivals(1));
 
@@ -466,7 +467,7 @@ TEST(Scheduler, S3_F15_AFullQueueRefusesWork) {
   options.queue_capacity = 3;
   Bench bench(1, options);
   Gate gate;
-  auto running = bench->submit([&](Execution&) { EXPECT_TRUE(gate.pass()); });
+  auto running = bench->submit([&](TaskContext&) { EXPECT_TRUE(gate.pass()); });
   ASSERT_TRUE(gate.wait_for_arrivals(1));
   std::vector<Task<Done>> waiting;
   for (int i = 0; i < 3; ++i) waiting.push_back(bench->submit(nothing));
@@ -490,7 +491,7 @@ TEST(Scheduler, S3_F16_StatisticsAreOneCutWithAVersion) {
     threads.emplace_back([&] {
       while (!stop.load()) {
         EXPECT_TRUE(bench->dispatch(nothing));
-        EXPECT_FALSE(bench->dispatch([](Execution&) -> Result<void> { return failure(ErrorCode::io); }));
+        EXPECT_FALSE(bench->dispatch([](TaskContext&) -> Result<void> { return failure(ErrorCode::io); }));
         EXPECT_TRUE(bench->dispatch(nothing));
       }
     });
@@ -526,13 +527,13 @@ TEST_P(Mixture, EveryPieceOfWorkEndsOnceAndTheSumsHold) {
   std::atomic<int> ran{0};
   int accepted_results = 0;
   for (int step = 0; step < 400; ++step) {
-    Work work;
-    work.hints.priority = static_cast<Priority>(random.below(3));
-    work.hints.cost = 1 + static_cast<double>(random.below(5));
+    TaskOptions work;
+    work.requirements.priority = static_cast<Priority>(random.below(3));
+    work.requirements.cost = 1 + static_cast<double>(random.below(5));
     work.may_run_twice = random.below(2) == 0;
     if (random.below(3) == 0) work.deadline = Deadline::after(clock, Duration(random.below(3)));
     const auto kind = random.below(8);
-    const auto closure = [&ran, kind](Execution& execution) -> Result<int> {
+    const auto closure = [&ran, kind](TaskContext& execution) -> Result<int> {
       ++ran;
       if (kind == 0) return failure(ErrorCode::io);
       if (kind == 1) throw std::runtime_error("mixture");
@@ -553,7 +554,8 @@ TEST_P(Mixture, EveryPieceOfWorkEndsOnceAndTheSumsHold) {
         break;
       case 3: clock.advance(Duration(1)); break;
       case 4:
-        for (const auto& result : bench->map(std::vector{1, 2, 3}, [&](Execution& e, int) { return closure(e); }, work))
+        for (const auto& result :
+             bench->map(std::vector{1, 2, 3}, [&](TaskContext& e, int) { return closure(e); }, work))
           static_cast<void>(result);
         break;
       default: tasks.push_back(bench->submit(closure, work)); break;
@@ -575,7 +577,7 @@ TEST(Scheduler, CancellersAndLanesNeverBothEndAPieceOfWork) {
   int cancelled = 0;
   for (int round = 0; round < 300; ++round) {
     std::vector<Task<Done>> tasks;
-    for (int i = 0; i < 8; ++i) tasks.push_back(bench->submit([&](Execution&) { ++ran; }));
+    for (int i = 0; i < 8; ++i) tasks.push_back(bench->submit([&](TaskContext&) { ++ran; }));
     std::thread canceller([&] {
       for (auto& task : tasks) task.cancel();
     });

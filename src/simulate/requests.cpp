@@ -142,7 +142,7 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
   std::vector<std::uint32_t> placed(jobs.size());
   std::priority_queue<RunningJob, std::vector<RunningJob>, std::greater<>> running;
   Replay run{std::vector<std::int64_t>(jobs.size()), std::vector<std::int64_t>(speeds_milli.size())};
-  Hints hints;
+  Requirements requirements;
   std::size_t reported = 0;  // earlier jobs are included in the reported queue depths
 
   for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -157,12 +157,13 @@ Replay replay(std::span<const Request> jobs, std::span<const std::uint32_t> spee
       replicas.settle(ended.replica, ended.expected_ns, busy_ns / cost_of(work_ns));
       replicas.report_one_less(ended.replica);
     }
-    hints.cost = cost_of(job.work_ns);
+    requirements.cost = cost_of(job.work_ns);
     const Ticket ticket = policy.ticket == TicketKind::random ? random.next() : seed + j;
-    const std::size_t chosen = choose(policy, hints, replicas.views(), ticket).winner.value();
+    const std::size_t chosen = choose(policy, requirements, replicas.views(), ticket).winner.value();
     placed[j] = static_cast<std::uint32_t>(chosen);
     serve(job, chosen, speeds_milli[chosen], free_ns[chosen], j, run);
-    running.push({free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, hints.cost)});
+    running.push(
+        {free_ns[chosen], static_cast<std::uint32_t>(j), placed[j], replicas.charge(chosen, requirements.cost)});
   }
   return run;
 }

@@ -11,7 +11,8 @@ int main() {
   if (!scheduler) return std::fprintf(stderr, "%s\n", scheduler.error().to_text().c_str()), 1;
   const std::vector<int> numbers{1, 2, 3, 4};
   int sum = 0;
-  for (auto& result : (*scheduler)->map(numbers, [](berth::Execution&, int x) { return x * x; })) sum += result->value;
+  for (auto& result : (*scheduler)->map(numbers, [](berth::TaskContext&, int x) { return x * x; }))
+    sum += result->value;
   std::printf("%d\n", sum);
   return sum == 30 ? 0 : 1;
 }

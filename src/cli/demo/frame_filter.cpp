@@ -81,7 +81,7 @@ void FrameFilter::give_back(const Device& device, std::unique_ptr<Workspace> wor
   idle_[device.id()].push_back(std::move(workspace));
 }
 
-Result<bool> FrameFilter::run(Execution& execution, std::size_t n) {
+Result<bool> FrameFilter::run(TaskContext& execution, std::size_t n) {
   Result<std::unique_ptr<Workspace>> taken = take(execution.device());
   if (!taken) return std::move(taken).error();
   Workspace& w = **taken;

@@ -33,7 +33,7 @@ class FrameFilter {
 
   Result<void> prepare(Device& device, std::size_t lanes);
   // Whether frame n (modulo the number of frames) is what the processor computes.
-  Result<bool> run(Execution& execution, std::size_t n);
+  Result<bool> run(TaskContext& execution, std::size_t n);
 
  private:
   struct Workspace {

@@ -29,11 +29,11 @@ class Measuring {
   bool start(DeviceMeasurement& device) {
     progress_(device_label(device.info) + " starts", 0);
     const TimePoint began = real_clock().now();
-    Work work;
-    work.hints.only = {device.info.id};
+    TaskOptions work;
+    work.requirements.only = {device.info.id};
     const auto results = scheduler_.map(
         std::vector<std::size_t>{0},
-        [&](Execution& execution, std::size_t n) -> Result<bool> {
+        [&](TaskContext& execution, std::size_t n) -> Result<bool> {
           if (Result<void> prepared = filter_.prepare(execution.device(), device.info.concurrency); !prepared)
             return std::move(prepared).error();
           return filter_.run(execution, n);
@@ -53,8 +53,8 @@ class Measuring {
   }
 
   void run_together(std::size_t frames, const std::optional<std::string>& backend) {
-    Work work;
-    work.hints.backend = backend;
+    TaskOptions work;
+    work.requirements.backend = backend;
     report_.frames = frames;
     const TimePoint began = real_clock().now();
     const auto results = map(frames, work, [&](std::size_t finished) {
@@ -69,11 +69,11 @@ class Measuring {
   }
 
  private:
-  using Results = std::vector<Result<Dispatched<bool>>>;
+  using Results = std::vector<Result<TaskResult<bool>>>;
 
   void measure_speed(DeviceMeasurement& device) {
-    Work work;
-    work.hints.only = {device.info.id};
+    TaskOptions work;
+    work.requirements.only = {device.info.id};
     const TimePoint began = real_clock().now();
     std::size_t frames = 0;
     std::size_t batch = 2 * device.info.concurrency;
@@ -89,13 +89,13 @@ class Measuring {
   }
 
   template <class Finished>
-  Results map(std::size_t count, const Work& work, const Finished& report_finished) {
+  Results map(std::size_t count, const TaskOptions& work, const Finished& report_finished) {
     std::vector<std::size_t> numbers(count);
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     std::atomic<std::size_t> finished{0};
     return scheduler_.map(
         numbers,
-        [&](Execution& execution, std::size_t n) {
+        [&](TaskContext& execution, std::size_t n) {
           Result<bool> equal = filter_.run(execution, n);
           report_finished(++finished);
           return equal;

@@ -13,8 +13,8 @@
 
 #include "berth/device.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/telemetry_poller.hpp"
 #include "machine/scope.hpp"
+#include "machine/telemetry_poller.hpp"
 
 namespace berth::cli {
 

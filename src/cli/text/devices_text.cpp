@@ -66,8 +66,8 @@ std::string health_text(const DeviceRow& row, TimePoint now, const Style& style)
     if (age > fresh_for) more += ", " + std::to_string(age / std::chrono::seconds(1)) + " s old";
   }
   if (!row.held_by.empty()) {
-    const bool exclusive =
-        std::any_of(row.held_by.begin(), row.held_by.end(), [](const DeviceLease& holding) { return holding.exclusive; });
+    const bool exclusive = std::any_of(row.held_by.begin(), row.held_by.end(),
+                                       [](const DeviceLease& holding) { return holding.exclusive; });
     more += exclusive ? ", held exclusively" : ", held";
   }
   std::replace(more.begin(), more.end(), '_', ' ');

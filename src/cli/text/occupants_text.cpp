@@ -15,8 +15,8 @@ struct Occupant {
   std::uint32_t pid = 0;
   std::optional<std::uint64_t> used;
   std::string command;
-  std::optional<std::uint64_t> lease;  // to which the process belongs
-  const DeviceLease* holding = nullptr;    // only on the line of the holder
+  std::optional<std::uint64_t> lease;    // to which the process belongs
+  const DeviceLease* holding = nullptr;  // only on the line of the holder
 };
 
 struct OnDevice {

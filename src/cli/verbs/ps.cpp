@@ -10,8 +10,8 @@
 #include "cli/text/ps_text.hpp"
 #include "cli/text/screen.hpp"
 #include "ledger/process.hpp"
-#include "machine/wait_queue.hpp"
 #include "machine/machine_observer.hpp"
+#include "machine/wait_queue.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::cli {
@@ -30,8 +30,8 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapshot, std::span<const WaitingRequest> line,
-                   const LedgerEntry& entry, TimePoint now) {
+LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
+                   std::span<const WaitingRequest> line, const LedgerEntry& entry, TimePoint now) {
   LeaseRow row;
   row.id = entry.id();
   row.user = user_name(entry.user);
@@ -57,7 +57,9 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
     row.devices.push_back(std::move(device));
   }
   // In the order of `berth devices`.
-  const auto position = [&](const LeasedDevice& device) { return find_seen(observed, device.id) - observed.devices.data(); };
+  const auto position = [&](const LeasedDevice& device) {
+    return find_seen(observed, device.id) - observed.devices.data();
+  };
   std::stable_sort(row.devices.begin(), row.devices.end(), [&](const LeasedDevice& a, const LeasedDevice& b) {
     if (a.label.empty() || b.label.empty()) return !a.label.empty() && b.label.empty();
     return position(a) < position(b);
@@ -69,8 +71,8 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
     row.waits_for = WaitedFor{entry.count, is_whole || entry.claims.empty() ? 0 : entry.claims.front().memory_bytes,
                               entry.claims.size()};
   }
-  const bool ended =
-      entry.alive_by != Liveness::holder && ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;
+  const bool ended = entry.alive_by != Liveness::holder &&
+                     ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;
   if (entry.kind == EntryKind::command && ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
@@ -118,7 +120,8 @@ class LeaseLook {
     }
     const std::vector<WaitingRequest> line = wait_queue(*snapshot, now);
     leases_.clear();
-    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(observed, *snapshot, line, entry, now));
+    for (const LedgerEntry& entry : snapshot->entries)
+      leases_.push_back(lease_row(observed, *snapshot, line, entry, now));
     intents_.clear();
     for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
     return {};

@@ -43,13 +43,13 @@ std::string describe(const ReservationRequest& wanted, const Granted& granted, s
     text += ", " + bytes_text(granted.memory_bytes);
     if (device.memory_bytes_total) text += " of " + bytes_text(*device.memory_bytes_total);
   }
-  if (wanted.hints.exclusive) text += granted.memory_bytes ? ", exclusive" : ", whole device";
+  if (wanted.requirements.exclusive) text += granted.memory_bytes ? ", exclusive" : ", whole device";
   return text;
 }
 
 // One line per device with the strength of its memory limit.
-void announce(const ReservationRequest& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all, Limit limit,
-              bool mps) {
+void announce(const ReservationRequest& wanted, std::span<const Granted> granted, std::span<const DeviceInfo> all,
+              Limit limit, bool mps) {
   const std::vector<DeviceId> ids = ids_of(all);
   std::size_t slices = 0;
   for (std::size_t i = 0; i < granted.size(); ++i) {
@@ -120,8 +120,8 @@ Launch make_launch(const RunArguments& arguments, const std::string& program, st
 
 // The devices to avoid in the next try. A fault is a crash, or a failure while a driver
 // reported an error on one of the devices. Absent: no fault.
-std::optional<std::vector<DeviceId>> find_fault(const CommandExit& ended, MachineObserver& observer, std::span<const Granted> granted,
-                                                TimePoint began) {
+std::optional<std::vector<DeviceId>> find_fault(const CommandExit& ended, MachineObserver& observer,
+                                                std::span<const Granted> granted, TimePoint began) {
   if (ended.was_signalled || ended.status == 0) return std::nullopt;
   for (const int request : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (ended.signal == request) return std::nullopt;
@@ -145,11 +145,12 @@ std::optional<std::vector<DeviceId>> find_fault(const CommandExit& ended, Machin
 }
 
 // After a fault other devices are tried first, then the same ones.
-Result<Reservation> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Duration wait, bool quiet) {
+Result<Reservation> reserve_devices(RunContext& context, const std::vector<DeviceId>& failed, Duration wait,
+                                    bool quiet) {
   const auto look = [&] { return context.observer.snapshot(); };
   if (!failed.empty()) {
     ReservationRequest elsewhere = context.wanted;
-    elsewhere.hints.avoid.insert(elsewhere.hints.avoid.end(), failed.begin(), failed.end());
+    elsewhere.requirements.avoid.insert(elsewhere.requirements.avoid.end(), failed.begin(), failed.end());
     Result<Reservation> reserved =
         reserve(*context.ledger, elsewhere, look, Deadline::after(real_clock(), Duration::zero()));
     if (!reserved || reserved->lease) return reserved;
@@ -238,7 +239,7 @@ int run_command(const RunArguments& arguments) {
   if (!context) return print_error(context.error());
   context->wanted.name = program->substr(program->rfind('/') + 1);
   if (checked->load_lock > Duration::zero()) context->wanted.load_lock = checked->load_lock;
-  if (checked->limit == Limit::mps) context->wanted.hints.backend = "cuda";
+  if (checked->limit == Limit::mps) context->wanted.requirements.backend = "cuda";
 
   RestartLimit restarts;
   std::vector<DeviceId> failed;

@@ -23,8 +23,10 @@ std::vector<DeviceId> ids_of(const DecisionRecord& record) {
 }
 
 std::vector<Suggestion> changes_of(const DecisionRecord& record) {
-  const WaitOption waiting = record.waited ? WaitOption::timed_out : record.verb == "pick" ? WaitOption::unsupported : WaitOption::available;
-  return suggest(record.hints, record.count, record.views(), waiting);
+  const WaitOption waiting = record.waited           ? WaitOption::timed_out
+                             : record.verb == "pick" ? WaitOption::unsupported
+                                                     : WaitOption::available;
+  return suggest(record.requirements, record.count, record.views(), waiting);
 }
 
 // The decision without its outcome.

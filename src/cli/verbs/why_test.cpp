@@ -13,18 +13,18 @@ struct Decided {
   DecisionRecord record;
   Explanation explanation;
 };
-Decided decide(const TestFleet& fleet, const Hints& hints, std::size_t count = 1) {
+Decided decide(const TestFleet& fleet, const Requirements& requirements, std::size_t count = 1) {
   Decided out;
-  choose_group(*find_policy("least_loaded"), hints, count, fleet, {}, 0, &out.explanation);
+  choose_group(*find_policy("least_loaded"), requirements, count, fleet, {}, 0, &out.explanation);
   out.record = make_record("pick", "", out.explanation, fleet, {});
   out.record.id = "d1";
   out.record.wall_time_us = 0;
   return out;
 }
-Hints needing(std::uint64_t bytes) {
-  Hints hints;
-  hints.memory_bytes_min = bytes;
-  return hints;
+Requirements needing(std::uint64_t bytes) {
+  Requirements requirements;
+  requirements.memory_bytes_min = bytes;
+  return requirements;
 }
 
 TEST(Why, ReasonThenDevicesThenNextStep) {

@@ -11,11 +11,11 @@ TEST(BestFit, TheFewestBytesThatStillFit) {
   fleet[1].memory_bytes_free = 5 * gib;
   fleet[2].memory_bytes_free = 8 * gib;
   fleet[2].memory_bytes_promised = 4 * gib;
-  Hints hints;
-  hints.memory_bytes_min = 4 * gib;
-  EXPECT_EQ(winner_of("best_fit", fleet, hints), 2U) << "promised bytes are gone: 4 GiB fit exactly";
+  Requirements requirements;
+  requirements.memory_bytes_min = 4 * gib;
+  EXPECT_EQ(winner_of("best_fit", fleet, requirements), 2U) << "promised bytes are gone: 4 GiB fit exactly";
   fleet[2].memory_bytes_promised += 1;
-  EXPECT_EQ(winner_of("best_fit", fleet, hints), 1U);
+  EXPECT_EQ(winner_of("best_fit", fleet, requirements), 1U);
 }
 
 TEST(BestFit, ADeviceThatDoesNotSayComesLast) {

@@ -24,13 +24,13 @@ TEST(ExpectedFinish, LargeWorkWaitsForTheFastDeviceSmallWorkDoesNot) {
   fleet[0].in_flight = 1;
   fleet[0].backlog_ns = 5'000'000;
   fleet[1].unit_cost_ns = 3'000'000;
-  Hints hints;
-  hints.cost = 2;
-  EXPECT_EQ(winner_of("expected_finish", fleet, hints), 1U) << "5 + 2 against 6";
-  hints.cost = 4;
-  EXPECT_EQ(winner_of("expected_finish", fleet, hints), 0U) << "5 + 4 against 12";
-  hints.cost = 2.5;
-  EXPECT_EQ(winner_of("expected_finish", fleet, hints), 0U) << "7.5 against 7.5: the lower id";
+  Requirements requirements;
+  requirements.cost = 2;
+  EXPECT_EQ(winner_of("expected_finish", fleet, requirements), 1U) << "5 + 2 against 6";
+  requirements.cost = 4;
+  EXPECT_EQ(winner_of("expected_finish", fleet, requirements), 0U) << "5 + 4 against 12";
+  requirements.cost = 2.5;
+  EXPECT_EQ(winner_of("expected_finish", fleet, requirements), 0U) << "7.5 against 7.5: the lower id";
 }
 
 TEST(ExpectedFinish, AnUnmeasuredDeviceIsTriedThenCountsAsTheAverage) {
@@ -50,9 +50,9 @@ TEST(ExpectedFinish, ASizeThatIsNoneCountsAsOne) {
   fleet[0].unit_cost_ns = 2'000'000;
   fleet[1].unit_cost_ns = 1'000'000;
   const auto costs_for = [&](double cost) {
-    Hints hints;
-    hints.cost = cost;
-    return costs_of("expected_finish", fleet, hints);
+    Requirements requirements;
+    requirements.cost = cost;
+    return costs_of("expected_finish", fleet, requirements);
   };
   const std::vector<std::uint64_t> one{2'000'000, 1'000'000};
   EXPECT_EQ(costs_for(1), one);

@@ -42,13 +42,13 @@ TEST(ReferenceLeastLoaded, ValuesThatAreNotReportedCountAsZero) {
 
 TEST(ReferenceLeastLoaded, S0_15_EveryCandidateSkippedOrNoneIsNoWinnerAndPriorityHasNoEffect) {
   TestFleet fleet(2);
-  Hints hints;
-  hints.memory_bytes_min = 17 * gib;
-  EXPECT_FALSE(choose(*find_policy(policy), hints, fleet, 0).winner);
+  Requirements requirements;
+  requirements.memory_bytes_min = 17 * gib;
+  EXPECT_FALSE(choose(*find_policy(policy), requirements, fleet, 0).winner);
   EXPECT_FALSE(choose(*find_policy(policy), {}, {}, 0).winner);
   fleet[0].queue_depth = 1;
   for (const Priority priority : {Priority::low, Priority::normal, Priority::high}) {
-    Hints urgent;
+    Requirements urgent;
     urgent.priority = priority;
     EXPECT_EQ(winner_of(policy, fleet, urgent), 1U);
   }

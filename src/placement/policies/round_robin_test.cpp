@@ -24,12 +24,12 @@ TEST(RoundRobin, S0_8_CandidateNumberTicketModuloCount) {
 
 TEST(RoundRobin, S0_9_HintsDoNotChangeTheOrderOfTheEligible) {
   const TestFleet fleet(4);
-  Hints hints;
-  hints.priority = Priority::high;
-  hints.cost = 1000;
-  hints.memory_bytes_min = gib;
+  Requirements requirements;
+  requirements.priority = Priority::high;
+  requirements.cost = 1000;
+  requirements.memory_bytes_min = gib;
   for (Ticket ticket = 0; ticket < 12; ++ticket) {
-    EXPECT_EQ(winner_of("round_robin", fleet, hints, ticket), winner_of("round_robin", fleet, {}, ticket));
+    EXPECT_EQ(winner_of("round_robin", fleet, requirements, ticket), winner_of("round_robin", fleet, {}, ticket));
   }
 }
 
@@ -53,10 +53,10 @@ TEST(RoundRobin, S0_F13_HardLimitsHoldForRoundRobinToo) {
   TestFleet fleet(4);
   fleet[1].memory_bytes_free = gib;
   fleet[2].intent = Intent::cordoned;
-  Hints hints;
-  hints.memory_bytes_min = 2 * gib;
+  Requirements requirements;
+  requirements.memory_bytes_min = 2 * gib;
   for (Ticket ticket = 0; ticket < 8; ++ticket) {
-    EXPECT_EQ(winner_of("round_robin", fleet, hints, ticket), ticket % 2 == 0 ? 0U : 3U);
+    EXPECT_EQ(winner_of("round_robin", fleet, requirements, ticket), ticket % 2 == 0 ? 0U : 3U);
   }
 }
 
