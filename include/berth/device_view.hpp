@@ -79,7 +79,7 @@ struct DeviceView {
   // Learnt for the work class at hand: nanoseconds per unit of cost.
   Maybe unit_cost_ns;
   std::uint32_t measurements = 0;
-  // Mean of the measured rates, in pieces of work per second, whatever their class.
+  // Mean of the measured rates of work without a class, in units per second.
   std::optional<double> mean_rate;
 
   // Configured capacity in thousandths; 1000 unless told otherwise. Positive.

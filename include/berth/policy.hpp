@@ -99,7 +99,7 @@ class Candidate {
   std::uint64_t backlog_ns() const { return load(columns_.backlog_ns); }
   // Learnt time of one unit of this class of work.
   Maybe unit_cost_ns() const { return {columns_.load(unit_ns_[slot_])}; }
-  // Mean of the measured rates, in pieces of work per second.
+  // Mean of the measured rates of work without a class, in units per second.
   std::optional<double> mean_rate() const {
     const Maybe bits(load(columns_.mean_rate));
     return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;

@@ -19,7 +19,8 @@ struct DeviceStatistics {
   std::uint64_t failed = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t in_flight = 0;
-  std::optional<double> rate;  // learnt cost units per busy second; absent: never measured
+  // Mean of the measured rates of work without a class, in cost units per busy second.
+  std::optional<double> rate;
 };
 
 struct Statistics {

@@ -145,6 +145,13 @@ TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   const Decision decision = choose(last, {}, fleet, 0);
   EXPECT_EQ(decision.winner, 2U) << "it sees only what the filters left, and its answer is led back";
   EXPECT_FALSE(decision.policy_misbehaved);
+  // It may decline: no device is better than any of these.
+  Policy choosy = custom([](const Candidates&) { return Policy::declined; });
+  Explanation explanation;
+  const Decision none = choose(choosy, {}, fleet, 0, &explanation);
+  EXPECT_FALSE(none.winner);
+  EXPECT_FALSE(none.policy_misbehaved);
+  EXPECT_EQ(explanation.reason(), "custom declined 3 eligible devices");
   EXPECT_EQ(rank(last, {}, fleet, 0), (std::vector<std::size_t>{2, 1, 0})) << "ranked without costs of its own";
   fleet[0].intent = fleet[1].intent = fleet[2].intent = Intent::draining;
   EXPECT_FALSE(choose(last, {}, fleet, 0).winner);

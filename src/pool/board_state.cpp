@@ -165,7 +165,7 @@ Statistics Board::statistics() const {
     statistics.version += device.dispatched + totals.settled();
     if (device.dispatched == 0 && !membership_.is_present(slot)) continue;
     device.device = membership_.info(slot).id;
-    if (const Learnt known = learnt(slot, 0); known.measurements) device.rate = 1e9 / known.unit_cost_ns;
+    device.rate = learnt_.mean_rate(slot);
     statistics.devices.push_back(device);
   }
   return statistics;

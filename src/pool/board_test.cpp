@@ -72,6 +72,11 @@ TEST(Learnt, S3_3_FirstSampleReplacesAndLaterOnesCountATenth) {
   EXPECT_EQ(learnt.measurements, 4U);
 }
 
+TEST(Learnt, S3_3_TheMeanOfRatesTakesATenthOfEachNewOne) {
+  EXPECT_DOUBLE_EQ(mean_rate_after(100, 50), 95);
+  EXPECT_DOUBLE_EQ(mean_rate_after(95, 200), 105.5);
+}
+
 TEST(Learnt, S3_F4_NoMeasurementIsACountOfZeroAndNotAValueOfZero) {
   const Learnt tiny = Learnt{}.after(1e-300);  // clamped, but measured
   EXPECT_EQ(tiny.measurements, 1U);
@@ -160,18 +165,36 @@ TEST(Board, S3_5_DispatchRaisesTheDepthAndEveryVerdictLowersIt) {
 }
 
 TEST(Board, S3_6_DepthAndRateAreReadAsWholeValues) {
+  // The mean moves between 1 ms and 2^40 ns, whose bits differ in both halves of the word, and
+  // the depth between 0 and 3 with the number of charges beside it.
   Fixture f(1);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
-    while (!stop) f.take().settle({{}, 1ms});
+    for (std::uint64_t i = 0; !stop; ++i) {
+      std::vector<Lease> leases;
+      for (int depth = 0; depth < 3; ++depth) leases.push_back(f.take());
+      for (Lease& lease : leases) lease.settle({{}, Duration(i % 64 < 32 ? 1'000'000 : std::int64_t{1} << 40)});
+    }
   });
-  for (int i = 0; i < 2000; ++i) {
+  std::uint64_t charged_before = 0;
+  bool saw_both = false;
+  double lowest = 1e300, highest = 0;
+  for (int i = 0; i < 20000 || (!saw_both && i < 2000000); ++i) {
     const Learnt learnt = f.board.learnt(0, 0);
     if (learnt.measurements) {
-      EXPECT_NEAR(learnt.unit_cost_ns, 1e6, 1e-3);
+      EXPECT_GE(learnt.unit_cost_ns, 1e6 * 0.999);
+      EXPECT_LE(learnt.unit_cost_ns, 1.1e12);
+      lowest = std::min(lowest, learnt.unit_cost_ns);
+      highest = std::max(highest, learnt.unit_cost_ns);
+      saw_both = highest > 2 * lowest;
     }
-    EXPECT_LE(f.view(0).in_flight, 1U);
+    const DeviceView view = f.view(0);
+    EXPECT_LE(view.in_flight, 3U);
+    EXPECT_GE(view.charged_total, charged_before) << "charges only grow";
+    EXPECT_GE(view.charged_total, view.in_flight);
+    charged_before = view.charged_total;
   }
+  EXPECT_TRUE(saw_both) << "the value did change";
   stop = true;
   writer.join();
 }
@@ -221,6 +244,29 @@ TEST(Board, S3_F8_SelectAndRecordAreOneStep) {
   for (std::thread& thread : threads) thread.join();
   // Each saw the charges of the others: eight idle devices, eight leases, one each.
   for (std::size_t slot = 0; slot < 8; ++slot) EXPECT_EQ(f.view(slot).in_flight, 1U);
+}
+
+TEST(Board, S3_10_SelectingChargesNothing) {
+  Fixture f(3);
+  const Lease busy = f.take(on("d0"));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(f.board.select(policy("reference_queue_depth"), {})->text(), "d1") << "the same each time";
+  EXPECT_EQ(f.board.statistics().total().dispatched, 1U);
+  EXPECT_EQ(f.view(1).in_flight, 0U);
+  // Only a policy with a cursor moves on.
+  EXPECT_EQ(f.board.select(policy("round_robin"), {})->text(), "d0");
+  EXPECT_EQ(f.board.select(policy("round_robin"), {})->text(), "d1");
+}
+
+TEST(Board, S3_14_RatesAreAveragedAndNotTimes) {
+  // Times of 1 and 100 ms are rates of 1000 and 10 per second, with a mean of 901: more than
+  // the 667 of one time of 1.5 ms, although the mean time is longer.
+  Fixture f(2);
+  for (const Duration time : {Duration(1ms), Duration(100ms)}) f.take(on("d0")).settle({{}, time});
+  f.take(on("d1")).settle({{}, 1500us});
+  EXPECT_NEAR(f.view(0).mean_rate.value(), 901, 1e-6);
+  EXPECT_EQ(f.take({}, "reference_adaptive_throughput").id().text(), "d0");
+  EXPECT_EQ(f.take({}, "adaptive_throughput").id().text(), "d1") << "time is what work costs";
 }
 
 TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {

@@ -36,7 +36,12 @@ void LearntCosts::fill(std::size_t slot, std::uint16_t work_class, DeviceView& v
   const Learnt learnt = of(slot, work_class);
   view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
   view.measurements = learnt.measurements;
-  if (const Maybe rate(Columns::load(columns_.mean_rate[slot])); rate) view.mean_rate = std::bit_cast<double>(*rate);
+  view.mean_rate = mean_rate(slot);
+}
+
+std::optional<double> LearntCosts::mean_rate(std::size_t slot) const noexcept {
+  const Maybe bits(Columns::load(columns_.mean_rate[slot]));
+  return bits ? std::optional(std::bit_cast<double>(*bits)) : std::nullopt;
 }
 
 std::uint64_t LearntCosts::expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept {
@@ -54,10 +59,10 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
     now = words_[at].load();
     if (now != 0) published.store(policy::capped_ns(Learnt::unpack(now).whole_ns()));
   } while (words_[at].load() != now);
-  if (!(busy_ns > 0)) return;
+  if (known(work_class) != 0 || !(busy_ns > 0)) return;
   update(columns_.mean_rate[slot], [&](std::uint64_t seen) {
     const Maybe bits(seen);
-    const double rate = 1e9 / busy_ns;
+    const double rate = 1e9 / unit_cost_ns;
     return std::bit_cast<std::uint64_t>(bits ? mean_rate_after(std::bit_cast<double>(*bits), rate) : rate);
   });
 }

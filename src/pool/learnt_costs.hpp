@@ -25,6 +25,7 @@ class LearntCosts {
   Learnt of(std::size_t slot, std::uint16_t work_class) const noexcept {
     return Learnt::unpack(word(slot, work_class).load(std::memory_order_relaxed));
   }
+  std::optional<double> mean_rate(std::size_t slot) const noexcept;
   void fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept;
   // Time that work of this size is expected to take; 0 while nothing is known.
   std::uint64_t expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept;

@@ -7,13 +7,6 @@ namespace {
 
 constexpr std::string_view policy = "reference_queue_depth";
 
-TEST(ReferenceQueueDepth, S3_10_SelectingChangesNothing) {
-  TestFleet fleet(3);
-  fleet[0].in_flight = 1;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(winner_of(policy, fleet), 1U);
-  EXPECT_EQ(fleet[1].in_flight, 0U);
-}
-
 TEST(ReferenceQueueDepth, S3_12_SmallestDepthAndTiesToTheLowestPosition) {
   TestFleet fleet(3);
   for (std::uint32_t i = 0; i < 3; ++i) fleet[i].id_order = 2 - i;

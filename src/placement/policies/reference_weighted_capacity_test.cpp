@@ -15,6 +15,13 @@ TEST(ReferenceWeightedCapacity, S3_13_WeightOverQueueInSinglePrecisionTiesToTheL
   }
   EXPECT_EQ(winners_of("reference_weighted_capacity", fleet, 12), (Winners{2, 1, 2, 0, 1, 2, 2, 1, 2, 0, 1, 2}));
 
+  // 16,777,217 is no single-precision number: with it the two weights are equal, and the first
+  // wins. In double precision the second would.
+  TestFleet close(2);
+  close[0].weight_milli = 16'777'216;
+  close[1].weight_milli = 16'777'217;
+  EXPECT_EQ(winner_of("reference_weighted_capacity", close), 0U);
+
   TestFleet steep(3);
   steep[2].weight_milli = 10'000;
   Winners expected(9, 2);
