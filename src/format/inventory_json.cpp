@@ -70,21 +70,21 @@ DeviceInfo device_info_of(const json::value& value, const std::string& where) {
   DeviceInfo info;
   info.id = DeviceId(not_empty(text_of(member(object, "id", where), where + ".id"), where + ".id"));
   info.backend = not_empty(text_of(member(object, "backend", where), where + ".backend"), where + ".backend");
-  info.name = maybe(object, "name", where, text_of).value_or("");
-  info.ordinal = maybe(object, "ordinal", where, signed_number).value_or(0);
-  info.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
-  info.capability = maybe(object, "capability", where, capability_of);
-  info.compute_units = maybe(object, "compute_units", where, small_number);
-  info.pci_address = maybe(object, "pci_address", where, text_of);
-  info.numa_node = maybe(object, "numa_node", where, signed_number);
-  if (auto parent = maybe(object, "parent", where, text_of)) info.parent = DeviceId(*std::move(parent));
-  info.memory_domain = maybe(object, "memory_domain", where, text_of).value_or(info.id.text());
-  info.fault_domain = maybe(object, "fault_domain", where, text_of).value_or(info.id.text());
-  info.concurrency = std::max(1u, maybe(object, "concurrency", where, small_number).value_or(1));
-  info.is_fallback = maybe(object, "is_fallback", where, truth_of).value_or(false);
-  for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
+  info.name = optional_member(object, "name", where, text_of).value_or("");
+  info.ordinal = optional_member(object, "ordinal", where, signed_number).value_or(0);
+  info.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
+  info.capability = optional_member(object, "capability", where, capability_of);
+  info.compute_units = optional_member(object, "compute_units", where, small_number);
+  info.pci_address = optional_member(object, "pci_address", where, text_of);
+  info.numa_node = optional_member(object, "numa_node", where, signed_number);
+  if (auto parent = optional_member(object, "parent", where, text_of)) info.parent = DeviceId(*std::move(parent));
+  info.memory_domain = optional_member(object, "memory_domain", where, text_of).value_or(info.id.text());
+  info.fault_domain = optional_member(object, "fault_domain", where, text_of).value_or(info.id.text());
+  info.concurrency = std::max(1u, optional_member(object, "concurrency", where, small_number).value_or(1));
+  info.is_fallback = optional_member(object, "is_fallback", where, bool_of).value_or(false);
+  for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     info.features.insert(std::move(feature));
-  info.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
+  info.labels = optional_member(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
   return info;
 }
 
@@ -97,8 +97,8 @@ Link link_of(const json::value& value, const std::string& where) {
   const auto known = link_kind_named(kind);
   if (!known) throw JsonError{where + ".kind is \"" + kind + "\", which is not known"};
   link.kind = *known;
-  link.lanes = maybe(object, "lanes", where, small_number).value_or(0);
-  link.peer_access = maybe(object, "peer_access", where, truth_of);
+  link.lanes = optional_member(object, "lanes", where, small_number).value_or(0);
+  link.peer_access = optional_member(object, "peer_access", where, bool_of);
   return link;
 }
 
@@ -114,18 +114,18 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
   DeviceProcess process;
   process.kind = word_of(member(object, "kind", where), {ProcessKind::own, ProcessKind::berth, ProcessKind::foreign},
                          where + ".kind");
-  process.memory_bytes = maybe(object, "memory_bytes", where, bytes_of);
-  process.graphics = maybe(object, "graphics", where, truth_of).value_or(false);
+  process.memory_bytes = optional_member(object, "memory_bytes", where, bytes_of);
+  process.graphics = optional_member(object, "graphics", where, bool_of).value_or(false);
   return process;
 }
 
 // Only the fields that show whether other processes use the device.
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
-  seen.load.memory_bytes_total = maybe(object, "memory_bytes_total", where, bytes_of);
-  seen.load.utilisation = maybe(object, "utilisation", where, part_of);
-  seen.memory_use.foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
-  seen.memory_use.unattributed = maybe(object, "memory_bytes_unattributed", where, bytes_of);
+  seen.load.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
+  seen.load.utilisation = optional_member(object, "utilisation", where, part_of);
+  seen.memory_use.foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
+  seen.memory_use.unattributed = optional_member(object, "memory_bytes_unattributed", where, bytes_of);
   if (const json::value* processes = object.if_contains("processes")) {
     seen.processes.emplace();
     for (const json::value& process : array_of(*processes, where + ".processes"))
@@ -138,18 +138,18 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   NodeDevice device;
   device.info = device_info_of(value, where);
   const json::object& object = object_of(value, where);
-  device.intent = maybe(object, "intent", where, intent_of).value_or(Intent::in_service);
-  device.health = maybe(object, "health", where, health_word_of).value_or(Health::healthy);
-  device.memory_bytes_promised = maybe(object, "memory_bytes_promised", where, bytes_of).value_or(0);
-  device.holders = maybe(object, "holders", where, small_number).value_or(0);
-  device.held_exclusively = maybe(object, "held_exclusively", where, truth_of).value_or(false);
+  device.intent = optional_member(object, "intent", where, intent_of).value_or(Intent::in_service);
+  device.health = optional_member(object, "health", where, health_word_of).value_or(Health::healthy);
+  device.memory_bytes_promised = optional_member(object, "memory_bytes_promised", where, bytes_of).value_or(0);
+  device.holders = optional_member(object, "holders", where, small_number).value_or(0);
+  device.held_exclusively = optional_member(object, "held_exclusively", where, bool_of).value_or(false);
   device.answers = !object.contains("error");
   const inventory::OtherUse others = inventory::use_by_others(telemetry_of(object, where));
   device.other_processes = others.processes;
   device.used_by_others = others.used;
-  device.memory_bytes_foreign = maybe(object, "memory_bytes_foreign", where, bytes_of);
+  device.memory_bytes_foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   // Memory that is not free counts as foreign, whichever process uses it.
-  const auto free = maybe(object, "memory_bytes_free", where, bytes_of);
+  const auto free = optional_member(object, "memory_bytes_free", where, bytes_of);
   if (free && device.info.memory_bytes_total)
     device.memory_bytes_foreign = *device.info.memory_bytes_total - std::min(*free, *device.info.memory_bytes_total);
   return device;
@@ -164,14 +164,14 @@ NodeView node_of(const json::value& value, const std::string& where) {
   if (!deployment::is_name(name))
     throw JsonError{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
   node.id = NodeId(name);
-  node.cpus = maybe(source, "cpus", at, small_number);
-  node.memory_bytes = maybe(source, "memory", at, bytes_of);
-  node.egress = maybe(source, "egress", at, truth_of).value_or(false);
-  node.labels = maybe(source, "labels", at, labels_of).value_or(std::map<std::string, std::string>{});
-  for (std::string& taint : maybe(source, "taints", at, texts_of).value_or(std::vector<std::string>{}))
+  node.cpus = optional_member(source, "cpus", at, small_number);
+  node.memory_bytes = optional_member(source, "memory", at, bytes_of);
+  node.egress = optional_member(source, "egress", at, bool_of).value_or(false);
+  node.labels = optional_member(source, "labels", at, labels_of).value_or(std::map<std::string, std::string>{});
+  for (std::string& taint : optional_member(source, "taints", at, texts_of).value_or(std::vector<std::string>{}))
     node.taints.insert(std::move(taint));
-  node.intent = maybe(source, "intent", at, intent_of).value_or(Intent::in_service);
-  node.health = maybe(source, "health", at, health_word_of).value_or(Health::healthy);
+  node.intent = optional_member(source, "intent", at, intent_of).value_or(Intent::in_service);
+  node.health = optional_member(source, "health", at, health_word_of).value_or(Health::healthy);
 
   std::vector<DeviceId> ids;
   for (const json::value& device : array_of(member(object, "devices", where), where + ".devices")) {
@@ -263,7 +263,7 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
     Fleet fleet;
     deployment::FleetIds ids;
     const auto add = [&](const json::value& value, const std::string& where) {
-      const auto format = maybe(object_of(value, where), "format", where, number);
+      const auto format = optional_member(object_of(value, where), "format", where, number);
       if (format.value_or(inventory_format) > inventory_format)
         throw JsonError{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
       fleet.nodes.push_back(node_of(value, where));
@@ -275,9 +275,9 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
       add(*parsed, "the inventory");
     }
     return fleet;
-  } catch (const JsonError& misread) {
+  } catch (const JsonError& error) {
     return Error{
-        ErrorCode::invalid_argument, std::string(filename) + " is not an inventory: " + misread.what, advice, {}, {}};
+        ErrorCode::invalid_argument, std::string(filename) + " is not an inventory: " + error.what, advice, {}, {}};
   }
 }
 

@@ -49,7 +49,7 @@ std::string text_of(const json::value& value, const std::string& where) {
   return std::string(value.get_string());
 }
 
-bool truth_of(const json::value& value, const std::string& where) {
+bool bool_of(const json::value& value, const std::string& where) {
   if (!value.is_bool()) throw JsonError{where + " is neither true nor false"};
   return value.get_bool();
 }

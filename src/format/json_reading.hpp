@@ -27,7 +27,7 @@ Result<boost::json::value> parse_json(std::string_view text, std::string_view fi
 const boost::json::object& object_of(const boost::json::value& value, const std::string& where);
 const boost::json::array& array_of(const boost::json::value& value, const std::string& where);
 std::string text_of(const boost::json::value& value, const std::string& where);
-bool truth_of(const boost::json::value& value, const std::string& where);
+bool bool_of(const boost::json::value& value, const std::string& where);
 std::uint64_t number_of(const boost::json::value& value, std::uint64_t largest, const std::string& where);
 std::vector<std::string> texts_of(const boost::json::value& value, const std::string& where);
 std::map<std::string, std::string> labels_of(const boost::json::value& value, const std::string& where);
@@ -36,7 +36,7 @@ const boost::json::value& member(const boost::json::object& object, std::string_
 
 // The member, read by one of the functions above; absent if the object lacks it.
 template <class Read>
-auto maybe(const boost::json::object& object, std::string_view key, const std::string& where, Read&& take)
+auto optional_member(const boost::json::object& object, std::string_view key, const std::string& where, Read&& take)
     -> std::optional<decltype(take(object.begin()->value(), where))> {
   const boost::json::value* value = object.if_contains(key);
   if (!value) return std::nullopt;

@@ -159,8 +159,8 @@ Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_vie
     for (const json::value& assignment : assignments.get_array())
       out.push_back(assignment_of(assignment, "assignments[" + std::to_string(out.size()) + "]"));
     return out;
-  } catch (const JsonError& misread) {
-    return refused(ErrorCode::invalid_argument, file + " is not a plan: " + misread.what, whole);
+  } catch (const JsonError& error) {
+    return refused(ErrorCode::invalid_argument, file + " is not a plan: " + error.what, whole);
   }
 }
 

@@ -115,32 +115,33 @@ Requirements requirements_of(const json::value& value, const std::string& where)
               "avoid", "prefer", "near", "exclusive", "whole", "cost", "work_class"},
              where);
   Requirements requirements;
-  requirements.memory_bytes_min = maybe(object, "memory_bytes_min", where, whole_of).value_or(0);
-  requirements.memory_share = maybe(object, "memory_share", where, exact_number_of);
+  requirements.memory_bytes_min = optional_member(object, "memory_bytes_min", where, whole_of).value_or(0);
+  requirements.memory_share = optional_member(object, "memory_share", where, exact_number_of);
   if (requirements.memory_share && !(*requirements.memory_share > 0 && *requirements.memory_share <= 1))
     throw JsonError{where + ".memory_share is not above 0 and at most 1"};
-  requirements.capability_min = maybe(object, "capability_min", where, capability_of);
-  requirements.priority = maybe(object, "priority", where, [](const json::value& v, const std::string& at) {
+  requirements.capability_min = optional_member(object, "capability_min", where, capability_of);
+  requirements.priority = optional_member(object, "priority", where, [](const json::value& v, const std::string& at) {
     return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
   });
-  requirements.backend = maybe(object, "backend", where, text_of);
-  for (std::string& feature : maybe(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
+  requirements.backend = optional_member(object, "backend", where, text_of);
+  for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     requirements.features.insert(std::move(feature));
-  requirements.labels = maybe(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
-  requirements.only = maybe(object, "only", where, ids_of).value_or(std::vector<DeviceId>{});
-  requirements.avoid = maybe(object, "avoid", where, ids_of).value_or(std::vector<DeviceId>{});
-  requirements.prefer = maybe(object, "prefer", where, ids_of).value_or(std::vector<DeviceId>{});
-  requirements.near = maybe(object, "near", where, id_of);
-  requirements.exclusive = maybe(object, "exclusive", where, truth_of).value_or(false);
-  requirements.whole = maybe(object, "whole", where, truth_of).value_or(false);
-  requirements.cost = maybe(object, "cost", where, exact_number_of).value_or(1.0);
-  requirements.work_class = maybe(object, "work_class", where, class_of).value_or(0);
+  requirements.labels =
+      optional_member(object, "labels", where, labels_of).value_or(std::map<std::string, std::string>{});
+  requirements.only = optional_member(object, "only", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.avoid = optional_member(object, "avoid", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.prefer = optional_member(object, "prefer", where, ids_of).value_or(std::vector<DeviceId>{});
+  requirements.near = optional_member(object, "near", where, id_of);
+  requirements.exclusive = optional_member(object, "exclusive", where, bool_of).value_or(false);
+  requirements.whole = optional_member(object, "whole", where, bool_of).value_or(false);
+  requirements.cost = optional_member(object, "cost", where, exact_number_of).value_or(1.0);
+  requirements.work_class = optional_member(object, "work_class", where, class_of).value_or(0);
   return requirements;
 }
 
-json::object to_json(const DecisionRecord::Seen& seen) {
-  const DeviceView& view = seen.view;
-  json::object out{{"info", device_info_to_json(seen.info)}, {"id_order", view.id_order}};
+json::object to_json(const DecisionRecord::Device& device) {
+  const DeviceView& view = device.view;
+  json::object out{{"info", device_info_to_json(device.info)}, {"id_order", view.id_order}};
   const auto put = [&](std::string_view key, const Maybe& value) {
     if (value) out[key] = *value;
   };
@@ -165,7 +166,7 @@ json::object to_json(const DecisionRecord::Seen& seen) {
   return out;
 }
 
-DecisionRecord::Seen seen_of(const json::value& value, const std::string& where) {
+DecisionRecord::Device device_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   check_keys(object,
              {"info",
@@ -189,24 +190,26 @@ DecisionRecord::Seen seen_of(const json::value& value, const std::string& where)
               "intent",
               "health"},
              where);
-  DecisionRecord::Seen seen;
-  seen.info = device_info_of(member(object, "info", where), where + ".info");
-  DeviceView& view = seen.view;
+  DecisionRecord::Device device;
+  device.info = device_info_of(member(object, "info", where), where + ".info");
+  DeviceView& view = device.view;
   const auto need = [&](std::string_view key, auto take) {
     return take(member(object, key, where), where + "." + std::string(key));
   };
-  const auto unless_unknown = [&](std::string_view key) { return Maybe(maybe(object, key, where, whole_of)); };
+  const auto unless_unknown = [&](std::string_view key) {
+    return Maybe(optional_member(object, key, where, whole_of));
+  };
   view.id_order = need("id_order", small_of);
   view.in_flight = need("in_flight", small_of);
   view.backlog_ns = need("backlog_ns", whole_of);
   view.memory_bytes_promised = need("memory_bytes_promised", whole_of);
   view.charged_total = need("charged_total", whole_of);
   view.holders = need("holders", small_of);
-  view.held_exclusively = need("held_exclusively", truth_of);
+  view.held_exclusively = need("held_exclusively", bool_of);
   // Absent in version 1.
-  view.used_by_others = maybe(object, "used_by_others", where, truth_of).value_or(false);
-  view.kept_for_waiting = maybe(object, "kept_for_waiting", where, truth_of).value_or(false);
-  view.other_processes = maybe(object, "other_processes", where, small_of).value_or(0);
+  view.used_by_others = optional_member(object, "used_by_others", where, bool_of).value_or(false);
+  view.kept_for_waiting = optional_member(object, "kept_for_waiting", where, bool_of).value_or(false);
+  view.other_processes = optional_member(object, "other_processes", where, small_of).value_or(0);
   view.memory_bytes_free = unless_unknown("memory_bytes_free");
   view.active_streams = unless_unknown("active_streams");
   view.queue_depth = unless_unknown("queue_depth");
@@ -221,7 +224,7 @@ DecisionRecord::Seen seen_of(const json::value& value, const std::string& where)
   view.health = word_of(member(object, "health", where),
                         {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
                         where + ".health");
-  return seen;
+  return device;
 }
 
 // Without control characters.
@@ -318,7 +321,7 @@ DecisionRecord record_of(const json::value& value) {
   record.wall_time_us = need("wall_time_us", whole_of);
   record.verb = need("verb", text_of);
   record.program = need("program", text_of);
-  record.waited = maybe(object, "waited", where, truth_of).value_or(false);
+  record.waited = optional_member(object, "waited", where, bool_of).value_or(false);
   record.policy = need("policy", text_of);
   record.ticket = need("ticket", whole_of);
   record.requirements = need("hints", requirements_of);
@@ -331,7 +334,7 @@ DecisionRecord record_of(const json::value& value) {
   if (devices.size() > devices_max) throw JsonError{where + ".devices are too many"};
   std::vector<DeviceId> ids;
   for (const json::value& device : devices) {
-    record.devices.push_back(seen_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
+    record.devices.push_back(device_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
     ids.push_back(record.devices.back().info.id);
   }
   const std::set<DeviceId> distinct(ids.begin(), ids.end());
@@ -350,11 +353,11 @@ DecisionRecord record_of(const json::value& value) {
     if (!distinct.contains(id))
       throw JsonError{at + ".winners names " + id.text() + ", which is not among the devices"};
   }
-  record.policy_misbehaved = truth_of(member(outcome, "policy_misbehaved", at), at + ".policy_misbehaved");
+  record.policy_misbehaved = bool_of(member(outcome, "policy_misbehaved", at), at + ".policy_misbehaved");
   record.reason = text_of(member(outcome, "reason", at), at + ".reason");
   record.funnel = text_of(member(outcome, "funnel", at), at + ".funnel");
   // Checked last, so that errors in the file itself are reported first.
-  const auto check = maybe(object, "check", where, text_of);
+  const auto check = optional_member(object, "check", where, text_of);
   if (version > 1 && check != check_of(object)) throw Edited{};
   return record;
 }
@@ -363,22 +366,22 @@ DecisionRecord record_of(const json::value& value) {
 
 std::vector<DeviceView> DecisionRecord::views() const {
   std::vector<DeviceView> out;
-  for (const Seen& seen : devices) {
-    out.push_back(seen.view);
-    out.back().info = &seen.info;
+  for (const Device& device : devices) {
+    out.push_back(device.view);
+    out.back().info = &device.info;
   }
   return out;
 }
 
 Topology DecisionRecord::topology() const {
   std::vector<DeviceId> ids;
-  for (const Seen& seen : devices) ids.push_back(seen.info.id);
+  for (const Device& device : devices) ids.push_back(device.info.id);
   return make_topology(std::move(ids), links).value_or(Topology{});
 }
 
 json::object record_to_json(const DecisionRecord& record) {
   json::array devices;
-  for (const DecisionRecord::Seen& seen : record.devices) devices.push_back(to_json(seen));
+  for (const DecisionRecord::Device& device : record.devices) devices.push_back(to_json(device));
   json::object out{{"version", record_version},
                    {"id", record.id},
                    {"wall_time_us", record.wall_time_us},
@@ -408,9 +411,9 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
   if (!parsed) return parsed.error();
   try {
     return record_of(*parsed);
-  } catch (const JsonError& misread) {
+  } catch (const JsonError& error) {
     return Error{ErrorCode::invalid_argument,
-                 std::string(filename) + " is not the record of a decision: " + misread.what,
+                 std::string(filename) + " is not the record of a decision: " + error.what,
                  advice,
                  {},
                  {}};

@@ -18,7 +18,7 @@ namespace berth::format {
 inline constexpr std::uint64_t record_version = 2;
 
 struct DecisionRecord {
-  struct Seen {
+  struct Device {
     DeviceInfo info;
     DeviceView view;  // its `info` is null here; see views()
   };
@@ -32,7 +32,7 @@ struct DecisionRecord {
   Ticket ticket = 0;
   Requirements requirements;
   std::size_t count = 1;
-  std::vector<Seen> devices;  // in the order of the decision
+  std::vector<Device> devices;  // in the order of the decision
   std::vector<Link> links;
 
   // The result, with the texts of that time.

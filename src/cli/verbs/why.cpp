@@ -18,7 +18,7 @@ namespace {
 
 std::vector<DeviceId> ids_of(const DecisionRecord& record) {
   std::vector<DeviceId> ids;
-  for (const DecisionRecord::Seen& seen : record.devices) ids.push_back(seen.info.id);
+  for (const DecisionRecord::Device& seen : record.devices) ids.push_back(seen.info.id);
   return ids;
 }
 
