@@ -62,10 +62,15 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 nightly: test mutants ## every test, every mutant, the storm with all its kinds, ten minutes of soak
 	@BERTH_STORM_ALL=1 $(release)/bench/storm
 	@scripts/soak 10 $(release)
+	@echo "nightly: not run: make fresh-test (a clean Debian), make bench, make gpu-test (a GPU), the sanitizers (.ci/run)"
 
 .PHONY: fresh-test
 fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)
 	@scripts/fresh-test
+
+.PHONY: lint
+lint: ## clang-tidy over the folders that decide, charge and share
+	@scripts/lint
 
 .PHONY: format
 format: ## clang-format every source

@@ -188,11 +188,11 @@ TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
 TEST(Pool, APartitionThatDoesNotFitIsTheCallersToKnow) {
   BackendOptions backends;
   backends.partitions = {{"host:0", {1'000'000'000}}};
-  const auto pool = Pool::open_backends(backends, quiet());
+  const auto pool = Pool::open_all(backends, quiet());
   ASSERT_FALSE(pool);
   EXPECT_EQ(pool.error().code, ErrorCode::invalid_argument);
   backends.partitions = {{"host:0", {1}}};
-  const auto cut = Pool::open_backends(backends, quiet());
+  const auto cut = Pool::open_all(backends, quiet());
   ASSERT_TRUE(cut) << cut.error().to_text();
   EXPECT_TRUE((*cut)->device(DeviceId("host/core1.0")));
 }

@@ -291,7 +291,7 @@ TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
   const EnvironmentVariable state("BERTH_RUNTIME_DIR", folder.path);
   BackendOptions backends;
   backends.host_devices = 2;
-  auto pool = *Pool::open_backends(backends);
+  auto pool = *Pool::open_all(backends);
   auto scheduler = *Scheduler::start(*pool);
   auto router = *Router::start(*scheduler);
 

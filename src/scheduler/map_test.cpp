@@ -176,7 +176,7 @@ TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
   setenv("POCL_DEVICES", "basic basic", 0);
   BackendOptions backends;
   backends.host_devices = 2;
-  auto pool = std::move(Pool::open_backends(backends)).value();
+  auto pool = std::move(Pool::open_all(backends)).value();
   auto scheduler = std::move(Scheduler::start(*pool, with_policy("round_robin", 1))).value();
   const std::size_t count = pool->devices().size();
   ASSERT_GE(count, 2U);
