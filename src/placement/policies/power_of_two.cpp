@@ -18,20 +18,21 @@ std::uint64_t below(std::uint64_t random, std::uint64_t bound) {
   return static_cast<std::uint64_t>((u128{random} * bound) >> 64);
 }
 
-// What a device is drawn in proportion to.
+// What a device is drawn in proportion to: its weight, or units per 2^48 ns, which is above
+// the cap of learnt times, so at least 1.
 std::uint64_t speed(SpeedSource source, Candidate device) {
-  switch (source) {
-    case SpeedSource::configured: return device.weight_milli();
-    // Units per 2^48 ns, above the cap of learnt times: at least 1.
-    case SpeedSource::learnt: return (std::uint64_t{1} << 48) / capped_ns(*device.unit_cost_ns());
-    case SpeedSource::none: break;
-  }
-  return 1;
+  if (source == SpeedSource::configured) return device.weight_milli();
+  return (std::uint64_t{1} << 48) / capped_ns(device.unit_cost_ns().value_or(1));
 }
 
 std::array<std::size_t, 2> draw(const Candidates& all) {
   if (all.size() == 1) return {0, 0};
   const SpeedSource source = speed_source(all);
+  if (source == SpeedSource::none) {
+    const std::size_t first = below(scramble(all.ticket()), all.size());
+    const std::size_t second = below(scramble(~all.ticket()), all.size() - 1);
+    return {first, second + (second >= first)};
+  }
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) total += speed(source, all[i]);
   // The device at `mark` when their speeds are laid end to end. Speeds that change
