@@ -165,7 +165,7 @@ struct Occupancy {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // For groups of this many work items; not_supported where nobody knows.
+  // For groups of this many work items; not_supported where it is not known.
   virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
 };
 
@@ -204,7 +204,7 @@ class Stream {
   virtual Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                             std::uint64_t bytes) = 0;
   // Memory that is there for the work enqueued after this call, and is given
-  // back in stream order: nobody waits. Where the device has no such memory,
+  // back in stream order, without waiting. Where the device has no such memory,
   // the same as Device::allocate.
   virtual Result<Buffer> allocate(std::uint64_t bytes);
   virtual Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) = 0;
@@ -280,7 +280,7 @@ class Backend {
   // What can be learnt about a device without using it. Where the driver has no
   // way for that, the device is opened, sampled and closed again.
   virtual Result<Telemetry> observe(const DeviceId& id);
-  // How its devices are joined. Empty: nobody knows.
+  // How its devices are joined. Empty: not known.
   virtual Result<std::vector<Link>> links() { return std::vector<Link>{}; }
 };
 

@@ -13,7 +13,7 @@
 
 namespace berth {
 
-// An unsigned number or "nobody knows", in eight bytes; all ones is "unknown".
+// An unsigned number that may be unknown, in eight bytes; all ones is "unknown".
 class Maybe {
  public:
   constexpr Maybe() = default;

@@ -36,7 +36,7 @@ enum class Rejection : std::uint8_t {
   stale,           // its load is older than the caller tolerates
   capability,      // below the minimum, or unknown
   feature,         // lacks a feature or label
-  held,            // somebody holds it, and they or the request want it alone
+  held,            // it has a holder, and one of both is exclusive
   kept,            // kept for a request that has waited longer
   occupied,        // asked for whole, and others use it, or it does not say that it is free
   memory,          // too few bytes available, or unknown
@@ -59,12 +59,12 @@ enum class Cause : std::uint8_t {
   capability,
   feature,
   label,
-  held,               // to be had alone, and somebody holds it
-  held_exclusively,   // somebody has it alone
+  held,               // the request is exclusive, and the device has a holder
+  held_exclusively,   // another lease on it is exclusive
   kept,               // for a request that has waited longer
   silent,             // asked for whole, and it does not say whether it is free
   occupied,           // asked for whole, and processes or memory of others are on it
-  memory_unknown,     // nobody says how much is free, or there is in all
+  memory_unknown,     // free or total memory is not known
   memory_too_small,   // more than it has in all
   memory_in_use,      // by processes, as the device reports
   memory_promised,    // to other leases
@@ -141,8 +141,8 @@ struct GroupDecision {
 // of one memory domain need their bytes together. Among the groups that fit: the
 // most preferred members, then the nearest to `requirements.near`, then the fewest that
 // others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
-// group that no exchange of one member makes better. An empty topology joins
-// nobody. One device is a group like any other: choose() gives the same.
+// group that no exchange of one member makes better. With an empty topology no devices are
+// joined. One device is a group like any other: choose() gives the same.
 GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                            Explanation* explanation = nullptr);

@@ -59,7 +59,7 @@ struct PoolOptions {
   // within this program alone; see Pool::ledger_error.
   bool machine_wide = true;
   // How the devices are joined, for groups and for `near`. Absent: open_all asks
-  // the back ends, and of devices given to open() nobody knows.
+  // the back ends; devices given to open() count as not joined.
   std::optional<Topology> topology;
   std::shared_ptr<Ledger> ledger;  // instead of the machine's, and for devices of any kind
   // A policy of the caller's own, used instead of `policy`.
@@ -162,11 +162,11 @@ class Pool {
   std::vector<DeviceStatus> status() const;
   std::string to_text() const;
 
-  // A lease on the device the policy prefers, or no_eligible_device with the
-  // reason of every device. Nobody eligible while the first poll is still under
-  // way: waits for it, at most the poll deadline, and decides again.
+  // A lease on the device the policy prefers, or no_eligible_device with the reason of every
+  // device (Error::explanation). If no device is eligible before the first poll has ended, waits
+  // for it, at most the poll deadline, and decides again.
   // With a deadline: waits for a release or another change, first by priority,
-  // then in order of arrival; a request that does not fit yet holds up nobody
+  // then in order of arrival; a request that does not fit yet holds up no request
   // behind it. Too late: timeout, with the reasons.
   Result<Lease> acquire(const Requirements& requirements = {});
   // By another policy than the pool's own.
@@ -189,9 +189,8 @@ class Pool {
   // Whether every device has answered its first poll or has timed out.
   bool ready() const;
   Result<void> wait_ready(Deadline deadline);
-  // Pushed, instead of waiting for the next poll: the device's load as it is now,
-  // for whoever learns of a change first (a driver's callback, an agent). Events in
-  // it count as if the device had reported them.
+  // The device's load as it is now, pushed by a caller that knows of a change before the next
+  // poll (a driver's callback, an agent). Events in it count as if the device had reported them.
   Result<void> report(const DeviceId& id, const LoadSample& sample);
   // Starts a poll of every device that has none outstanding, and waits for
   // them until the poll deadline. Judges the age of all samples.

@@ -1,4 +1,4 @@
-// Random: the only source of numbers nobody can foresee. splitmix64, so that a
+// Random: the only source of random numbers. splitmix64, so that a
 // seed gives the same sequence with every compiler and library.
 #pragma once
 

@@ -134,7 +134,7 @@ class ClosureRef {
 };
 
 // A piece of submitted work inside the scheduler: closure, lease and end in one
-// allocation, shared by its handle and the queue it waits in. Whoever moves its
+// allocation, shared by its handle and the queue it waits in. The thread that moves its
 // state away from waiting owns it until it has ended; the end is final.
 class Job {
  public:
@@ -167,7 +167,7 @@ class Job {
   friend class Scheduler;
   friend class WaitingQueue;
   enum State : std::uint32_t { waiting, running, ending, ended };
-  static constexpr std::uint32_t watched = 4;  // beside the state: somebody sleeps on `changed_`
+  static constexpr std::uint32_t watched = 4;  // beside the state: a thread sleeps on `changed_`
 
   bool claim(State next) noexcept;
   void end(std::optional<Error> error) noexcept;

@@ -33,7 +33,7 @@ std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::v
   if (taken > room) return std::nullopt;
   std::sort(others.begin(), others.end(), [](const Member& a, const Member& b) { return a.needed < b.needed; });
   std::size_t most = chosen.size();
-  // Whoever joins may have less room than the chosen: try each as the tightest.
+  // Another member may have less room than the chosen: try each as the tightest.
   for (const Member& tightest : others) {
     const std::uint64_t limit = std::min(room, tightest.available);
     std::uint64_t sum = taken;

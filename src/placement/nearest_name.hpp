@@ -1,4 +1,4 @@
-// The name somebody probably meant: for errors about words that are not known.
+// The name that was probably meant: for errors about unknown names.
 #pragma once
 
 #include <optional>

@@ -83,7 +83,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
 
   void hand_out(std::vector<Question> found) {
     for (Question& question : found) questions.push_back(std::move(question));
-    // A thread that is stuck in a driver is not idle, so nobody waits for it.
+    // A thread that is stuck in a driver is not idle, and is not waited for.
     for (std::size_t missing = questions.size() - std::min(idle, questions.size()); missing > 0; --missing) {
       auto asker = std::make_unique<Asker>();
       asker->thread = std::thread([state = shared_from_this(), self = asker.get()] { state->ask(*self); });

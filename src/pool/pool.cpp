@@ -166,8 +166,7 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOp
   for (const BackendEntry& entry : backend_list()) {
     if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
     made.push_back(entry.make(backends));
-    // Whoever names a file of simulated devices, or a partition, wants to know
-    // what is wrong with it.
+    // A back end that the caller asked for by name: its error is the caller's to know.
     const bool cut = std::any_of(
         backends.partitions.begin(), backends.partitions.end(),
         [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });

@@ -13,7 +13,7 @@ namespace berth {
 
 class LaneContext final : public TaskContext {
  public:
-  // `cancelled` may be null: nobody can cancel.
+  // `cancelled` may be null: the work cannot be cancelled.
   LaneContext(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
               const std::atomic<bool>* cancelled) noexcept
       : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled) {}

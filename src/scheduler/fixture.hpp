@@ -24,7 +24,7 @@ using std::chrono::seconds;
 // How long a test waits for other threads before it calls the code broken.
 constexpr auto patience = seconds(20);
 
-// Closed until opened; whoever comes to it waits.
+// Closed until opened; pass() waits for it.
 class Gate {
  public:
   bool pass() {

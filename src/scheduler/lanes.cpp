@@ -89,7 +89,7 @@ Job* DeviceLanes::take() {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
-    job->drop();  // withdrawn a moment ago; whoever did it ends it
+    job->drop();  // withdrawn a moment ago; the thread that did it ends it
   }
   return nullptr;
 }

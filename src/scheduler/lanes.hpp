@@ -34,8 +34,8 @@ class DeviceLanes {
   // How many run; fewer than asked for when the system gave no more threads.
   std::size_t lanes() const noexcept { return threads_.size(); }
 
-  // Takes a place; false when as many wait as may. Whoever has a place keeps
-  // the lanes alive until leave(), which is the last thing it does with them.
+  // Takes a place in the queue; false when it is full. A place keeps the lanes alive until
+  // leave(), which is the last call of its holder.
   bool enter(bool exempt) noexcept;
   void leave() noexcept { places_.fetch_sub(1, std::memory_order_release); }
 
@@ -69,7 +69,7 @@ class DeviceLanes {
   alignas(64) std::atomic<Job*> inbox_{nullptr};  // last come first
   std::atomic<std::uint32_t> places_{0};
 
-  // What tells producers whether somebody must be woken.
+  // Tells producers whether a lane must be woken.
   alignas(64) std::atomic<std::uint32_t> parked_{0};
   std::atomic<std::uint32_t> awake_{0};
   std::atomic<bool> stopping_{false};

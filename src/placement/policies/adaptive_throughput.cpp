@@ -1,6 +1,6 @@
 // adaptive_throughput: learnt rate divided by (in flight + 1), highest first;
 // computed as learnt time per unit times (in flight + 1), lowest first.
-// Prefers: fast devices as far as their queues allow. A device nobody measured
+// Prefers: fast devices as far as their queues allow. A device without measurements
 // goes first while it has nothing in flight, so it is tried, one piece at a
 // time; with work in flight it counts as the average of the measured ones.
 // A suspect device counts four times its load and is not tried out of turn.

@@ -1,7 +1,7 @@
 // expected_finish: the device that is expected to finish this piece first:
 // backlog + size of the work x learnt time per unit.
 // Prefers: a long queue of small work over a short queue of large work, and the
-// fast device once its queue is worth waiting for. A device nobody measured goes
+// fast device once its queue is worth waiting for. A device without measurements goes
 // first while it has nothing in flight; with work in flight its queue and its
 // speed count as the average of the measured ones.
 // A suspect device's finish counts four times.

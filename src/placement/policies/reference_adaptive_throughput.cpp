@@ -1,6 +1,6 @@
 // reference_adaptive_throughput: the reference scheduler's adaptive strategy,
 // exactly (S3-14): learnt rate / (in flight + 1) in double precision, highest
-// first; a device nobody measured has rate 0.
+// first; a device without measurements has rate 0.
 // Prefers: the fastest device measured so far.
 // Assumes: every device was measured somehow else; once one is, no other is ever
 // tried.

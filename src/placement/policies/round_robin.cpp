@@ -1,9 +1,9 @@
 // round_robin: devices in turn, by a ticket from a sequence.
-// Prefers: nobody; every eligible device gets the same number of pieces.
+// Prefers: no device; every eligible device gets the same number of pieces.
 // Assumes: pieces of equal cost and devices of equal speed. Suspect devices get
 // their turn: the share of a device that fails fast does not grow here.
-// Ties: none, the ticket decides. When the number of eligible devices changes,
-// so does whose turn it is.
+// Ties: none, the ticket decides. When the number of eligible devices changes, so does the
+// order of turns.
 // Loses to least_loaded wherever cost or speed differ (14.9 times the tail
 // latency of a central queue on recorded traffic), to weighted_capacity where
 // only speed does.

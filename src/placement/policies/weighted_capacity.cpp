@@ -6,7 +6,7 @@
 // their upper quota with one more piece, the smallest (charged + 1) / weight.
 // The naive way, smallest (charged + 1) / weight alone, lets the heaviest device
 // run ahead of its quota by several pieces.
-// Prefers: whoever is furthest behind its share. Suspect devices keep their
+// Prefers: the device furthest behind its share. Suspect devices keep their
 // share: it cannot grow by failing fast, and what was held back would come back
 // as a burst.
 // Assumes: weights that mean speed, pieces of equal cost on average. A device
