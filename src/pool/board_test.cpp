@@ -269,6 +269,33 @@ TEST(Board, S3_14_RatesAreAveragedAndNotTimes) {
   EXPECT_EQ(f.take({}, "adaptive_throughput").id().text(), "d1") << "time is what work costs";
 }
 
+TEST(Board, S3_F3_ADeviceWhoseFirstSampleWasSlowIsTriedAgain) {
+  Fixture f(2);
+  const Policy& adaptive = policy("adaptive_throughput");
+  f.take(on("d0")).settle({{}, 10s});  // loads its modules
+  f.take(on("d1")).settle({{}, 1ms});
+  const auto work = [&](Duration busy) {
+    Lease lease = std::move(*f.board.acquire(adaptive));
+    const std::string id = lease.id().text();
+    lease.settle({{}, busy});
+    f.clock.advance(5s);
+    for (std::size_t slot = 0; slot < 2; ++slot) f.sample(slot, 1000);
+    f.board.tick(f.clock.now());
+    return id;
+  };
+  std::string order;
+  for (int i = 0; i < 30; ++i) order += work(1ms);
+  EXPECT_EQ(order.substr(0, 10), "d1d1d1d1d1") << "it looks ten thousand times slower";
+  EXPECT_NE(order.find("d0"), std::string::npos) << order;
+  EXPECT_EQ(f.board.learnt(0, 0).unit_cost_ns, 1e6) << "the new measurement counts whole";
+  // Without work none is measured, and nothing is forgotten.
+  f.clock.advance(1h);
+  for (std::size_t slot = 0; slot < 2; ++slot) f.sample(slot, 1000);
+  f.board.tick(f.clock.now());
+  EXPECT_GT(f.board.learnt(0, 0).measurements, 0U);
+  EXPECT_GT(f.board.learnt(1, 0).measurements, 0U);
+}
+
 TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {
   // A policy that is asked while another thread reads: the reader ends although
   // the decision has not. (In the reference every query takes the slot's lock.)

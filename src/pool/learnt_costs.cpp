@@ -1,12 +1,17 @@
 #include "pool/learnt_costs.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "placement/load.hpp"
 
 namespace berth::pool {
 namespace {
+
+// Seldom enough that one piece on a device that is really slow costs little.
+constexpr Duration measured_again_after = std::chrono::minutes(1);
 
 // A size that is none counts as one unit.
 double sound(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
@@ -67,11 +72,30 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
   });
 }
 
-void LearntCosts::forget(std::size_t slot) noexcept {
+void LearntCosts::forget(std::size_t slot, std::size_t work_class) noexcept {
+  words_[work_class * capacity_ + slot].store(0, std::memory_order_relaxed);
+  columns_.unit_ns[work_class * columns_.stride + slot].store(Maybe().raw(), std::memory_order_relaxed);
+}
+
+void LearntCosts::forget_old(TimePoint now) noexcept {
   for (std::size_t c = 0; c < Columns::classes; ++c) {
-    words_[c * capacity_ + slot].store(0, std::memory_order_relaxed);
-    columns_.unit_ns[c * columns_.stride + slot].store(Maybe().raw(), std::memory_order_relaxed);
+    const auto first = seen_.begin() + static_cast<std::ptrdiff_t>(c * capacity_);
+    TimePoint newest{};
+    for (std::size_t slot = 0; slot < capacity_; ++slot) {
+      Seen& seen = first[static_cast<std::ptrdiff_t>(slot)];
+      const std::uint64_t word = words_[c * capacity_ + slot].load(std::memory_order_relaxed);
+      if (std::exchange(seen.word, word) != word) seen.at = now;
+      if (word != 0) newest = std::max(newest, seen.at);
+    }
+    for (std::size_t slot = 0; slot < capacity_; ++slot) {
+      const Seen& seen = first[static_cast<std::ptrdiff_t>(slot)];
+      if (seen.word != 0 && newest - seen.at >= measured_again_after) forget(slot, c);
+    }
   }
+}
+
+void LearntCosts::forget(std::size_t slot) noexcept {
+  for (std::size_t c = 0; c < Columns::classes; ++c) forget(slot, c);
   columns_.mean_rate[slot].store(Maybe().raw(), std::memory_order_relaxed);
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "berth/clock.hpp"
 #include "placement/learnt.hpp"
 #include "pool/counters.hpp"
 
@@ -17,7 +18,10 @@ namespace berth::pool {
 class LearntCosts {
  public:
   explicit LearntCosts(const Columns& columns, std::size_t capacity)
-      : columns_(columns), capacity_(capacity), words_(capacity * Columns::classes) {}
+      : columns_(columns),
+        capacity_(capacity),
+        words_(capacity * Columns::classes),
+        seen_(capacity * Columns::classes) {}
 
   // A number for a class of work; the same name, the same number. Class 0 is for work
   // without a name and for names beyond the fifteenth.
@@ -32,8 +36,13 @@ class LearntCosts {
   // Work of this size kept the device busy for so long.
   void learn(std::size_t slot, std::uint16_t work_class, double cost, double busy_ns) noexcept;
   void forget(std::size_t slot) noexcept;  // another incarnation of the device
+  // The board's lock is held. Forgets what was measured on a device a minute before the newest
+  // measurement of the same class: a device that was slow once (its first work loads modules)
+  // gets no work, and would otherwise never be measured again.
+  void forget_old(TimePoint now) noexcept;
 
  private:
+  void forget(std::size_t slot, std::size_t work_class) noexcept;
   static std::size_t known(std::uint16_t work_class) noexcept { return work_class < Columns::classes ? work_class : 0; }
   const Word& word(std::size_t slot, std::uint16_t work_class) const noexcept {
     return words_[known(work_class) * capacity_ + slot];
@@ -42,7 +51,13 @@ class LearntCosts {
   const Columns& columns_;
   const std::size_t capacity_;
   std::vector<Word> words_;  // Learnt, packed; all devices of class 0, then of class 1, ...
-  std::mutex mutex_;         // guards names_
+  // When each word was last seen to have changed.
+  struct Seen {
+    std::uint64_t word = 0;
+    TimePoint at{};
+  };
+  std::vector<Seen> seen_;  // guarded by the board's lock
+  std::mutex mutex_;        // guards names_
   std::map<std::string, std::uint16_t, std::less<>> names_;
 };
 
