@@ -36,15 +36,15 @@ enum class Rejection : std::uint8_t {
   stale,           // its load is older than the caller tolerates
   capability,      // below the minimum, or unknown
   feature,         // lacks a feature or label
-  held,            // it has a holder, and one of both is exclusive
+  held,            // it is leased, and that lease or this request is exclusive
   kept,            // kept for a request that has waited longer
   occupied,        // asked for whole, and others use it, or it does not say that it is free
   memory,          // too few bytes available, or unknown
 };
 std::string_view to_string(Rejection rejection) noexcept;
 
-// What keeps a request out, finer than a filter and over all devices: the one
-// thing that, lifted alone, would let it fit. Ordered as the filters run.
+// Why a request does not fit: removing this one obstacle would let it fit. More detailed than
+// Rejection, and over all devices. Ordered as the filters run.
 enum class Cause : std::uint8_t {
   too_few_devices,  // more were asked for than there are
   pinned,           // not among `only`
@@ -105,8 +105,8 @@ struct Explanation {
   std::optional<DeviceId> runner_up;  // next in rank behind the winners
   bool policy_misbehaved = false;
   // Without winners: what stands between the request and the devices nearest to
-  // it. Of several that would do alone, what can pass before what is for good, then
-  // what keeps out the most devices.
+  // it. Where several causes would each be enough: temporary ones before permanent ones, then
+  // the one that rejects the most devices.
   std::optional<Cause> cause;
 
   // The dominant reason, one sentence: "no device has 22.0 GiB free (largest: 3.1 GiB on GPU-ea3b)".
@@ -127,8 +127,7 @@ struct Decision {
   bool policy_misbehaved = false;
 };
 
-// Filter, then choose. Fills `explanation` when it is not null. Without one, and
-// with at most 64 devices, nothing is allocated.
+// Filter, then choose. Fills `explanation` when it is not null.
 Decision choose(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                 Ticket ticket, Explanation* explanation = nullptr);
 
@@ -140,8 +139,8 @@ struct GroupDecision {
 // The same for `count` (at least 1) different devices, all or nothing; members
 // of one memory domain need their bytes together. Among the groups that fit: the
 // most preferred members, then the nearest to `requirements.near`, then the fewest that
-// others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; above, a
-// group that no exchange of one member makes better. With an empty topology no devices are
+// others use, then the least group_cost, then the best by rank. Exact up to 16 eligible devices; with
+// more, a local optimum: replacing one member does not improve it. With an empty topology no devices are
 // joined. One device is a group like any other: choose() gives the same.
 GroupDecision choose_group(const Policy& policy, const Requirements& requirements, std::size_t count,
                            std::span<const DeviceView> views, const Topology& topology, Ticket ticket,

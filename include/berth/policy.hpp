@@ -50,7 +50,8 @@ struct Columns {
   static constexpr int charged_shift = 17;
   static constexpr std::uint64_t one_charge = (std::uint64_t{1} << charged_shift) + 1;
 
-  // Bits of the status word: weight in thousandths (32), rank of the id (12), health (3).
+  // Bits of the status word: weight in thousandths (32), rank of the id (12), health (3); above
+  // them what the pool keeps there.
   static constexpr int id_order_shift = 32, health_shift = 44, flags_shift = 47;
 
   static constexpr std::size_t classes = 16;  // of work, with a learnt cost each
@@ -144,7 +145,7 @@ class Candidates {
   const Requirements& requirements() const { return requirements_; }
   Ticket ticket() const { return ticket_; }
 
-  // For a choice among some of them.
+  // For building Candidates of a subset.
   const detail::Columns& columns() const { return columns_; }
   std::size_t slot(std::size_t position) const { return slots_[position]; }
   std::uint64_t charge(std::size_t position) const { return charges_[position]; }
@@ -170,11 +171,11 @@ inline Candidate::Candidate(const Candidates& all, std::size_t position)
 
 struct Policy {
   std::string_view name;     // file, symbol, configuration name, metric label, test name
-  std::string_view summary;  // one line for people
+  std::string_view summary;  // one line for display
   TicketKind ticket = TicketKind::none;
   Ties ties = Ties::stable_id;
-  // It promises a rotation or exact shares: the device whose turn it is, is waited for
-  // when it is busy, and not passed over.
+  // It promises a rotation or exact shares: map waits for the device whose turn it is, instead
+  // of passing it over.
   bool takes_turns = false;
 
   static constexpr std::size_t declined = ~std::size_t{0};

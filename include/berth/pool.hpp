@@ -1,5 +1,5 @@
-// Pool: who holds which device. It opens devices, keeps the live board of their
-// load and is the only place that hands out leases. A device that cannot be
+// Pool: which work of this program holds which device. It opens devices, keeps the live board
+// of their load and is the only source of leases on them. A device that cannot be
 // opened is in the pool with its reason and does not stop the others.
 //
 // acquire = filter, choose, charge: a policy chooses on the live counters of all
@@ -153,7 +153,7 @@ class Pool {
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
   Result<std::shared_ptr<Device>> device(const DeviceId& id) const;
   Result<std::shared_ptr<Device>> device_at(std::size_t position) const;
-  // Ordinals are for people; an unknown one is no_device with code 101.
+  // Ordinals are for display and may change; an unknown one is no_device with code 101.
   Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
   // Takes turns; never fails while a device is usable.
   Result<std::shared_ptr<Device>> next_device();
@@ -165,12 +165,12 @@ class Pool {
   // A lease on the device the policy prefers, or no_eligible_device with the reason of every
   // device (Error::explanation). If no device is eligible before the first poll has ended, waits
   // for it, at most the poll deadline, and decides again.
-  // With a deadline: waits for a release or another change, first by priority,
-  // then in order of arrival; a request that does not fit yet holds up no request
-  // behind it. Too late: timeout, with the reasons.
   Result<Lease> acquire(const Requirements& requirements = {});
   // By another policy than the pool's own.
   Result<Lease> acquire(const Requirements& requirements, const Policy& policy);
+  // Waits for a release or another change until the deadline, first by priority, then in order
+  // of arrival; a request that does not fit yet holds up no request behind it. Too late: timeout,
+  // with the reasons.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
     return acquire(requirements, Deadline::after(*clock_, timeout));
@@ -196,14 +196,13 @@ class Pool {
   // them until the poll deadline. Judges the age of all samples.
   void poll_now();
 
-  // What has happened on each device, as one consistent cut.
+  // What has happened on each device, all read at one moment.
   Statistics statistics() const;
   // A number for a class of work, whose cost is learnt apart from other classes; the same
   // name, the same number. Names beyond the fifteenth share the class of unnamed work.
   std::uint16_t work_class(std::string_view name);
 
-  // Why this program does not share its promises with others, if it should: where the
-  // ledger could not be entered, as long as the pool lives.
+  // The error that keeps this pool out of the machine's ledger; absent: none.
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }

@@ -1,6 +1,6 @@
 // Result<T>: a value, or the Error that says why there is none. Member names follow
-// std::expected, which the compilers at hand do not offer in C++20; the type becomes an
-// alias when they do. Exceptions never cross a public function of Berth.
+// std::expected (C++23); value() stops the program instead of throwing. Exceptions never cross
+// a public function of Berth.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ enum class ErrorCode {
   device_lost,         // this process cannot use the device any more
   work_failed,         // the work ran and reported failure
   io,                  // a file or socket failed
-  internal,            // Berth broke a promise of its own, without a reason to abort
+  internal,            // a bug in Berth that does not require stopping the program
 };
 
 // What a caller can do about an error.

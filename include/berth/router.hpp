@@ -93,7 +93,7 @@ struct RouterStatistics {
 template <class F>
 struct Envelope {
   std::string entity;
-  F message;  // called with Execution&, as the scheduler's closures
+  F message;  // called with TaskContext&, as the scheduler's closures
 };
 
 namespace router {
@@ -206,7 +206,7 @@ class RoutedTask {
   }
   // Whether get would answer at once.
   bool ready() const { return !delivery_ || (!delivery_->waits() && delivery_->task.ready()); }
-  // Withdraws work that has not started; running work sees Execution::cancelled().
+  // Withdraws work that has not started; running work sees TaskContext::cancelled().
   void cancel() {
     if (delivery_) delivery_->cancel();
   }
@@ -229,7 +229,7 @@ class Router {
 
   // The device that serves this key now, or no_eligible_device.
   Result<DeviceId> route(std::string_view key) const;
-  // Runs f(Execution&) on the key's device when the earlier work of this key has
+  // Runs f(TaskContext&) on the key's device when the earlier work of this key has
   // ended. In the task: no_eligible_device (the shard has no owner; worth a
   // retry), queue_full, timeout, cancelled, or how the work itself ended.
   // `work.requirements.only` without the owner is invalid_argument; may_run_twice has

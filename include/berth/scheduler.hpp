@@ -1,11 +1,12 @@
-// Scheduler: what runs next. Work is a closure that gets an Execution (the
+// Scheduler: what runs next. Work is a closure that gets a TaskContext (the
 // device and a stream on it) and returns a value or a Result. It runs inline on
 // the caller's thread (dispatch), on a device's lane (submit), or over all
 // devices at once with results in order (map).
 //
 // Every piece of work ends in exactly one terminal state, and always
 //   dispatched = completed + failed + cancelled + in flight
-// per device and in total. Work deadline passed before it started: cancelled.
+// per device and in total. Work whose deadline passes before it starts counts as
+// cancelled; its error is timeout.
 // A closure that throws has failed; nothing leaks.
 #pragma once
 
@@ -38,7 +39,7 @@ class TaskContext {
  public:
   virtual ~TaskContext() = default;
   virtual Device& device() noexcept = 0;
-  // The lane's stream, opened on first use with the priority of the work. When
+  // A stream of the device with the priority of the work, reused or opened at the first call. When
   // the closure has used it, the work is complete when the stream has drained.
   // A deadline that passes first makes the work fail with timeout while the
   // device may still be at it: what was enqueued must outlive the call.
@@ -55,7 +56,7 @@ struct TaskOptions {
 
 struct SchedulerOptions {
   std::optional<std::string> policy;  // absent: the pool's
-  // Threads per device, each with its stream; absent: the device's concurrency.
+  // Threads per device, which share its idle streams; absent: the device's concurrency.
   std::optional<std::size_t> lanes_per_device;
   std::size_t queue_capacity = 1024;  // per device, waiting work
 };
@@ -75,7 +76,7 @@ struct ValueOf<Result<T>> : ValueOf<T> {};
 template <class F, class... Args>
 struct ValueOfCall {
   static_assert(std::is_invocable_v<F, Args...>,
-                "work must be callable as f(berth::Execution&), or f(berth::Execution&, item) in map");
+                "work must be callable as f(berth::TaskContext&), or f(berth::TaskContext&, item) in map");
   using type = typename ValueOf<std::remove_cvref_t<std::invoke_result_t<F, Args...>>>::type;
 };
 template <class F, class... Args>
@@ -142,8 +143,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  virtual Result<void> call(TaskContext& execution) = 0;
-  // Told once, by the thread that ended it, when everybody may know.
+  virtual Result<void> call(TaskContext& context) = 0;
+  // Called once, on the thread that ended the job, after the end is visible to all threads.
   virtual void after_end() noexcept {}
 
   bool has_ended() const noexcept { return (state_.load(std::memory_order_acquire) & ~watched) == ended; }
@@ -204,7 +205,7 @@ class ClosureJob final : public JobFor<T> {
  public:
   // One reference for the handle, one for the queue.
   explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
-  Result<void> call(TaskContext& execution) override { return call_into(this->value, f_, execution); }
+  Result<void> call(TaskContext& context) override { return call_into(this->value, f_, execution); }
   // A closure with an after_end() of its own is told, however it ended.
   void after_end() noexcept override {
     if constexpr (requires(F& f) { f.after_end(); }) f_.after_end();
@@ -246,7 +247,7 @@ class Task {
   }
   // Whether get would answer at once.
   bool ready() const { return !job_ || job_->has_ended(); }
-  // Withdraws work that has not started; running work sees Execution::cancelled().
+  // Withdraws work that has not started; running work sees TaskContext::cancelled().
   void cancel() {
     if (job_) job_->cancel();
   }
@@ -280,8 +281,8 @@ class Scheduler {
 
   // Selects, charges and hands `f(TaskContext&)` to a lane of the device. A full
   // queue is queue_full, in the task. A queue serves higher priority first, then
-  // the earlier deadline, then the earlier arrival; every eighth turn belongs to
-  // whatever waits longest, so nothing starves.
+  // the earlier deadline, then the earlier arrival; every eighth turn takes
+  // the job that has waited longest, so no job starves.
   template <class F>
   Task<value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& work = {}) {
     auto* job = new ClosureJob<value_of_t<F&, TaskContext&>, F>(std::move(f));
@@ -289,11 +290,11 @@ class Scheduler {
     return Task<value_of_t<F&, TaskContext&>>(job);
   }
 
-  // f(Execution&, const Item&) for every item, over all devices at once; one
+  // f(TaskContext&, const Item&) for every item, over all devices at once; one
   // result per item, in the order of the items. A failing item stops no other.
   // `f` is called from several threads at a time. `work` describes every item,
-  // or is a function of the item that gives its Work (so that costs may differ:
-  // dear items start first). Called from inside a lane's work it runs inline.
+  // or is a function of the item that returns its TaskOptions: items with a higher cost start
+  // first. Called from inside a lane's work it runs inline.
   template <class Items, class F, class WorkOrFunction = TaskOptions>
   auto map(const Items& items, F f, const WorkOrFunction& work = {})
       -> std::vector<Result<TaskResult<value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
@@ -315,7 +316,7 @@ class Scheduler {
   // What map needs to know about its items, whatever their type.
   struct Batch {
     std::size_t size = 0;
-    bool uniform = true;  // every item has the same Work
+    bool uniform = true;  // every item has the same TaskOptions
     std::function<Result<TaskOptions>(std::size_t)> work;
     std::function<Result<void>(std::size_t, TaskContext&)> call;
     std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "pool/internals.hpp"
-#include "scheduler/execution.hpp"
+#include "scheduler/lane_context.hpp"
 #include "scheduler/lanes.hpp"
 
 namespace berth {

@@ -1,4 +1,4 @@
-// LaneExecution: what one closure works with while it runs, on a lane or inline.
+// LaneContext: what one closure works with while it runs, on a lane or inline.
 // It knows whether the closure has used the stream, waits for what it enqueued,
 // and measures that on the device's own clock where the device has one.
 #pragma once
