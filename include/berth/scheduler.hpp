@@ -205,7 +205,7 @@ class ClosureJob final : public JobFor<T> {
  public:
   // One reference for the handle, one for the queue.
   explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
-  Result<void> call(TaskContext& context) override { return call_into(this->value, f_, execution); }
+  Result<void> call(TaskContext& context) override { return call_into(this->value, f_, context); }
   // A closure with an after_end() of its own is told, however it ended.
   void after_end() noexcept override {
     if constexpr (requires(F& f) { f.after_end(); }) f_.after_end();
