@@ -47,6 +47,7 @@ struct DeviceView {
   // Rank of the id among the devices at hand: ties go to the lowest, whatever
   // order the devices were reported in.
   std::uint32_t id_order = 0;
+  std::uint32_t slot = 0;  // of the device in its pool
 
   // Counted here, at once, so always known: work charged to the device and not
   // yet settled, the time it is expected to take, the bytes promised in its

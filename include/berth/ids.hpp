@@ -4,36 +4,34 @@
 #pragma once
 
 #include <compare>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>
 
 namespace berth {
 
-namespace detail {
-// The one copy of this text that the process keeps, for as long as it runs.
-const std::string* intern(std::string text);
-}  // namespace detail
-
-// A pointer to its text: cheap to copy and to compare for equality. Ordered by text.
+// Copies share one text: cheap to copy, and quick to compare with a copy. Ordered by text.
 template <class Tag>
 class Id {
  public:
   Id() = default;
-  explicit Id(std::string text) : text_(text.empty() ? nullptr : detail::intern(std::move(text))) {}
+  explicit Id(std::string text) {
+    if (!text.empty()) text_ = std::make_shared<const std::string>(std::move(text));
+  }
   const std::string& text() const noexcept {
-    static const std::string none;
+    static const std::string& none = *new std::string;
     return text_ ? *text_ : none;
   }
   bool empty() const noexcept { return text_ == nullptr; }
-  friend bool operator==(const Id&, const Id&) = default;
+  friend bool operator==(const Id& a, const Id& b) noexcept { return a.text_ == b.text_ || a.text() == b.text(); }
   friend std::strong_ordering operator<=>(const Id& a, const Id& b) noexcept {
     return a.text_ == b.text_ ? std::strong_ordering::equal : a.text() <=> b.text();
   }
   friend std::ostream& operator<<(std::ostream& out, const Id& id) { return out << id.text(); }
 
  private:
-  const std::string* text_ = nullptr;
+  std::shared_ptr<const std::string> text_;  // null: empty
 };
 
 // The hardware UUID where there is one ("GPU-ea3b..."), extended for partitions

@@ -88,7 +88,7 @@ class Candidate {
   Candidate(const Candidates& all, std::size_t position);
 
   std::size_t position() const { return position_; }  // among the candidates
-  std::size_t slot() const { return slot_; }          // of the device in its pool
+  std::size_t slot() const { return pool_slot_; }     // of the device in its pool
   const DeviceInfo& info() const { return *columns_.info[slot_].load(std::memory_order_acquire); }
   // Pieces of work on the device, without the one to be placed.
   std::uint32_t in_flight() const { return static_cast<std::uint32_t>(charge_ & detail::Columns::in_flight_mask); }
@@ -121,7 +121,7 @@ class Candidate {
 
   const detail::Columns& columns_;
   const detail::Columns::Word* const unit_ns_;
-  const std::size_t slot_, position_;
+  const std::size_t slot_, pool_slot_, position_;
   const std::uint64_t charge_, status_;
 };
 
@@ -129,12 +129,15 @@ class Candidate {
 // flight is as it was when they were looked at; the other values are read as they are.
 class Candidates {
  public:
+  // `pool_slots` are the slots in the pool where the columns are not the pool's.
   Candidates(const detail::Columns& columns, const std::uint32_t* slots, const std::uint64_t* charges,
-             std::size_t count, const Requirements& requirements, Ticket ticket)
+             std::size_t count, const Requirements& requirements, Ticket ticket,
+             const std::uint32_t* pool_slots = nullptr)
       : columns_(columns),
         unit_ns_(columns.unit_ns +
                  (requirements.work_class < detail::Columns::classes ? requirements.work_class : 0) * columns.stride),
         slots_(slots),
+        pool_slots_(pool_slots ? pool_slots : slots),
         charges_(charges),
         count_(count),
         requirements_(requirements),
@@ -147,7 +150,8 @@ class Candidates {
 
   // For building Candidates of a subset.
   const detail::Columns& columns() const { return columns_; }
-  std::size_t slot(std::size_t position) const { return slots_[position]; }
+  std::uint32_t column(std::size_t position) const { return slots_[position]; }
+  std::uint32_t slot(std::size_t position) const { return pool_slots_[position]; }
   std::uint64_t charge(std::size_t position) const { return charges_[position]; }
 
  private:
@@ -155,6 +159,7 @@ class Candidates {
   const detail::Columns& columns_;
   const detail::Columns::Word* const unit_ns_;
   const std::uint32_t* const slots_;
+  const std::uint32_t* const pool_slots_;
   const std::uint64_t* const charges_;
   const std::size_t count_;
   const Requirements& requirements_;
@@ -165,6 +170,7 @@ inline Candidate::Candidate(const Candidates& all, std::size_t position)
     : columns_(all.columns_),
       unit_ns_(all.unit_ns_),
       slot_(all.slots_[position]),
+      pool_slot_(all.pool_slots_[position]),
       position_(position),
       charge_(all.charges_[position]),
       status_(detail::Columns::load(columns_.status[slot_])) {}

@@ -20,14 +20,19 @@ std::vector<std::uint64_t> costs_of(const Policy& policy, const Candidates& all)
   return {};
 }
 
-// Puts one tier into the policy's order; true: the policy misbehaved.
-bool sort_tier(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views, Ticket ticket,
+struct Tier {
+  bool misbehaved = false;
+  std::size_t accepted = 0;  // the policy declined the rest
+};
+
+// Puts one tier into the policy's order.
+Tier sort_tier(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views, Ticket ticket,
                std::span<Ranked> tier) {
   std::vector<std::uint32_t> left;
   for (const Ranked& ranked : tier) left.push_back(static_cast<std::uint32_t>(ranked.position));
   const ViewCandidates all(views, left, requirements, ticket);
   PolicyAnswer answer = ask(policy, all);
-  if (answer.position == Policy::declined) return false;
+  if (answer.position == Policy::declined) return {};
   const bool misbehaved = answer.misbehaved;
   const std::vector<std::uint64_t> costs = costs_of(misbehaved ? *find_policy("least_loaded") : policy, all);
   if (costs.empty()) {
@@ -36,9 +41,9 @@ bool sort_tier(const Policy& policy, const Requirements& requirements, std::span
       const auto chosen = static_cast<std::ptrdiff_t>(answer.position);
       std::rotate(first, first + chosen, first + chosen + 1);
       left.erase(left.begin() + chosen);
-      if (left.empty()) return misbehaved;
+      if (left.empty()) return {misbehaved, tier.size()};
       answer = ask(policy, ViewCandidates(views, left, requirements, ticket));
-      if (answer.position == Policy::declined) return misbehaved;
+      if (answer.position == Policy::declined) return {misbehaved, tier.size() - left.size()};
     }
   }
   for (std::size_t i = 0; i < tier.size(); ++i) tier[i].cost = costs[i];
@@ -52,7 +57,7 @@ bool sort_tier(const Policy& policy, const Requirements& requirements, std::span
     if (policy.ties == Ties::stable_id && order_a != order_b) return order_a < order_b;
     return policy.ties == Ties::last ? a.position > b.position : a.position < b.position;
   });
-  return misbehaved;
+  return {misbehaved, tier.size()};
 }
 
 // Positions of the devices that the policy may choose from: the eligible ones that
@@ -101,11 +106,15 @@ Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::
   std::sort(order.begin(), order.end(), [&](const Ranked& a, const Ranked& b) {
     return before(a, b) || (!before(b, a) && a.position < b.position);
   });
+  std::vector<Ranked> accepted;
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     while (end < order.size() && !before(order[begin], order[end])) ++end;
-    ranking.policy_misbehaved |=
-        sort_tier(policy, requirements, views, ticket, std::span(order).subspan(begin, end - begin));
+    const std::span<Ranked> members = std::span(order).subspan(begin, end - begin);
+    const Tier tier = sort_tier(policy, requirements, views, ticket, members);
+    ranking.policy_misbehaved |= tier.misbehaved;
+    accepted.insert(accepted.end(), members.begin(), members.begin() + static_cast<std::ptrdiff_t>(tier.accepted));
   }
+  order = std::move(accepted);
   return ranking;
 }
 

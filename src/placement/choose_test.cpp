@@ -152,6 +152,10 @@ TEST(Choose, S0_4_AnybodyCanWriteAPolicy) {
   EXPECT_FALSE(none.winner);
   EXPECT_FALSE(none.policy_misbehaved);
   EXPECT_EQ(explanation.reason(), "custom declined 3 eligible devices");
+  Requirements preferring;
+  preferring.prefer = {fleet.info(1).id};
+  EXPECT_FALSE(choose(choosy, preferring, fleet, 0).winner) << "also where one is preferred";
+  EXPECT_TRUE(rank(choosy, preferring, fleet, 0).empty());
   EXPECT_EQ(rank(last, {}, fleet, 0), (std::vector<std::size_t>{2, 1, 0})) << "ranked without costs of its own";
   fleet[0].intent = fleet[1].intent = fleet[2].intent = Intent::draining;
   EXPECT_FALSE(choose(last, {}, fleet, 0).winner);

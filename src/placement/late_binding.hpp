@@ -15,20 +15,22 @@ namespace berth::policy {
 // there are none.
 template <class Keep>
 std::size_t choose_among(const Policy& policy, const Candidates& all, Keep keep) {
-  SmallArray<std::uint32_t> slots(all.size());
+  SmallArray<std::uint32_t> columns(all.size()), slots(all.size());
   SmallArray<std::uint64_t> charges(all.size());
   SmallArray<std::size_t> positions(all.size());
   std::size_t count = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!keep(all[i])) continue;
-    slots[count] = static_cast<std::uint32_t>(all.slot(i));
+    columns[count] = all.column(i);
+    slots[count] = all.slot(i);
     charges[count] = all.charge(i);
     positions[count++] = i;
   }
   if (count == 0) return Policy::declined;
-  const std::size_t chosen =
-      policy.choose({all.columns(), slots.data(), charges.data(), count, all.requirements(), all.ticket()});
-  return chosen < count ? positions[chosen] : chosen;
+  const std::size_t chosen = policy.choose(
+      {all.columns(), columns.data(), charges.data(), count, all.requirements(), all.ticket(), slots.data()});
+  if (chosen < count) return positions[chosen];
+  return chosen == Policy::declined ? chosen : all.size();  // out of range for the caller too
 }
 
 class LateBinding {

@@ -35,7 +35,7 @@ void fill(const DeviceView& view, std::size_t slot, const Columns& columns) {
   const auto store = [slot](Columns::Word* column, std::uint64_t value) {
     column[slot].store(value, std::memory_order_relaxed);
   };
-  store(columns.status, view.weight_milli | std::uint64_t{view.id_order} << Columns::id_order_shift |
+  store(columns.status, view.weight_milli | std::min<std::uint64_t>(view.id_order, 0xfff) << Columns::id_order_shift |
                             static_cast<std::uint64_t>(view.health) << Columns::health_shift);
   store(columns.backlog_ns, view.backlog_ns);
   store(columns.charged_offset, view.charged_total);
@@ -60,13 +60,16 @@ ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<cons
                                const Requirements& requirements, Ticket ticket)
     : words_(new Columns::Word[column_count * positions.size()]),
       infos_(new Columns::Info[positions.size()]),
-      slots_(numbers_below(positions.size())),
+      columns_used_(numbers_below(positions.size())),
+      slots_(positions.size()),
       charges_(positions.size()),
       columns_(columns_at(words_.get(), infos_.get(), positions.size())),
-      candidates_(columns_, slots_.data(), charges_.data(), positions.size(), requirements, ticket) {
+      candidates_(columns_, columns_used_.data(), charges_.data(), positions.size(), requirements, ticket,
+                  slots_.data()) {
   for (std::size_t slot = 0; slot < positions.size(); ++slot) {
     const DeviceView& view = views[positions[slot]];
     fill(view, slot, columns_);
+    slots_[slot] = view.slot;
     // More work in flight than a pool can count ranks as the most that it can.
     charges_[slot] = std::min<std::uint64_t>(view.in_flight, Columns::in_flight_mask);
   }

@@ -24,7 +24,7 @@ class ViewCandidates {
  private:
   const std::unique_ptr<detail::Columns::Word[]> words_;
   const std::unique_ptr<detail::Columns::Info[]> infos_;
-  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint32_t> columns_used_, slots_;
   std::vector<std::uint64_t> charges_;
   const detail::Columns columns_;
   const Candidates candidates_;

@@ -116,6 +116,7 @@ Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirem
   if (pool::needs_views(requirements)) {
     const Snapshot all = copy(requirements);
     const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
+    if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
     if (!decision.winner) return {};
     return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], requirements, version);
   }
@@ -168,7 +169,7 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
   // device meanwhile.
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
-    switch (promises_.promise(slot, *bytes)) {
+    switch (promises_.promise(slot, home, *bytes)) {
       case pool::Promises::Promise::made: break;
       case pool::Promises::Promise::no_room: return {Attempt::lost};
       case pool::Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
@@ -193,7 +194,7 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
     // The same id may have joined again as another device since the look.
     if (membership_.version() == version || meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
-    give_back(lease, Verdict::cancelled);
+    lease.release();
   } else if (*bytes) {
     promises_.take_back(home, *bytes);
   }
@@ -389,7 +390,6 @@ Decision Board::decide(const Policy& policy, const Requirements& requirements, s
     if (!one.winners.empty()) decision.winner = one.winners.front();
     decision.policy_misbehaved = one.policy_misbehaved;
   }
-  if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   return decision;
 }
 

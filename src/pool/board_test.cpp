@@ -296,6 +296,71 @@ TEST(Board, S3_F3_ADeviceWhoseFirstSampleWasSlowIsTriedAgain) {
   EXPECT_GT(f.board.learnt(1, 0).measurements, 0U);
 }
 
+TEST(Board, ACandidateHasTheSlotOfItsDeviceAlsoWhereOneIsPreferred) {
+  Fixture f(3);
+  Policy recording = policy("least_loaded");
+  std::set<std::pair<std::string, std::size_t>> seen;
+  recording.choose = [&](const Candidates& all) {
+    for (std::size_t i = 0; i < all.size(); ++i) seen.insert({all[i].info().id.text(), all[i].slot()});
+    return std::size_t{0};
+  };
+  Requirements preferring;
+  preferring.prefer = {DeviceId("d2")};
+  EXPECT_TRUE(f.board.acquire(recording, preferring));
+  EXPECT_TRUE(f.board.acquire(recording, {}));
+  EXPECT_EQ(seen, (std::set<std::pair<std::string, std::size_t>>{{"d0", 0}, {"d1", 1}, {"d2", 2}}));
+}
+
+TEST(Board, ADeviceThatLeavesWhileItsLastLeaseEndsIsFreed) {
+  for (int round = 0; round < 300; ++round) {
+    Board board;
+    auto device = make_device("d");
+    const std::weak_ptr<Device> alive = device;
+    ASSERT_TRUE(board.join(std::move(device)));
+    Lease lease = std::move(*board.acquire(policy("least_loaded")));
+    std::atomic<bool> go = false;
+    std::thread other([&] {
+      while (!go) {
+      }
+      lease.release();
+    });
+    go = true;
+    EXPECT_TRUE(board.leave(DeviceId("d")));
+    other.join();
+    ASSERT_TRUE(alive.expired()) << "round " << round;
+  }
+}
+
+TEST(Board, LimitsHoldWhileADeviceIsReplacedByAnotherOfItsName) {
+  // The same id leaves and joins with another label while requests ask for one of them.
+  Board board;
+  const auto labelled = [](const char* color) {
+    auto device = make_device("d");
+    device->describe().labels = {{"color", color}};
+    return device;
+  };
+  ASSERT_TRUE(board.join(labelled("red")));
+  std::atomic<bool> stop = false;
+  std::thread replacer([&] {
+    for (int i = 0; !stop; ++i) {
+      EXPECT_TRUE(board.leave(DeviceId("d")));
+      EXPECT_TRUE(board.join(labelled(i % 2 ? "red" : "blue")));
+    }
+  });
+  Requirements red;
+  red.labels = {{"color", "red"}};
+  int granted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    Lease lease = board.try_acquire(policy("least_loaded"), red);
+    if (!lease) continue;
+    ++granted;
+    EXPECT_EQ(lease.device().info().labels.at("color"), "red");
+  }
+  stop = true;
+  replacer.join();
+  EXPECT_GT(granted, 0);
+}
+
 TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {
   // A policy that is asked while another thread reads: the reader ends although
   // the decision has not. (In the reference every query takes the slot's lock.)

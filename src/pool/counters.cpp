@@ -55,15 +55,17 @@ std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
   // two equal looks in a row, without a settlement between its two counters, are a state
   // that really existed.
   std::vector<Totals> last, now;
+  bool last_was_whole = false;
   for (int looks = 0; tries == 0 || looks <= tries; ++looks) {
     now.resize(used());
-    bool whole = looks > 0;
+    bool whole = true;
     for (std::size_t slot = 0; slot < now.size(); ++slot) {
       const Settled& settled = settled_[slot];
       now[slot] = {charges_[slot].load(), settled.failed.load(), settled.cancelled.load()};
       whole = whole && settled.under_way.load() == 0;
     }
-    if (whole && now == last) return now;
+    if (whole && last_was_whole && now == last) return now;
+    last_was_whole = whole;
     last.swap(now);
     if (tries == 0) std::this_thread::yield();
   }

@@ -37,8 +37,10 @@ class Counters {
   }
   std::uint64_t in_flight(std::size_t slot) const noexcept { return charges_[slot].load() & Columns::in_flight_mask; }
   bool is_open(std::size_t slot) const noexcept { return (charge_word(slot) & Columns::closed) == 0; }
-  // A closed device refuses every charge.
-  void close(std::size_t slot) noexcept { charges_[slot].fetch_or(Columns::closed); }
+  // A closed device refuses every charge. Gives the work in flight, which only falls from now on.
+  std::uint64_t close(std::size_t slot) noexcept {
+    return charges_[slot].fetch_or(Columns::closed) & Columns::in_flight_mask;
+  }
   void open(std::size_t slot) noexcept { charges_[slot].fetch_and(~Columns::closed); }
 
   // One piece of work more on the device. False: its charge word is not `seen` any more.

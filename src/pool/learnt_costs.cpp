@@ -57,13 +57,7 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
   const std::size_t at = known(work_class) * capacity_ + slot;
   const double unit_cost_ns = busy_ns / sound(cost);
   update(words_[at], [&](std::uint64_t seen) { return Learnt::unpack(seen).after(unit_cost_ns).pack(); });
-  // Beside it in the form that policies read; of two threads the last one leaves both alike.
-  Word& published = columns_.unit_ns[known(work_class) * columns_.stride + slot];
-  std::uint64_t now = 0;
-  do {
-    now = words_[at].load();
-    if (now != 0) published.store(policy::capped_ns(Learnt::unpack(now).whole_ns()));
-  } while (words_[at].load() != now);
+  publish(slot, known(work_class));
   if (known(work_class) != 0 || !(busy_ns > 0)) return;
   update(columns_.mean_rate[slot], [&](std::uint64_t seen) {
     const Maybe bits(seen);
@@ -72,9 +66,16 @@ void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost,
   });
 }
 
-void LearntCosts::forget(std::size_t slot, std::size_t work_class) noexcept {
-  words_[work_class * capacity_ + slot].store(0, std::memory_order_relaxed);
-  columns_.unit_ns[work_class * columns_.stride + slot].store(Maybe().raw(), std::memory_order_relaxed);
+// Writes what was learnt in the form that policies read. Of two threads the last one leaves
+// both words alike.
+void LearntCosts::publish(std::size_t slot, std::size_t work_class) noexcept {
+  const Word& word = words_[work_class * capacity_ + slot];
+  Word& published = columns_.unit_ns[work_class * columns_.stride + slot];
+  std::uint64_t now = 0;
+  do {
+    now = word.load();
+    published.store(now ? policy::capped_ns(Learnt::unpack(now).whole_ns()) : Maybe().raw());
+  } while (word.load() != now);
 }
 
 void LearntCosts::forget_old(TimePoint now) noexcept {
@@ -89,13 +90,19 @@ void LearntCosts::forget_old(TimePoint now) noexcept {
     }
     for (std::size_t slot = 0; slot < capacity_; ++slot) {
       const Seen& seen = first[static_cast<std::ptrdiff_t>(slot)];
-      if (seen.word != 0 && newest - seen.at >= measured_again_after) forget(slot, c);
+      if (seen.word == 0 || newest - seen.at < measured_again_after) continue;
+      std::uint64_t old = seen.word;  // not a measurement made since
+      words_[c * capacity_ + slot].compare_exchange_strong(old, 0);
+      publish(slot, c);
     }
   }
 }
 
 void LearntCosts::forget(std::size_t slot) noexcept {
-  for (std::size_t c = 0; c < Columns::classes; ++c) forget(slot, c);
+  for (std::size_t c = 0; c < Columns::classes; ++c) {
+    words_[c * capacity_ + slot].store(0);
+    publish(slot, c);
+  }
   columns_.mean_rate[slot].store(Maybe().raw(), std::memory_order_relaxed);
 }
 

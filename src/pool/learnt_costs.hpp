@@ -42,7 +42,7 @@ class LearntCosts {
   void forget_old(TimePoint now) noexcept;
 
  private:
-  void forget(std::size_t slot, std::size_t work_class) noexcept;
+  void publish(std::size_t slot, std::size_t work_class) noexcept;
   static std::size_t known(std::uint16_t work_class) noexcept { return work_class < Columns::classes ? work_class : 0; }
   const Word& word(std::size_t slot, std::uint16_t work_class) const noexcept {
     return words_[known(work_class) * capacity_ + slot];

@@ -19,7 +19,6 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
   bits.assign((used + 63) / 64, 0);
   for (std::size_t slot = 0; slot < used; ++slot) {
     const DeviceInfo& info = membership.info(slot);
-    // Ids compare as pointers: this leaves few devices for the rest, which compares texts.
     if (!requirements.only.empty() &&
         std::find(requirements.only.begin(), requirements.only.end(), info.id) == requirements.only.end())
       continue;
@@ -41,6 +40,7 @@ const std::uint64_t* allowed_slots(const Requirements& requirements, const Membe
   if (last.version == version && last.bits.size() == (used + 63) / 64 &&
       has_same_static_limits(last.limits, requirements))
     return last.bits.data();
+  last.version = 0;
   find_slots(requirements, membership, used, last.bits);
   last.limits = {};
   last.limits.capability_min = requirements.capability_min;

@@ -195,9 +195,9 @@ Result<bool> MachineClaims::hold_exclusively(const DeviceId& device) {
   return true;
 }
 
-void MachineClaims::end_exclusive(const DeviceId& device) {
+void MachineClaims::end_exclusive(const DeviceId& device, const std::function<bool()>& is_held_again) {
   const std::lock_guard guard(mutex_);
-  if (is_foreign_process()) return;
+  if (is_foreign_process() || is_held_again()) return;
   for (Claim& claim : claims_) {
     if (claim.device != device || !claim.exclusive) continue;
     claim.exclusive = false;
@@ -248,8 +248,10 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
     if (claim == claims_.end()) continue;
     // Lowered first and compared after, so that a promise made meanwhile is seen here
     // or sees this.
-    shrink.claimed->store(std::min(claim->memory_bytes, shrink.promised->load()));
-    const std::uint64_t stays = std::min(claim->memory_bytes, shrink.promised->load());
+    const std::uint64_t first = std::min(claim->memory_bytes, shrink.promised->load());
+    shrink.claimed->store(first);
+    // Not below the first: a promise made in between was checked against it.
+    const std::uint64_t stays = std::min(claim->memory_bytes, std::max(first, shrink.promised->load()));
     shrink.claimed->store(stays);
     unwritten_ = unwritten_ || claim->memory_bytes != stays;
     claim->memory_bytes = stays;

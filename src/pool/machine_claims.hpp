@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,7 +57,8 @@ class MachineClaims {
   Result<Claimed> grow(const Report& report, std::uint64_t bytes, std::atomic<std::uint64_t>& claimed);
   // Keeps every other program off the device. False: one holds it.
   Result<bool> hold_exclusively(const DeviceId& device);
-  void end_exclusive(const DeviceId& device);
+  // Unless a new lease holds it again by now, which is asked with the claims locked.
+  void end_exclusive(const DeviceId& device, const std::function<bool()>& is_held_again);
 
   // A memory, with the board's words for its claim and its promises.
   struct Shrink {

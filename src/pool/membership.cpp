@@ -67,6 +67,7 @@ DeviceView Membership::view(std::size_t slot, std::uint64_t charge) const noexce
   DeviceView view;
   view.info = &info(slot);
   view.id_order = status.id_order;
+  view.slot = static_cast<std::uint32_t>(slot);
   view.in_flight = static_cast<std::uint32_t>(charge & Columns::in_flight_mask);
   view.holders = view.in_flight + other_holders_[slot].load(std::memory_order_relaxed);
   view.held_exclusively = status.held;
@@ -123,6 +124,8 @@ Result<std::size_t> Membership::place(const DeviceInfo& info) {
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);
+  // Before the device opens: a charge that finds it open finds the new version.
+  version_.store(next_version(), std::memory_order_release);
   Member& member = members_[slot];
   member.id = info.id;
   ++member.incarnation;
@@ -178,20 +181,22 @@ void Membership::join_unusable(std::size_t slot, Error why) {
 
 std::shared_ptr<Device> Membership::leave(std::size_t slot) {
   Member& member = members_[slot];
+  std::shared_ptr<Device> device = std::move(member.device);
+  member.device.reset();
+  // Retired before the work in flight is counted: a lease that is settled later sees the bit.
   Status status = this->status(slot);
   status.present = false;
+  status.retired = true;
   write(slot, status);
-  // Closed now, so the work in flight only falls.
-  std::shared_ptr<Device> unused = std::move(member.device);
-  member.device.reset();
-  if (counters_.in_flight(slot) != 0) {
-    if (unused) member.retired.push_back(std::move(unused));
-    unused.reset();
-    status.retired = true;
+  if (counters_.close(slot) != 0) {
+    if (device) member.retired.push_back(std::move(device));
+    device.reset();
+  } else {
+    status.retired = !member.retired.empty();
     write(slot, status);
   }
   rank_ids();
-  return unused;
+  return device;
 }
 
 std::vector<std::shared_ptr<Device>> Membership::drop_retired(std::size_t slot) {
@@ -262,11 +267,14 @@ void Membership::set_weight(std::size_t slot, double weight) {
 }
 
 void Membership::set_machine(std::size_t slot, Intent intent, std::uint32_t other_holders, bool held_by_others) {
-  members_[slot].machine_intent = intent;
-  refresh_intent(slot);
+  Member& member = members_[slot];
+  member.machine_intent = intent;
+  member.held_by_others = held_by_others;
   other_holders_[slot].store(other_holders, std::memory_order_relaxed);
-  members_[slot].held_by_others = held_by_others;
-  refresh_held(slot);
+  Status status = this->status(slot);
+  status.intent = std::max(member.intent, intent);
+  status.held = member.held_here || held_by_others;
+  write(slot, status);
 }
 
 void Membership::set_held_here(std::size_t slot, bool held) {

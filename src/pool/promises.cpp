@@ -46,8 +46,7 @@ Promises::Promises(const Counters& counters, std::mutex& mutex, std::shared_ptr<
     error_ = std::move(claims).error();
 }
 
-Promises::Promise Promises::promise(std::size_t slot, std::uint64_t bytes) noexcept {
-  const std::size_t at = home(slot);
+Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint64_t bytes) noexcept {
   Word& word = columns_.memory_promised[at];
   std::uint64_t promised = word.load(std::memory_order_relaxed);
   do {
@@ -199,7 +198,7 @@ Promises::Surplus Promises::apply(const MachineClaims::Others& others) {
         memory.promised_by_others = found->second;
       refresh_free(slot);
     }
-    if (std::exchange(memory.exclusive_ended, false)) surplus.ended_exclusive.push_back(info(slot).id);
+    if (std::exchange(memory.exclusive_ended, false)) surplus.ended_exclusive.push_back(slot);
     if (!memory.in_ledger) continue;
     // A claim that has just grown is kept, unless another program waits for bytes.
     const bool keep = std::exchange(memory.grown, false) && !others.snapshot.has_waiting();
@@ -210,7 +209,12 @@ Promises::Surplus Promises::apply(const MachineClaims::Others& others) {
 }
 
 void Promises::give_back(const Surplus& surplus) {
-  for (const DeviceId& device : surplus.ended_exclusive) claims_->end_exclusive(device);
+  for (const std::size_t slot : surplus.ended_exclusive) {
+    claims_->end_exclusive(info(slot).id, [&] {
+      const std::lock_guard lock(mutex_);
+      return memories_[slot].held_exclusively;
+    });
+  }
   if (!surplus.shrinks.empty()) claims_->shrink(surplus.shrinks);
 }
 

@@ -28,7 +28,7 @@ class Promises {
 
   enum class Promise : std::uint8_t { made, no_room, unclaimed };
   // unclaimed: the pool's claim must grow first.
-  Promise promise(std::size_t slot, std::uint64_t bytes) noexcept;
+  Promise promise(std::size_t slot, std::size_t home, std::uint64_t bytes) noexcept;
   void take_back(std::size_t home, std::uint64_t bytes) noexcept {
     columns_.memory_promised[home].fetch_sub(bytes, std::memory_order_relaxed);
   }
@@ -55,14 +55,17 @@ class Promises {
   bool hold_exclusively(std::size_t slot, const DeviceId& id);
   // Locked. Whether a lease of this pool holds the device exclusively; the end of it is told
   // to the ledger with the next look.
-  void set_exclusive(std::size_t slot, bool held) { memories_[slot].exclusive_ended = !held && claims_; }
+  void set_exclusive(std::size_t slot, bool held) {
+    memories_[slot].held_exclusively = held;
+    memories_[slot].exclusive_ended = !held && claims_;
+  }
 
   // What other programs promise and hold. Absent: no ledger, or it is busy. Not locked.
   std::optional<MachineClaims::Others> look_at_others();
   // Locked. The bytes promised by other programs; collects the claims that can shrink.
   struct Surplus {
     std::vector<MachineClaims::Shrink> shrinks;
-    std::vector<DeviceId> ended_exclusive;
+    std::vector<std::size_t> ended_exclusive;  // slots
   };
   Surplus apply(const MachineClaims::Others& others);
   void give_back(const Surplus& surplus);  // not locked
@@ -83,6 +86,7 @@ class Promises {
     std::uint64_t promised_by_others = 0;  // and not allocated, as last seen
     bool in_ledger = false;                // home: the ledger counts its bytes
     bool grown = false;                    // home: its claim has grown since the last look
+    bool held_exclusively = false;         // by a lease of this pool
     bool exclusive_ended = false;          // the ledger has still to be told
   };
   std::uint64_t allocated_in_domain(std::size_t slot) const noexcept;

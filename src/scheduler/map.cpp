@@ -2,6 +2,7 @@
 // for it. A device has room for as many items as it has lanes and one more, so that a lane
 // finds its next item waiting. Items of high cost start first.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "placement/late_binding.hpp"
@@ -75,19 +76,21 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   struct Key {
     Priority priority = Priority::normal;
     TimePoint deadline = TimePoint::max();
-    std::uint64_t size = policy::size_of(1);
+    double cost = 1;
   };
   std::vector<Key> keys(batch.size);
   for (std::size_t i = 0; i < batch.size; ++i) {
-    if (const Result<TaskOptions> work = batch.work(i))
+    if (const Result<TaskOptions> work = batch.work(i)) {
+      const double cost = work->requirements.cost;
       keys[i] = {work->requirements.priority.value_or(Priority::normal), work->deadline.at,
-                 policy::size_of(work->requirements.cost)};
-    size_left_ = policy::saturating_sum(size_left_, keys[i].size);
+                 std::isfinite(cost) && cost > 0 ? cost : 1};
+    }
+    size_left_ = policy::saturating_sum(size_left_, policy::size_of(keys[i].cost));
   }
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
     if (keys[a].priority != keys[b].priority) return keys[a].priority > keys[b].priority;
     if (keys[a].deadline != keys[b].deadline) return keys[a].deadline < keys[b].deadline;
-    if (keys[a].size != keys[b].size) return keys[a].size > keys[b].size;
+    if (keys[a].cost != keys[b].cost) return keys[a].cost > keys[b].cost;
     return a < b;
   });
 }

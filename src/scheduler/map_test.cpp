@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -138,6 +140,35 @@ TEST(Scheduler, MapIsNotStoppedByAFullQueue) {
   Bench bench(1, options);
   for (const auto& result : bench->map(std::vector<int>(20, 1), [](TaskContext&, int i) { return i; }))
     EXPECT_TRUE(result);
+}
+
+TEST(Scheduler, MapUsesOtherDevicesWhenThePreferredOneIsFull) {
+  Bench bench(3, with_policy("least_loaded", 1));
+  TaskOptions options;
+  options.requirements.prefer = {sim(2)};
+  std::map<DeviceId, int> items;
+  for (const auto& result : bench->map(std::vector<int>(60), [](TaskContext&, int i) { return i; }, options))
+    ++items[result->device];
+  EXPECT_GT(items[sim(2)], 0);
+  EXPECT_GT(items[sim(0)], 0) << "a lane and one waiting item fill the preferred device";
+}
+
+TEST(Scheduler, MapStartsTheItemOfTheHighestCostFirst) {
+  Bench bench(1, with_policy("least_loaded", 1));
+  std::vector<double> order;
+  const auto results = bench->map(
+      std::vector<double>{1, 2e6, 9e6, 4e6},
+      [&](TaskContext&, double cost) {
+        order.push_back(cost);  // one lane
+        return 0;
+      },
+      [](double cost) {
+        TaskOptions options;
+        options.requirements.cost = cost;
+        return options;
+      });
+  for (const auto& result : results) EXPECT_TRUE(result);
+  EXPECT_EQ(order, (std::vector<double>{9e6, 4e6, 2e6, 1}));
 }
 
 // Teaches the scheduler what a unit costs on each device.
