@@ -18,6 +18,7 @@
 
 #include "berth/pool.hpp"
 #include "device/simulated/backend.hpp"
+#include "placement/load.hpp"
 #include "report.hpp"
 
 namespace {
@@ -272,9 +273,8 @@ int main(int argc, char** argv) {
     const std::string at = "/" + std::to_string(devices);
     Subject plain(devices, false, with_policy("least_loaded"));
     PoolOptions options;
-    options.custom_policy = by_cost("fewest in flight", [](Candidate device) {
-      return (std::uint64_t{device.in_flight()} + 1) * 1'000'000 / device.weight_milli();
-    });
+    // The rule of least_loaded, so that only the way in differs.
+    options.custom_policy = by_cost("own", [](const Candidates& all) { return policy::load_for_speed(all); });
     options.custom_policy->name = "own";
     Subject own(devices, false, std::move(options));
     hold_against(report, "own_policy" + at, 1.3, [&] { return own.time(); }, [&] { return plain.time(); });

@@ -262,7 +262,7 @@ TEST(Requirements, AShareIsAPartOfWhatTheDeviceHas) {
   EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe(16 * gib));
   fleet.info(1).memory_bytes_total.reset();
   EXPECT_EQ(requirements.memory_bytes_needed(fleet.info(1)), Maybe());
-  EXPECT_EQ(reject(requirements, fleet[1]), Rejection::memory) << "nobody knows what half of it is";
+  EXPECT_EQ(reject(requirements, fleet[1]), Rejection::memory) << "half of an unknown total is unknown";
   Explanation explanation;
   requirements.memory_bytes_min = 0;
   requirements.memory_share = 0.625;
