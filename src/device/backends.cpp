@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "device/query.hpp"
+
 namespace berth {
 namespace {
 
@@ -71,10 +73,8 @@ Listing merge_lists(std::vector<BackendAnswer> answers) {
   return listing;
 }
 
-Listing list_devices(std::span<const std::unique_ptr<Backend>> backends) {
-  std::vector<BackendAnswer> answers;
-  for (const auto& backend : backends) answers.push_back({std::string(backend->name()), backend->list()});
-  return merge_lists(std::move(answers));
+Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline) {
+  return merge_lists(device::query_devices(backends, deadline));
 }
 
 }  // namespace berth
