@@ -130,9 +130,9 @@ void route(bench::Report& report, std::size_t n) {
   const std::vector<std::string> keys = session_keys();
   std::vector<std::shared_ptr<Device>> devices;
   for (const ShardOwner& owner : fleet(n)) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = owner.id.text();
-    devices.push_back(make_simulated_device(spec, real_clock()));
+    devices.push_back(simulated::make_simulated_device(spec, real_clock()));
   }
   const std::unique_ptr<Pool> pool = Pool::open(std::move(devices)).value();
   SchedulerOptions one_lane;

@@ -32,11 +32,11 @@ std::vector<double> mixed_costs() {
 double makespan_ms(const std::vector<double>& costs, const char* policy) {
   std::vector<std::shared_ptr<Device>> devices;
   for (std::size_t i = 0; i < std::size(speeds); ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "timer-" + std::to_string(i);
     spec.speed = speeds[i];
     spec.launch_time = Duration::zero();
-    devices.push_back(make_simulated_device(std::move(spec), real_clock()));
+    devices.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
   }
   auto pool = std::move(Pool::open(std::move(devices))).value();
   SchedulerOptions options;
@@ -49,7 +49,7 @@ double makespan_ms(const std::vector<double>& costs, const char* policy) {
       [](TaskContext& execution, double cost) -> Result<void> {
         Result<Stream*> stream = execution.stream();
         if (!stream) return std::move(stream).error();
-        return simulated_work(**stream, cost);
+        return simulated::simulated_work(**stream, cost);
       },
       [](double cost) {
         TaskOptions work;
@@ -66,9 +66,9 @@ double makespan_ms(const std::vector<double>& costs, const char* policy) {
 double empty_item_ns() {
   std::vector<std::shared_ptr<Device>> devices;
   for (int i = 0; i < 8; ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "empty-" + std::to_string(i);
-    devices.push_back(make_simulated_device(std::move(spec), real_clock()));
+    devices.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
   }
   auto pool = std::move(Pool::open(std::move(devices))).value();
   auto scheduler = std::move(Scheduler::start(*pool)).value();

@@ -30,10 +30,10 @@ bool is_listed(std::string_view id, std::string_view list) {
 
 std::span<const BackendEntry> backend_list() {
   static constexpr std::array<BackendEntry, 4> entries{{
-      {"cuda", make_cuda_backend},
-      {"opencl", make_opencl_backend},
-      {"host", make_host_backend},
-      {"simulated", make_simulated_backend},
+      {"cuda", device::make_cuda_backend},
+      {"opencl", device::make_opencl_backend},
+      {"host", device::make_host_backend},
+      {"simulated", device::make_simulated_backend},
   }};
   return entries;
 }

@@ -17,9 +17,9 @@ using test::HangingBackend;
 constexpr Duration deadline = std::chrono::milliseconds(500);
 
 std::unique_ptr<Backend> simulated(std::vector<std::string> ids) {
-  std::vector<SimulatedSpec> specs;
+  std::vector<simulated::SimulatedSpec> specs;
   for (std::string& id : ids) specs.emplace_back().id = std::move(id);
-  return make_simulated_backend(std::move(specs), real_clock());
+  return simulated::make_simulated_backend(std::move(specs), real_clock());
 }
 
 std::shared_ptr<HangingBackend> hanging(HangingBackend::Hang hang, std::string device = {}) {

@@ -81,7 +81,7 @@ class PoolOnDouble : public testing::Test {
   }
   Health health(std::size_t device) const { return pool_->status().at(device).view.health; }
 
-  std::unique_ptr<Backend> backend_ = make_cuda_backend({});
+  std::unique_ptr<Backend> backend_ = device::make_cuda_backend({});
   std::vector<std::shared_ptr<Device>> devices_;
   std::unique_ptr<Pool> pool_;
 };
@@ -89,7 +89,7 @@ class PoolOnDouble : public testing::Test {
 // The calls that are made while a device is used and watched.
 std::vector<std::string> calls_in_use() {
   start("gpu");
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto devices = open_all(*backend);
   std::vector<std::string> called;
   std::vector<std::pair<std::string, long long>> before;
@@ -201,7 +201,7 @@ TEST_F(PoolOnDouble, WhatTheDriverReportsReachesHealth) {
 
 TEST_F(PoolOnDouble, AGpuThatCannotBeOpenedIsInThePoolWithItsReasonAndTheOthersWork) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 8\nerror cuDevicePrimaryCtxRetain gpu=3 code=46 times=always"));
-  const std::vector<std::shared_ptr<Backend>> backends{make_cuda_backend({})};
+  const std::vector<std::shared_ptr<Backend>> backends{device::make_cuda_backend({})};
   auto pool = Pool::open_backends(backends);
   ASSERT_TRUE(works(pool));
   EXPECT_EQ((*pool)->device_count(), gpus);
