@@ -42,9 +42,9 @@ struct Ours {
   explicit Ours(std::size_t devices) {
     std::vector<std::shared_ptr<Device>> opened;
     for (std::size_t i = 0; i < devices; ++i) {
-      SimulatedSpec spec;
+      simulated::SimulatedSpec spec;
       spec.id = "sim-" + std::to_string(i);
-      opened.push_back(make_simulated_device(std::move(spec), real_clock()));
+      opened.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
     }
     pool = std::move(Pool::open(std::move(opened))).value();
     SchedulerOptions options;

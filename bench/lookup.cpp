@@ -134,9 +134,9 @@ void route(bench::Report& report, std::size_t n) {
   pool_options.capacity = n;
   std::vector<std::shared_ptr<Device>> devices;
   for (const ShardOwner& owner : fleet(n)) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = owner.id.text();
-    devices.push_back(make_simulated_device(spec, real_clock()));
+    devices.push_back(simulated::make_simulated_device(spec, real_clock()));
   }
   const std::unique_ptr<Pool> pool = Pool::open(std::move(devices), pool_options).value();
   SchedulerOptions one_lane;

@@ -35,11 +35,11 @@ std::vector<double> mixed_costs() {
 double makespan_ms(const std::vector<double>& costs, bool sized, std::optional<std::string> policy = {}) {
   std::vector<std::shared_ptr<Device>> devices;
   for (std::size_t i = 0; i < std::size(speeds); ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "timer-" + std::to_string(i);
     spec.speed = speeds[i];
     spec.launch_time = Duration::zero();
-    devices.push_back(make_simulated_device(std::move(spec), real_clock()));
+    devices.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
   }
   auto pool = std::move(Pool::open(std::move(devices))).value();
   SchedulerOptions options;
@@ -52,7 +52,7 @@ double makespan_ms(const std::vector<double>& costs, bool sized, std::optional<s
       [](TaskContext& execution, double cost) -> Result<void> {
         Result<Stream*> stream = execution.stream();
         if (!stream) return std::move(stream).error();
-        return simulated_work(**stream, cost);
+        return simulated::simulated_work(**stream, cost);
       },
       [&](double cost) {
         TaskOptions work;
@@ -69,9 +69,9 @@ double makespan_ms(const std::vector<double>& costs, bool sized, std::optional<s
 double empty_item_ns() {
   std::vector<std::shared_ptr<Device>> devices;
   for (int i = 0; i < 8; ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "empty-" + std::to_string(i);
-    devices.push_back(make_simulated_device(std::move(spec), real_clock()));
+    devices.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
   }
   auto pool = std::move(Pool::open(std::move(devices))).value();
   auto scheduler = std::move(Scheduler::start(*pool)).value();

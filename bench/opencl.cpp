@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
     report.note(api.error().to_text());
     return 0;
   }
-  const auto backend = make_opencl_backend({});
+  const auto backend = device::make_opencl_backend({});
   const auto infos = backend->list();
   if (!infos) {
     report.note(infos.error().to_text());

@@ -208,11 +208,11 @@ Times run(bool two, std::size_t iterations, Make make) {
 std::unique_ptr<Pool> make_pool(const std::string& name, std::size_t devices, std::shared_ptr<Ledger> ledger) {
   std::vector<std::shared_ptr<Device>> all;
   for (std::size_t i = 0; i < devices; ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "device-" + std::to_string(10000 + i);
     spec.memory_bytes_total = device_bytes;
     spec.capability = Capability{9, 0};
-    all.push_back(make_simulated_device(spec, real_clock()));
+    all.push_back(simulated::make_simulated_device(spec, real_clock()));
   }
   PoolOptions options;
   if (name == "own")

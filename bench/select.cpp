@@ -139,10 +139,10 @@ class Subject {
   Subject(std::size_t devices, PoolOptions options) {
     std::vector<std::shared_ptr<Device>> all;
     for (std::size_t i = 0; i < devices; ++i) {
-      SimulatedSpec spec;
+      simulated::SimulatedSpec spec;
       spec.id = "device-" + std::to_string(10000 + i);
       spec.labels = {{"row", i % 2 ? "odd" : "even"}};
-      all.push_back(make_simulated_device(spec, real_clock()));
+      all.push_back(simulated::make_simulated_device(spec, real_clock()));
     }
     options.capacity = devices;
     pool_ = Pool::open(std::move(all), std::move(options)).value();

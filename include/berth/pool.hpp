@@ -58,6 +58,10 @@ struct PoolOptions {
   // of other programs (ledger.hpp). Where that is not possible they are promised
   // within this program alone; see Pool::ledger_error.
   bool machine_wide = true;
+  // How long opening the pool waits for the drivers to list their devices, and how
+  // long to open them. A back end or device that is late is reported as `timeout`, by
+  // silent_backends() or status(); the thread that called its driver is abandoned.
+  Duration driver_deadline = berth::driver_deadline;
   // How the devices are joined, for groups and for `near`. Absent: open_all asks
   // the back ends; devices given to open() count as not joined.
   std::optional<Topology> topology;
@@ -141,7 +145,7 @@ class Pool {
   // the reasons of the silent back ends. A named back end that is missing: its error.
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; a single one that is silent is its error.
-  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::unique_ptr<Backend>> backends,
+  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::shared_ptr<Backend>> backends,
                                                      PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
@@ -160,6 +164,8 @@ class Pool {
   // Most bytes available: free as reported minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
   std::vector<DeviceStatus> status() const;
+  // The back ends that did not list their devices when the pool was opened, with the reasons.
+  std::span<const Listing::Silent> silent_backends() const noexcept { return silent_; }
   std::string to_text() const;
 
   // A lease on the device the policy prefers, or no_eligible_device with the reason of every
@@ -211,6 +217,8 @@ class Pool {
  private:
   friend struct detail::PoolInternals;
   Pool(PoolOptions options, const Policy* policy, std::size_t devices);
+  static Result<std::unique_ptr<Pool>> open_named(std::span<const std::shared_ptr<Backend>> backends,
+                                                  std::span<const std::string_view> named, PoolOptions options);
   static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
   void start();
   bool await_first_poll() const;
@@ -220,6 +228,7 @@ class Pool {
   const Policy* policy_;
   const int process_;  // that opened it
   std::optional<Error> ledger_error_;
+  std::vector<Listing::Silent> silent_;
   std::unique_ptr<Board> board_;
   std::unique_ptr<Poller> poller_;
   std::atomic<Ticket> turn_{0};

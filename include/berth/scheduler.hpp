@@ -31,7 +31,10 @@
 
 namespace berth {
 
-class DeviceLanes;  // src/scheduler/lanes.hpp
+namespace scheduler {
+class DeviceLanes;   // src/scheduler/lanes.hpp
+class WaitingQueue;  // src/scheduler/waiting_queue.hpp
+}  // namespace scheduler
 class Scheduler;
 
 // What a closure gets to work with.
@@ -164,9 +167,9 @@ class Job {
   explicit Job(std::uint32_t references) noexcept : references_(references) {}
 
  private:
-  friend class DeviceLanes;
+  friend class scheduler::DeviceLanes;
   friend class Scheduler;
-  friend class WaitingQueue;
+  friend class scheduler::WaitingQueue;
   enum State : std::uint32_t { waiting, running, ending, ended };
   static constexpr std::uint32_t watched = 4;  // beside the state: a thread sleeps on `changed_`
 
@@ -183,7 +186,7 @@ class Job {
   Job* next_ = nullptr;
   Job* previous_ = nullptr;
   Deadline deadline_;
-  DeviceLanes* lanes_ = nullptr;
+  scheduler::DeviceLanes* lanes_ = nullptr;
   Clock* clock_ = nullptr;
   std::unique_ptr<Requirements> again_;  // how to ask for another device; null: runs once
   Lease lease_;
@@ -309,7 +312,7 @@ class Scheduler {
   const Policy& policy() const noexcept { return *policy_; }
 
  private:
-  friend class DeviceLanes;
+  friend class scheduler::DeviceLanes;
   friend class Job;
   class Mapping;
 
@@ -323,14 +326,14 @@ class Scheduler {
   };
 
   Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy);
-  DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
-  DeviceLanes& lanes_of(const Lease& lease);
+  scheduler::DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
+  scheduler::DeviceLanes& lanes_of(const Lease& lease);
   Result<Lease> acquire(const Requirements& requirements) const;
   // A second device for work that failed on its first; none when it may not or cannot.
   std::optional<Lease> acquire_another(Requirements requirements, Deadline deadline, const DeviceId& failed,
                                        const Error& failure);
   // Runs the closure on the lease, waits for what it enqueued, and settles.
-  Result<void> run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
+  Result<void> run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
                       const std::atomic<bool>* cancelled, ClosureRef closure);
   Result<void> run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device);
   void enqueue(Job& job, const TaskOptions& work);
@@ -344,8 +347,8 @@ class Scheduler {
   SchedulerOptions options_;
   const Policy* policy_;
   Clock* clock_;
-  std::mutex mutex_;                                    // guards the making of lanes
-  std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
+  std::mutex mutex_;                                               // guards the making of lanes
+  std::unique_ptr<std::atomic<scheduler::DeviceLanes*>[]> lanes_;  // by slot of the board
   std::atomic<bool> stopping_{false};
 };
 

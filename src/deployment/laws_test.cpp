@@ -10,7 +10,7 @@
 #include "berth/random.hpp"
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 struct Case {
@@ -276,5 +276,5 @@ TEST(PlanLaws, OnePerNodeIsKept) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment
 #endif

@@ -28,7 +28,7 @@ namespace berth {
 namespace {
 
 using namespace std::chrono_literals;
-using Fault = SimulatedFault;
+using Fault = simulated::SimulatedFault;
 
 // Sanitizers make each of them ten times slower.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -205,8 +205,8 @@ struct Account {
 class World {
  public:
   World(std::uint64_t seed, Tally& tally) : random_(seed), policy_random_(seed + 1), tally_(tally) {
-    std::vector<SimulatedSpec> specs = make_specs();
-    backend_ = make_simulated_backend(specs, clock_);
+    std::vector<simulated::SimulatedSpec> specs = make_specs();
+    backend_ = simulated::make_simulated_backend(specs, clock_);
     PoolOptions options;
     options.policy = policies()[below(policies().size())].name;
     options.poll = false;
@@ -285,15 +285,15 @@ class World {
 
   // ---- the script
 
-  std::vector<SimulatedSpec> make_specs() {
-    std::vector<SimulatedSpec> specs;
+  std::vector<simulated::SimulatedSpec> make_specs() {
+    std::vector<simulated::SimulatedSpec> specs;
     const std::size_t count = 4 + below(devices_max - 3);
     while (specs.size() < count) {
       // One in five is a device in two or three parts.
       const std::size_t parts = std::min(count - specs.size(), chance(20) ? 2 + below(2) : 1);
       const std::string name = "sim-" + std::to_string(specs.size());
       for (std::size_t part = 0; part < parts; ++part) {
-        SimulatedSpec spec;
+        simulated::SimulatedSpec spec;
         spec.id = parts > 1 ? name + "." + std::to_string(part) : name;
         if (parts > 1) spec.parent = name;
         spec.memory_bytes_total = memory;
@@ -310,7 +310,7 @@ class World {
     return specs;
   }
 
-  void add_fault(SimulatedSpec& spec, Account& account) {
+  void add_fault(simulated::SimulatedSpec& spec, Account& account) {
     Fault fault;
     const auto by_time = [&](Duration longest) {
       fault.trigger = Fault::Trigger::time;
@@ -366,7 +366,7 @@ class World {
     spec.faults.push_back(fault);
   }
 
-  void add_event(SimulatedSpec& spec) {
+  void add_event(simulated::SimulatedSpec& spec) {
     const auto xid = [&](std::uint32_t number) {
       spec.events.push_back({between(1s, faults_end), DeviceEvent::Kind::xid, number});
     };
@@ -599,7 +599,8 @@ class World {
     Result<std::unique_ptr<Stream>> stream = device.open_stream(Priority::normal);
     if (!stream) return failed(stream.error());
     piece.stream = *std::move(stream);
-    if (Result<void> enqueued = simulated_work(*piece.stream, cost); !enqueued) return failed(enqueued.error());
+    if (Result<void> enqueued = simulated::simulated_work(*piece.stream, cost); !enqueued)
+      return failed(enqueued.error());
     Result<std::shared_ptr<Event>> event = piece.stream->record();
     if (!event) return failed(event.error());
     piece.event = *std::move(event);
@@ -808,7 +809,8 @@ class World {
       if (!pool_->set_intent(any.id, any.cordoned ? Intent::cordoned : Intent::in_service)) complain("no intent");
       look_around();
     }
-    if (chance(3) && !set_simulated_foreign_bytes(any.device->inner(), below(memory / 2))) complain("not simulated");
+    if (chance(3) && !simulated::set_simulated_foreign_bytes(any.device->inner(), below(memory / 2)))
+      complain("not simulated");
   }
 
   void step(bool troubled) {

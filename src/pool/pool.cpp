@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "berth/ledger.hpp"
+#include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
 #include "pool/board.hpp"
 #include "pool/poller.hpp"
@@ -31,16 +32,16 @@ bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
-// A back end that cannot report links leaves its devices without any.
-Topology topology_of(std::span<const std::unique_ptr<Backend>> backends, std::span<const DeviceInfo> infos) {
+// Links are asked of the back ends whose devices are in the pool: another may hang.
+Topology topology_of(device::Backends backends, std::span<const DeviceInfo> infos, Duration deadline) {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : infos) ids.push_back(info.id);
-  std::vector<Link> links;
-  for (const auto& backend : backends) {
-    const std::vector<Link> more = backend->links().value_or(std::vector<Link>());
-    links.insert(links.end(), more.begin(), more.end());
-  }
-  return inventory::listed_topology(std::move(ids), std::move(links));
+  std::vector<std::shared_ptr<Backend>> asked;
+  std::copy_if(backends.begin(), backends.end(), std::back_inserter(asked), [&](const auto& backend) {
+    return std::any_of(infos.begin(), infos.end(),
+                       [&](const DeviceInfo& info) { return info.backend == backend->name(); });
+  });
+  return inventory::listed_topology(std::move(ids), device::query_links(asked, deadline));
 }
 
 Error none_usable(const std::vector<Board::Entry>& entries) {
@@ -162,42 +163,52 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOp
   const Result<BackendOptions> completed = with_environment(given);
   if (!completed) return completed.error();
   const BackendOptions& backends = *completed;
-  std::vector<std::unique_ptr<Backend>> made;
+  std::vector<std::shared_ptr<Backend>> made;
+  std::vector<std::string_view> named;
   for (const BackendEntry& entry : backend_list()) {
     if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
     made.push_back(entry.make(backends));
-    // A back end that the caller asked for by name: its error is the caller's to know.
     const bool cut = std::any_of(
         backends.partitions.begin(), backends.partitions.end(),
         [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
-    if (entry.name != "simulated" && !cut) continue;
-    if (Result<std::vector<DeviceInfo>> found = made.back()->list(); !found) return std::move(found).error();
+    if (entry.name == "simulated" || cut) named.push_back(entry.name);
   }
-  return open_backends(made, std::move(options));
+  return open_named(made, named, std::move(options));
 }
 
-Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_ptr<Backend>> backends,
+Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::shared_ptr<Backend>> backends,
                                                   PoolOptions options) {
-  Listing listing = list_devices(backends);
+  std::vector<std::string_view> named;
+  if (backends.size() == 1) named.push_back(backends.front()->name());
+  return open_named(backends, named, std::move(options));
+}
+
+// The error of a back end in `named` is the caller's to know.
+Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<Backend>> backends,
+                                               std::span<const std::string_view> named, PoolOptions options) {
+  const Duration deadline = options.driver_deadline;
+  if (deadline <= Duration::zero()) return wrong_option("the time to wait for a driver must be positive");
+  Listing listing = list_devices(backends, deadline);
+  for (const Listing::Silent& silent : listing.silent) {
+    if (std::find(named.begin(), named.end(), silent.backend) != named.end()) return silent.error;
+  }
   if (listing.devices.empty()) {
-    if (backends.size() == 1 && !listing.silent.empty()) return listing.silent.front().error;
     std::string message = "no device was found";
     for (const Listing::Silent& silent : listing.silent)
       message += (&silent == &listing.silent.front() ? " (" : "; ") + silent.backend + ": " + silent.error.message;
     if (!listing.silent.empty()) message += ")";
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
-  if (!options.topology) options.topology = topology_of(backends, listing.devices);
+  if (!options.topology) options.topology = topology_of(backends, listing.devices, deadline);
   Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices);
   if (!pool) return pool;
-  for (DeviceInfo& info : listing.devices) {
-    const auto backend = std::find_if(backends.begin(), backends.end(),
-                                      [&](const auto& candidate) { return candidate->name() == info.backend; });
-    BERTH_ASSERT(backend != backends.end());
-    Result<std::shared_ptr<Device>> device = (*backend)->open(info.id);
+  (*pool)->silent_ = std::move(listing.silent);
+  auto opened = device::open_devices(backends, listing.devices, deadline);
+  for (std::size_t i = 0; i < opened.size(); ++i) {
     Board& board = *(*pool)->board_;
     const Result<std::size_t> slot =
-        device ? board.join(std::move(*device)) : board.join_unusable(std::move(info), std::move(device).error());
+        opened[i] ? board.join(*std::move(opened[i]))
+                  : board.join_unusable(std::move(listing.devices[i]), std::move(opened[i]).error());
     if (!slot) return slot.error();
   }
   (*pool)->start();
@@ -287,6 +298,10 @@ std::string Pool::to_text() const {
   const std::vector<Board::Entry> entries = board_->entries();
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
   for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock_->now());
+  // A driver that is not installed is not worth a line.
+  for (const Listing::Silent& silent : silent_) {
+    if (silent.error.code != ErrorCode::not_initialized) text += "\n  " + silent.error.to_text();
+  }
   return text;
 }
 

@@ -10,7 +10,7 @@
 #include "router/test_site.hpp"
 #include "world/files.hpp"
 
-namespace berth {
+namespace berth::router {
 namespace {
 
 using std::chrono::milliseconds;
@@ -391,4 +391,4 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::router

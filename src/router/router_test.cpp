@@ -5,7 +5,7 @@
 
 #include "router/test_site.hpp"
 
-namespace berth {
+namespace berth::router {
 namespace {
 
 using std::chrono::milliseconds;
@@ -309,4 +309,4 @@ TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::router

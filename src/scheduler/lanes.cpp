@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 thread_local const Scheduler* lane_of = nullptr;
@@ -203,4 +203,4 @@ void DeviceLanes::return_stream(KeptStream stream) {
   streams_.push_back(std::move(stream));
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

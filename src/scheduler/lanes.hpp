@@ -18,7 +18,7 @@
 #include "berth/scheduler.hpp"
 #include "scheduler/waiting_queue.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 // A stream, and the device it must not outlive.
 struct KeptStream {
@@ -89,4 +89,4 @@ void pause_briefly() noexcept;
 // Whether this thread is a lane of that scheduler.
 bool on_lane_of(const Scheduler& scheduler) noexcept;
 
-}  // namespace berth
+}  // namespace berth::scheduler

@@ -7,7 +7,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 // Holds the only lane of the only device while the test fills its queue.
@@ -167,7 +167,7 @@ TEST_F(OneLane, TheEndOfTheSchedulerCancelsWhatWaitsAndFinishesWhatRuns) {
 }
 
 TEST(Scheduler, LanesOfOneDeviceRunSideBySide) {
-  SimulatedSpec wide = spec(0);
+  simulated::SimulatedSpec wide = spec(0);
   wide.concurrency = 3;
   Bench bench({wide});
   Gate gate;
@@ -178,7 +178,7 @@ TEST(Scheduler, LanesOfOneDeviceRunSideBySide) {
 
 TEST(Scheduler, ALostDeviceFailsItsWorkAndTheOthersGoOn) {
   Bench bench(2);
-  ASSERT_TRUE(lose_simulated_device(**bench.pool->device(sim(0))));
+  ASSERT_TRUE(simulated::lose_simulated_device(**bench.pool->device(sim(0))));
   int lost = 0;
   for (int i = 0; i < 20; ++i) {
     const auto result = bench->submit(asynchronous(0)).get();
@@ -189,4 +189,4 @@ TEST(Scheduler, ALostDeviceFailsItsWorkAndTheOthersGoOn) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

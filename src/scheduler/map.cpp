@@ -115,7 +115,7 @@ void Scheduler::Mapping::refill() {
 }
 
 bool Scheduler::Mapping::has_room(std::size_t slot) const {
-  const DeviceLanes* lanes = scheduler_.lanes_[slot].load(std::memory_order_acquire);
+  const scheduler::DeviceLanes* lanes = scheduler_.lanes_[slot].load(std::memory_order_acquire);
   return at_[slot] < (lanes ? lanes->lanes() : 0) + 1;
 }
 
@@ -164,7 +164,7 @@ bool Scheduler::Mapping::refuse(std::size_t index, std::uint64_t size, Error err
 }
 
 void Scheduler::run_batch(const Batch& batch) {
-  if (!on_lane_of(*this)) return Mapping(*this, batch).run();
+  if (!scheduler::on_lane_of(*this)) return Mapping(*this, batch).run();
   // A lane that waited for items in its own queue would wait for ever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;

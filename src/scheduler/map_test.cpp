@@ -10,7 +10,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 TEST(Scheduler, S3_17_MapGivesOneResultPerItemInOrder) {
@@ -278,4 +278,4 @@ TEST(RealDevices, HostKernelsComputeThroughTheScheduler) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

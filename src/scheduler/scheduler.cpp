@@ -84,9 +84,9 @@ Error thrown_error(const char* what) {
 
 // --- a piece of work while it runs ----------------------------------------
 
-Result<Stream*> LaneContext::stream() {
+Result<Stream*> scheduler::LaneContext::stream() {
   if (!used_stream()) {
-    Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
+    Result<scheduler::KeptStream> opened = lanes_.borrow_stream(device_, priority_);
     if (!opened) return std::move(opened).error();
     stream_ = std::move(opened).value();
     if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
@@ -94,7 +94,7 @@ Result<Stream*> LaneContext::stream() {
   return stream_.stream.get();
 }
 
-Result<std::optional<Duration>> LaneContext::drain() {
+Result<std::optional<Duration>> scheduler::LaneContext::drain() {
   Result<std::shared_ptr<Event>> end = stream_.stream->record();
   if (!end) return std::move(end).error();
   if (Result<void> done = (*end)->wait(deadline_); !done) return std::move(done).error();
@@ -127,7 +127,7 @@ void Job::end(std::optional<Error> error) noexcept {
 
 bool Job::wait(Deadline deadline) {
   // Work that ends within a few microseconds is worth waiting for awake.
-  for (int i = 0; i < 200 && !has_ended(); ++i) pause_briefly();
+  for (int i = 0; i < 200 && !has_ended(); ++i) scheduler::pause_briefly();
   if (has_ended()) return true;
   TimePoint until = std::min(deadline.at, deadline_.at);
   std::unique_lock lock(mutex_);
@@ -180,12 +180,12 @@ Scheduler::Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy)
       options_(std::move(options)),
       policy_(&policy),
       clock_(&pool.clock()),
-      lanes_(std::make_unique<std::atomic<DeviceLanes*>[]>(board_of(pool).capacity())) {}
+      lanes_(std::make_unique<std::atomic<scheduler::DeviceLanes*>[]>(board_of(pool).capacity())) {}
 
 Scheduler::~Scheduler() {
-  std::vector<std::unique_ptr<DeviceLanes>> all;
+  std::vector<std::unique_ptr<scheduler::DeviceLanes>> all;
   for (std::size_t slot = 0; slot < board_of(*pool_).capacity(); ++slot)
-    if (DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
+    if (scheduler::DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
   stopping_.store(true);
   for (const auto& lanes : all) lanes->stop();
   for (const auto& lanes : all) lanes->cancel_waiting();
@@ -197,21 +197,21 @@ Scheduler::~Scheduler() {
     while (!lanes->deserted()) std::this_thread::yield();
 }
 
-DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
+scheduler::DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
   const std::lock_guard lock(mutex_);
-  if (DeviceLanes* made = lanes_[slot].load(std::memory_order_relaxed)) return *made;
+  if (scheduler::DeviceLanes* made = lanes_[slot].load(std::memory_order_relaxed)) return *made;
   const std::size_t count = options_.lanes_per_device.value_or(std::max<std::size_t>(1, info.concurrency));
-  auto* made = new DeviceLanes(*this, count, options_.queue_capacity);
+  auto* made = new scheduler::DeviceLanes(*this, count, options_.queue_capacity);
   lanes_[slot].store(made, std::memory_order_release);
   return *made;
 }
 
-DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
-  if (DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
+scheduler::DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
+  if (scheduler::DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
   return make_lanes(lease.slot(), lease.device().info());
 }
 
-Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
+Result<void> Scheduler::run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
                                const std::atomic<bool>* cancelled, ClosureRef closure) {
   Settlement settlement(lease);
   const TimePoint start = clock_->now();
@@ -220,7 +220,7 @@ Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priori
     return late_error(lease.id());
   }
   const Running running(lanes.running);
-  LaneContext execution(lanes, lease.device(), priority, deadline, cancelled);
+  scheduler::LaneContext execution(lanes, lease.device(), priority, deadline, cancelled);
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
@@ -291,7 +291,7 @@ Result<void> Scheduler::enqueue(Job& job, const TaskOptions& work, Lease lease) 
 }
 
 Result<void> Scheduler::place(Job& job, Lease& lease) {
-  DeviceLanes& lanes = lanes_of(lease);
+  scheduler::DeviceLanes& lanes = lanes_of(lease);
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (!lanes.enter(job.exempt_)) {
     return Error{ErrorCode::queue_full,
@@ -309,7 +309,7 @@ Result<void> Scheduler::place(Job& job, Lease& lease) {
 }
 
 void Scheduler::run_job(Job& job) {
-  DeviceLanes& lanes = *job.lanes_;
+  scheduler::DeviceLanes& lanes = *job.lanes_;
   job.device_ = job.lease_.id();
   Result<void> result;
   if (job.cancel_requested_.load(std::memory_order_relaxed)) {

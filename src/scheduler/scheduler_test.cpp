@@ -9,7 +9,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 TEST(Scheduler, S3_1_DefaultsToLeastLoaded) {
@@ -415,8 +415,8 @@ TEST(Scheduler, S3_F14_AsynchronousWorkIsMeasuredAtItsTimeOnTheDevice) {
 
 TEST(Scheduler, S3_F14_AFailureOnTheDeviceIsTheWorksFailure) {
   FakeClock clock;
-  SimulatedSpec faulty = spec(0);
-  faulty.faults.push_back(at_launch(SimulatedFault::Kind::error, 1));
+  simulated::SimulatedSpec faulty = spec(0);
+  faulty.faults.push_back(at_launch(simulated::SimulatedFault::Kind::error, 1));
   Bench bench({faulty}, {}, clock);
   const auto result = bench->dispatch(asynchronous(1));
   ASSERT_FALSE(result);
@@ -427,8 +427,8 @@ TEST(Scheduler, S3_F14_AFailureOnTheDeviceIsTheWorksFailure) {
 
 TEST(Scheduler, S3_F14_ADeviceThatHangsEndsAtTheDeadline) {
   FakeClock clock;
-  SimulatedSpec faulty = spec(0);
-  faulty.faults.push_back(at_launch(SimulatedFault::Kind::hang, 2));
+  simulated::SimulatedSpec faulty = spec(0);
+  faulty.faults.push_back(at_launch(simulated::SimulatedFault::Kind::hang, 2));
   Bench bench({faulty}, {}, clock);
   TaskOptions work;
   work.deadline = Deadline::after(clock, milliseconds(30));
@@ -452,7 +452,7 @@ TEST(Scheduler, S3_F15_DevicesComeAndGoWhileWorkGoesOn) {
   auto waiting = bench->submit(nothing);
   ASSERT_TRUE(gate.wait_for_arrivals(1));
 
-  ASSERT_TRUE(bench.pool->join(make_simulated_device(spec(1), real_clock())));
+  ASSERT_TRUE(bench.pool->join(simulated::make_simulated_device(spec(1), real_clock())));
   EXPECT_EQ(bench->submit(nothing).get()->device, sim(1)) << "a device that joined gets lanes";
   ASSERT_TRUE(bench.pool->leave(sim(0)));
   EXPECT_EQ(bench->dispatch(nothing)->device, sim(1));
@@ -517,7 +517,7 @@ TEST_P(Mixture, EveryPieceOfWorkEndsOnceAndTheSumsHold) {
   set_assert_seed(GetParam());
   SeededRandom random(GetParam());
   FakeClock clock(FakeClock::Sleepers::block);
-  std::vector<SimulatedSpec> specs = Bench::specs(3);
+  std::vector<simulated::SimulatedSpec> specs = Bench::specs(3);
   specs[1].concurrency = 2;
   SchedulerOptions options = with_policy(random.below(2) ? "least_loaded" : "power_of_two");
   options.queue_capacity = 8;
@@ -595,4 +595,4 @@ TEST(Scheduler, CancellersAndLanesNeverBothEndAPieceOfWork) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

@@ -1,6 +1,6 @@
 #include "scheduler/waiting_queue.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 bool WaitingQueue::Earlier::operator()(const Job* a, const Job* b) const noexcept {
   if (a->deadline_.at != b->deadline_.at) return a->deadline_.at < b->deadline_.at;
@@ -51,4 +51,4 @@ bool WaitingQueue::empty() const noexcept {
   return true;
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

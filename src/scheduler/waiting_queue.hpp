@@ -12,7 +12,7 @@
 
 #include "berth/scheduler.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 class WaitingQueue {
  public:
@@ -43,4 +43,4 @@ class WaitingQueue {
   unsigned overtakings_ = 0;
 };
 
-}  // namespace berth
+}  // namespace berth::scheduler

@@ -12,6 +12,7 @@
 #include "cli/command_line.hpp"
 #include "cli/run_context.hpp"
 #include "cli/text/terminal.hpp"
+#include "device/deadline_call.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/launch.hpp"
 #include "machine/mps.hpp"

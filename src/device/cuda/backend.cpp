@@ -254,7 +254,7 @@ class CudaBackend final : public Backend {
 }  // namespace
 }  // namespace cuda
 
-std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+std::unique_ptr<Backend> device::make_cuda_backend(const BackendOptions& options) {
   return std::make_unique<cuda::CudaBackend>(options);
 }
 

@@ -15,12 +15,12 @@ TEST(Cuda, MissingDriverLibraryIsNotInitializedWithAdvice) {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr || dlopen("libcuda.so", RTLD_LAZY) != nullptr) {
     GTEST_SKIP() << "this machine has a CUDA driver library";
   }
-  const auto listed = make_cuda_backend({})->list();
+  const auto listed = device::make_cuda_backend({})->list();
   ASSERT_FALSE(listed.has_value());
   EXPECT_EQ(listed.error().code, ErrorCode::not_initialized);
   EXPECT_EQ(listed.error().driver, (DriverError{3, "CUDA_ERROR_NOT_INITIALIZED"}));
   EXPECT_FALSE(listed.error().advice.empty());
-  const auto opened = make_cuda_backend({})->open(DeviceId("GPU-1"));
+  const auto opened = device::make_cuda_backend({})->open(DeviceId("GPU-1"));
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error(), listed.error());
 }

@@ -120,7 +120,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
     const auto again = gpu->backend->open(part.id);
     expect(!again && again.error().code == ErrorCode::device_lost, "opening " + part.id.text() + " again");
   }
-  const auto whole = make_cuda_backend({})->open(gpu->info.id);
+  const auto whole = device::make_cuda_backend({})->open(gpu->info.id);
   expect(!whole && whole.error().code == ErrorCode::device_lost, "opening the whole GPU");
   std::fprintf(stderr, wrong == 0 ? "every part is lost\n" : "%d checks failed\n", wrong);
   std::fflush(stderr);

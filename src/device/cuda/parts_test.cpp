@@ -122,7 +122,7 @@ TEST(Cuda, PartsRunOnTheirOwnMultiprocessorsOnly) {
 TEST(Cuda, APartitionThatDoesNotFitIsRefusedWithTheReason) {
   BERTH_NEEDS_GPU(gpu);
   const auto refused = [](const BackendOptions& options) {
-    const auto listed = make_cuda_backend(options)->list();
+    const auto listed = device::make_cuda_backend(options)->list();
     EXPECT_FALSE(listed.has_value());
     return listed ? Error{} : listed.error();
   };
@@ -140,7 +140,7 @@ TEST(Cuda, APartitionThatDoesNotFitIsRefusedWithTheReason) {
   EXPECT_EQ(refused(unknown).code, ErrorCode::invalid_argument);
   BackendOptions others;
   others.partitions.push_back({"host:0", {1}});
-  EXPECT_TRUE(make_cuda_backend(others)->list().has_value()) << "a request for another back end is not ours";
+  EXPECT_TRUE(device::make_cuda_backend(others)->list().has_value()) << "a request for another back end is not ours";
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ struct Gpu {
 };
 
 inline Result<Gpu> first_gpu(const BackendOptions& options = {}) {
-  Gpu gpu{make_cuda_backend(options), {}, nullptr};
+  Gpu gpu{device::make_cuda_backend(options), {}, nullptr};
   Result<std::vector<DeviceInfo>> found = gpu.backend->list();
   if (!found) return std::move(found).error();
   if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU", "", "", {}};

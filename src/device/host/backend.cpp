@@ -18,8 +18,7 @@
 #include "device/local.hpp"
 #include "device/partition.hpp"
 
-namespace berth {
-namespace device {
+namespace berth::device {
 namespace {
 
 // Far more than the cores of any machine.
@@ -342,10 +341,9 @@ class HostBackend final : public Backend {
 };
 
 }  // namespace
-}  // namespace device
 
 std::unique_ptr<Backend> make_host_backend(const BackendOptions& options) {
   return std::make_unique<device::HostBackend>(options);
 }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -89,7 +89,7 @@ Result<Interval> interval_of(const Event& event) {
 
 }  // namespace opencl
 
-std::unique_ptr<Backend> make_opencl_backend(const BackendOptions& options) {
+std::unique_ptr<Backend> device::make_opencl_backend(const BackendOptions& options) {
   return std::make_unique<opencl::OpenclBackend>(nullptr, options);
 }
 

@@ -13,7 +13,7 @@
 #include <rapidcheck.h>
 #endif
 
-namespace berth {
+namespace berth::simulated {
 namespace {
 
 template <class T>
@@ -688,4 +688,4 @@ TEST(Simulated, S4_F10_EveryOutcomeOfADriverCanBeScripted) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulated

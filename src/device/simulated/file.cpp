@@ -13,7 +13,7 @@
 #include "device/simulated/spec.hpp"
 #include "inventory/toml.hpp"
 
-namespace berth {
+namespace berth::simulated {
 namespace {
 
 Error at_position(const std::string& path, const toml::source_position& position, std::string message) {
@@ -340,4 +340,4 @@ Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path) 
   return parse_simulated(std::move(text).str(), path);
 }
 
-}  // namespace berth
+}  // namespace berth::simulated
