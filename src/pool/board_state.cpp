@@ -37,7 +37,7 @@ Result<void> Board::leave(const DeviceId& id) {
     const std::lock_guard lock(mutex_);
     const Result<std::size_t> slot = membership_.find_present(id);
     if (!slot) return slot.error();
-    unused = membership_.leave(*slot);
+    unused = membership_.leave(*slot, options_.clock->now());
     promises_.drop_device(*slot);
   }
   promises_.unshare(id);

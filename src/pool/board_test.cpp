@@ -964,6 +964,34 @@ TEST(Board, AWaiterSleepsWhileTheDriverWantsTheOnlyDeviceReset) {
   lease->release();
 }
 
+TEST(Board, ADomainNeedsRecoveryAsLongAsOneOfItsPartsReportsIt) {
+  Fixture f(1);  // another fault domain, so that one may be out
+  for (const std::string id : {"p1", "p2", "p3"}) {
+    const auto part = make_device(id);
+    part->describe().fault_domain = "gpu";
+    ASSERT_TRUE(f.board.join(part));
+  }
+  const auto action = [&](std::size_t slot, RecoveryAction what) {
+    f.board.apply_event(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(what), {}},
+                        f.clock.now());
+  };
+  const auto health_after_pause = [&] {
+    f.clock.advance(HealthRules().pause);
+    f.board.tick(f.clock.now());
+    return f.view_of(DeviceId("p3")).health;
+  };
+  action(1, RecoveryAction::reset);
+  action(2, RecoveryAction::reset);
+  EXPECT_EQ(health_after_pause(), Health::quarantined);
+  action(1, RecoveryAction::none);
+  EXPECT_EQ(health_after_pause(), Health::quarantined) << "p2 still reports it";
+  EXPECT_TRUE(f.board.leave(DeviceId("p1")));
+  EXPECT_EQ(health_after_pause(), Health::quarantined) << "p2 still reports it";
+  EXPECT_TRUE(f.board.leave(DeviceId("p2")));
+  EXPECT_EQ(f.view_of(DeviceId("p3")).health, Health::quarantined) << "for the usual pause";
+  EXPECT_EQ(health_after_pause(), Health::probation) << "no part in the pool reports it";
+}
+
 TEST(Board, NothingIsChargedToADeviceThatLeftDuringTheDecision) {
   Fixture f(2);
   for (const bool cordon : {true, false}) {

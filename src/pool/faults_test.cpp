@@ -193,6 +193,7 @@ struct Account {
   std::uint32_t failures = 0, successes = 0, ejections = 0;
   TimePoint out_until{};
   bool needs_recovery = false;
+  bool reports_recovery = false;  // itself, and not a device of its domain
   bool cordoned = false;
   bool lost_perhaps = false;  // it said so, later than the pool waits for
   std::optional<TimePoint> silent_since;
@@ -484,6 +485,7 @@ class World {
       if (account.domain != lost.domain || !account.device || account.health == Health::lost) continue;
       ++tally_.losses;
       account.health = Health::lost;
+      account.reports_recovery = false;
       note(account.id.text() + " is lost");
     }
   }
@@ -511,8 +513,14 @@ class World {
     if (!action && event.code == 79) return lose(origin);
     const bool hopeless = std::set<std::uint32_t>{48, 62, 64, 74, 95, 119}.contains(event.code);
     const bool unclear = event.code == 8 || event.code == 94;
+    if (action) origin.reports_recovery = static_cast<RecoveryAction>(event.code) == RecoveryAction::reset;
+    const bool still_needed = action && !origin.reports_recovery &&
+                              std::any_of(accounts_.begin(), accounts_.end(), [&](const Account& other) {
+                                return other.domain == origin.domain && other.reports_recovery;
+                              });
     for (Account& account : accounts_) {
       if (account.domain != origin.domain || !account.device || account.health == Health::lost) continue;
+      if (still_needed && account.needs_recovery) continue;
       bool goes = !action && hopeless;
       bool doubtful = !action && unclear;
       if (action) {
@@ -761,6 +769,8 @@ class World {
   }
   // The operator takes it out, resets it and brings it back.
   void repair(Account& account) {
+    if (account.reports_recovery)
+      told_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
     const std::shared_ptr<Overheard> old = std::exchange(account.device, nullptr);
     const bool close_first = chance(50);
     if (old) {

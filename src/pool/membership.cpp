@@ -179,8 +179,10 @@ void Membership::join_unusable(std::size_t slot, Error why) {
   rank_ids();
 }
 
-std::shared_ptr<Device> Membership::leave(std::size_t slot) {
+std::shared_ptr<Device> Membership::leave(std::size_t slot, TimePoint now) {
   Member& member = members_[slot];
+  if (member.reports_recovery)
+    happened(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
   std::shared_ptr<Device> device = std::move(member.device);
   member.device.reset();
   // Retired before the work in flight is counted: a lease that is settled later sees the bit.
@@ -364,13 +366,22 @@ void Membership::failed(std::size_t slot, Error why, TimePoint now) {
 
 void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint now) {
   const auto after = [&](std::size_t i) { return after_event(members_[i].health, event, now, rules_, may_eject(i)); };
-  if (after(slot).health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));
+  const HealthState own = after(slot);
+  if (own.health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));
   const Blame blame = blame_of(event);
   if (blame == Blame::task) return;
+  // A fault domain needs recovery until the last of its members that reported so in this incarnation
+  // reports otherwise, leaves or is lost.
+  const bool is_action = event.kind == DeviceEvent::Kind::recovery_action;
+  if (is_action) members_[slot].reports_recovery = own.recovery_pending;
+  const auto is_of_domain = [&](const Member& member) { return member.fault_home == members_[slot].fault_home; };
+  const bool is_needed = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return is_of_domain(member) && member.reports_recovery;
+  });
   for (std::size_t i = 0; i < counters_.used(); ++i) {
-    if (members_[i].fault_home != members_[slot].fault_home || !is_present(i)) continue;
-    if (blame != Blame::none || event.kind == DeviceEvent::Kind::recovery_action)
-      members_[i].event = error_of(event, members_[i].id.text());
+    if (!is_of_domain(members_[i]) || !is_present(i)) continue;
+    if (is_action && !own.recovery_pending && is_needed && members_[i].health.recovery_pending) continue;
+    if (blame != Blame::none || is_action) members_[i].event = error_of(event, members_[i].id.text());
     write_health(i, after(i));
   }
 }
@@ -389,6 +400,7 @@ void Membership::lose(std::size_t slot, const Error& why) {
         member.error->where = member.id.text();
       }
     }
+    member.reports_recovery = false;
     HealthState health = member.health;
     health.health = Health::lost;
     write_health(i, health);

@@ -52,7 +52,7 @@ class Membership {
   void join(std::size_t slot, std::shared_ptr<Device> device);
   void join_unusable(std::size_t slot, Error why);  // never chosen
   // What can be freed, after the lock.
-  std::shared_ptr<Device> leave(std::size_t slot);
+  std::shared_ptr<Device> leave(std::size_t slot, TimePoint now);
   std::vector<std::shared_ptr<Device>> drop_retired(std::size_t slot);
   // The lowest slot whose device uses the same memory.
   std::size_t memory_home(std::size_t slot) const;
@@ -90,6 +90,7 @@ class Membership {
     std::optional<Error> error;
     std::optional<Error> event;  // the last one of the driver, until the device is healthy
     HealthState health;
+    bool reports_recovery = false;  // its driver wants a reset, and has not taken that back
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;             // of the last answer believed, or not waited for
     std::optional<TimePoint> silent_since;  // absent: never polled
