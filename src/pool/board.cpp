@@ -227,8 +227,17 @@ Result<Lease> Board::acquire(const Policy& policy, const Requirements& requireme
   if (acquire_into(waiter.lease, policy, requirements, waiter.ticket).kind == Attempt::charged)
     return std::move(waiter.lease);
 
+  wait(waiter, deadline);
+  if (waiter.granted) return std::move(waiter.lease);
+  Error error = refusal({}, policy, requirements, waiter.ticket);
+  error.code = ErrorCode::timeout;
+  error.message = "the deadline passed: " + error.message;
+  return error;
+}
+
+void Board::wait(pool::Waiter& waiter, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  line_.enter(waiter);
+  const pool::WaitingLine::Place place(line_, waiter, lock);
   serve_waiters();
   for (;;) {
     if (waiter.needs_claim) {
@@ -239,25 +248,18 @@ Result<Lease> Board::acquire(const Policy& policy, const Requirements& requireme
       serve_waiters();
       continue;
     }
-    if (waiter.granted && requirements.wants_alone()) {
+    if (waiter.granted && waiter.requirements.wants_alone()) {
       lock.unlock();
       const bool held = claim_exclusively(waiter.lease);
       lock.lock();
       waiter.granted = held;
     }
-    if (waiter.granted || deadline.passed(options_.clock->now())) break;
+    if (waiter.granted || deadline.passed(options_.clock->now())) return;
     if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, membership_.next_retry()))) {
       membership_.end_pauses(options_.clock->now());
       serve_waiters();
     }
   }
-  line_.leave(waiter);
-  lock.unlock();
-  if (waiter.granted) return std::move(waiter.lease);
-  Error error = refusal({}, policy, requirements, waiter.ticket);
-  error.code = ErrorCode::timeout;
-  error.message = "the deadline passed: " + error.message;
-  return error;
 }
 
 void Board::serve_waiters() {

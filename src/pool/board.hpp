@@ -179,6 +179,7 @@ class Board {
                   Ticket ticket, Explanation* explanation) const;
   Error refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements, Ticket ticket) const;
 
+  void wait(pool::Waiter& waiter, Deadline deadline);
   bool claim_exclusively(Lease& lease);  // not locked
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;

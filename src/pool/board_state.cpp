@@ -139,6 +139,7 @@ void Board::tick(TimePoint now) {
   }
   const std::lock_guard lock(mutex_);
   membership_.age(now);
+  counters_.carry();
   learnt_.forget_old(now);
   membership_.end_pauses(now);
   serve_waiters();

@@ -1031,6 +1031,21 @@ TEST(Board, X_F4_WaitingEndsAtTheDeadlineOfTheClockGiven) {
   EXPECT_EQ(f.view(0).memory_bytes_promised, 100U);
 }
 
+TEST(Board, AWaiterThatAnExceptionEndsLeavesTheLine) {
+  struct ThrowingClock final : Clock {
+    TimePoint now() const noexcept override { return {}; }
+    void sleep_until(TimePoint) override {}
+    bool wait_until(std::condition_variable&, std::unique_lock<std::mutex>&, TimePoint) override {
+      throw std::bad_alloc();
+    }
+  } clock;
+  Board::Options options;
+  options.clock = &clock;
+  Board board(options);
+  EXPECT_THROW(static_cast<void>(board.acquire(policy("least_loaded"), {}, Deadline::never())), std::bad_alloc);
+  EXPECT_EQ(board.waiting(), 0U);
+}
+
 TEST(Board, S0_23_WhatAnAskerThatGaveUpWasPromisedIsGivenBack) {
   Fixture f(1, 100);
   {
