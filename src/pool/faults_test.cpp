@@ -746,6 +746,7 @@ class World {
     clock_.start([this] {
       poll_began = clock_.now();
       pool_->poll_now();
+      asked_at_ = std::max(asked_at_, poll_began);
       judged_at_ = clock_.now();
       --polls_under_way_;
       longest_gap_ = std::max(longest_gap_, judged_at_ - std::exchange(last_judged_, judged_at_));
@@ -868,7 +869,8 @@ class World {
                        [&](const Account& other) { return other.domain == account.domain && other.dies_for_good; });
   }
   bool everybody_is_back() {
-    return waiting_.empty() && polls_under_way_ == 0 &&
+    // The last events are known only after a poll that began when they had happened.
+    return waiting_.empty() && polls_under_way_ == 0 && asked_at_ >= TimePoint(faults_end) &&
            std::all_of(accounts_.begin(), accounts_.end(), [&](const Account& account) {
              return gone_for_good(account) || (account.device && account.health == Health::healthy && !barred(account));
            });
@@ -935,7 +937,7 @@ class World {
   std::string complaint_;
   static thread_local TimePoint poll_began;
 
-  TimePoint next_poll_{}, judged_at_{}, last_judged_{};
+  TimePoint next_poll_{}, asked_at_{}, judged_at_{}, last_judged_{};
   Duration longest_gap_{};
   std::uint64_t polls_under_way_ = 0;
   std::vector<bool> seen_stale_;
