@@ -35,9 +35,10 @@ namespace berth {
 namespace detail {
 struct PoolInternals;  // src/pool/internals.hpp
 }
-class Pool;
+namespace pool {
 class Board;   // the live counters; src/pool/board.hpp
 class Poller;  // asks the devices; src/pool/poller.hpp
+}  // namespace pool
 class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
@@ -110,11 +111,11 @@ class Lease {
   }
 
  private:
-  friend class Board;
+  friend class pool::Board;
   void settle_now(const Outcome* outcome) noexcept;
 
   struct Held {
-    Board* board = nullptr;
+    pool::Board* board = nullptr;
     Device* device = nullptr;
     Maybe memory_bytes_free;
     std::uint64_t bytes = 0;
@@ -220,8 +221,8 @@ class Pool {
   const Policy* policy_;
   const int process_;  // that opened it
   std::optional<Error> ledger_error_;
-  std::unique_ptr<Board> board_;
-  std::unique_ptr<Poller> poller_;
+  std::unique_ptr<pool::Board> board_;
+  std::unique_ptr<pool::Poller> poller_;
   std::atomic<Ticket> turn_{0};
   mutable std::atomic<bool> first_poll_ended_{false};  // of every device that has joined
 };

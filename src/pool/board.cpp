@@ -10,10 +10,8 @@
 #include "placement/small_array.hpp"
 #include "pool/look.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
-
-using pool::Verdict;
 
 // Lost races before a request takes the lock. While one request holds it all others take it
 // too, and that costs as much as many decisions.
@@ -113,7 +111,7 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
 // Look, choose, charge.
 Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
-  if (pool::needs_views(requirements)) {
+  if (needs_views(requirements)) {
     const Snapshot all = copy(requirements);
     const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
     if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
@@ -141,7 +139,7 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
                         std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
   const std::uint64_t* const allowed =
-      has_static_limits(requirements) ? pool::allowed_slots(requirements, membership_, used) : nullptr;
+      has_static_limits(requirements) ? allowed_slots(requirements, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
   const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
@@ -170,9 +168,9 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
     switch (promises_.promise(slot, home, *bytes)) {
-      case pool::Promises::Promise::made: break;
-      case pool::Promises::Promise::no_room: return {Attempt::lost};
-      case pool::Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
+      case Promises::Promise::made: break;
+      case Promises::Promise::no_room: return {Attempt::lost};
+      case Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
     }
   }
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
@@ -223,7 +221,7 @@ Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const R
 }
 
 Result<Lease> Board::acquire(const Policy& policy, const Requirements& requirements, Deadline deadline) {
-  pool::Waiter waiter{policy, requirements, draw(policy)};
+  Waiter waiter{policy, requirements, draw(policy)};
   if (acquire_into(waiter.lease, policy, requirements, waiter.ticket).kind == Attempt::charged)
     return std::move(waiter.lease);
 
@@ -235,9 +233,9 @@ Result<Lease> Board::acquire(const Policy& policy, const Requirements& requireme
   return error;
 }
 
-void Board::wait(pool::Waiter& waiter, Deadline deadline) {
+void Board::wait(Waiter& waiter, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const pool::WaitingLine::Place place(line_, waiter, lock);
+  const WaitingLine::Place place(line_, waiter, lock);
   serve_waiters();
   for (;;) {
     if (waiter.needs_claim) {
@@ -265,7 +263,7 @@ void Board::wait(pool::Waiter& waiter, Deadline deadline) {
 void Board::serve_waiters() {
   if (line_.is_empty(std::memory_order_relaxed)) return;
   const Exclusive exclusive(*this);
-  line_.serve([&](pool::Waiter& waiter) {
+  line_.serve([&](Waiter& waiter) {
     const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket);
     waiter.granted = result.kind == Attempt::charged;
     waiter.needs_claim = result.kind == Attempt::unclaimed;
@@ -477,8 +475,6 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   membership_.failed(slot, std::move(why), now);
 }
 
-void Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
-
 // ---- exclusive leases ----
 
 // Closes the device to all others while the lease lasts. False: another request was charged
@@ -510,4 +506,6 @@ bool Board::claim_exclusively(Lease& lease) {
   return false;
 }
 
-}  // namespace berth
+}  // namespace berth::pool
+
+void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }

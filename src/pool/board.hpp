@@ -27,7 +27,7 @@
 #include "pool/promises.hpp"
 #include "pool/waiting_line.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class Board {
  public:
@@ -91,7 +91,7 @@ class Board {
 
   // What was asked of a device that has joined again since says nothing about the one that is
   // there now: given the incarnation asked, the functions below drop it.
-  static constexpr std::uint64_t any_incarnation = pool::Membership::any_incarnation;
+  static constexpr std::uint64_t any_incarnation = Membership::any_incarnation;
   // The device's answer to poll number `sequence`; older than one already seen (or given up):
   // dropped, false.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
@@ -138,8 +138,7 @@ class Board {
   Clock& clock() const noexcept { return *options_.clock; }
 
  private:
-  friend class Lease;
-  using Columns = detail::Columns;
+  friend class berth::Lease;
   // While one exists, new requests take the lock: its holder then sees only the charges that
   // were under way.
   class Exclusive {
@@ -179,11 +178,11 @@ class Board {
                   Ticket ticket, Explanation* explanation) const;
   Error refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements, Ticket ticket) const;
 
-  void wait(pool::Waiter& waiter, Deadline deadline);
+  void wait(Waiter& waiter, Deadline deadline);
   bool claim_exclusively(Lease& lease);  // not locked
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
-  std::uint64_t give_back(Lease& lease, pool::Verdict verdict) noexcept;
+  std::uint64_t give_back(Lease& lease, Verdict verdict) noexcept;
 
   // All of these: the lock is held.
   Attempt attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
@@ -198,14 +197,14 @@ class Board {
   Options options_;
   std::function<void(std::size_t)> on_device_failure_;
   mutable std::mutex mutex_;  // of all parts
-  pool::Counters counters_;
-  pool::Promises promises_;
-  pool::Membership membership_;
-  pool::LearntCosts learnt_;
-  pool::WaitingLine line_;
+  Counters counters_;
+  Promises promises_;
+  Membership membership_;
+  LearntCosts learnt_;
+  WaitingLine line_;
   mutable std::atomic<std::uint64_t> sequence_{0};  // the next ticket
   mutable std::atomic<std::uint64_t> policy_errors_{0};
   mutable std::atomic<std::uint32_t> exclusive_{0};  // see Exclusive
 };
 
-}  // namespace berth
+}  // namespace berth::pool

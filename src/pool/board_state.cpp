@@ -6,7 +6,7 @@
 
 #include "pool/board.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
@@ -117,7 +117,7 @@ void Board::tick(TimePoint now) {
   // The ledger is read and written without the board's lock: another program that holds the
   // ledger's lock holds up no request here.
   if (const std::optional<MachineClaims::Others> others = promises_.look_at_others()) {
-    pool::Promises::Surplus surplus;
+    Promises::Surplus surplus;
     {
       const std::lock_guard lock(mutex_);
       const LedgerSnapshot& snapshot = others->snapshot;
@@ -147,7 +147,7 @@ void Board::tick(TimePoint now) {
 
 Statistics Board::statistics() const {
   std::uint64_t version = membership_.version();
-  std::optional<std::vector<pool::Counters::Totals>> cut = counters_.cut(cuts_without_lock);
+  std::optional<std::vector<Counters::Totals>> cut = counters_.cut(cuts_without_lock);
   if (!cut) {
     const Exclusive exclusive(*this);
     const std::lock_guard lock(mutex_);
@@ -157,7 +157,7 @@ Statistics Board::statistics() const {
   Statistics statistics;
   statistics.version = version;
   for (std::size_t slot = 0; slot < cut->size(); ++slot) {
-    const pool::Counters::Totals& totals = (*cut)[slot];
+    const Counters::Totals& totals = (*cut)[slot];
     DeviceStatistics device;
     device.failed = totals.failed;
     device.cancelled = totals.cancelled;
@@ -173,19 +173,6 @@ Statistics Board::statistics() const {
   return statistics;
 }
 
-DeviceStatistics Statistics::total() const {
-  DeviceStatistics sum;
-  for (const DeviceStatistics& device : devices) {
-    sum.dispatched += device.dispatched;
-    sum.completed += device.completed;
-    sum.failed += device.failed;
-    sum.cancelled += device.cancelled;
-    sum.in_flight += device.in_flight;
-    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
-  }
-  return sum;
-}
-
 std::size_t Board::snapshot(const Requirements& requirements, std::span<DeviceView> views,
                             std::span<std::size_t> slots) const {
   const Snapshot all = copy(requirements);
@@ -195,7 +182,7 @@ std::size_t Board::snapshot(const Requirements& requirements, std::span<DeviceVi
 }
 
 Board::Entry Board::entry_at(std::size_t slot) const {
-  const pool::Membership::Member& member = membership_.member(slot);
+  const Membership::Member& member = membership_.member(slot);
   return {slot,
           &membership_.info(slot),
           member.device,
@@ -221,4 +208,17 @@ Result<Board::Entry> Board::entry(const DeviceId& id) const {
   return entry_at(*slot);
 }
 
-}  // namespace berth
+}  // namespace berth::pool
+
+berth::DeviceStatistics berth::Statistics::total() const {
+  DeviceStatistics sum;
+  for (const DeviceStatistics& device : devices) {
+    sum.dispatched += device.dispatched;
+    sum.completed += device.completed;
+    sum.failed += device.failed;
+    sum.cancelled += device.cancelled;
+    sum.in_flight += device.in_flight;
+    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
+  }
+  return sum;
+}

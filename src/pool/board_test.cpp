@@ -10,7 +10,7 @@
 #include "berth/fake_clock.hpp"
 #include "pool/test_device.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -1355,4 +1355,4 @@ TEST(BoardStress, ManyThreadsAndAChangingPoolLoseNothing) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

@@ -24,7 +24,7 @@
 #include "ledger/usage.hpp"
 #include "pool/internals.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -986,4 +986,4 @@ TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

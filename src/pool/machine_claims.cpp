@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 // Longer than any honest holder of the lock needs.
@@ -260,4 +260,4 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
   if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
 }
 
-}  // namespace berth
+}  // namespace berth::pool

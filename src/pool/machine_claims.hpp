@@ -22,7 +22,7 @@
 #include "berth/telemetry.hpp"
 #include "ledger/usage.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class MachineClaims {
  public:
@@ -105,4 +105,4 @@ class MachineClaims {
   std::vector<Reading> recent_;
 };
 
-}  // namespace berth
+}  // namespace berth::pool

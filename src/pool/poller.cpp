@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace berth {
+namespace berth::pool {
 
 // Shared with the threads that ask, so that one stuck in a driver may outlive
 // the pool. The board's lock is taken under this one, never the other way round.
@@ -268,4 +268,4 @@ Result<void> Poller::wait_ready(Deadline deadline) {
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::pool

@@ -13,7 +13,7 @@
 
 #include "pool/board.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class Poller {
  public:
@@ -45,4 +45,4 @@ class Poller {
   std::thread timer_;
 };
 
-}  // namespace berth
+}  // namespace berth::pool

@@ -14,6 +14,9 @@
 namespace berth {
 namespace {
 
+using pool::Board;
+using pool::Poller;
+
 // The drivers' own numbers, which callers of CUDA code look for.
 const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
 const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};

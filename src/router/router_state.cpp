@@ -72,7 +72,7 @@ void RouterState::adopt(Rebalanced changed) {
 }
 
 Result<std::size_t> RouterState::update_owners(TimePoint time) {
-  Board& board = board_of(scheduler->pool());
+  pool::Board& board = pool::board_of(scheduler->pool());
   const std::uint64_t changes = board.changes();
   const bool round = moves_left > 0 && time >= next_round;
   if (changes == changes_seen && !round) return std::size_t{0};

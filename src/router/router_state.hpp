@@ -35,7 +35,7 @@ struct RouterState {
       : scheduler(&s),
         clock(&s.pool().clock()),
         options(std::move(o)),
-        views(board_of(s.pool()).capacity()),
+        views(pool::board_of(s.pool()).capacity()),
         file(std::move(table_file)) {}
 
   // All of these: the lock is held.
