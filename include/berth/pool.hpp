@@ -174,7 +174,7 @@ class Pool {
   // with the reasons.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
-    return acquire(requirements, Deadline::after(*clock_, timeout));
+    return acquire(requirements, Deadline::after(clock(), timeout));
   }
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count);
@@ -207,17 +207,16 @@ class Pool {
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }
-  Clock& clock() const noexcept { return *clock_; }
+  Clock& clock() const noexcept { return *options_.clock; }
 
  private:
   friend struct detail::PoolInternals;
-  Pool(PoolOptions options, const Policy* policy, std::size_t devices);
+  Pool(PoolOptions options, const Policy* policy);
   static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
   void start();
   bool await_first_poll() const;
 
   PoolOptions options_;
-  Clock* clock_;
   const Policy* policy_;
   const int process_;  // that opened it
   std::optional<Error> ledger_error_;

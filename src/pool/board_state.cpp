@@ -10,29 +10,25 @@ namespace berth::pool {
 
 Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
   if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  const DeviceInfo& info = device->info();
+  return join(info, std::move(device), std::nullopt);
+}
+
+Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why) {
   // Before the lock: the ledger may have to be waited for.
-  Result<void> shared = promises_.share(device->info());
+  Result<void> shared = device ? promises_.share(info) : Result<void>();
   const std::lock_guard lock(mutex_);
-  const Result<std::size_t> slot = membership_.place(device->info());
+  const Result<std::size_t> slot = membership_.place(info);
   if (!slot) return slot;
   promises_.add(*slot, membership_.memory_home(*slot), device, std::move(shared));
   learnt_.forget(*slot);
-  membership_.join(*slot, std::move(device));
+  membership_.join(*slot, std::move(device), std::move(why));
   serve_waiters();
   return slot;
 }
 
-Result<std::size_t> Board::join_unusable(DeviceInfo info, Error why) {
-  const std::lock_guard lock(mutex_);
-  const Result<std::size_t> slot = membership_.place(info);
-  if (!slot) return slot;
-  promises_.add(*slot, membership_.memory_home(*slot), nullptr, {});
-  membership_.join_unusable(*slot, std::move(why));
-  return slot;
-}
-
 Result<void> Board::leave(const DeviceId& id) {
-  std::shared_ptr<Device> unused;  // freed after the lock
+  std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
   {
     const std::lock_guard lock(mutex_);
     const Result<std::size_t> slot = membership_.find_present(id);
@@ -72,6 +68,7 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
                          std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
   if (slot >= counters_.used() || !membership_.is_incarnation(slot, incarnation)) return false;
+  take_events(slot, sample);
   if (!membership_.is_news(slot, sequence, now)) return false;
   take_sample(slot, sample, now);
   return true;
@@ -81,9 +78,15 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.find_present(id);
   if (!slot) return slot.error();
+  take_events(*slot, sample);
   membership_.reported(*slot, now);
   take_sample(*slot, sample, now);
   return {};
+}
+
+// Before the load that came with them, so that no waiter is given a device that they close.
+void Board::take_events(std::size_t slot, const LoadSample& sample) {
+  for (const DeviceEvent& event : sample.events) membership_.happened(slot, event, options_.clock->now());
 }
 
 void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
@@ -103,14 +106,9 @@ void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
   membership_.give_up_poll(slot, sequence);
 }
 
-void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation) {
+void Board::apply_failure(std::size_t slot, const Error& error, std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
-  if (membership_.is_incarnation(slot, incarnation)) membership_.failed(slot, error, now);
-}
-
-void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now, std::uint64_t incarnation) {
-  const std::lock_guard lock(mutex_);
-  if (membership_.is_incarnation(slot, incarnation)) membership_.happened(slot, event, now);
+  if (membership_.is_incarnation(slot, incarnation)) membership_.failed(slot, error, options_.clock->now());
 }
 
 void Board::tick(TimePoint now) {
@@ -149,7 +147,7 @@ Statistics Board::statistics() const {
   std::uint64_t version = membership_.version();
   std::optional<std::vector<Counters::Totals>> cut = counters_.cut(cuts_without_lock);
   if (!cut) {
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     version = membership_.version();
     cut = counters_.cut(0);
@@ -171,14 +169,6 @@ Statistics Board::statistics() const {
     statistics.devices.push_back(device);
   }
   return statistics;
-}
-
-std::size_t Board::snapshot(const Requirements& requirements, std::span<DeviceView> views,
-                            std::span<std::size_t> slots) const {
-  const Snapshot all = copy(requirements);
-  std::copy_n(all.views.begin(), std::min(all.views.size(), views.size()), views.begin());
-  std::copy_n(all.slots.begin(), std::min(all.slots.size(), slots.size()), slots.begin());
-  return all.views.size();
 }
 
 Board::Entry Board::entry_at(std::size_t slot) const {

@@ -406,9 +406,8 @@ class World {
 
   // The board's own words, after every step beside the checker's.
   void audit() {
-    DeviceView views[devices_max];
-    std::size_t slots[devices_max];
-    const std::size_t count = board_of(*pool_).snapshot({}, views, slots);
+    const auto [views, slots, charges] = board_of(*pool_).snapshot({});
+    const std::size_t count = views.size();
     bool known[devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;

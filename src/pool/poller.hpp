@@ -17,13 +17,8 @@ namespace berth::pool {
 
 class Poller {
  public:
-  struct Rules {
-    Duration period;
-    Duration deadline;
-    bool threads;
-  };
   // Starts the first poll at once (with threads).
-  Poller(Board& board, Rules rules);
+  Poller(Board& board, const PoolOptions& options);
   // Waits for questions under way, at most for the deadline.
   ~Poller();
   Poller(const Poller&) = delete;
