@@ -119,7 +119,6 @@ void Board::tick(TimePoint now) {
     {
       const std::lock_guard lock(mutex_);
       const LedgerSnapshot& snapshot = others->snapshot;
-      const std::optional<LeaseReference> self = others->within ? others->within : others->self;
       const auto intent_of = [&](const DeviceId& id) {
         const DeviceIntent* const intent = snapshot.intent(id);
         return intent ? intent->intent : Intent::in_service;
@@ -128,8 +127,8 @@ void Board::tick(TimePoint now) {
         if (!promises_.in_ledger(slot) || !membership_.is_present(slot)) continue;
         const DeviceInfo& info = membership_.info(slot);
         const Intent intent = std::max(intent_of(info.id), info.parent ? intent_of(*info.parent) : Intent::in_service);
-        membership_.set_machine(slot, intent, snapshot.holders(info.id, self),
-                                snapshot.held_exclusively(info.id, self));
+        membership_.set_machine(slot, intent, snapshot.holders(info.id, others->self),
+                                snapshot.held_exclusively(info.id, others->self));
       }
       surplus = promises_.apply(*others);
     }
