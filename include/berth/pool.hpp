@@ -35,9 +35,10 @@ namespace berth {
 namespace detail {
 struct PoolInternals;  // src/pool/internals.hpp
 }
-class Pool;
+namespace pool {
 class Board;   // the live counters; src/pool/board.hpp
 class Poller;  // asks the devices; src/pool/poller.hpp
+}  // namespace pool
 class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
@@ -114,11 +115,11 @@ class Lease {
   }
 
  private:
-  friend class Board;
+  friend class pool::Board;
   void settle_now(const Outcome* outcome) noexcept;
 
   struct Held {
-    Board* board = nullptr;
+    pool::Board* board = nullptr;
     Device* device = nullptr;
     Maybe memory_bytes_free;
     std::uint64_t bytes = 0;
@@ -179,7 +180,7 @@ class Pool {
   // with the reasons.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
-    return acquire(requirements, Deadline::after(*clock_, timeout));
+    return acquire(requirements, Deadline::after(clock(), timeout));
   }
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count);
@@ -212,11 +213,11 @@ class Pool {
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }
-  Clock& clock() const noexcept { return *clock_; }
+  Clock& clock() const noexcept { return *options_.clock; }
 
  private:
   friend struct detail::PoolInternals;
-  Pool(PoolOptions options, const Policy* policy, std::size_t devices);
+  Pool(PoolOptions options, const Policy* policy);
   static Result<std::unique_ptr<Pool>> open_named(std::span<const std::shared_ptr<Backend>> backends,
                                                   std::span<const std::string_view> named, PoolOptions options);
   static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
@@ -224,13 +225,12 @@ class Pool {
   bool await_first_poll() const;
 
   PoolOptions options_;
-  Clock* clock_;
   const Policy* policy_;
   const int process_;  // that opened it
   std::optional<Error> ledger_error_;
   std::vector<Listing::Silent> silent_;
-  std::unique_ptr<Board> board_;
-  std::unique_ptr<Poller> poller_;
+  std::unique_ptr<pool::Board> board_;
+  std::unique_ptr<pool::Poller> poller_;
   std::atomic<Ticket> turn_{0};
   mutable std::atomic<bool> first_poll_ended_{false};  // of every device that has joined
 };

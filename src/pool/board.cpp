@@ -8,12 +8,10 @@
 
 #include "placement/explain.hpp"
 #include "placement/small_array.hpp"
-#include "pool/look.hpp"
+#include "pool/allowed_slots.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
-
-using pool::Verdict;
 
 // Lost races before a request takes the lock. While one request holds it all others take it
 // too, and that costs as much as many decisions.
@@ -26,6 +24,12 @@ constexpr int claims_max = 16;
 // device again and again, and each charge waits for cache lines that the other one has.
 void back_off(int losses) {
   for (int pause = 0; pause < 8 << std::min(losses, 6); ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+// Whether the decision needs whole views: preferences compare devices with each other, and
+// exclusive requests ask about other programs.
+bool needs_views(const Requirements& requirements) noexcept {
+  return !requirements.prefer.empty() || requirements.near || requirements.wants_alone();
 }
 
 // With the reason of every device in its text, and all of it as data.
@@ -46,7 +50,7 @@ Error refusal_of(Explanation explanation) {
 
 }  // namespace
 
-Board::Board(Options options)
+Board::Board(PoolOptions options)
     : options_(std::move(options)),
       counters_(options_.capacity),
       promises_(counters_, mutex_, options_.ledger),
@@ -54,6 +58,7 @@ Board::Board(Options options)
       learnt_(counters_.columns(), options_.capacity) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
+  if (!options_.topology) options_.topology.emplace();
 }
 
 Board::~Board() {
@@ -83,7 +88,7 @@ Lease Board::try_acquire(const Policy& policy, const Requirements& requirements)
 Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements,
                                    Ticket ticket) {
   for (int losses = 0; losses < tries_without_lock && !requirements.wants_alone(); ++losses) {
-    if (exclusive_.load(std::memory_order_relaxed) == 0) {
+    if (lock_required_.load(std::memory_order_relaxed) == 0) {
       const Attempt result = attempt(lease, policy, requirements, ticket);
       if (result.kind == Attempt::charged) [[likely]]
         return result;
@@ -96,7 +101,7 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
   for (int round = 0; round < claims_max; ++round) {
     Attempt result;
     {
-      const Exclusive exclusive(*this);
+      const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
       // A pause may be over without a tick since.
       membership_.end_pauses(options_.clock->now());
@@ -113,8 +118,8 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
 // Look, choose, charge.
 Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
-  if (pool::needs_views(requirements)) {
-    const Snapshot all = copy(requirements);
+  if (needs_views(requirements)) {
+    const Snapshot all = snapshot(requirements);
     const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
     if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
     if (!decision.winner) return {};
@@ -141,7 +146,7 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
                         std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
   const std::uint64_t* const allowed =
-      has_static_limits(requirements) ? pool::allowed_slots(requirements, membership_, used) : nullptr;
+      has_static_limits(requirements) ? allowed_slots(requirements, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
   const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
@@ -170,9 +175,9 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
     switch (promises_.promise(slot, home, *bytes)) {
-      case pool::Promises::Promise::made: break;
-      case pool::Promises::Promise::no_room: return {Attempt::lost};
-      case pool::Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
+      case Promises::Promise::made: break;
+      case Promises::Promise::no_room: return {Attempt::lost};
+      case Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
     }
   }
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
@@ -210,7 +215,7 @@ Ticket Board::draw(const Policy& policy) const noexcept {
   return (options_.random ? *options_.random : real_random()).next();
 }
 
-// The lock is held and Exclusive is set: only charges and releases under way can still win a
+// The lock is held and RequireLock is set: only charges and releases under way can still win a
 // race, so this ends.
 Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements,
                                      Ticket ticket) {
@@ -223,12 +228,21 @@ Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const R
 }
 
 Result<Lease> Board::acquire(const Policy& policy, const Requirements& requirements, Deadline deadline) {
-  pool::Waiter waiter{policy, requirements, draw(policy)};
+  Waiter waiter{policy, requirements, draw(policy)};
   if (acquire_into(waiter.lease, policy, requirements, waiter.ticket).kind == Attempt::charged)
     return std::move(waiter.lease);
 
+  wait(waiter, deadline);
+  if (waiter.granted) return std::move(waiter.lease);
+  Error error = refusal({}, policy, requirements, waiter.ticket);
+  error.code = ErrorCode::timeout;
+  error.message = "the deadline passed: " + error.message;
+  return error;
+}
+
+void Board::wait(Waiter& waiter, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  line_.enter(waiter);
+  const WaitingLine::Place place(line_, waiter, lock);
   serve_waiters();
   for (;;) {
     if (waiter.needs_claim) {
@@ -239,31 +253,24 @@ Result<Lease> Board::acquire(const Policy& policy, const Requirements& requireme
       serve_waiters();
       continue;
     }
-    if (waiter.granted && requirements.wants_alone()) {
+    if (waiter.granted && waiter.requirements.wants_alone()) {
       lock.unlock();
       const bool held = claim_exclusively(waiter.lease);
       lock.lock();
       waiter.granted = held;
     }
-    if (waiter.granted || deadline.passed(options_.clock->now())) break;
+    if (waiter.granted || deadline.passed(options_.clock->now())) return;
     if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, membership_.next_retry()))) {
       membership_.end_pauses(options_.clock->now());
       serve_waiters();
     }
   }
-  line_.leave(waiter);
-  lock.unlock();
-  if (waiter.granted) return std::move(waiter.lease);
-  Error error = refusal({}, policy, requirements, waiter.ticket);
-  error.code = ErrorCode::timeout;
-  error.message = "the deadline passed: " + error.message;
-  return error;
 }
 
 void Board::serve_waiters() {
   if (line_.is_empty(std::memory_order_relaxed)) return;
-  const Exclusive exclusive(*this);
-  line_.serve([&](pool::Waiter& waiter) {
+  const RequireLock require_lock(*this);
+  line_.serve([&](Waiter& waiter) {
     const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket);
     waiter.granted = result.kind == Attempt::charged;
     waiter.needs_claim = result.kind == Attempt::unclaimed;
@@ -281,7 +288,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
     Explanation explanation;
     Attempt result;
     {
-      const Exclusive exclusive(*this);
+      const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
       membership_.end_pauses(options_.clock->now());
       result = charge_group(leases, policy, requirements, explanation);
@@ -294,7 +301,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
     }
     if (result.kind == Attempt::charged) return leases;
     {
-      const Exclusive exclusive(*this);
+      const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
       for (Lease& lease : leases) {
         if (!lease) continue;
@@ -317,12 +324,12 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
 Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
                                    Explanation& explanation) {
   const std::uint64_t version = membership_.version();
-  const Snapshot all = copy(requirements);
+  const Snapshot all = snapshot(requirements);
   // Of a sequence, a group uses as many numbers as it has members.
   const Ticket ticket = draw(policy);
   if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(leases.size() - 1, std::memory_order_relaxed);
   const GroupDecision decision =
-      choose_group(policy, requirements, leases.size(), all.views, options_.topology, ticket, &explanation);
+      choose_group(policy, requirements, leases.size(), all.views, *options_.topology, ticket, &explanation);
   if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (decision.winners.empty()) return {};
   // What the pool has to claim first, so that a group is not charged in vain.
@@ -343,7 +350,7 @@ Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& pol
 
 Result<DeviceId> Board::select(const Policy& policy, const Requirements& requirements) {
   const Ticket ticket = draw(policy);
-  const Snapshot all = copy(requirements);
+  const Snapshot all = snapshot(requirements);
   const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
   if (!decision.winner) return refusal({}, policy, requirements, ticket);
   return all.views[*decision.winner].info->id;
@@ -353,7 +360,7 @@ Explanation Board::explain(const Policy& policy, const Requirements& requirement
   const Ticket ticket =
       policy.ticket == TicketKind::sequence ? sequence_.load(std::memory_order_relaxed) : draw(policy);
   Explanation explanation;
-  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
+  decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);
   return explanation;
 }
 
@@ -365,7 +372,7 @@ DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t wor
   return view;
 }
 
-Board::Snapshot Board::copy(const Requirements& requirements) const {
+Board::Snapshot Board::snapshot(const Requirements& requirements) const {
   Snapshot all;
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
     // The charge word first: a charge with it then fails if the device was closed after its
@@ -383,10 +390,10 @@ Decision Board::decide(const Policy& policy, const Requirements& requirements, s
                        Ticket ticket, Explanation* explanation) const {
   Decision decision;
   // Only a request to be near a device needs to know how they are joined.
-  if (!requirements.near || options_.topology.links.empty()) {
+  if (!requirements.near || options_.topology->links.empty()) {
     decision = choose(policy, requirements, views, ticket, explanation);
   } else {
-    const GroupDecision one = choose_group(policy, requirements, 1, views, options_.topology, ticket, explanation);
+    const GroupDecision one = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
     if (!one.winners.empty()) decision.winner = one.winners.front();
     decision.policy_misbehaved = one.policy_misbehaved;
   }
@@ -403,7 +410,7 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Require
             {}};
   }
   Explanation explanation;
-  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
+  decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);
   return refusal_of(std::move(explanation));
 }
 
@@ -436,7 +443,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
   }
   if (!line_.is_empty(std::memory_order_relaxed)) [[unlikely]] {
     // What is given back is offered to the line before any other request sees it.
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     give_back(lease, verdict);
     serve_waiters();
@@ -449,7 +456,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     if (before != 1) return;
   }
   if (membership_.is_held(slot)) [[unlikely]] {
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     if (membership_.is_held_here(slot) && counters_.in_flight(slot) == 0) {
       end_hold(slot);
@@ -475,8 +482,6 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   membership_.failed(slot, std::move(why), now);
 }
 
-void Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
-
 // ---- exclusive leases ----
 
 // Closes the device to all others while the lease lasts. False: another request was charged
@@ -500,7 +505,7 @@ void Board::end_hold(std::size_t slot) noexcept {
 bool Board::claim_exclusively(Lease& lease) {
   const std::size_t slot = lease.slot();
   if (promises_.hold_exclusively(slot, lease.id())) return true;
-  const Exclusive exclusive(*this);
+  const RequireLock require_lock(*this);
   const std::lock_guard lock(mutex_);
   give_back(lease, Verdict::cancelled);
   membership_.set_held_by_others(slot);
@@ -508,4 +513,6 @@ bool Board::claim_exclusively(Lease& lease) {
   return false;
 }
 
-}  // namespace berth
+}  // namespace berth::pool
+
+void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }

@@ -10,7 +10,7 @@
 #include "berth/fake_clock.hpp"
 #include "pool/test_device.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -23,6 +23,13 @@ using test::policy;
 const Outcome success{};
 Outcome failure(ErrorCode code) { return {code, {}}; }
 
+// The driver reports an event, in an answer whose load is too old to count.
+void report(Board& board, std::size_t slot, const DeviceEvent& event) {
+  LoadSample sample;
+  sample.events = {event};
+  EXPECT_FALSE(board.apply_sample(slot, 0, sample, {}));
+}
+
 // A board on virtual time with devices d0, d1 ... that have reported `free` bytes.
 struct Fixture {
   explicit Fixture(std::size_t devices, std::uint64_t free = 1000, HealthRules health = {}) : board(options(health)) {
@@ -31,8 +38,8 @@ struct Fixture {
       sample(i, free);
     }
   }
-  Board::Options options(HealthRules health) {
-    Board::Options options;
+  PoolOptions options(HealthRules health) {
+    PoolOptions options;
     options.clock = &clock;
     options.random = &random;
     options.health = health;
@@ -375,8 +382,7 @@ TEST(Board, S3_F10_ReadersAreNotHeldUpByTheLock) {
   // A group holds the board's lock while it decides.
   std::thread holder([&] { EXPECT_TRUE(f.board.acquire_group(slow, {}, 1)); });
   EXPECT_TRUE(eventually([&] { return inside.load(); }));
-  std::array<DeviceView, 2> views;
-  EXPECT_EQ(f.board.snapshot({}, views), 2U);
+  EXPECT_EQ(f.board.snapshot({}).views.size(), 2U);
   EXPECT_EQ(f.board.statistics().total().dispatched, 0U);
   EXPECT_EQ(f.board.learnt(0, 0).measurements, 0U);
   EXPECT_EQ(f.board.select(policy("least_loaded"), {})->text(), "d0");
@@ -613,7 +619,7 @@ struct Halves {
 
   FakeClock clock;
   Board board{[&] {
-    Board::Options options;
+    PoolOptions options;
     options.clock = &clock;
     return options;
   }()};
@@ -669,12 +675,12 @@ TEST(BoardDomains, WhatLosesOnePartLosesItsSiblings) {
 
 TEST(BoardDomains, WhatTheDriverReportsOfOnePartCountsForItsSiblings) {
   Halves f;
-  f.board.apply_event(1, {DeviceEvent::Kind::xid, 95, {}}, f.clock.now());
+  report(f.board, 1, {DeviceEvent::Kind::xid, 95, {}});
   EXPECT_EQ(f.entry(0).view.health, Health::quarantined);
   EXPECT_EQ(f.entry(1).view.health, Health::quarantined);
   EXPECT_EQ(f.entry(2).view.health, Health::healthy);
   EXPECT_EQ(f.entry(0).error->where, "g/0");
-  f.board.apply_event(0, {DeviceEvent::Kind::xid, 79, {}}, f.clock.now());
+  report(f.board, 0, {DeviceEvent::Kind::xid, 79, {}});
   EXPECT_EQ(f.entry(1).view.health, Health::lost);
 }
 
@@ -683,8 +689,7 @@ TEST(BoardDomains, PartsThatFailTogetherCountOnceAgainstTheCap) {
   // Five failures in a row take a device out: both halves may go, since they
   // are one of two fault domains.
   for (std::size_t slot : {0U, 1U, 2U}) {
-    for (int i = 0; i < 5; ++i)
-      f.board.apply_failure(slot, {ErrorCode::work_failed, "broken", {}, {}, {}}, f.clock.now());
+    for (int i = 0; i < 5; ++i) f.board.apply_failure(slot, {ErrorCode::work_failed, "broken", {}, {}, {}});
   }
   EXPECT_EQ(f.entry(0).view.health, Health::quarantined);
   EXPECT_EQ(f.entry(1).view.health, Health::quarantined);
@@ -824,7 +829,7 @@ TEST(Board, IdOrderDoesNotDependOnTheOrderOfJoining) {
 }
 
 TEST(Board, AFullBoardRefusesOneMoreDeviceButNotAnOldOne) {
-  Board::Options options;
+  PoolOptions options;
   options.capacity = 2;
   Board board(options);
   ASSERT_TRUE(board.join(make_device("a")));
@@ -854,7 +859,7 @@ TEST(Board, RecoveryNeverUndoesACordon) {
   ASSERT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
   Lease none;
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
-  f.board.apply_failure(0, {ErrorCode::unavailable, "busy", {}, "d0", {}}, f.clock.now());
+  f.board.apply_failure(0, {ErrorCode::unavailable, "busy", {}, "d0", {}});
   f.sample(0, 500);
   f.board.tick(f.clock.now());
   EXPECT_EQ(f.view(0).intent, Intent::cordoned);
@@ -914,11 +919,11 @@ TEST(Board, ALostDeviceIsOutAtOnceWithItsReason) {
 TEST(Board, AReportOfTheDriverTakesADeviceOutWithItsWordsAndSuccessesBringItBack) {
   Fixture f(2);
   ASSERT_TRUE(f.board.set_intent(DeviceId("d1"), Intent::cordoned));
-  f.board.apply_event(0, {DeviceEvent::Kind::xid, 48, {}}, f.clock.now());
+  report(f.board, 0, {DeviceEvent::Kind::xid, 48, {}});
   EXPECT_EQ(f.view(0).health, Health::quarantined);
   ASSERT_TRUE(f.board.entries()[0].error);
   EXPECT_NE(f.board.entries()[0].error->message.find("Xid 48"), std::string::npos);
-  f.board.apply_event(1, {DeviceEvent::Kind::xid, 9999, {}}, f.clock.now());
+  report(f.board, 1, {DeviceEvent::Kind::xid, 9999, {}});
   EXPECT_EQ(f.view(1).health, Health::suspect);
   EXPECT_EQ(f.view(1).intent, Intent::cordoned) << "the operator's word stands";
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), {}));
@@ -938,7 +943,7 @@ TEST(Board, AReportOfTheDriverTakesADeviceOutWithItsWordsAndSuccessesBringItBack
 
 TEST(Board, ATasksFaultReportedByTheDriverLeavesNoTrace) {
   Fixture f(2);
-  f.board.apply_event(0, {DeviceEvent::Kind::xid, 31, {}}, f.clock.now());
+  report(f.board, 0, {DeviceEvent::Kind::xid, 31, {}});
   EXPECT_EQ(f.view(0).health, Health::healthy);
   EXPECT_FALSE(f.board.entries()[0].error);
 }
@@ -947,14 +952,14 @@ TEST(Board, AWaiterSleepsWhileTheDriverWantsTheOnlyDeviceReset) {
   Fixture f(2);
   ASSERT_TRUE(f.board.set_intent(DeviceId("d1"), Intent::cordoned));
   const DeviceEvent reset{DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::reset), {}};
-  f.board.apply_event(0, reset, f.clock.now());
+  report(f.board, 0, reset);
   f.clock.advance(1h);
   f.board.tick(f.clock.now());
   EXPECT_EQ(f.view(0).health, Health::quarantined);
   Result<Lease> lease = Lease();
   std::thread waiter([&] { lease = f.board.acquire(policy("least_loaded"), {}, Deadline::never()); });
   EXPECT_TRUE(eventually([&] { return f.board.waiting() == 1; }));
-  f.board.apply_event(0, {DeviceEvent::Kind::recovery_action, 0, {}}, f.clock.now());
+  report(f.board, 0, {DeviceEvent::Kind::recovery_action, 0, {}});
   f.clock.advance(HealthRules().pause);
   f.sample(0, 1000);
   f.board.tick(f.clock.now());
@@ -962,6 +967,33 @@ TEST(Board, AWaiterSleepsWhileTheDriverWantsTheOnlyDeviceReset) {
   ASSERT_TRUE(lease);
   EXPECT_EQ(lease->id().text(), "d0");
   lease->release();
+}
+
+TEST(Board, ADomainNeedsRecoveryAsLongAsOneOfItsPartsReportsIt) {
+  Fixture f(1);  // another fault domain, so that one may be out
+  for (const std::string id : {"p1", "p2", "p3"}) {
+    const auto part = make_device(id);
+    part->describe().fault_domain = "gpu";
+    ASSERT_TRUE(f.board.join(part));
+  }
+  const auto action = [&](std::size_t slot, RecoveryAction what) {
+    report(f.board, slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(what), {}});
+  };
+  const auto health_after_pause = [&] {
+    f.clock.advance(HealthRules().pause);
+    f.board.tick(f.clock.now());
+    return f.view_of(DeviceId("p3")).health;
+  };
+  action(1, RecoveryAction::reset);
+  action(2, RecoveryAction::reset);
+  EXPECT_EQ(health_after_pause(), Health::quarantined);
+  action(1, RecoveryAction::none);
+  EXPECT_EQ(health_after_pause(), Health::quarantined) << "p2 still reports it";
+  EXPECT_TRUE(f.board.leave(DeviceId("p1")));
+  EXPECT_EQ(health_after_pause(), Health::quarantined) << "p2 still reports it";
+  EXPECT_TRUE(f.board.leave(DeviceId("p2")));
+  EXPECT_EQ(f.view_of(DeviceId("p3")).health, Health::quarantined) << "for the usual pause";
+  EXPECT_EQ(health_after_pause(), Health::probation) << "no part in the pool reports it";
 }
 
 TEST(Board, NothingIsChargedToADeviceThatLeftDuringTheDecision) {
@@ -1001,6 +1033,21 @@ TEST(Board, X_F4_WaitingEndsAtTheDeadlineOfTheClockGiven) {
   f.clock.advance(1000h);
   f.board.tick(f.clock.now());
   EXPECT_EQ(f.view(0).memory_bytes_promised, 100U);
+}
+
+TEST(Board, AWaiterThatAnExceptionEndsLeavesTheLine) {
+  struct ThrowingClock final : Clock {
+    TimePoint now() const noexcept override { return {}; }
+    void sleep_until(TimePoint) override {}
+    bool wait_until(std::condition_variable&, std::unique_lock<std::mutex>&, TimePoint) override {
+      throw std::bad_alloc();
+    }
+  } clock;
+  PoolOptions options;
+  options.clock = &clock;
+  Board board(options);
+  EXPECT_THROW(static_cast<void>(board.acquire(policy("least_loaded"), {}, Deadline::never())), std::bad_alloc);
+  EXPECT_EQ(board.waiting(), 0U);
 }
 
 TEST(Board, S0_23_WhatAnAskerThatGaveUpWasPromisedIsGivenBack) {
@@ -1130,7 +1177,7 @@ TEST(BoardLaws, LiveWordsGiveTheAnswerThatCopiedViewsGive) {
     SeededRandom random(seed);
     Twice twice(seed);
     FakeClock clock;
-    Board::Options options;
+    PoolOptions options;
     options.clock = &clock;
     options.random = &twice;
     Board board(options);
@@ -1312,4 +1359,4 @@ TEST(BoardStress, ManyThreadsAndAChangingPoolLoseNothing) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

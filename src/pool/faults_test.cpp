@@ -24,7 +24,7 @@
 #include "ledger/usage.hpp"
 #include "pool/internals.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -193,6 +193,7 @@ struct Account {
   std::uint32_t failures = 0, successes = 0, ejections = 0;
   TimePoint out_until{};
   bool needs_recovery = false;
+  bool reports_recovery = false;  // itself, and not a device of its domain
   bool cordoned = false;
   bool lost_perhaps = false;  // it said so, later than the pool waits for
   std::optional<TimePoint> silent_since;
@@ -405,9 +406,8 @@ class World {
 
   // The board's own words, after every step beside the checker's.
   void audit() {
-    DeviceView views[devices_max];
-    std::size_t slots[devices_max];
-    const std::size_t count = board_of(*pool_).snapshot({}, views, slots);
+    const auto [views, slots, charges] = board_of(*pool_).snapshot({});
+    const std::size_t count = views.size();
     bool known[devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;
@@ -484,6 +484,7 @@ class World {
       if (account.domain != lost.domain || !account.device || account.health == Health::lost) continue;
       ++tally_.losses;
       account.health = Health::lost;
+      account.reports_recovery = false;
       note(account.id.text() + " is lost");
     }
   }
@@ -511,8 +512,14 @@ class World {
     if (!action && event.code == 79) return lose(origin);
     const bool hopeless = std::set<std::uint32_t>{48, 62, 64, 74, 95, 119}.contains(event.code);
     const bool unclear = event.code == 8 || event.code == 94;
+    if (action) origin.reports_recovery = static_cast<RecoveryAction>(event.code) == RecoveryAction::reset;
+    const bool still_needed = action && !origin.reports_recovery &&
+                              std::any_of(accounts_.begin(), accounts_.end(), [&](const Account& other) {
+                                return other.domain == origin.domain && other.reports_recovery;
+                              });
     for (Account& account : accounts_) {
       if (account.domain != origin.domain || !account.device || account.health == Health::lost) continue;
+      if (still_needed && account.needs_recovery) continue;
       bool goes = !action && hopeless;
       bool doubtful = !action && unclear;
       if (action) {
@@ -739,6 +746,7 @@ class World {
     clock_.start([this] {
       poll_began = clock_.now();
       pool_->poll_now();
+      asked_at_ = std::max(asked_at_, poll_began);
       judged_at_ = clock_.now();
       --polls_under_way_;
       longest_gap_ = std::max(longest_gap_, judged_at_ - std::exchange(last_judged_, judged_at_));
@@ -762,6 +770,8 @@ class World {
   }
   // The operator takes it out, resets it and brings it back.
   void repair(Account& account) {
+    if (account.reports_recovery)
+      told_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
     const std::shared_ptr<Overheard> old = std::exchange(account.device, nullptr);
     const bool close_first = chance(50);
     if (old) {
@@ -860,7 +870,8 @@ class World {
                        [&](const Account& other) { return other.domain == account.domain && other.dies_for_good; });
   }
   bool everybody_is_back() {
-    return waiting_.empty() && polls_under_way_ == 0 &&
+    // The last events are known only after a poll that began when they had happened.
+    return waiting_.empty() && polls_under_way_ == 0 && asked_at_ >= TimePoint(faults_end) &&
            std::all_of(accounts_.begin(), accounts_.end(), [&](const Account& account) {
              return gone_for_good(account) || (account.device && account.health == Health::healthy && !barred(account));
            });
@@ -927,7 +938,7 @@ class World {
   std::string complaint_;
   static thread_local TimePoint poll_began;
 
-  TimePoint next_poll_{}, judged_at_{}, last_judged_{};
+  TimePoint next_poll_{}, asked_at_{}, judged_at_{}, last_judged_{};
   Duration longest_gap_{};
   std::uint64_t polls_under_way_ = 0;
   std::vector<bool> seen_stale_;
@@ -976,4 +987,4 @@ TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

@@ -13,17 +13,12 @@
 
 #include "pool/board.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class Poller {
  public:
-  struct Rules {
-    Duration period;
-    Duration deadline;
-    bool threads;
-  };
   // Starts the first poll at once (with threads).
-  Poller(Board& board, Rules rules);
+  Poller(Board& board, const PoolOptions& options);
   // Waits for questions under way, at most for the deadline.
   ~Poller();
   Poller(const Poller&) = delete;
@@ -45,4 +40,4 @@ class Poller {
   std::thread timer_;
 };
 
-}  // namespace berth
+}  // namespace berth::pool

@@ -7,7 +7,7 @@
 #include "berth/fake_clock.hpp"
 #include "pool/test_device.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -323,4 +323,4 @@ TEST(Poller, ARejoinedDeviceIsNotConfusedWithTheStuckOneBefore) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

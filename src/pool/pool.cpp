@@ -15,6 +15,9 @@
 namespace berth {
 namespace {
 
+using pool::Board;
+using pool::Poller;
+
 // The drivers' own numbers, which callers of CUDA code look for.
 const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
 const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};
@@ -24,8 +27,8 @@ Error wrong_option(std::string what) {
   return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions", {}, {}};
 }
 
-// A year is for ever, and adding it to a time does not overflow.
-Duration bounded(Duration duration) { return std::min<Duration>(duration, std::chrono::hours(24 * 365)); }
+// A year; adding it to a time does not overflow.
+constexpr Duration for_ever = std::chrono::hours(24 * 365);
 
 // Simulated devices, and those of a test, are the program's own.
 bool is_of_the_machine(const DeviceInfo& info) {
@@ -82,21 +85,11 @@ std::string line(const Board::Entry& entry, TimePoint now) {
 
 }  // namespace
 
-Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
+Pool::Pool(PoolOptions options, const Policy* policy)
     : options_(std::move(options)),
-      clock_(options_.clock ? options_.clock : &real_clock()),
       policy_(options_.custom_policy ? &*options_.custom_policy : policy),
-      process_(getpid()) {
-  Board::Options board;
-  board.capacity = std::max(options_.capacity, devices);
-  board.health = options_.health;
-  board.stale_after = bounded(options_.stale_after);
-  board.clock = clock_;
-  board.random = options_.random;
-  board.ledger = options_.ledger;
-  board.topology = options_.topology.value_or(Topology());
-  board_ = std::make_unique<Board>(board);
-}
+      process_(getpid()),
+      board_(std::make_unique<Board>(options_)) {}
 
 Pool::~Pool() {
   if (getpid() == process_) return;
@@ -107,7 +100,6 @@ Pool::~Pool() {
 }
 
 Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const DeviceInfo> infos) {
-  const std::size_t devices = infos.size();
   const Policy* policy = nullptr;
   if (options.custom_policy) {
     if (!options.custom_policy->choose) return wrong_option("the custom policy has no choose function");
@@ -119,8 +111,13 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
   if (options.poll_period <= Duration::zero() || options.poll_deadline <= Duration::zero() ||
       options.stale_after <= Duration::zero())
     return wrong_option("the poll period, the poll deadline and the age limit must be positive");
-  if (std::max(options.capacity, devices) > Board::capacity_max || options.capacity == 0)
+  for (Duration* duration : {&options.poll_period, &options.poll_deadline, &options.stale_after})
+    *duration = std::min<Duration>(*duration, for_ever);
+  const bool has_capacity = options.capacity > 0;
+  options.capacity = std::max(options.capacity, infos.size());
+  if (!has_capacity || options.capacity > Board::capacity_max)
     return wrong_option("a pool holds between 1 and " + std::to_string(Board::capacity_max) + " devices");
+  if (!options.clock) options.clock = &real_clock();
   std::optional<Error> ledger_error;
   if (options.machine_wide && !options.ledger && std::any_of(infos.begin(), infos.end(), is_of_the_machine)) {
     if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open())
@@ -128,7 +125,7 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
     else
       ledger_error = std::move(ledger).error();
   }
-  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy, devices));
+  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy));
   pool->ledger_error_ = std::move(ledger_error);
   return pool;
 }
@@ -216,8 +213,7 @@ Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<B
 }
 
 void Pool::start() {
-  poller_ = std::make_unique<Poller>(
-      *board_, Poller::Rules{bounded(options_.poll_period), bounded(options_.poll_deadline), options_.poll});
+  poller_ = std::make_unique<Poller>(*board_, options_);
   board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
 }
 
@@ -284,7 +280,7 @@ Result<std::shared_ptr<Device>> Pool::best_available_device() const {
 }
 
 std::vector<DeviceStatus> Pool::status() const {
-  const TimePoint now = clock_->now();
+  const TimePoint now = clock().now();
   std::vector<DeviceStatus> all;
   for (Board::Entry& entry : board_->entries()) {
     DeviceStatus status{*entry.info, entry.view, std::move(entry.error), {}};
@@ -297,7 +293,7 @@ std::vector<DeviceStatus> Pool::status() const {
 std::string Pool::to_text() const {
   const std::vector<Board::Entry> entries = board_->entries();
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
-  for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock_->now());
+  for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock().now());
   // A driver that is not installed is not worth a line.
   for (const Listing::Silent& silent : silent_) {
     if (silent.error.code != ErrorCode::not_initialized) text += "\n  " + silent.error.to_text();
@@ -309,7 +305,7 @@ std::string Pool::to_text() const {
 // so that deciding again would make no difference.
 bool Pool::await_first_poll() const {
   if (!options_.poll || first_poll_ended_.load(std::memory_order_acquire)) return false;
-  const bool ended = poller_->wait_ready(Deadline::after(*clock_, options_.poll_deadline)).has_value();
+  const bool ended = poller_->wait_ready(Deadline::after(clock(), options_.poll_deadline)).has_value();
   if (ended) first_poll_ended_.store(true, std::memory_order_release);
   return true;
 }
@@ -356,12 +352,7 @@ Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_
 bool Pool::ready() const { return poller_->ready(); }
 Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
 Result<void> Pool::report(const DeviceId& id, const LoadSample& sample) {
-  const TimePoint now = clock_->now();
-  for (const Board::Entry& entry : board_->entries()) {
-    if (entry.info->id != id) continue;
-    for (const DeviceEvent& event : sample.events) board_->apply_event(entry.slot, event, now, entry.incarnation);
-  }
-  return board_->apply_report(id, sample, now);
+  return board_->apply_report(id, sample, clock().now());
 }
 void Pool::poll_now() { poller_->poll_now(); }
 

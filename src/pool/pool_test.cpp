@@ -15,6 +15,7 @@ namespace berth {
 namespace {
 
 using namespace std::chrono_literals;
+using pool::board_of;
 using test::bytes;
 using test::eventually;
 using test::make_device;

@@ -142,18 +142,18 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
     memories_[at].grown = true;
     bytes += promised(at);
   }
-  const Result<MachineClaims::Claimed> claimed = claims_->grow(report, bytes, claimed_[at]);
+  const Result<std::uint64_t> promised_by_others = claims_->grow(report, bytes, claimed_[at]);
   const std::lock_guard lock(mutex_);
-  if (claimed) {
+  if (promised_by_others) {
     error_.reset();
     memories_[at].grown = true;
   } else if (!error_) {
-    error_ = claimed.error();
+    error_ = promised_by_others.error();
   }
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     if (home(i) != at) continue;
-    if (claimed) {
-      memories_[i].promised_by_others = claimed->promised_by_others;
+    if (promised_by_others) {
+      memories_[i].promised_by_others = *promised_by_others;
       refresh_free(i);
     } else {
       // Nothing can be promised there until the next report.

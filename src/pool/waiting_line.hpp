@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <mutex>
 #include <vector>
 
 #include "berth/pool.hpp"
@@ -32,21 +33,36 @@ class WaitingLine {
   bool is_empty(std::memory_order order = std::memory_order_seq_cst) const noexcept { return count_.load(order) == 0; }
   std::size_t size() const noexcept { return count_.load(std::memory_order_relaxed); }
 
-  // The board's lock is held for all of these.
-  void enter(Waiter& waiter) {
-    const auto after = [](const Waiter* a, const Waiter* b) { return a->priority() > b->priority(); };
-    waiters_.insert(std::upper_bound(waiters_.begin(), waiters_.end(), &waiter, after), &waiter);
-    // A release that does not see this count is seen by the attempt that follows, and the
-    // other way round.
-    count_.fetch_add(1);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  void leave(Waiter& waiter) {
-    count_.fetch_sub(1, std::memory_order_relaxed);
-    waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &waiter));
-  }
+  // A place in the line, until the end of the scope. `lock` is the board's; it is held when the
+  // place is taken.
+  class Place {
+   public:
+    Place(WaitingLine& line, Waiter& waiter, std::unique_lock<std::mutex>& lock)
+        : line_(line), waiter_(waiter), lock_(lock) {
+      const auto after = [](const Waiter* a, const Waiter* b) { return a->priority() > b->priority(); };
+      auto& waiters = line.waiters_;
+      waiters.insert(std::upper_bound(waiters.begin(), waiters.end(), &waiter, after), &waiter);
+      // A release that does not see this count is seen by the attempt that follows, and the
+      // other way round.
+      line.count_.fetch_add(1);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+    ~Place() {
+      if (!lock_.owns_lock()) lock_.lock();
+      line_.count_.fetch_sub(1, std::memory_order_relaxed);
+      line_.waiters_.erase(std::find(line_.waiters_.begin(), line_.waiters_.end(), &waiter_));
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    WaitingLine& line_;
+    Waiter& waiter_;
+    std::unique_lock<std::mutex>& lock_;
+  };
+
   // Calls attempt(waiter) in order for those that have nothing yet, and wakes those that do
-  // afterwards.
+  // afterwards. The board's lock is held.
   template <class Attempt>
   void serve(Attempt attempt) {
     for (Waiter* waiter : waiters_) {

@@ -72,14 +72,13 @@ void RouterState::adopt(Rebalanced changed) {
 }
 
 Result<std::size_t> RouterState::update_owners(TimePoint time) {
-  Board& board = board_of(scheduler->pool());
+  pool::Board& board = pool::board_of(scheduler->pool());
   const std::uint64_t changes = board.changes();
   const bool round = moves_left > 0 && time >= next_round;
   if (changes == changes_seen && !round) return std::size_t{0};
-  const std::size_t count = board.snapshot({}, views);
   owners_now.clear();
-  for (std::size_t i = 0; i < count; ++i)
-    if (const std::uint32_t weight = owner_weight_milli(views[i])) owners_now.emplace_back(views[i].info, weight);
+  for (const DeviceView& view : board.snapshot({}).views)
+    if (const std::uint32_t weight = owner_weight_milli(view)) owners_now.emplace_back(view.info, weight);
   if (owners_now == owners_seen && !round) {
     changes_seen = changes;
     return std::size_t{0};

@@ -58,7 +58,7 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
     : scheduler_(scheduler),
       batch_(batch),
       order_(batch.size),
-      at_(board_of(*scheduler.pool_).capacity()),
+      at_(pool::board_of(*scheduler.pool_).capacity()),
       policy_(*scheduler.policy_) {
   policy_.choose = [this](const Candidates& all) {
     const policy::LateBinding binding(all, size_left_);
@@ -121,7 +121,7 @@ bool Scheduler::Mapping::has_room(std::size_t slot) const {
 
 // Empty: no device should get the item now.
 Lease Scheduler::Mapping::acquire(const Requirements& requirements) {
-  return board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
+  return pool::board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
 }
 
 // False when the item has to wait until another one has ended.

@@ -167,7 +167,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::start(Pool& pool, SchedulerOptions
     policy = *named;
   }
   std::unique_ptr<Scheduler> scheduler(new Scheduler(pool, std::move(options), *policy));
-  for (const Board::Entry& entry : board_of(pool).entries()) {
+  for (const pool::Board::Entry& entry : pool::board_of(pool).entries()) {
     if (!entry.device) continue;
     if (scheduler->make_lanes(entry.slot, entry.device->info()).lanes() == 0)
       return no_thread_error(entry.device->id());
@@ -180,11 +180,11 @@ Scheduler::Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy)
       options_(std::move(options)),
       policy_(&policy),
       clock_(&pool.clock()),
-      lanes_(std::make_unique<std::atomic<scheduler::DeviceLanes*>[]>(board_of(pool).capacity())) {}
+      lanes_(std::make_unique<std::atomic<scheduler::DeviceLanes*>[]>(pool::board_of(pool).capacity())) {}
 
 Scheduler::~Scheduler() {
   std::vector<std::unique_ptr<scheduler::DeviceLanes>> all;
-  for (std::size_t slot = 0; slot < board_of(*pool_).capacity(); ++slot)
+  for (std::size_t slot = 0; slot < pool::board_of(*pool_).capacity(); ++slot)
     if (scheduler::DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
   stopping_.store(true);
   for (const auto& lanes : all) lanes->stop();
@@ -330,7 +330,7 @@ void Scheduler::run_job(Job& job) {
 }
 
 Result<DeviceId> Scheduler::select(const Requirements& requirements) const {
-  return board_of(*pool_).select(*policy_, requirements);
+  return pool::board_of(*pool_).select(*policy_, requirements);
 }
 std::uint16_t Scheduler::work_class(std::string_view name) { return pool_->work_class(name); }
 Statistics Scheduler::statistics() const { return pool_->statistics(); }
