@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "placement/explain.hpp"
+#include "berth/placement.hpp"
 
 namespace berth::machine {
 namespace {
@@ -31,19 +31,20 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// As the placement filters decide, from the ledger entry of the request.
-bool could_serve(const Claim& claim, const DeviceView& view) {
-  if (view.held_exclusively || view.kept_for_waiting || (claim.exclusive && view.holders > 0)) return false;
-  if (view.intent != Intent::in_service) return false;
-  if (view.health != Health::healthy && view.health != Health::suspect) return false;
+// The request that a claim was made for: all bytes of a device mean the whole device.
+Requirements requirements_of(const Claim& claim, const DeviceInfo& info) {
+  Requirements requirements;
+  requirements.exclusive = claim.exclusive;
+  requirements.whole = claim.exclusive && info.memory_bytes_total == claim.memory_bytes;
   // Not all bytes of a whole device are available: the driver keeps some.
-  if (claim.exclusive) return view.other_processes == 0 && !view.used_by_others;
-  return claim.memory_bytes == 0 || (view.memory_bytes_free && available(view) >= claim.memory_bytes);
+  if (!requirements.whole) requirements.memory_bytes_min = claim.memory_bytes;
+  return requirements;
 }
 
 struct Candidate {
   const Claim* claim;
   DeviceView* view;
+  bool fits;
 };
 
 void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
@@ -115,18 +116,19 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
     std::vector<Candidate> candidates;
     for (const Claim& claim : request.claims) {
       for (DeviceView& view : views) {
-        if (view.info->id == claim.device) candidates.push_back({&claim, &view});
+        if (view.info->id == claim.device)
+          candidates.push_back({&claim, &view, !reject(requirements_of(claim, *view.info), view)});
       }
     }
     // Devices that fit first, then unheld ones, then those with the most free memory.
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tuple(!could_serve(*a.claim, *a.view), b.view->holders == 0, available(*b.view)) <
-             std::tuple(!could_serve(*b.claim, *b.view), a.view->holders == 0, available(*a.view));
+      return std::tuple(!a.fits, b.view->holders == 0, available(*b.view)) <
+             std::tuple(!b.fits, a.view->holders == 0, available(*a.view));
     });
     const std::size_t count = std::min(request.count, candidates.size());
     const bool fits = request.count <= candidates.size() &&
                       std::all_of(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
-                                  [](const Candidate& at) { return could_serve(*at.claim, *at.view); });
+                                  [](const Candidate& at) { return at.fits; });
     if (!fits && !is_first_without_room) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (fits)
