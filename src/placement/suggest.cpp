@@ -111,13 +111,13 @@ class Suggestions {
     other_backend();
     const Cause cause = cause_of(requirements_, count_, views_);
     std::sort(suggestions_.begin(), suggestions_.end(), [&](const Suggestion& a, const Suggestion& b) {
-      return std::tuple(!concerns(a.kind, cause), a.kind) < std::tuple(!concerns(b.kind, cause), b.kind);
+      return std::tuple(!addresses(a.kind, cause), a.kind) < std::tuple(!addresses(b.kind, cause), b.kind);
     });
     return std::move(suggestions_);
   }
 
  private:
-  static bool concerns(Kind kind, Cause cause) {
+  static bool addresses(Kind kind, Cause cause) {
     switch (kind) {
       case Kind::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
       case Kind::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
@@ -149,20 +149,20 @@ class Suggestions {
     return suggestion;
   }
 
-  // The fewest of the devices that `concerned` selects, each corrected by `mend`.
-  template <class Concerned, class Mend>
-  std::vector<DeviceId> fewest(Concerned concerned, Mend mend) const {
+  // The fewest of the devices selected by `applies` that let the request fit after `change`.
+  template <class Applies, class Change>
+  std::vector<DeviceId> fewest(Applies applies, Change change) const {
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      DeviceView mended = views_[i];
-      mend(mended);
+      DeviceView changed = views_[i];
+      change(changed);
       // A device that would still be rejected does not help.
-      if (concerned(views_[i]) && !reject(requirements_, mended)) positions.push_back(i);
+      if (applies(views_[i]) && !reject(requirements_, changed)) positions.push_back(i);
     }
     std::vector<DeviceId> ids;
     for (const std::size_t i : smallest_set(positions.size(), [&](const std::vector<std::size_t>& set) {
            Views changed(views_.begin(), views_.end());
-           for (const std::size_t j : set) mend(changed[positions[j]]);
+           for (const std::size_t j : set) change(changed[positions[j]]);
            return fits(requirements_, count_, changed);
          }))
       ids.push_back(views_[positions[i]].info->id);
