@@ -13,6 +13,9 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 struct CauseEntry {
@@ -141,7 +144,7 @@ struct Situation {
 std::string_view to_string(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).name; }
 std::optional<Rejection> filter_of(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).filter; }
 
-Causes causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
+Causes placement::causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
   const DeviceInfo& info = *view.info;
   Causes causes = 0;
   const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
@@ -182,7 +185,7 @@ Causes causes_of(const Requirements& requirements, const DeviceView& view) noexc
   return causes;
 }
 
-Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
+Cause placement::cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
   if (views.size() < count) return Cause::too_few_devices;
   Situation situation{requirements, count, views, {}};
   Causes present = bit(Cause::memory_shared);

@@ -6,6 +6,9 @@
 #include "placement/view_candidates.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 // Costs of the candidates; empty when the policy has none.
@@ -74,7 +77,7 @@ std::vector<std::uint32_t> eligible_positions(const Requirements& requirements, 
 
 }  // namespace
 
-PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
+PolicyAnswer placement::ask(const Policy& policy, const Candidates& all) noexcept {
   try {
     const std::size_t position = policy.choose(all);
     if (position < all.size() || position == Policy::declined) return {position, false};
@@ -85,8 +88,8 @@ PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
   return {fallback.choose(all), true};
 }
 
-Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
-                   const Topology& topology, Ticket ticket) {
+Ranking placement::ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                              const Topology& topology, Ticket ticket) {
   Ranking ranking;
   std::vector<Ranked>& order = ranking.order;
   for (std::size_t i = 0; i < views.size(); ++i) {

@@ -9,7 +9,7 @@
 #include "berth/placement.hpp"
 #include "placement/filters.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // The policy's answer, or least_loaded's where it has none: the policy answered out of
 // range, or threw.
@@ -57,4 +57,4 @@ Explanation explain(const Policy& policy, const Requirements& requirements, std:
                     std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
                     const GroupDecision& decision);
 
-}  // namespace berth
+}  // namespace berth::placement

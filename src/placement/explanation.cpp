@@ -8,6 +8,9 @@
 #include "placement/nearest_name.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 std::string count_of(std::size_t n, std::string_view noun) {
@@ -175,9 +178,9 @@ std::string_view to_string(Rejection rejection) noexcept {
   return "not_selected";
 }
 
-Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,
-                    std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
-                    const GroupDecision& decision) {
+Explanation placement::explain(const Policy& policy, const Requirements& requirements, std::size_t count,
+                               std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                               const GroupDecision& decision) {
   Explanation result;
   result.policy = policy.name;
   result.ticket = ticket;

@@ -6,6 +6,9 @@
 #include "inventory/driver_reserve.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
@@ -32,17 +35,17 @@ bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexce
 
 }  // namespace
 
-bool has_static_limits(const Requirements& requirements) noexcept {
+bool placement::has_static_limits(const Requirements& requirements) noexcept {
   return requirements.capability_min || requirements.backend || !requirements.only.empty() ||
          !requirements.avoid.empty() || !requirements.features.empty() || !requirements.labels.empty();
 }
 
-bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
+bool placement::has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
   return a.capability_min == b.capability_min && a.backend == b.backend && a.only == b.only && a.avoid == b.avoid &&
          a.features == b.features && a.labels == b.labels;
 }
 
-bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
+bool placement::meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
   return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info);
 }
 
@@ -56,7 +59,7 @@ Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept
   return std::max(std::min(bytes, *info.memory_bytes_total), memory_bytes_min);
 }
 
-Wholeness wholeness(const DeviceView& view) noexcept {
+Wholeness placement::wholeness(const DeviceView& view) noexcept {
   if (view.sample != SampleState::fresh) return Wholeness::no_answer;
   const DeviceInfo& info = *view.info;
   // The memory of the processor is never all free, and its processes are everybody's.
@@ -68,7 +71,7 @@ Wholeness wholeness(const DeviceView& view) noexcept {
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
 }
 
-bool fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept {
+bool placement::fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept {
   switch (filter) {
     case Rejection::not_selected: return !is_selected(requirements, *view.info);
     case Rejection::not_in_service: return view.intent != Intent::in_service;

@@ -4,7 +4,7 @@
 
 #include "berth/placement.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // The filters in the order they run.
 inline constexpr Rejection filters[] = {
@@ -34,4 +34,4 @@ constexpr bool has_room(Maybe needed, Maybe available) noexcept {
 enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
 Wholeness wholeness(const DeviceView& view) noexcept;
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -12,6 +12,9 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 // All groups are tried up to here (16 devices: at most 12,870 groups).
@@ -210,7 +213,7 @@ class GroupSearch {
 
 }  // namespace
 
-std::size_t most_together(std::span<const Member> members) {
+std::size_t placement::most_together(std::span<const Member> members) {
   std::map<std::string_view, std::vector<Member>> domains;
   for (const Member& member : members) domains[member.domain].push_back(member);
   std::size_t most = 0;
@@ -218,7 +221,7 @@ std::size_t most_together(std::span<const Member> members) {
   return most;
 }
 
-std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views) {
+std::size_t placement::largest_group(const Requirements& requirements, std::span<const DeviceView> views) {
   std::vector<Member> members;
   for (const DeviceView& view : views) {
     if (reject(requirements, view)) continue;

@@ -11,6 +11,9 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 using Kind = SuggestionKind;

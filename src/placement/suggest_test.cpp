@@ -10,7 +10,7 @@
 
 #include "placement/test_groups.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Kind = SuggestionKind;
@@ -448,4 +448,4 @@ TEST(Suggest, ALargeMachineGetsASuggestion) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

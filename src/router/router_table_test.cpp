@@ -13,6 +13,7 @@
 namespace berth {
 namespace {
 
+using ledger::TestFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
