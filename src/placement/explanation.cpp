@@ -40,18 +40,12 @@ std::string wanted_memory(const Requirements& requirements) {
   return (text.empty() ? "" : text + " and ") + percent + " % of the memory";
 }
 
-// The request exceeds the total memory of the device, so waiting cannot help.
-bool is_too_small(const Requirements& requirements, const DeviceView& view) {
-  const Maybe needed = requirements.memory_bytes_needed(*view.info);
-  return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
-}
-
 std::string memory_detail(const Requirements& requirements, const DeviceView& view) {
   const Maybe needed = requirements.memory_bytes_needed(*view.info);
   if (!needed) return "needs " + wanted_memory(requirements) + ", does not report its memory size";
   const std::string needs = bytes_text(*needed);
-  if (is_too_small(requirements, view))
-    return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
+  const auto& total = view.info->memory_bytes_total;
+  if (total && *total < *needed) return "needs " + needs + ", has " + bytes_text(*total) + " in total";
   const Maybe available = view.memory_bytes_available();
   if (!available) return "needs " + needs + ", does not report free memory";
   const std::string has = bytes_text(*available);
@@ -100,9 +94,7 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
       if (requirements.backend && view.info->backend != *requirements.backend) {
         return "is " + device_of_backend(view.info->backend) + ", needs " + *requirements.backend;
       }
-      return std::find(requirements.avoid.begin(), requirements.avoid.end(), view.info->id) != requirements.avoid.end()
-                 ? "to be avoided"
-                 : "not among the requested devices";
+      return contains(requirements.avoid, view.info->id) ? "to be avoided" : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
     case Rejection::unhealthy:
       return view.health == Health::probation ? "on probation, busy with one piece of work"
@@ -163,23 +155,14 @@ std::string padded(std::string text, std::size_t width, bool right) {
 }  // namespace
 
 std::string_view to_string(Rejection rejection) noexcept {
-  switch (rejection) {
-    case Rejection::not_selected: return "not_selected";
-    case Rejection::not_in_service: return "not_in_service";
-    case Rejection::unhealthy: return "unhealthy";
-    case Rejection::stale: return "stale";
-    case Rejection::capability: return "capability";
-    case Rejection::feature: return "feature";
-    case Rejection::held: return "held";
-    case Rejection::kept: return "kept";
-    case Rejection::occupied: return "occupied";
-    case Rejection::memory: return "memory";
-  }
-  return "not_selected";
+  // In the order of the enumerators.
+  static constexpr std::string_view names[] = {"not_selected", "not_in_service", "unhealthy", "stale",    "capability",
+                                               "feature",      "held",           "kept",      "occupied", "memory"};
+  return names[static_cast<std::size_t>(rejection)];
 }
 
 Explanation placement::explain(const Policy& policy, const Requirements& requirements, std::size_t count,
-                               std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                               std::span<const DeviceView> views, Ticket ticket, const Ranking& ranking,
                                const GroupDecision& decision) {
   Explanation result;
   result.policy = policy.name;
@@ -224,8 +207,7 @@ Explanation placement::explain(const Policy& policy, const Requirements& require
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
   result.winner = result.winners.front();
-  const Policy& decider = decision.policy_misbehaved ? *find_policy("least_loaded") : policy;
-  for (const Ranked& ranked : ranking_of(decider, requirements, views, topology, ticket).order) {
+  for (const Ranked& ranked : ranking.order) {
     result.candidates[ranked.position].cost = ranked.cost;
     const auto& winners = decision.winners;
     if (!result.runner_up && std::find(winners.begin(), winners.end(), ranked.position) == winners.end())
@@ -376,7 +358,7 @@ std::string Explanation::table_text() const {
   std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
   for (const Candidate& candidate : candidates) {
     std::string verdict = candidate.rejection ? std::string(to_string(*candidate.rejection)) : "eligible";
-    if (std::find(winners.begin(), winners.end(), candidate.device) != winners.end()) verdict = "winner";
+    if (contains(winners, candidate.device)) verdict = "winner";
     if (runner_up == candidate.device) verdict = "runner-up";
     const bool last = candidate.cost == std::numeric_limits<std::uint64_t>::max();
     rows.push_back({candidate.device.text(), verdict,

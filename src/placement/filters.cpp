@@ -12,21 +12,8 @@ using namespace placement;
 namespace {
 
 bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  const auto names = [&info](const std::vector<DeviceId>& ids) {
-    return std::find(ids.begin(), ids.end(), info.id) != ids.end();
-  };
-  if (!requirements.only.empty() && !names(requirements.only)) return false;
-  if (names(requirements.avoid)) return false;
-  return !requirements.backend || info.backend == *requirements.backend;
-}
-
-bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  for (const auto& [name, value] : requirements.labels) {
-    const auto found = info.labels.find(name);
-    if (found == info.labels.end() || found->second != value) return false;
-  }
-  return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
-                       requirements.features.end());
+  return (requirements.only.empty() || contains(requirements.only, info.id)) &&
+         !contains(requirements.avoid, info.id) && (!requirements.backend || info.backend == *requirements.backend);
 }
 
 bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexcept {
@@ -34,6 +21,19 @@ bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexce
 }
 
 }  // namespace
+
+bool placement::contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+bool placement::has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
+                       requirements.features.end());
+}
+
+bool placement::has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return std::includes(info.labels.begin(), info.labels.end(), requirements.labels.begin(), requirements.labels.end());
+}
 
 bool placement::has_static_limits(const Requirements& requirements) noexcept {
   return requirements.capability_min || requirements.backend || !requirements.only.empty() ||
@@ -46,7 +46,8 @@ bool placement::has_same_static_limits(const Requirements& a, const Requirements
 }
 
 bool placement::meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info);
+  return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info) &&
+         has_labels(requirements, info);
 }
 
 Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
@@ -78,7 +79,7 @@ bool placement::fails(Rejection filter, const Requirements& requirements, const 
     case Rejection::unhealthy: return !is_usable(view.health, view.in_flight);
     case Rejection::stale: return view.sample == SampleState::stale;
     case Rejection::capability: return !is_capable(requirements, *view.info);
-    case Rejection::feature: return !has_features(requirements, *view.info);
+    case Rejection::feature: return !has_features(requirements, *view.info) || !has_labels(requirements, *view.info);
     case Rejection::held: return view.held_exclusively || (requirements.wants_alone() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
     case Rejection::occupied: return requirements.whole && wholeness(view) != Wholeness::whole;

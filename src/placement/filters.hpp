@@ -21,6 +21,11 @@ bool has_static_limits(const Requirements& requirements) noexcept;
 bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept;
 bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept;
 
+// The parts of these limits that are causes of their own.
+bool contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept;
+bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept;
+bool has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept;
+
 // A device on probation is tried with one piece of work at a time.
 constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {
   return health == Health::healthy || health == Health::suspect || (health == Health::probation && in_flight == 0);
