@@ -76,7 +76,7 @@ Result<void> State::lock_folders(TimePoint give_up) {
         has_all = false;
         break;
       }
-      const std::string holder = lock_holder(identity_of(folder.path));
+      const std::string holder = lock_holder(folder.identity);
       return Error{ErrorCode::timeout,
                    (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
                        " and does not release it",
@@ -136,6 +136,12 @@ void State::read_text(KnownFile& known) {
   }
 }
 
+State::KnownFile& State::add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder) {
+  to.push_back(std::unique_ptr<KnownFile>(new KnownFile{std::move(file), folder}));
+  read_text(*to.back());
+  return *to.back();
+}
+
 // Every file of every folder, by name; unchanged files are not parsed again.
 Result<void> State::read_folders() {
   std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
@@ -171,8 +177,7 @@ Result<void> State::read_folders() {
           read_text(*found.back());
         continue;
       }
-      found.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(file), i}));
-      read_text(*found.back());
+      add_file(found, *std::move(file), i);
     }
   }
   files = std::move(found);
@@ -284,9 +289,7 @@ Result<State::KnownFile*> State::own_file(std::size_t folder) {
   }
   Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), folder}));
-  read_text(*files.back());
-  return files.back().get();
+  return &add_file(files, *std::move(created), folder);
 }
 
 Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std::uint64_t id) {
@@ -312,9 +315,7 @@ Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std
   int descriptor = -1;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), known.folder}));
-  read_text(*files.back());
-  return std::pair(files.back().get(), descriptor);
+  return std::pair(&add_file(files, *std::move(created), known.folder), descriptor);
 }
 
 }  // namespace berth::ledger

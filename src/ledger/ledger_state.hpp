@@ -69,6 +69,7 @@ struct State {
   // counted.
   Result<void> read_folders();
   static void read_text(KnownFile& known);
+  static KnownFile& add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder);
   // Of all known files, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
   void classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);

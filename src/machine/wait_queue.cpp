@@ -7,20 +7,17 @@
 #include <tuple>
 
 #include "berth/placement.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth::machine {
 namespace {
-
-std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
-  return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
-}
 
 // The bytes it will hold when served: the least it could get.
 std::uint64_t bytes_of(const WaitingRequest& request) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const Claim& claim : request.claims) least = std::min(least, claim.memory_bytes);
   if (request.claims.empty()) return 0;
-  return least > std::numeric_limits<std::uint64_t>::max() / request.count ? least : least * request.count;
+  return policy::saturating_product(least, request.count);
 }
 
 // Of one user: by priority, then by arrival.
@@ -53,7 +50,7 @@ void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
   view.held_exclusively = view.held_exclusively || claim.exclusive;
   for (DeviceView& other : views) {
     if (other.info->memory_home() == view.info->memory_home())
-      other.memory_bytes_promised = sum_of(other.memory_bytes_promised, claim.memory_bytes);
+      other.memory_bytes_promised = policy::saturating_sum(other.memory_bytes_promised, claim.memory_bytes);
   }
 }
 
@@ -71,7 +68,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     if (entry.kind == EntryKind::waiting) {
       if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_request_of(entry));
     } else if (&snapshot.outermost(entry) == &entry) {
-      for (const Claim& claim : entry.claims) held[entry.user] = sum_of(held[entry.user], claim.memory_bytes);
+      for (const Claim& claim : entry.claims)
+        held[entry.user] = policy::saturating_sum(held[entry.user], claim.memory_bytes);
     }
   }
   if (also) waiting[also->user].push_back(*also);
@@ -88,7 +86,7 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     if (now - waits_since(requests.back()) < aged_after) continue;
     aged.push_back(std::move(requests.back()));
     requests.pop_back();
-    held[user] = sum_of(held[user], bytes_of(aged.back()));
+    held[user] = policy::saturating_sum(held[user], bytes_of(aged.back()));
   }
   std::sort(aged.begin(), aged.end(), [&](const WaitingRequest& a, const WaitingRequest& b) {
     return std::tuple(waits_since(a), a.user, a.reference.id) < std::tuple(waits_since(b), b.user, b.reference.id);
@@ -104,7 +102,7 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
       if (!next || rank(requests.back()) < rank(next->back())) next = &requests;
     }
     if (!next) return queue;
-    held[next->back().user] = sum_of(held[next->back().user], bytes_of(next->back()));
+    held[next->back().user] = policy::saturating_sum(held[next->back().user], bytes_of(next->back()));
     queue.push_back(std::move(next->back()));
     next->pop_back();
   }

@@ -114,22 +114,23 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
   return {};
 }
 
-// Name of the stage after a filter; empty: the requirements do not use the filter.
-std::string stage_name(Rejection filter, const Requirements& requirements) {
+// The stage after a filter, and whether it is shown although no device was rejected.
+std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requirements) {
   switch (filter) {
     case Rejection::not_selected:
-      return requirements.only.empty() && requirements.avoid.empty() && !requirements.backend ? "" : "selected";
+      return {"selected", !requirements.only.empty() || !requirements.avoid.empty() || requirements.backend};
+    case Rejection::not_in_service: return {"in service", false};
+    case Rejection::unhealthy: return {"healthy", false};
+    case Rejection::stale: return {"with fresh load", false};
     case Rejection::capability:
-      return requirements.capability_min ? "of capability " + to_string(*requirements.capability_min) : "";
-    case Rejection::feature:
-      return wanted_features(requirements).empty() ? "" : "with " + wanted_features(requirements);
-    case Rejection::held: return requirements.wants_alone() ? "not held" : "not held exclusively";
-    case Rejection::kept: return "not kept for earlier requests";
-    case Rejection::occupied: return requirements.whole ? "unused" : "";
-    case Rejection::memory: return wanted_memory(requirements).empty() ? "" : "fit " + wanted_memory(requirements);
-    case Rejection::not_in_service: return "in service";
-    case Rejection::unhealthy: return "healthy";
-    case Rejection::stale: return "with fresh load";
+      if (!requirements.capability_min) break;
+      return {"of capability " + to_string(*requirements.capability_min), true};
+    case Rejection::feature: return {"with " + wanted_features(requirements), !wanted_features(requirements).empty()};
+    case Rejection::held:
+      return {requirements.wants_alone() ? "not held" : "not held exclusively", requirements.wants_alone()};
+    case Rejection::kept: return {"not kept for earlier requests", false};
+    case Rejection::occupied: return {"unused", requirements.whole};
+    case Rejection::memory: return {"fit " + wanted_memory(requirements), !wanted_memory(requirements).empty()};
   }
   return {};
 }
@@ -185,12 +186,8 @@ Explanation placement::explain(const Policy& policy, const Requirements& require
   for (const Rejection filter : filters) {
     const std::size_t out = rejected[static_cast<std::size_t>(filter)];
     left -= out;
-    const bool asked = filter == Rejection::held
-                           ? requirements.wants_alone()
-                           : filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
-                                 filter != Rejection::stale && filter != Rejection::kept &&
-                                 !stage_name(filter, requirements).empty();
-    if (out > 0 || asked) result.funnel.push_back({stage_name(filter, requirements), left});
+    const auto [name, is_asked] = stage_of(filter, requirements);
+    if (out > 0 || is_asked) result.funnel.push_back({name, left});
   }
   if (count > 1) {
     const std::string group = count == 2 ? "pair" : "group of " + std::to_string(count);
