@@ -159,7 +159,7 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
   if (begun.size() > 1)
     return wrong("'" + name + "' is the beginning of " + std::to_string(begun.size()) + " devices",
                  "write more of the id");
-  const auto nearest = nearest_name(name, names);
+  const auto nearest = placement::nearest_name(name, names);
   return Error{ErrorCode::not_found,
                "there is no device '" + name + "'" + where_searched(),
                nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them",

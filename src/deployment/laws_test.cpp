@@ -124,7 +124,7 @@ void hold(const std::string& law,
   EXPECT_TRUE(holds);
 }
 
-void check_occupancy(const Case& given, const Plan& plan) {
+void check_capacity(const Case& given, const Plan& plan) {
   std::map<DeviceId, std::vector<const Assignment*>> holders;
   std::map<NodeId, std::uint64_t> node_bytes;
   for (const Assignment& assignment : plan.assignments) {
@@ -154,8 +154,8 @@ void check_occupancy(const Case& given, const Plan& plan) {
 TEST(PlanLaws, I1_NoGpuIsHeldTwiceExclusivelyAndI2_NoByteIsPromisedTwice) {
   hold("exclusive GPUs have one holder, bytes are not overcommitted",
        [](Random&, const Case& before, const Plan& first, const Case& after, const Plan& second) {
-         check_occupancy(before, first);
-         check_occupancy(after, second);
+         check_capacity(before, first);
+         check_capacity(after, second);
        });
 }
 

@@ -33,11 +33,9 @@ std::optional<std::string> decoded(std::string_view text) {
       out += text[i];
       continue;
     }
-    unsigned byte = 0;
-    if (text.size() - i < 3) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16);
-    if (error != std::errc() || end != text.data() + i + 3) return std::nullopt;
-    out += static_cast<char>(byte);
+    const auto byte = number(text.substr(i + 1, 2), 0xff, 16);
+    if (!byte || text.size() - i < 3) return std::nullopt;
+    out += static_cast<char>(*byte);
     i += 2;
   }
   return out;
@@ -51,13 +49,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     begin = end + 1;
   }
   return parts;
-}
-
-std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest = ~std::uint64_t{0}) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest) return std::nullopt;
-  return value;
 }
 
 constexpr std::uint64_t time_max = ~std::uint64_t{0} >> 1;
@@ -142,6 +133,13 @@ std::optional<DeviceIntent> intent_of(const std::vector<std::string_view>& words
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest, int base) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || value > largest) return std::nullopt;
+  return value;
+}
 
 std::string line_of(const EntryLine& line) {
   const LedgerEntry& entry = line.entry;

@@ -19,6 +19,10 @@ inline constexpr std::size_t claims_max = 64;
 // Largest id, so that 1 + id and the offset of the lock's byte do not overflow.
 inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 
+// All of `text` as a number; absent: it is none, or is larger.
+inline constexpr std::uint64_t any_number = ~std::uint64_t{0};
+std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest = any_number, int base = 10);
+
 // A parsed entry; its heartbeat is in this slot of the file (key `beat`).
 struct EntryLine {
   LedgerEntry entry;

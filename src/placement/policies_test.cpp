@@ -10,7 +10,7 @@
 #include "placement/test_fleet.hpp"
 #include "placement/view_candidates.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::uint64_t seeds = 300;
@@ -318,4 +318,4 @@ TEST(PolicyLaws, BeyondSixtyFourDevicesTheAnswerIsFoundTheSameWay) {
 #endif
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

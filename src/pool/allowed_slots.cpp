@@ -22,7 +22,7 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
     if (!requirements.only.empty() &&
         std::find(requirements.only.begin(), requirements.only.end(), info.id) == requirements.only.end())
       continue;
-    if (meets_static_limits(requirements, info)) bits[slot / 64] |= std::uint64_t{1} << slot % 64;
+    if (placement::meets_static_limits(requirements, info)) bits[slot / 64] |= std::uint64_t{1} << slot % 64;
   }
 }
 
@@ -34,7 +34,7 @@ const std::uint64_t* allowed_slots(const Requirements& requirements, const Membe
   const bool remember = requirements.only.empty();
   const std::uint64_t version = membership.version();
   if (remember && last.version == version && last.bits.size() == (used + 63) / 64 &&
-      has_same_static_limits(last.limits, requirements))
+      placement::has_same_static_limits(last.limits, requirements))
     return last.bits.data();
   last.version = 0;
   find_slots(requirements, membership, used, last.bits);

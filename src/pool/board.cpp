@@ -126,14 +126,14 @@ Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirem
     return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], requirements, version);
   }
   const std::size_t used = counters_.used();
-  SmallArray<std::uint32_t> slot_array(used);
-  SmallArray<std::uint64_t> charge_array(used);
+  placement::SmallArray<std::uint32_t> slot_array(used);
+  placement::SmallArray<std::uint64_t> charge_array(used);
   std::uint32_t* const slots = slot_array.data();
   std::uint64_t* const charges = charge_array.data();
   const std::size_t count = look(requirements, used, slots, charges);
   if (count == 0) return {};
   const Candidates all(counters_.columns(), slots, charges, count, requirements, ticket);
-  const PolicyAnswer answer = ask(policy, all);
+  const placement::PolicyAnswer answer = placement::ask(policy, all);
   if (answer.misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (answer.position == Policy::declined) return {};
   const std::size_t chosen = answer.position;
@@ -146,7 +146,7 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
                         std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
   const std::uint64_t* const allowed =
-      has_static_limits(requirements) ? allowed_slots(requirements, membership_, used) : nullptr;
+      placement::has_static_limits(requirements) ? allowed_slots(requirements, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
   const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
@@ -154,8 +154,9 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
     const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // the charge checks it
     if (charge & Columns::closed) continue;
     if (allowed && !(allowed[slot / 64] >> slot % 64 & 1)) continue;
-    if (any_on_probation && !is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
-    if (needs_bytes && !has_room(requirements.memory_bytes_needed(membership_.info(slot)), columns.available(slot)))
+    if (any_on_probation && !placement::is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
+    if (needs_bytes &&
+        !placement::has_room(requirements.memory_bytes_needed(membership_.info(slot)), columns.available(slot)))
       continue;
     slots[count] = static_cast<std::uint32_t>(slot);
     charges[count++] = charge;
@@ -197,7 +198,7 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
     held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
     held.work_class = requirements.work_class;
     // The same id may have joined again as another device since the look.
-    if (membership_.version() == version || meets_static_limits(requirements, membership_.info(slot)))
+    if (membership_.version() == version || placement::meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
     lease.release();
   } else if (*bytes) {

@@ -76,7 +76,9 @@ class Board {
   Snapshot snapshot(const Requirements& requirements) const;
 
   std::uint16_t work_class(std::string_view name) { return learnt_.work_class(name); }
-  Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept { return learnt_.of(slot, work_class); }
+  placement::Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
+    return learnt_.of(slot, work_class);
+  }
 
   // What was asked of a device that has joined again since says nothing about the one that is
   // there now: given the incarnation asked, the functions below drop it.

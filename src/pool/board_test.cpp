@@ -13,6 +13,7 @@
 namespace berth::pool {
 namespace {
 
+using placement::Learnt;
 using namespace std::chrono_literals;
 using test::bytes;
 using test::eventually;
@@ -80,8 +81,8 @@ TEST(Learnt, S3_3_FirstSampleReplacesAndLaterOnesCountATenth) {
 }
 
 TEST(Learnt, S3_3_TheMeanOfRatesTakesATenthOfEachNewOne) {
-  EXPECT_DOUBLE_EQ(mean_rate_after(100, 50), 95);
-  EXPECT_DOUBLE_EQ(mean_rate_after(95, 200), 105.5);
+  EXPECT_DOUBLE_EQ(placement::mean_rate_after(100, 50), 95);
+  EXPECT_DOUBLE_EQ(placement::mean_rate_after(95, 200), 105.5);
 }
 
 TEST(Learnt, S3_F4_NoMeasurementIsACountOfZeroAndNotAValueOfZero) {

@@ -930,7 +930,7 @@ class World {
   SeededRandom policy_random_;
   Tally& tally_;
   TurnClock clock_;  // outlives whoever waits on it
-  TestFolder folder_;
+  ledger::TestFolder folder_;
   std::shared_ptr<Ledger> ledger_;
   PoolOptions rules_;
   std::vector<Account> accounts_;

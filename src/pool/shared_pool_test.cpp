@@ -62,7 +62,7 @@ class SharedPool : public testing::Test {
     return ledger::unallocated_bytes(ledger()->snapshot().value(), {domain, 0, std::nullopt, {}});
   }
 
-  TestFolder folder_;
+  ledger::TestFolder folder_;
 };
 
 TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {

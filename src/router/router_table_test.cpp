@@ -13,6 +13,7 @@
 namespace berth::router {
 namespace {
 
+using ledger::TestFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

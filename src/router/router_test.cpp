@@ -8,6 +8,7 @@
 namespace berth::router {
 namespace {
 
+using ledger::TestFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

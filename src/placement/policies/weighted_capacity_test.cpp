@@ -7,7 +7,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 // Steps of `steps` after which some device is a whole piece or more away from
@@ -101,4 +101,4 @@ TEST(WeightedCapacity, SharesAreExactForAnyWeights) {
 #endif
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement
