@@ -116,7 +116,7 @@ void measure_inline(bench::Report& report) {
   const auto [ours_ns, peer_ns] = bench::interleaved(
       21, 50000,
       [&](std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->dispatch([](TaskContext&) {}).has_value());
+        for (std::size_t i = 0; i < n; ++i) bench::keep(ours.scheduler->run([](TaskContext&) {}).has_value());
       },
       [&](std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) bench::keep(reference.dispatch([](int&) { return 0; }).second);

@@ -8,8 +8,8 @@
 namespace berth {
 namespace router {
 
-Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work)
-    : router_(std::move(router)), key_(key), deadline_(work.deadline), work_(std::move(work)) {}
+Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options)
+    : router_(std::move(router)), key_(key), deadline_(options.deadline), options_(std::move(options)) {}
 
 bool Delivery::begin_submission() {
   const std::lock_guard lock(mutex_);
@@ -34,7 +34,7 @@ void Delivery::refuse(Error error) {
 }
 
 void Delivery::submit(Scheduler& scheduler) {
-  submit_to(scheduler, std::move(work_));
+  submit_to(scheduler, std::move(options_));
   bool cancel = false;
   {
     const std::lock_guard lock(mutex_);

@@ -201,7 +201,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     // After an error the last good table stays in force.
     static_cast<void>(update(time));
     Result<DeviceId> device = owner(delivery->key_, entity.shard);
-    std::vector<DeviceId>& only = delivery->work_.requirements.only;
+    std::vector<DeviceId>& only = delivery->options_.requirements.only;
     if (!device) {
       ++undeliverable;
       error = std::move(device).error();
@@ -213,7 +213,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
                     {}};
     } else {
       only = {*device};
-      delivery->work_.may_run_twice = false;
+      delivery->options_.may_run_twice = false;
       entity.running = true;
       ++delivered;
       ++shards[entity.shard].delivered;

@@ -333,10 +333,10 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
 
   options.load_interval = {};
   Site by_default(2, options);
-  std::vector<RoutedTask<Done>> tasks;  // all submitted first, so that the load comes between two updates
+  std::vector<RoutedTask<std::monostate>> tasks;  // all submitted first, so that the load comes between two updates
   for (const std::string& key : keys)
     tasks.push_back(by_default.router->submit(key, [&](TaskContext&) { by_default.clock.advance(milliseconds(10)); }));
-  for (RoutedTask<Done>& task : tasks) ASSERT_TRUE(task.get());
+  for (RoutedTask<std::monostate>& task : tasks) ASSERT_TRUE(task.get());
   by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
   ASSERT_TRUE(by_default.router->refresh());
@@ -362,7 +362,7 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   std::vector<std::thread> clients;
   for (int t = 0; t < threads; ++t)
     clients.emplace_back([&, t] {
-      std::vector<RoutedTask<Done>> tasks;
+      std::vector<RoutedTask<std::monostate>> tasks;
       for (int i = 1; i <= rounds; ++i) {
         const std::string key = user(i % keys);
         tasks.push_back(site.router->submit(key, [&, key, t, i](TaskContext&) {
@@ -371,8 +371,8 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
           before = i;
         }));
       }
-      for (RoutedTask<Done>& task : tasks) {
-        const Result<TaskResult<Done>> got = task.get();
+      for (RoutedTask<std::monostate>& task : tasks) {
+        const Result<TaskResult<std::monostate>> got = task.get();
         got ? ++served : ++refused;
         if (!got && got.error().code != ErrorCode::no_eligible_device) ++refused_for_another_reason;
       }

@@ -174,7 +174,7 @@ TEST(Scheduler, MapStartsTheItemOfTheHighestCostFirst) {
 // Teaches the scheduler what a unit costs on each device.
 void learn(Bench& bench, FakeClock& clock, std::vector<Duration> unit_costs) {
   for (std::size_t i = 0; i < unit_costs.size(); ++i)
-    ASSERT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(unit_costs[i]); }, only_on(i)));
+    ASSERT_TRUE(bench->run([&](TaskContext&) { clock.advance(unit_costs[i]); }, only_on(i)));
 }
 
 TEST(Scheduler, MapLeavesASlowDeviceOutNearTheEnd) {

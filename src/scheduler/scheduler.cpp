@@ -23,8 +23,7 @@ Error withdrawn_error(const DeviceId& device) {
 }
 
 Error no_thread_error(const DeviceId& device) {
-  return {
-      ErrorCode::unavailable, "the system gives no thread for a lane", "raise the limit on threads", device.text(), {}};
+  return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text(), {}};
 }
 
 // Settles the lease whatever happens in between; work that did not get as far
@@ -73,7 +72,7 @@ class Running {
 
 }  // namespace
 
-Error thrown_error(const char* what) {
+Error detail::thrown_error(const char* what) {
   return {ErrorCode::work_failed,
           what ? std::string("the work threw an exception: ") + what
                : std::string("the work threw something that is not a std::exception"),
@@ -109,14 +108,14 @@ Result<std::optional<Duration>> scheduler::LaneContext::drain() {
 
 // --- jobs -----------------------------------------------------------------
 
-bool Job::claim(State next) noexcept {
+bool detail::Job::claim(State next) noexcept {
   std::uint32_t seen = state_.load(std::memory_order_relaxed);
   while ((seen & ~watched) == waiting)
     if (state_.compare_exchange_weak(seen, next | (seen & watched), std::memory_order_acq_rel)) return true;
   return false;
 }
 
-void Job::end(std::optional<Error> error) noexcept {
+void detail::Job::end(std::optional<Error> error) noexcept {
   error_ = std::move(error);
   if (state_.exchange(ended, std::memory_order_acq_rel) & watched) {
     const std::lock_guard lock(mutex_);
@@ -125,7 +124,7 @@ void Job::end(std::optional<Error> error) noexcept {
   after_end();
 }
 
-bool Job::wait(Deadline deadline) {
+bool detail::Job::wait(Deadline deadline) {
   // Work that ends within a few microseconds is worth waiting for awake.
   for (int i = 0; i < 200 && !has_ended(); ++i) scheduler::pause_briefly();
   if (has_ended()) return true;
@@ -149,7 +148,7 @@ bool Job::wait(Deadline deadline) {
   return true;
 }
 
-void Job::cancel() {
+void detail::Job::cancel() {
   cancel_requested_.store(true, std::memory_order_relaxed);
   if (claim(ending)) lanes_->withdraw(*this, withdrawn_error({}));
 }
@@ -194,7 +193,7 @@ Scheduler::~Scheduler() {
   for (const auto& lanes : all) lanes->cancel_waiting();
   // A thread that is withdrawing its work at this moment is about to leave.
   for (const auto& lanes : all)
-    while (!lanes->deserted()) std::this_thread::yield();
+    while (!lanes->idle()) std::this_thread::yield();
 }
 
 scheduler::DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
@@ -212,7 +211,7 @@ scheduler::DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
 }
 
 Result<void> Scheduler::run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
-                               const std::atomic<bool>* cancelled, ClosureRef closure) {
+                               const std::atomic<bool>* cancelled, detail::ClosureRef closure) {
   Settlement settlement(lease);
   const TimePoint start = clock_->now();
   if (deadline.passed(start)) {
@@ -259,38 +258,39 @@ std::optional<Lease> Scheduler::acquire_another(Requirements requirements, Deadl
   return std::move(lease).value();
 }
 
-Result<void> Scheduler::run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device) {
-  Result<Lease> lease = acquire(work.requirements);
+Result<void> Scheduler::run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) {
+  Result<Lease> lease = acquire(options.requirements);
   if (!lease) return std::move(lease).error();
-  const Priority priority = work.requirements.priority.value_or(Priority::normal);
+  const Priority priority = options.requirements.priority.value_or(Priority::normal);
   device = lease->id();
-  Result<void> result = run_on(*lease, lanes_of(*lease), priority, work.deadline, nullptr, closure);
-  if (!result && work.may_run_twice) {
-    if (std::optional<Lease> other = acquire_another(work.requirements, work.deadline, device, result.error())) {
+  Result<void> result = run_on(*lease, lanes_of(*lease), priority, options.deadline, nullptr, closure);
+  if (!result && options.may_run_twice) {
+    if (std::optional<Lease> other = acquire_another(options.requirements, options.deadline, device, result.error())) {
       device = other->id();
-      return run_on(*other, lanes_of(*other), priority, work.deadline, nullptr, closure);
+      return run_on(*other, lanes_of(*other), priority, options.deadline, nullptr, closure);
     }
   }
   return result;
 }
 
-void Scheduler::enqueue(Job& job, const TaskOptions& work) {
-  Result<Lease> lease = acquire(work.requirements);
-  Result<void> queued = lease ? enqueue(job, work, std::move(lease).value()) : Result<void>(std::move(lease).error());
+void Scheduler::enqueue(detail::Job& job, const TaskOptions& options) {
+  Result<Lease> lease = acquire(options.requirements);
+  Result<void> queued =
+      lease ? enqueue(job, options, std::move(lease).value()) : Result<void>(std::move(lease).error());
   if (queued) return;
   job.end(std::move(queued).error());
   job.drop();
 }
 
-Result<void> Scheduler::enqueue(Job& job, const TaskOptions& work, Lease lease) {
+Result<void> Scheduler::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {
   job.clock_ = clock_;
-  job.deadline_ = work.deadline;
-  job.priority_ = work.requirements.priority.value_or(Priority::normal);
-  if (work.may_run_twice) job.again_ = std::make_unique<Requirements>(work.requirements);
+  job.deadline_ = options.deadline;
+  job.priority_ = options.requirements.priority.value_or(Priority::normal);
+  if (options.may_run_twice) job.again_ = std::make_unique<Requirements>(options.requirements);
   return place(job, lease);
 }
 
-Result<void> Scheduler::place(Job& job, Lease& lease) {
+Result<void> Scheduler::place(detail::Job& job, Lease& lease) {
   scheduler::DeviceLanes& lanes = lanes_of(lease);
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (!lanes.enter(job.exempt_)) {
@@ -303,12 +303,12 @@ Result<void> Scheduler::place(Job& job, Lease& lease) {
   job.lease_ = std::move(lease);
   job.lanes_ = &lanes;
   // The job was waiting (a new one) or running (one that failed elsewhere).
-  job.state_.fetch_and(Job::watched, std::memory_order_release);
+  job.state_.fetch_and(detail::Job::watched, std::memory_order_release);
   lanes.push(job);
   return {};
 }
 
-void Scheduler::run_job(Job& job) {
+void Scheduler::run_job(detail::Job& job) {
   scheduler::DeviceLanes& lanes = *job.lanes_;
   job.device_ = job.lease_.id();
   Result<void> result;
@@ -317,7 +317,8 @@ void Scheduler::run_job(Job& job) {
     result = withdrawn_error(job.device_);
   } else {
     auto closure = [&](TaskContext& execution) { return job.call(execution); };
-    result = run_on(job.lease_, lanes, job.priority_, job.deadline_, &job.cancel_requested_, ClosureRef(closure));
+    result =
+        run_on(job.lease_, lanes, job.priority_, job.deadline_, &job.cancel_requested_, detail::ClosureRef(closure));
     if (!result && job.again_ && !job.cancel_requested_.load(std::memory_order_relaxed)) {
       const std::unique_ptr<Requirements> again = std::move(job.again_);
       std::optional<Lease> other = acquire_another(*again, job.deadline_, job.device_, result.error());
@@ -330,7 +331,10 @@ void Scheduler::run_job(Job& job) {
 }
 
 Result<DeviceId> Scheduler::select(const Requirements& requirements) const {
-  return pool::board_of(*pool_).select(*policy_, requirements);
+  Result<DeviceId> chosen = pool::board_of(*pool_).select(*policy_, requirements);
+  if (!chosen && detail::PoolInternals::await_first_poll(*pool_))
+    chosen = pool::board_of(*pool_).select(*policy_, requirements);
+  return chosen;
 }
 std::uint16_t Scheduler::work_class(std::string_view name) { return pool_->work_class(name); }
 Statistics Scheduler::statistics() const { return pool_->statistics(); }
