@@ -29,8 +29,7 @@ using namespace std::chrono_literals;
   Result<Gpu> gpu = first_gpu();
   const DeviceId id = gpu->info.id;
   {
-    const auto device = gpu->open();
-    const auto stream = open_stream(*device);
+    const auto [device, stream] = open_with_stream(*gpu);
     const auto kernel = load(*device, "fault");
     Result<Buffer> buffer = device->allocate(64);
     std::array<std::byte, 64> host{};
