@@ -170,6 +170,26 @@ Statistics Board::statistics() const {
   return statistics;
 }
 
+DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept {
+  DeviceView view = membership_.view(slot, charge);
+  learnt_.fill(slot, work_class, view);
+  return view;
+}
+
+Board::Snapshot Board::snapshot(const Requirements& requirements) const {
+  Snapshot all;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    // The charge word first: a charge with it then fails if the device was closed after its
+    // status was read.
+    const std::uint64_t charge = counters_.charge_word(slot);
+    if (!membership_.is_present(slot)) continue;
+    all.views.push_back(view(slot, charge, requirements.work_class));
+    all.slots.push_back(slot);
+    all.charges.push_back(charge);
+  }
+  return all;
+}
+
 Board::Entry Board::entry_at(std::size_t slot) const {
   const Membership::Member& member = membership_.member(slot);
   return {slot,
