@@ -67,8 +67,10 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       Target& target = targets[entry.slot];
       if (target.incarnation != entry.incarnation) {
         // It has joined since: what was asked before is void.
-        board.give_up_poll(entry.slot, target.sequence);
-        target = Target{entry.incarnation, target.sequence, false, false, false, false, {}};
+        const std::uint64_t sequence = target.sequence;
+        target = {};
+        target.incarnation = entry.incarnation;
+        target.sequence = sequence;
       } else if (!all && !target.wanted) {
         continue;
       }
