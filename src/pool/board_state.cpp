@@ -69,7 +69,7 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   const std::lock_guard lock(mutex_);
   if (slot >= counters_.used() || !membership_.is_incarnation(slot, incarnation)) return false;
   take_events(slot, sample);
-  if (!membership_.is_news(slot, sequence, now)) return false;
+  if (!membership_.is_newest(slot, sequence, now)) return false;
   take_sample(slot, sample, now);
   return true;
 }
@@ -86,7 +86,7 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
 
 // Before the load that came with them, so that no waiter is given a device that they close.
 void Board::take_events(std::size_t slot, const LoadSample& sample) {
-  for (const DeviceEvent& event : sample.events) membership_.happened(slot, event, options_.clock->now());
+  for (const DeviceEvent& event : sample.events) membership_.apply_event(slot, event, options_.clock->now());
 }
 
 void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
@@ -135,7 +135,7 @@ void Board::tick(TimePoint now) {
     promises_.give_back(surplus);
   }
   const std::lock_guard lock(mutex_);
-  membership_.age(now);
+  membership_.mark_stale(now);
   counters_.carry();
   learnt_.forget_old(now);
   membership_.end_pauses(now);
