@@ -85,8 +85,7 @@ Lease Board::try_acquire(const Policy& policy, const Requirements& requirements)
   return lease;
 }
 
-Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements,
-                                   Ticket ticket) {
+Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (int losses = 0; losses < tries_without_lock && !requirements.wants_alone(); ++losses) {
     if (lock_required_.load(std::memory_order_relaxed) == 0) {
       const Attempt result = attempt(lease, policy, requirements, ticket);
@@ -116,7 +115,7 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
 }
 
 // Look, choose, charge.
-Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
+Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
   if (needs_views(requirements)) {
     const Snapshot all = snapshot(requirements);
@@ -164,8 +163,8 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
   return count;
 }
 
-Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
-                             std::uint64_t version) {
+Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
+                      std::uint64_t version) {
   if (seen & Columns::closed) return {Attempt::lost};
   if (seen & Columns::in_flight_max) return {Attempt::full};
   const DeviceInfo& info = membership_.info(slot);
@@ -218,8 +217,7 @@ Ticket Board::draw(const Policy& policy) const noexcept {
 
 // The lock is held and RequireLock is set: only charges and releases under way can still win a
 // race, so this ends.
-Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements,
-                                     Ticket ticket) {
+Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (;;) {
     const Attempt result = attempt(lease, policy, requirements, ticket);
     if (result.kind == Attempt::charged && requirements.wants_alone() && !hold_exclusively(lease)) continue;
@@ -234,7 +232,7 @@ Result<Lease> Board::acquire(const Policy& policy, const Requirements& requireme
     return std::move(waiter.lease);
 
   wait(waiter, deadline);
-  if (waiter.granted) return std::move(waiter.lease);
+  if (waiter.lease) return std::move(waiter.lease);
   Error error = refusal({}, policy, requirements, waiter.ticket);
   error.code = ErrorCode::timeout;
   error.message = "the deadline passed: " + error.message;
@@ -246,21 +244,21 @@ void Board::wait(Waiter& waiter, Deadline deadline) {
   const WaitingLine::Place place(line_, waiter, lock);
   serve_waiters();
   for (;;) {
-    if (waiter.needs_claim) {
+    if (waiter.last.kind == Attempt::unclaimed) {
       lock.unlock();
-      promises_.grow(waiter.slot, waiter.bytes);
+      promises_.grow(waiter.last.slot, waiter.last.bytes);
       lock.lock();
-      waiter.needs_claim = false;
+      waiter.last = {};
       serve_waiters();
       continue;
     }
-    if (waiter.granted && waiter.requirements.wants_alone()) {
+    if (waiter.last.kind == Attempt::charged && waiter.requirements.wants_alone()) {
       lock.unlock();
       const bool held = claim_exclusively(waiter.lease);
       lock.lock();
-      waiter.granted = held;
+      if (!held) waiter.last = {};
     }
-    if (waiter.granted || deadline.passed(options_.clock->now())) return;
+    if (waiter.last.kind == Attempt::charged || deadline.passed(options_.clock->now())) return;
     if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, membership_.next_retry()))) {
       membership_.end_pauses(options_.clock->now());
       serve_waiters();
@@ -271,13 +269,8 @@ void Board::wait(Waiter& waiter, Deadline deadline) {
 void Board::serve_waiters() {
   if (line_.is_empty(std::memory_order_relaxed)) return;
   const RequireLock require_lock(*this);
-  line_.serve([&](Waiter& waiter) {
-    const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket);
-    waiter.granted = result.kind == Attempt::charged;
-    waiter.needs_claim = result.kind == Attempt::unclaimed;
-    waiter.slot = result.slot;
-    waiter.bytes = result.bytes;
-  });
+  line_.serve(
+      [&](Waiter& waiter) { return attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket); });
 }
 
 Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requirements& requirements,
@@ -295,22 +288,12 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
       result = charge_group(leases, policy, requirements, explanation);
     }
     // In the ledger too, which may have to be waited for.
-    if (result.kind == Attempt::charged && requirements.wants_alone()) {
-      for (std::size_t i = 0; i < count && result.kind == Attempt::charged; ++i) {
-        if (!claim_exclusively(leases[i])) result.kind = Attempt::lost;
-      }
+    for (Lease& lease : leases) {
+      if (result.kind == Attempt::charged && requirements.wants_alone() && !claim_exclusively(lease))
+        result.kind = Attempt::lost;
     }
     if (result.kind == Attempt::charged) return leases;
-    {
-      const RequireLock require_lock(*this);
-      const std::lock_guard lock(mutex_);
-      for (Lease& lease : leases) {
-        if (!lease) continue;
-        const std::size_t slot = lease.slot();
-        give_back(lease, Verdict::cancelled);
-        if (membership_.is_held_here(slot)) end_hold(slot);
-      }
-    }
+    leases.clear();
     if (result.kind == Attempt::none_eligible) return refusal_of(std::move(explanation));
     if (result.kind == Attempt::full || round > claims_max * count) return refusal(result, policy, requirements, 0);
     if (result.kind == Attempt::unclaimed)
@@ -321,9 +304,9 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
 }
 
 // First all winners from one snapshot, then the charges: a group that does not fit charges no
-// device. Leases that were charged before a loss are given back by the caller.
-Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
-                                   Explanation& explanation) {
+// device. The caller gives back leases that were charged before a loss.
+Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
+                            Explanation& explanation) {
   const std::uint64_t version = membership_.version();
   const Snapshot all = snapshot(requirements);
   // Of a sequence, a group uses as many numbers as it has members.
@@ -366,26 +349,6 @@ Explanation Board::explain(const Policy& policy, const Requirements& requirement
 }
 
 // ---- decisions on views ----
-
-DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept {
-  DeviceView view = membership_.view(slot, charge);
-  learnt_.fill(slot, work_class, view);
-  return view;
-}
-
-Board::Snapshot Board::snapshot(const Requirements& requirements) const {
-  Snapshot all;
-  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    // The charge word first: a charge with it then fails if the device was closed after its
-    // status was read.
-    const std::uint64_t charge = counters_.charge_word(slot);
-    if (!membership_.is_present(slot)) continue;
-    all.views.push_back(view(slot, charge, requirements.work_class));
-    all.slots.push_back(slot);
-    all.charges.push_back(charge);
-  }
-  return all;
-}
 
 Decision Board::decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                        Ticket ticket, Explanation* explanation) const {

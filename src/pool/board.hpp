@@ -29,6 +29,7 @@
 
 namespace berth::pool {
 
+// Functions with the name of one of Pool are described there.
 class Board {
  public:
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
@@ -45,23 +46,18 @@ class Board {
   Result<std::size_t> join(std::shared_ptr<Device> device);
   // A device that could not be opened: in the pool, never chosen, with its reason.
   Result<std::size_t> join_unusable(const DeviceInfo& info, Error why) { return join(info, nullptr, std::move(why)); }
-  // No new work; its leases stay valid until they are released.
   Result<void> leave(const DeviceId& id);
   Result<void> set_intent(const DeviceId& id, Intent intent);
-  Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
+  Result<void> set_weight(const DeviceId& id, double weight);
 
-  // Filter, choose, charge. no_eligible_device names the reason of every device.
   Result<Lease> acquire(const Policy& policy, const Requirements& requirements = {});
   // The same without a reason: empty if no device may serve.
   Lease try_acquire(const Policy& policy, const Requirements& requirements);
-  // Waits for a release or another change until the deadline; served by priority, then in
-  // order of arrival.
   Result<Lease> acquire(const Policy& policy, const Requirements& requirements, Deadline deadline);
-  // `count` different devices, or none.
   Result<std::vector<Lease>> acquire_group(const Policy& policy, const Requirements& requirements, std::size_t count);
   // What acquire would choose; charges nothing, but draws the policy's ticket.
   Result<DeviceId> select(const Policy& policy, const Requirements& requirements);
-  // The same, explained, and without drawing from the sequence.
+  // Explained, and without drawing from the sequence.
   Explanation explain(const Policy& policy, const Requirements& requirements) const;
 
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
@@ -87,8 +83,7 @@ class Board {
   // or was given up, and is dropped. Events in it count in any case, for all of the fault domain.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
                     std::uint64_t incarnation = any_incarnation);
-  // The device's load, known without a poll. Answers to polls from before are older, and
-  // dropped.
+  // Pool::report. Answers to polls from before are older, and dropped.
   Result<void> apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now);
   // A poll was sent: from the first one on, silence counts.
   void poll_started(std::size_t slot, TimePoint now);
@@ -102,7 +97,6 @@ class Board {
   // Called with the slot when work failed in a way that blames its device, on the thread that
   // settled it and without a lock. Set before the first lease.
   void on_device_failure(std::function<void(std::size_t)> callback) { on_device_failure_ = std::move(callback); }
-  // Why promises are not shared with other programs although they should be.
   std::optional<Error> ledger_error() const { return promises_.error(); }
 
   // One consistent cut over all devices, those that left included if they ever had work.
@@ -137,12 +131,6 @@ class Board {
 
    private:
     const Board& board_;
-  };
-  struct Attempt {
-    // unclaimed: the pool's claim for these bytes of the device must grow first.
-    enum Kind : std::uint8_t { charged, lost, none_eligible, full, unclaimed } kind = none_eligible;
-    std::size_t slot = 0;
-    std::uint64_t bytes = 0;
   };
   Attempt acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
   Attempt attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);

@@ -69,7 +69,7 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
   const std::lock_guard lock(mutex_);
   if (slot >= counters_.used() || !membership_.is_incarnation(slot, incarnation)) return false;
   take_events(slot, sample);
-  if (!membership_.is_news(slot, sequence, now)) return false;
+  if (!membership_.is_newest(slot, sequence, now)) return false;
   take_sample(slot, sample, now);
   return true;
 }
@@ -86,7 +86,7 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
 
 // Before the load that came with them, so that no waiter is given a device that they close.
 void Board::take_events(std::size_t slot, const LoadSample& sample) {
-  for (const DeviceEvent& event : sample.events) membership_.happened(slot, event, options_.clock->now());
+  for (const DeviceEvent& event : sample.events) membership_.apply_event(slot, event, options_.clock->now());
 }
 
 void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
@@ -135,7 +135,7 @@ void Board::tick(TimePoint now) {
     promises_.give_back(surplus);
   }
   const std::lock_guard lock(mutex_);
-  membership_.age(now);
+  membership_.mark_stale(now);
   counters_.carry();
   learnt_.forget_old(now);
   membership_.end_pauses(now);
@@ -168,6 +168,26 @@ Statistics Board::statistics() const {
     statistics.devices.push_back(device);
   }
   return statistics;
+}
+
+DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept {
+  DeviceView view = membership_.view(slot, charge);
+  learnt_.fill(slot, work_class, view);
+  return view;
+}
+
+Board::Snapshot Board::snapshot(const Requirements& requirements) const {
+  Snapshot all;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    // The charge word first: a charge with it then fails if the device was closed after its
+    // status was read.
+    const std::uint64_t charge = counters_.charge_word(slot);
+    if (!membership_.is_present(slot)) continue;
+    all.views.push_back(view(slot, charge, requirements.work_class));
+    all.slots.push_back(slot);
+    all.charges.push_back(charge);
+  }
+  return all;
 }
 
 Board::Entry Board::entry_at(std::size_t slot) const {

@@ -918,6 +918,7 @@ class World {
     if (pool_->ledger_error()) complain("the ledger: " + pool_->ledger_error()->to_text());
     // What is not used goes back at a poll, when nothing was claimed since the last.
     for (int i = 0; i < 2; ++i) poll();
+    if (polls_under_way_ > 0) return;  // one that hangs on a device gives nothing back yet
     const LedgerSnapshot snapshot = ledger_->snapshot().value();
     for (const Account& account : accounts_) {
       const std::string domain = account.device ? account.device->info().memory_domain : account.id.text();

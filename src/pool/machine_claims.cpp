@@ -111,7 +111,7 @@ void MachineClaims::remove_device(const DeviceId& device) {
   if (std::erase_if(claims_, [&](const Claim& c) { return c.device == device && c.memory_bytes == 0; })) try_write();
 }
 
-LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) const {
+LedgerSnapshot MachineClaims::with_entries_since(LedgerSnapshot now, TimePoint asked_at) const {
   // From the last one before the question on. What was taken and ended after it
   // stands in none of them.
   auto first =
@@ -160,7 +160,7 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   if (!claim) return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain, {}};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
-  const std::uint64_t others = promised_by_others(careful(lock->snapshot(), report.asked_at), report);
+  const std::uint64_t others = promised_by_others(with_entries_since(lock->snapshot(), report.asked_at), report);
   const std::uint64_t limit = less(report.free + report.taken, others);
   const std::uint64_t before = claim->memory_bytes;
   claimed.store(before);
@@ -223,7 +223,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
   recent_.push_back({began, ledger_->clock().now(), others.snapshot});
   if (recent_.size() > recent_max) recent_.erase(recent_.begin());
   for (const Report& report : reports)
-    others.promised[report.domain] = promised_by_others(careful(others.snapshot, report.asked_at), report);
+    others.promised[report.domain] = promised_by_others(with_entries_since(others.snapshot, report.asked_at), report);
   others.self = self();
   return others;
 }

@@ -79,7 +79,7 @@ class MachineClaims {
   Result<void> write(Ledger::Lock& lock);
   // With all that stood there since the report was asked for: bytes that were
   // promised then may have been allocated since, or given back, and are in neither.
-  LedgerSnapshot careful(LedgerSnapshot now, TimePoint asked_at) const;
+  LedgerSnapshot with_entries_since(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
   Claim* claim_on(const DeviceId& device);
   Claim* claim_of(const std::string& domain);  // the one that has the bytes of the memory

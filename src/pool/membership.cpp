@@ -130,7 +130,7 @@ void Membership::join(std::size_t slot, std::shared_ptr<Device> device, std::opt
 std::vector<std::shared_ptr<Device>> Membership::leave(std::size_t slot, TimePoint now) {
   Member& member = members_[slot];
   if (member.reports_recovery)
-    happened(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
+    apply_event(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
   if (member.device) member.retired.push_back(std::move(member.device));
   member.present = false;
   // The retired bit is written before the work in flight is counted: a lease that is settled
@@ -227,7 +227,7 @@ void Membership::give_up_poll(std::size_t slot, std::uint64_t sequence) {
   members_[slot].sequence = std::max(members_[slot].sequence, sequence);
 }
 
-bool Membership::is_news(std::size_t slot, std::uint64_t sequence, TimePoint now) {
+bool Membership::is_newest(std::size_t slot, std::uint64_t sequence, TimePoint now) {
   Member& member = members_[slot];
   if (sequence <= member.sequence) return false;
   member.sequence = sequence;
@@ -245,7 +245,7 @@ void Membership::sampled(std::size_t slot, const LoadSample& sample, TimePoint n
   publish(slot);
 }
 
-void Membership::age(TimePoint now) {
+void Membership::mark_stale(TimePoint now) {
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
     Member& member = members_[slot];
     if (!member.present || !member.silent_since || now - *member.silent_since <= stale_after_) continue;
@@ -286,7 +286,7 @@ void Membership::failed(std::size_t slot, Error why, TimePoint now) {
   write_health(slot, health);
 }
 
-void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint now) {
+void Membership::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now) {
   const auto after = [&](std::size_t i) { return after_event(members_[i].health, event, now, rules_, may_eject(i)); };
   const HealthState own = after(slot);
   if (own.health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));

@@ -70,15 +70,15 @@ class Membership {
   void poll_started(std::size_t slot, TimePoint now);
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // Whether the answer to poll `sequence`, asked at `now`, is the newest word on the device.
-  bool is_news(std::size_t slot, std::uint64_t sequence, TimePoint now);
+  bool is_newest(std::size_t slot, std::uint64_t sequence, TimePoint now);
   void reported(std::size_t slot, TimePoint now) { members_[slot].reported_at = now; }
   void sampled(std::size_t slot, const LoadSample& sample, TimePoint now);
-  void age(TimePoint now);  // old samples go stale
+  void mark_stale(TimePoint now);  // devices that have been silent for too long
 
   void succeeded(std::size_t slot);
   // `why` is the reason kept if the device is lost by it.
   void failed(std::size_t slot, Error why, TimePoint now);
-  void happened(std::size_t slot, const DeviceEvent& event, TimePoint now);
+  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
   void end_pauses(TimePoint now);
   TimePoint next_retry() const;
 

@@ -49,7 +49,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
 
   std::mutex mutex;  // guards everything below
   bool stopped = false;
-  bool asked_to_look = false;
+  bool asked_to_wake = false;
   std::vector<Target> targets;  // by slot
   std::deque<Question> questions;
   std::vector<std::unique_ptr<Asker>> askers;
@@ -67,8 +67,10 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       Target& target = targets[entry.slot];
       if (target.incarnation != entry.incarnation) {
         // It has joined since: what was asked before is void.
-        board.give_up_poll(entry.slot, target.sequence);
-        target = Target{entry.incarnation, target.sequence, false, false, false, false, {}};
+        const std::uint64_t sequence = target.sequence;
+        target = {};
+        target.incarnation = entry.incarnation;
+        target.sequence = sequence;
       } else if (!all && !target.wanted) {
         continue;
       }
@@ -83,8 +85,8 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     return found;
   }
 
-  void look() {
-    asked_to_look = true;
+  void wake_timer() {
+    asked_to_wake = true;
     timer_wakes.notify_all();
   }
 
@@ -126,7 +128,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     if (target.sequence != question.sequence) return;
     target.outstanding = false;
     target.settled = true;
-    if (target.wanted) look();
+    if (target.wanted) wake_timer();
     // Other errors count as silence: the device may answer the next time.
     if (answer)
       board.apply_sample(slot, question.sequence, *answer, question.asked_at, question.incarnation);
@@ -162,8 +164,8 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       const TimePoint limit = give_up_late();
       const bool round = clock.now() >= next_round;
       if (round) next_round = clock.now() + period;
-      if (round || asked_to_look) hand_out(due(round));
-      asked_to_look = false;
+      if (round || asked_to_wake) hand_out(due(round));
+      asked_to_wake = false;
       board.tick(clock.now());
       clock.wait_until(timer_wakes, lock, std::min(limit, next_round));
     }
@@ -205,15 +207,15 @@ Poller::~Poller() {
   if (timer_.joinable()) timer_.join();
 }
 
-void Poller::look_again() {
+void Poller::ask_new_devices() {
   const std::lock_guard lock(state_->mutex);
-  state_->look();
+  state_->wake_timer();
 }
 
-void Poller::look_at(std::size_t slot) {
+void Poller::ask_soon(std::size_t slot) {
   const std::lock_guard lock(state_->mutex);
   state_->targets[slot].wanted = true;
-  state_->look();
+  state_->wake_timer();
 }
 
 void Poller::poll_now() {

@@ -25,10 +25,10 @@ class Poller {
   Poller& operator=(const Poller&) = delete;
 
   // Devices have joined: those never asked are asked now.
-  void look_again();
+  void ask_new_devices();
   // Something happened to this one: it is asked now, or (a question is under way)
   // as soon as it has answered. Without threads, by the next poll_now().
-  void look_at(std::size_t slot);
+  void ask_soon(std::size_t slot);
   void poll_now();
   // Every device has answered its first question, or was given up on.
   bool ready() const;

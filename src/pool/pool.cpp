@@ -214,7 +214,7 @@ Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<B
 
 void Pool::start() {
   poller_ = std::make_unique<Poller>(*board_, options_);
-  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
+  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->ask_soon(slot); });
 }
 
 std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }
@@ -341,7 +341,7 @@ Result<void> Pool::join(std::shared_ptr<Device> device) {
   const Result<std::size_t> slot = board_->join(std::move(device));
   if (!slot) return slot.error();
   first_poll_ended_.store(false, std::memory_order_release);
-  poller_->look_again();
+  poller_->ask_new_devices();
   return {};
 }
 

@@ -12,18 +12,24 @@
 
 namespace berth::pool {
 
+// How an attempt to charge a device ended.
+struct Attempt {
+  // unclaimed: the pool's claim for these bytes of the device must grow first.
+  enum Kind : std::uint8_t { charged, lost, none_eligible, full, unclaimed } kind = none_eligible;
+  std::size_t slot = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct Waiter {
   const Policy& policy;
   const Requirements& requirements;
   Ticket ticket = 0;
   Lease lease = {};
-  bool granted = false;
-  // Its own thread has to make the pool's claim larger first: bytes of the device in a slot.
-  bool needs_claim = false;
-  std::size_t slot = 0;
-  std::uint64_t bytes = 0;
+  Attempt last = {};
   std::condition_variable ready = {};
 
+  // Its own thread goes on: with the lease, or by making the pool's claim larger.
+  bool is_ready() const { return last.kind == Attempt::charged || last.kind == Attempt::unclaimed; }
   Priority priority() const { return requirements.priority.value_or(Priority::normal); }
 };
 
@@ -61,14 +67,14 @@ class WaitingLine {
     std::unique_lock<std::mutex>& lock_;
   };
 
-  // Calls attempt(waiter) in order for those that have nothing yet, and wakes those that do
+  // Calls attempt(waiter) in order for those that are not ready, and wakes those that are
   // afterwards. The board's lock is held.
-  template <class Attempt>
-  void serve(Attempt attempt) {
+  template <class Try>
+  void serve(Try attempt) {
     for (Waiter* waiter : waiters_) {
-      if (waiter->granted || waiter->needs_claim) continue;
-      attempt(*waiter);
-      if (waiter->granted || waiter->needs_claim) waiter->ready.notify_one();
+      if (waiter->is_ready()) continue;
+      waiter->last = attempt(*waiter);
+      if (waiter->is_ready()) waiter->ready.notify_one();
     }
   }
 
