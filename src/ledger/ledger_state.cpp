@@ -90,7 +90,7 @@ Result<void> State::lock_folders(TimePoint give_up) {
 }
 
 State::Line State::KnownFile::line(std::string text) const {
-  Line line{std::move(text), std::nullopt, std::nullopt};
+  Line line{std::move(text), std::nullopt, std::nullopt, std::nullopt};
   auto parsed = parse_line(line.text);
   if (!parsed) return line;
   if (auto* const entry = std::get_if<EntryLine>(&*parsed)) {
@@ -101,9 +101,11 @@ State::Line State::KnownFile::line(std::string text) const {
     // Only root may name a lease of another user.
     if (read.within && read.user != 0) read.within->user = read.user;
     if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
-  } else {
-    line.intent = std::get<DeviceIntent>(*std::move(parsed));
+  } else if (auto* const intent = std::get_if<DeviceIntent>(&*parsed)) {
+    line.intent = std::move(*intent);
     line.intent->user = file.user();
+  } else {
+    line.history = std::get<FileHistory>(*parsed);
   }
   return line;
 }
@@ -125,14 +127,13 @@ void State::read_text(KnownFile& known) {
   }
   for (std::size_t begin = 0; begin < text->size();) {
     const std::size_t end = std::min(text->find('\n', begin), text->size() - 1) + 1;
-    known.lines.push_back(known.line(text->substr(begin, end - begin)));
+    Line line = known.line(text->substr(begin, end - begin));
     begin = end;
-    const Line& line = known.lines.back();
     if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
-    if (const std::optional<FileHistory> history = parse_history(line.text)) {
-      known.history = {std::max(known.history.next_id, history->next_id), history->last_grant};
-      known.lines.pop_back();  // rewritten with every text
-    }
+    if (line.history)  // rewritten with every text
+      known.history = {std::max(known.history.next_id, line.history->next_id), line.history->last_grant};
+    else
+      known.lines.push_back(std::move(line));
   }
 }
 

@@ -25,11 +25,12 @@ bool has_any(const std::vector<Folder>& folders);
 Error no_folder();
 
 struct State {
-  // A line of a file and its meaning; neither entry nor intent: of another version.
+  // A line of a file and its meaning; none of the three: of another version.
   struct Line {
     std::string text;
     std::optional<EntryLine> entry;
     std::optional<DeviceIntent> intent;
+    std::optional<FileHistory> history;
   };
   // A file with its text as last read.
   struct KnownFile {

@@ -38,10 +38,8 @@ struct FileHistory {
   TimePoint last_grant{};     // when its user last got a lease
 };
 std::string line_of(const FileHistory& history);
-// Absent: a line of another kind.
-std::optional<FileHistory> parse_history(std::string_view line);
 
 // Absent: another kind of line, or damaged. The caller fills in `file` and `user`.
-std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view line);
+std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

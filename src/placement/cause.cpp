@@ -51,6 +51,14 @@ constexpr std::array<CauseEntry, causes_end> entries{{
     {"memory_shared", Rejection::memory, true},
 }};
 
+template <class Test>
+constexpr Causes causes_where(Test test) {
+  Causes causes = 0;
+  for (std::size_t c = 0; c < causes_end; ++c) causes |= test(entries[c]) ? bit(static_cast<Cause>(c)) : 0;
+  return causes;
+}
+constexpr Causes permanent_causes = causes_where([](const CauseEntry& entry) { return entry.for_good; });
+
 constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 constexpr Causes memory_causes =
     bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) | bit(Cause::memory_promised);
@@ -183,25 +191,15 @@ Cause placement::cause_of(const Requirements& requirements, std::size_t count, s
   auto found = situation.best(present, [&](Cause cause) { return situation.fits_without(bit(cause)); });
   for (std::size_t i = std::size(filters); !found && i-- > 0;) {
     // All causes of one filter, for example some devices lost and others quarantined.
-    Causes together = 0;
-    for (std::size_t c = 0; c < causes_end; ++c) {
-      if (entries[c].filter == filters[i]) together |= bit(static_cast<Cause>(c)) & present;
-    }
-    together &= ~bit(Cause::memory_shared);
+    const Causes together = causes_where([&](const CauseEntry& entry) { return entry.filter == filters[i]; }) &
+                            present & ~bit(Cause::memory_shared);
     if (situation.fits_without(together)) found = situation.best(together, [](Cause) { return true; });
   }
   if (!found) {
     // The devices with the fewest causes, if possible without permanent ones; each
     // contributes its first cause.
     const auto distance = [](Causes causes) {
-      bool for_good = false;
-      int things = 0;
-      for (std::size_t c = 0; c < causes_end; ++c) {
-        if ((causes >> c & 1) == 0) continue;
-        ++things;
-        for_good = for_good || entries[c].for_good;
-      }
-      return std::tuple(for_good, things);
+      return std::tuple((causes & permanent_causes) != 0, std::popcount(causes));
     };
     std::array<std::size_t, causes_end> votes{};
     std::optional<std::tuple<bool, int>> least;
