@@ -283,11 +283,8 @@ class Entity {
       return submit(std::move(envelope.message), std::move(options));
     auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(options),
                                                                  std::move(envelope.message));
-    delivery->refuse({ErrorCode::invalid_argument,
-                      "the envelope is for " + envelope.entity + " but was told to " + id_,
-                      "tell it to the entity it names, or leave the name empty",
-                      "",
-                      {}});
+    delivery->refuse({ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
+                      "tell it to the entity it names, or leave the name empty"});
     return RoutedTask<detail::value_of_t<F&, TaskContext&>>(std::move(delivery));
   }
 

@@ -246,7 +246,7 @@ class Task {
       return Error{
           ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once", "", {}};
     if (!job_->wait(deadline))
-      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again", "", {}};
+      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
     detail::JobFor<T>* const job = std::exchange(job_, nullptr);
     Result<TaskResult<T>> result = job->error() ? Result<TaskResult<T>>(std::move(*job->error()))
                                                 : TaskResult<T>{std::move(*job->value), std::move(job->device())};

@@ -24,11 +24,8 @@ class Reading {
 
   void fail(const toml::source_region& source, std::string message, std::string advice) {
     if (error_) return;
-    error_ = Error{ErrorCode::invalid_argument,
-                   inventory::toml_place(filename_, source.begin) + std::move(message),
-                   std::move(advice),
-                   {},
-                   {}};
+    error_ = Error{ErrorCode::invalid_argument, inventory::toml_place(filename_, source.begin) + std::move(message),
+                   std::move(advice)};
   }
   bool failed() const { return error_.has_value(); }
   const Error& error() const { return *error_; }

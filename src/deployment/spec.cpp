@@ -102,7 +102,7 @@ bool looks_like_a_secret(std::string_view text) {
 }
 
 Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 }  // namespace

@@ -44,11 +44,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
     if (entry.name == name) return entry.make(options);
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  return Error{ErrorCode::invalid_argument,
-               "there is no back end called '" + std::string(name) + "'",
-               "use one of " + known,
-               {},
-               {}};
+  return Error{ErrorCode::invalid_argument, "there is no back end called '" + std::string(name) + "'",
+               "use one of " + known};
 }
 
 Listing merge_lists(std::vector<BackendAnswer> answers) {

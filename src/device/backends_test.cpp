@@ -13,7 +13,7 @@ class FixedBackend final : public Backend {
   std::string_view name() const noexcept override { return name_; }
   Result<std::vector<DeviceInfo>> list() override { return listed_; }
   Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
-    return Error{ErrorCode::not_found, "nothing to open", {}, id.text(), {}};
+    return Error{ErrorCode::not_found, "nothing to open", {}, id.text()};
   }
 
  private:
@@ -102,7 +102,7 @@ TEST(ListDevices, ASimulatedDeviceDoesNotHideTheRealOne) {
 }
 
 TEST(ListDevices, ABackendThatFailsIsReportedAndTheOthersAreListed) {
-  const Error missing{ErrorCode::not_initialized, "no library", "install it", {}, {}};
+  const Error missing{ErrorCode::not_initialized, "no library", "install it"};
   std::vector<std::shared_ptr<Backend>> backends;
   backends.push_back(std::make_shared<FixedBackend>("cuda", missing));
   backends.push_back(std::make_shared<FixedBackend>("host", std::vector<DeviceInfo>{device("host", "host")}));

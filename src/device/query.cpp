@@ -11,9 +11,7 @@ Error late_error(const std::string& who, Duration waited, std::string where) {
   const double seconds = std::chrono::duration<double>(waited).count();
   return {ErrorCode::timeout,
           who + " has not answered for " + std::to_string(std::lround(std::max(1.0, seconds))) + " s",
-          "check the kernel log: sudo dmesg | tail",
-          std::move(where),
-          {}};
+          "check the kernel log: sudo dmesg | tail", std::move(where)};
 }
 
 std::vector<BackendAnswer> query_devices(Backends backends, Duration deadline) {

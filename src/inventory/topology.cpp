@@ -49,7 +49,7 @@ auto preference(const Link& link) {
 }
 
 Error refused(std::string message) {
-  return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices", {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices"};
 }
 
 }  // namespace

@@ -52,11 +52,8 @@ bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK |
 Result<Folder> single_folder(const std::string& given) {
   std::string path = given;
   if (path.empty() || path.front() != '/') {
-    return Error{ErrorCode::invalid_argument,
-                 "the runtime folder \"" + path + "\" is not an absolute path",
-                 "begin BERTH_RUNTIME_DIR with a slash",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "the runtime folder \"" + path + "\" is not an absolute path",
+                 "begin BERTH_RUNTIME_DIR with a slash"};
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileIdentity identity;
@@ -145,10 +142,9 @@ class QueuedLock {
 Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadline) {
   FolderLock lock;
   lock.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (lock.descriptor_ < 0)
-    return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno), {}, {}, {}};
+  if (lock.descriptor_ < 0) return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno)};
   if (flock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
-  const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder, {}, {}, {}};
+  const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder};
   if (real_clock().now() >= deadline) return held;
   try {
     QueuedLock queued(lock.descriptor_);

@@ -81,7 +81,7 @@ Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
   const TimePoint give_up = real_clock().now() + patience;
   if (!state.enter(give_up)) {
-    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again", {}, {}};
+    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
   }
   Lock lock(*this);
   if (Result<void> locked = state.lock_folders(give_up); !locked) return std::move(locked).error();
@@ -130,11 +130,8 @@ LedgerSnapshot Ledger::Lock::snapshot() {
 Result<LedgerLease> Ledger::Lock::add(const Request& request) {
   State& state = *ledger_->state_;
   if (request.claims.size() > claims_max) {
-    return Error{ErrorCode::invalid_argument,
-                 "a lease holds at most " + std::to_string(claims_max) + " devices",
-                 "ask for fewer",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "a lease holds at most " + std::to_string(claims_max) + " devices",
+                 "ask for fewer"};
   }
   return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
     EntryLine line;
@@ -163,9 +160,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
       if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
                      "this user already has " + std::to_string(heartbeats_max) + " waiting requests",
-                     "end some of the entries in berth ps",
-                     {},
-                     {}};
+                     "end some of the entries in berth ps"};
       }
       lease.heartbeat_slot_ = line.heartbeat_slot;
       write_heartbeat(lease.descriptor(), line.heartbeat_slot, entry.since);
@@ -258,9 +253,7 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
     if (other == known->lines.end()) continue;
     return Error{ErrorCode::unavailable,
                  device.text() + " was taken out of service by user " + std::to_string(other->intent->user),
-                 "only that user or root can put it back in service",
-                 device.text(),
-                 {}};
+                 "only that user or root can put it back in service", device.text()};
   }
   return {};
 }

@@ -46,9 +46,7 @@ Error no_folder() {
   return {ErrorCode::io,
           "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp belongs to root with "
           "mode 1777",
-          "set BERTH_RUNTIME_DIR to a folder of your own",
-          {},
-          {}};
+          "set BERTH_RUNTIME_DIR to a folder of your own"};
 }
 
 // A folder may have been created meanwhile, and other processes write there from then
@@ -80,9 +78,7 @@ Result<void> State::lock_folders(TimePoint give_up) {
       return Error{ErrorCode::timeout,
                    (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
                        " and does not release it",
-                   "end or continue that process",
-                   {},
-                   {}};
+                   "end or continue that process"};
     }
     if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
     locks.clear();
@@ -157,7 +153,7 @@ Result<void> State::read_folders() {
     }
     if (failed) {
       const std::string advice = failed.value() == EMFILE ? "raise the limit on open files: ulimit -n" : "";
-      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice, {}, {}};
+      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice};
     }
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
@@ -258,16 +254,13 @@ Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
   if (text.size() > text_bytes_max) {
-    return Error{ErrorCode::queue_full,
-                 "the ledger file of this user is full: " + known.file.path(),
-                 "end some of the entries in berth ps",
-                 {},
-                 {}};
+    return Error{ErrorCode::queue_full, "the ledger file of this user is full: " + known.file.path(),
+                 "end some of the entries in berth ps"};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
   if (!writable) return std::move(writable).error();
   if (writable->identity() != known.file.identity())
-    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again", {}, {}};
+    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again"};
   if (Result<void> written = writable->write_text(known.header, text); !written) return written;
   known.history = history;
   known.header.generation += 1;
@@ -309,9 +302,7 @@ Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std
   if (count >= files_per_user_max) {
     return Error{ErrorCode::queue_full,
                  "another process has locks on the ledger files of this user in " + folders[known.folder].path,
-                 "find it with lslocks, and ask its user to end it",
-                 {},
-                 {}};
+                 "find it with lslocks, and ask its user to end it"};
   }
   int descriptor = -1;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);

@@ -95,11 +95,8 @@ template <class Change>
 Result<void> State::change_entry(const LeaseReference& lease, Change&& change) {
   KnownFile* const known = find(lease);
   if (!known) {
-    return Error{ErrorCode::not_found,
-                 "there is no lease " + std::to_string(lease.id),
-                 "it has ended or was released, see berth ps",
-                 {},
-                 {}};
+    return Error{ErrorCode::not_found, "there is no lease " + std::to_string(lease.id),
+                 "it has ended or was released, see berth ps"};
   }
   std::vector<Line> lines;
   for (const Line& line : known->lines) {
@@ -129,11 +126,8 @@ auto State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFi
     last = written.error();
   }
   if (last) return *std::move(last);
-  return Error{ErrorCode::io,
-               "no folder for the ledger can be written to",
-               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor",
-               {},
-               {}};
+  return Error{ErrorCode::io, "no folder for the ledger can be written to",
+               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor"};
 }
 
 }  // namespace berth::ledger

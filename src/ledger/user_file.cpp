@@ -29,7 +29,7 @@ Error failed(const std::string& path, const std::string& what, int error) {
     advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
   if (error == EMFILE) advice = "raise the limit on open files: ulimit -n";
   if (error == EFBIG) advice = "raise the limit on the size of files: ulimit -f";
-  return {ErrorCode::io, "cannot " + what + " " + path + ": " + std::generic_category().message(error), advice, {}, {}};
+  return {ErrorCode::io, "cannot " + what + " " + path + ": " + std::generic_category().message(error), advice};
 }
 
 struct flock byte_of(std::uint64_t id, short type) {
@@ -83,7 +83,7 @@ Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
   }
   struct stat about{};
   if (fstat(file.descriptor_, &about) != 0) return failed(path, "read", errno);
-  if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file", {}, {}, {}};
+  if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file"};
   file.user_ = about.st_uid;
   file.identity_ = {about.st_dev, about.st_ino};
   return file;
@@ -213,7 +213,7 @@ Result<int> UserFile::take_lock(std::uint64_t id) const {
     const int error = errno;
     close(descriptor);
     if (error == EAGAIN || error == EACCES)
-      return Error{ErrorCode::unavailable, "another process has a lock on " + path_, {}, {}, {}};
+      return Error{ErrorCode::unavailable, "another process has a lock on " + path_};
     return failed(path_, "lock", error);
   }
   return descriptor;

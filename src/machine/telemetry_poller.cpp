@@ -67,7 +67,7 @@ std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
       asked.push_back(i);
     } else {
       target.outstanding = false;
-      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device", {}, {}, {}};
+      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device"};
     }
   }
   const auto waiting = [&] {

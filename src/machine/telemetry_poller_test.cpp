@@ -21,11 +21,11 @@ class HangingBackend final : public Backend {
     return devices;
   }
   Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
-    return Error{ErrorCode::not_found, "nothing to open", {}, id.text(), {}};
+    return Error{ErrorCode::not_found, "nothing to open", {}, id.text()};
   }
   Result<Telemetry> observe(const DeviceId& id) override {
     if (id.text() == "stuck" && ++asked > 1) released.wait();
-    if (fails) return Error{ErrorCode::device_lost, "gone", {}, id.text(), {}};
+    if (fails) return Error{ErrorCode::device_lost, "gone", {}, id.text()};
     Telemetry seen;
     seen.sampled_at = real_clock().now();
     seen.load.memory_bytes_free = 7;

@@ -43,7 +43,7 @@ Error refusal_of(Explanation explanation) {
     separator = "; ";
   }
   if (separator[0] == ';') message += "]";
-  Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice(), {}, {}};
+  Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice()};
   error.explanation = std::make_shared<const Explanation>(std::move(explanation));
   return error;
 }
@@ -276,7 +276,7 @@ void Board::serve_waiters() {
 Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requirements& requirements,
                                                 std::size_t count) {
   if (count == 0)
-    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one", {}, {}};
+    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one"};
   for (std::size_t round = 0;; ++round) {
     std::vector<Lease> leases(count);
     Explanation explanation;
@@ -367,11 +367,8 @@ Decision Board::decide(const Policy& policy, const Requirements& requirements, s
 Error Board::refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements,
                      Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
-    return {ErrorCode::queue_full,
-            "the device chosen holds as much work as can be counted",
-            "wait until some of it is done",
-            {},
-            {}};
+    return {ErrorCode::queue_full, "the device chosen holds as much work as can be counted",
+            "wait until some of it is done"};
   }
   Explanation explanation;
   decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);

@@ -9,7 +9,7 @@
 namespace berth::pool {
 
 Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
-  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first"};
   const DeviceInfo& info = device->info();
   return join(info, std::move(device), std::nullopt);
 }
@@ -51,11 +51,8 @@ Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
 
 Result<void> Board::set_weight(const DeviceId& id, double weight) {
   if (!std::isfinite(weight) || weight <= 0) {
-    return Error{ErrorCode::invalid_argument,
-                 "the weight of " + id.text() + " is not a finite positive number",
-                 "give a weight such as 1.0",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::invalid_argument, "the weight of " + id.text() + " is not a finite positive number",
+                 "give a weight such as 1.0", id.text()};
   }
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.find_present(id);

@@ -711,7 +711,7 @@ TEST(BoardDomains, PartsThatFailTogetherCountOnceAgainstTheCap) {
   // Five failures in a row take a device out: both halves may go, since they
   // are one of two fault domains.
   for (std::size_t slot : {0U, 1U, 2U}) {
-    for (int i = 0; i < 5; ++i) f.board.apply_failure(slot, {ErrorCode::work_failed, "broken", {}, {}, {}});
+    for (int i = 0; i < 5; ++i) f.board.apply_failure(slot, {ErrorCode::work_failed, "broken"});
   }
   EXPECT_EQ(f.entry(0).view.health, Health::quarantined);
   EXPECT_EQ(f.entry(1).view.health, Health::quarantined);
@@ -881,7 +881,7 @@ TEST(Board, RecoveryNeverUndoesACordon) {
   ASSERT_TRUE(f.board.set_intent(DeviceId("d0"), Intent::cordoned));
   Lease none;
   EXPECT_FALSE(f.board.acquire(policy("least_loaded"), on("d0")));
-  f.board.apply_failure(0, {ErrorCode::unavailable, "busy", {}, "d0", {}});
+  f.board.apply_failure(0, {ErrorCode::unavailable, "busy", {}, "d0"});
   f.sample(0, 500);
   f.board.tick(f.clock.now());
   EXPECT_EQ(f.view(0).intent, Intent::cordoned);

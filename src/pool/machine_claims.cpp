@@ -23,11 +23,8 @@ std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 Error forked() {
-  return {ErrorCode::invalid_argument,
-          "this Pool was opened before a fork and belongs to the other process",
-          "open a Pool of its own in each process",
-          {},
-          {}};
+  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the other process",
+          "open a Pool of its own in each process"};
 }
 
 }  // namespace
@@ -157,7 +154,7 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
   Claim* const claim = claim_of(report.domain);
-  if (!claim) return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain, {}};
+  if (!claim) return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
   const std::uint64_t others = promised_by_others(with_entries_since(lock->snapshot(), report.asked_at), report);

@@ -65,31 +65,22 @@ std::optional<std::size_t> Membership::find(const DeviceId& id) const {
 
 Result<std::size_t> Membership::find_present(const DeviceId& id) const {
   if (const auto slot = find(id); slot && is_present(*slot)) return *slot;
-  return Error{ErrorCode::not_found,
-               "there is no device " + id.text() + " in the pool",
-               "list the pool's devices",
-               id.text(),
-               {}};
+  return Error{ErrorCode::not_found, "there is no device " + id.text() + " in the pool", "list the pool's devices",
+               id.text()};
 }
 
 Result<std::size_t> Membership::place(const DeviceInfo& info) {
   if (info.id.empty())
-    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id", {}, {}};
+    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id"};
   const auto known = find(info.id);
   if (known && is_present(*known)) {
-    return Error{ErrorCode::already_exists,
-                 "the device " + info.id.text() + " is in the pool already",
-                 "name each device once",
-                 info.id.text(),
-                 {}};
+    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
+                 "name each device once", info.id.text()};
   }
   const std::size_t slot = known.value_or(counters_.used());
   if (slot == counters_.capacity()) {
-    return Error{ErrorCode::unavailable,
-                 "the pool has room for " + std::to_string(slot) + " devices and is full",
-                 "make the pool with a larger capacity",
-                 info.id.text(),
-                 {}};
+    return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
+                 "make the pool with a larger capacity", info.id.text()};
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);

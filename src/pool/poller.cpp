@@ -249,11 +249,8 @@ Result<void> Poller::wait_ready(Deadline deadline) {
   std::unique_lock lock(state_->mutex);
   while (!state_->ready()) {
     if (deadline.passed(state_->clock.now())) {
-      return Error{ErrorCode::timeout,
-                   "not every device has answered its first poll",
-                   "wait longer, or look at the pool's status",
-                   {},
-                   {}};
+      return Error{ErrorCode::timeout, "not every device has answered its first poll",
+                   "wait longer, or look at the pool's status"};
     }
     state_->clock.wait_until(state_->changed, lock, deadline.at);
   }

@@ -72,7 +72,7 @@ TEST(Poller, S0_18_EveryPeriodEveryDeviceIsAskedOnceAndASilentOneKeepsItsSample)
   auto x = make_device("x", 10), y = make_device("y", 20);
   Polled p({x, y});
   ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
-  y->fail({ErrorCode::unavailable, "busy", {}, "y", {}});
+  y->fail({ErrorCode::unavailable, "busy", {}, "y"});
   for (int i = 0; i < 3; ++i) p.pass(250ms, {0});
   EXPECT_TRUE(eventually([&] { return x->questions() == 4 && y->questions() == 4; }));
   EXPECT_EQ(*p.status(1).view.memory_bytes_free, 20U);
@@ -190,7 +190,7 @@ TEST(Poller, AnAnswerAfterTheDeadlineIsDropped) {
   LoadSample late;
   late.memory_bytes_free = 99;
   x->answer_next(late);
-  x->answer_next(Error{ErrorCode::unavailable, "busy", {}, "x", {}});
+  x->answer_next(Error{ErrorCode::unavailable, "busy", {}, "x"});
   x->hold();
   std::thread poll([&] { p.pool->poll_now(); });
   EXPECT_TRUE(eventually([&] { return x->questions() == 2; }));

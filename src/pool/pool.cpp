@@ -23,9 +23,7 @@ const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
 const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};
 const DriverError invalid_device{101, "CUDA_ERROR_INVALID_DEVICE"};
 
-Error wrong_option(std::string what) {
-  return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions", {}, {}};
-}
+Error wrong_option(std::string what) { return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions"}; }
 
 // A year; adding it to a time does not overflow.
 constexpr Duration for_ever = std::chrono::hours(24 * 365);
@@ -56,7 +54,7 @@ Error none_usable(const std::vector<Board::Entry>& entries) {
     if (entry.view.sample == SampleState::stale) message += ", stale";
   }
   if (!entries.empty()) message += "]";
-  return {ErrorCode::no_eligible_device, std::move(message), "look at the pool's status", {}, {}};
+  return {ErrorCode::no_eligible_device, std::move(message), "look at the pool's status"};
 }
 
 Result<std::shared_ptr<Device>> usable(const Board::Entry& entry) {

@@ -20,9 +20,7 @@ std::uint32_t owner_weight_milli(DeviceView view) {
 Error no_owner(std::string_view key, std::uint32_t shard) {
   return {ErrorCode::no_eligible_device,
           "no device can own " + shard_name(shard) + ", the shard of " + std::string(key),
-          "retry when a device is in service and healthy again",
-          "",
-          {}};
+          "retry when a device is in service and healthy again"};
 }
 
 }  // namespace
@@ -43,9 +41,7 @@ ShardTable RouterState::first_table(ShardSpace space) {
                            std::string(to_string(found.hash())) + ", the router was started with " +
                            std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
                            ": every key may have another owner than before",
-                       "start the router with the numbers of the table, or with another name",
-                       {},
-                       {}};
+                       "start the router with the numbers of the table, or with another name"};
   return ShardTable(space);
 }
 
@@ -171,11 +167,8 @@ void RouterState::accept(std::shared_ptr<Delivery> delivery) {
   passivate(time);
   if (to.busy() && waiting >= options.waiting_max) {
     lock.unlock();
-    delivery->refuse({ErrorCode::queue_full,
-                      "too much work waits behind earlier work of its key",
-                      "wait for work to end, or raise waiting_max",
-                      "",
-                      {}});
+    delivery->refuse({ErrorCode::queue_full, "too much work waits behind earlier work of its key",
+                      "wait for work to end, or raise waiting_max"});
     return;
   }
   delivery->entity_ = &to;
@@ -206,11 +199,8 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
       ++undeliverable;
       error = std::move(device).error();
     } else if (!only.empty() && std::find(only.begin(), only.end(), *device) == only.end()) {
-      error = Error{ErrorCode::invalid_argument,
-                    "the work may not run on the device that owns its key",
-                    "leave requirements.only empty for routed work",
-                    device->text(),
-                    {}};
+      error = Error{ErrorCode::invalid_argument, "the work may not run on the device that owns its key",
+                    "leave requirements.only empty for routed work", device->text()};
     } else {
       only = {*device};
       delivery->options_.may_run_twice = false;

@@ -72,7 +72,7 @@ TEST(RouterTable, ALostDeviceLosesItsShards) {
   Site site(2);
   const std::string key = site.key_of(gpu(0));
   auto task = site.router->submit(key, [](TaskContext& execution) -> Result<int> {
-    return Error{ErrorCode::device_lost, "gone", "", execution.device().id().text(), {}};
+    return Error{ErrorCode::device_lost, "gone", "", execution.device().id().text()};
   });
   EXPECT_EQ(task.get().error().code, ErrorCode::device_lost);
   EXPECT_EQ(*site.served(key), gpu(1));

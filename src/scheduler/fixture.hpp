@@ -117,7 +117,7 @@ inline TaskOptions only_on(std::size_t i) {
 }
 
 inline void nothing(TaskContext&) {}
-inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked", "", "", {}}; }
+inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked"}; }
 
 // Work that takes `cost` milliseconds of a device of speed 1, without the
 // calling thread noticing.

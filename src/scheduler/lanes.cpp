@@ -161,7 +161,7 @@ void DeviceLanes::cancel_waiting() noexcept {
     }
     if (!job) return;
     if (job->claim(detail::Job::ending))
-      withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began", "", "", {}});
+      withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began"});
     job->drop();
   }
 }

@@ -131,7 +131,7 @@ TEST_F(OneLane, X_F4_RunningWorkSeesThatItIsCancelled) {
   Gate gate;
   auto stops = bench_->submit([&](TaskContext& execution) -> Result<bool> {
     gate.pass();
-    if (execution.cancelled()) return Error{ErrorCode::cancelled, "I was told to stop", "", "", {}};
+    if (execution.cancelled()) return Error{ErrorCode::cancelled, "I was told to stop"};
     return false;
   });
   ASSERT_TRUE(gate.wait_for_arrivals(1));

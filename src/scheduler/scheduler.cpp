@@ -11,19 +11,16 @@ namespace berth {
 namespace {
 
 Error late_error(const DeviceId& device) {
-  return {ErrorCode::timeout,
-          "the deadline passed before the work began",
-          "allow more time or submit less",
-          device.text(),
-          {}};
+  return {ErrorCode::timeout, "the deadline passed before the work began", "allow more time or submit less",
+          device.text()};
 }
 
 Error withdrawn_error(const DeviceId& device) {
-  return {ErrorCode::cancelled, "the work was cancelled before it began", "", device.text(), {}};
+  return {ErrorCode::cancelled, "the work was cancelled before it began", "", device.text()};
 }
 
 Error no_thread_error(const DeviceId& device) {
-  return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text(), {}};
+  return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
 }
 
 // Settles the lease whatever happens in between; work that did not get as far
@@ -73,12 +70,8 @@ class Running {
 }  // namespace
 
 Error detail::thrown_error(const char* what) {
-  return {ErrorCode::work_failed,
-          what ? std::string("the work threw an exception: ") + what
-               : std::string("the work threw something that is not a std::exception"),
-          "",
-          "",
-          {}};
+  return {ErrorCode::work_failed, what ? std::string("the work threw an exception: ") + what
+                                       : std::string("the work threw something that is not a std::exception")};
 }
 
 // --- a piece of work while it runs ----------------------------------------
@@ -294,11 +287,8 @@ Result<void> Scheduler::place(detail::Job& job, Lease& lease) {
   scheduler::DeviceLanes& lanes = lanes_of(lease);
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (!lanes.enter(job.exempt_)) {
-    return Error{ErrorCode::queue_full,
-                 "the queue of the device is full",
-                 "wait for work to end, or raise queue_capacity",
-                 lease.id().text(),
-                 {}};
+    return Error{ErrorCode::queue_full, "the queue of the device is full",
+                 "wait for work to end, or raise queue_capacity", lease.id().text()};
   }
   job.lease_ = std::move(lease);
   job.lanes_ = &lanes;

@@ -40,7 +40,7 @@ void serve(const Request& job, std::size_t replica, std::uint32_t speed_milli, s
 }
 
 Error unusable(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 // The replicas as the policy sees them: the views that a pool would provide.

@@ -152,7 +152,7 @@ inline Result<void> add_vectors(Device& device, Deadline deadline) {
   if (!waited && waited.error().code == ErrorCode::timeout) device.close();
   if (done) done = waited;
   if (done && values != std::vector<float>(n, 3.0F))
-    return Error{ErrorCode::internal, "the sum is wrong", {}, device.id().text(), {}};
+    return Error{ErrorCode::internal, "the sum is wrong", {}, device.id().text()};
   return done;
 }
 

@@ -212,11 +212,9 @@ Result<void> try_to_write(Ledger& ledger) {
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;
-  device::DeadlineCall<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
-                                                       "the NVIDIA management library does not answer",
-                                                       "sudo dmesg | grep -iE 'nvrm|xid'",
-                                                       {},
-                                                       {}});
+  device::DeadlineCall<NvmlFacts> nvml(
+      ask_nvml,
+      Error{ErrorCode::timeout, "the NVIDIA management library does not answer", "sudo dmesg | grep -iE 'nvrm|xid'"});
   device::DeadlineCall<std::vector<VendorFacts>> vendors(
       []() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); }, {});
   const Deadline deadline = Deadline::after(real_clock(), driver_deadline);

@@ -116,7 +116,7 @@ inline Result<Gpu> first_gpu(const BackendOptions& options = {}) {
   Gpu gpu{device::make_cuda_backend(options), {}, nullptr};
   Result<std::vector<DeviceInfo>> found = gpu.backend->list();
   if (!found) return std::move(found).error();
-  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU", "", "", {}};
+  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU"};
   gpu.info = found->front();
   gpu.driver = *Driver::load();
   return gpu;

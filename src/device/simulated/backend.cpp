@@ -67,11 +67,8 @@ class SimulatedBackend final : public Backend {
     for (std::size_t i = 0; i < hardware_.size(); ++i) {
       if (hardware_[i]->account->id == id) return i;
     }
-    return Error{ErrorCode::not_found,
-                 "there is no simulated device called '" + id.text() + "'",
-                 "see `berth devices` for the ids",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::not_found, "there is no simulated device called '" + id.text() + "'",
+                 "see `berth devices` for the ids", id.text()};
   }
 
   std::optional<Error> error_;
@@ -79,7 +76,7 @@ class SimulatedBackend final : public Backend {
 };
 
 Error not_simulated(const DeviceId& id) {
-  return {ErrorCode::not_supported, "the device is not simulated", {}, id.text(), {}};
+  return {ErrorCode::not_supported, "the device is not simulated", {}, id.text()};
 }
 
 }  // namespace
@@ -122,11 +119,8 @@ std::unique_ptr<Backend> device::make_simulated_backend(const BackendOptions& op
   Clock& clock = options.clock != nullptr ? *options.clock : real_clock();
   for (const PartitionRequest& request : options.partitions) {
     if (!request.device.starts_with("simulated:")) continue;
-    const Error error{ErrorCode::invalid_argument,
-                      "simulated devices cannot be cut into parts by a request",
-                      "describe the parts as devices with a `parent` in the file of simulated devices",
-                      request.device,
-                      {}};
+    const Error error{ErrorCode::invalid_argument, "simulated devices cannot be cut into parts by a request",
+                      "describe the parts as devices with a `parent` in the file of simulated devices", request.device};
     return std::make_unique<simulated::SimulatedBackend>(error, clock);
   }
   return std::make_unique<simulated::SimulatedBackend>(options.simulated_file.empty()

@@ -15,11 +15,8 @@ namespace berth::simulated {
 namespace {
 
 Error at_position(const std::string& path, const toml::source_position& position, std::string message) {
-  return {ErrorCode::invalid_argument,
-          inventory::toml_place(path, position) + std::move(message),
-          "docs/simulated.md describes the format",
-          {},
-          {}};
+  return {ErrorCode::invalid_argument, inventory::toml_place(path, position) + std::move(message),
+          "docs/simulated.md describes the format"};
 }
 
 // One table of the file. finish() refuses keys that were not read. The first error is
