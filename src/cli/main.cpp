@@ -14,9 +14,27 @@
 #include "device/deadline_call.hpp"
 
 // In the order of --help.
-#define BERTH_VERBS(verb)                                                                                            \
-  verb(devices) verb(inventory) verb(doctor) verb(run) verb(pick) verb(ps) verb(release) verb(cordon) verb(uncordon) \
-      verb(drain) verb(why) verb(replay) verb(plan) verb(validate) verb(init) verb(fleet) verb(simulate) verb(demo)
+// clang-format off
+#define BERTH_VERBS(verb)  \
+  verb(devices)            \
+  verb(inventory)          \
+  verb(doctor)             \
+  verb(run)                \
+  verb(pick)               \
+  verb(ps)                 \
+  verb(release)            \
+  verb(cordon)             \
+  verb(uncordon)           \
+  verb(drain)              \
+  verb(why)                \
+  verb(replay)             \
+  verb(plan)               \
+  verb(validate)           \
+  verb(init)               \
+  verb(fleet)              \
+  verb(simulate)           \
+  verb(demo)
+// clang-format on
 
 namespace berth::cli {
 #define BERTH_DECLARE(name) void add_##name(const Verb& command);

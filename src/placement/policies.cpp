@@ -6,11 +6,22 @@
 #include "berth/placement.hpp"
 #include "placement/nearest_name.hpp"
 
-#define BERTH_POLICIES(policy)                                                                                        \
-  policy(round_robin) policy(least_loaded) policy(weighted_capacity) policy(adaptive_throughput) policy(power_of_two) \
-      policy(expected_finish) policy(best_fit) policy(spread) policy(reference_least_loaded)                          \
-          policy(reference_queue_depth) policy(reference_weighted_capacity) policy(reference_adaptive_throughput)     \
-              policy(reference_most_memory)
+// clang-format off
+#define BERTH_POLICIES(policy)           \
+  policy(round_robin)                    \
+  policy(least_loaded)                   \
+  policy(weighted_capacity)              \
+  policy(adaptive_throughput)            \
+  policy(power_of_two)                   \
+  policy(expected_finish)                \
+  policy(best_fit)                       \
+  policy(spread)                         \
+  policy(reference_least_loaded)         \
+  policy(reference_queue_depth)          \
+  policy(reference_weighted_capacity)    \
+  policy(reference_adaptive_throughput)  \
+  policy(reference_most_memory)
+// clang-format on
 
 namespace berth {
 

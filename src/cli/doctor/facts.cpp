@@ -12,7 +12,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
+#include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "berth/ledger.hpp"
@@ -58,11 +59,13 @@ std::vector<std::string> nvidia_on_pci() {
 
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  ..."
 std::optional<std::string> kernel_driver() {
-  const std::string line = first_line("/proc/driver/nvidia/version");
-  std::smatch match;
-  static const std::regex version(R"(\b\d+\.\d+(\.\d+)?\b)");
-  if (!std::regex_search(line, match, version)) return std::nullopt;
-  return match[0].str();
+  std::istringstream line(first_line("/proc/driver/nvidia/version"));
+  for (std::string word; line >> word;) {
+    const bool is_version =
+        word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos;
+    if (is_version) return word;
+  }
+  return std::nullopt;
 }
 
 std::string group_name(const fs::path& path) {
@@ -72,10 +75,15 @@ std::string group_name(const fs::path& path) {
   return found != nullptr ? found->gr_name : std::to_string(about.st_gid);
 }
 
-std::vector<FileFacts> files_in(const fs::path& folder, const std::regex& name) {
+bool is_number_after(std::string_view prefix, std::string_view name) {
+  return name.size() > prefix.size() && name.starts_with(prefix) &&
+         name.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
+}
+
+std::vector<FileFacts> files_in(const fs::path& folder, bool (*wanted)(std::string_view name)) {
   std::vector<FileFacts> found;
   for (const fs::path& path : entries(folder)) {
-    if (std::regex_match(path.filename().string(), name))
+    if (wanted(path.filename().string()))
       found.push_back({path, group_name(path), access(path.c_str(), R_OK | W_OK) == 0});
   }
   return found;
@@ -226,8 +234,10 @@ Facts gather_facts(const BackendOptions& options) {
 
   facts.nvidia_pci = nvidia_on_pci();
   facts.kernel_driver_version = kernel_driver();
-  facts.nvidia_files = files_in("/dev", std::regex("nvidia(\\d+|ctl|-uvm)"));
-  facts.render_files = files_in("/dev/dri", std::regex("renderD\\d+"));
+  facts.nvidia_files = files_in("/dev", [](std::string_view name) {
+    return name == "nvidiactl" || name == "nvidia-uvm" || is_number_after("nvidia", name);
+  });
+  facts.render_files = files_in("/dev/dri", [](std::string_view name) { return is_number_after("renderD", name); });
   facts.mps_pipe = mps_control_socket();
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "POCL_DEVICES", "BERTH_RUNTIME_DIR"}) {
     if (const char* const value = std::getenv(name)) facts.environment.emplace(name, value);
