@@ -201,7 +201,7 @@ void pinned_to_one(Situation& s) {
 inline const Kind kinds[] = {
     {"full by promises", Cause::memory_promised, "promised", all_targets<promise_it>},
     {"full by processes", Cause::memory_in_use, "processes use it", all_targets<use_it>, true},
-    {"fragmented", Cause::memory_fragmented, "all together",
+    {"fragmented", Cause::memory_fragmented, "together",
      [](Situation& s) {
        s.add_targets(s.between(2, 6));
        s.each_target([&](DeviceView& view, DeviceInfo&) {
@@ -214,7 +214,7 @@ inline const Kind kinds[] = {
          }
        });
      }},
-    {"more than any has", Cause::memory_too_small, "at all",
+    {"more than any has", Cause::memory_too_small, "in total",
      [](Situation& s) {
        s.add_targets(s.between(1, 4));
        s.requirements.memory_bytes_min *= 200;

@@ -139,7 +139,7 @@ struct LaunchShape {
   constexpr std::size_t outermost() const noexcept { return global[2] > 1 ? 2 : global[1] > 1 ? 1 : 0; }
 };
 
-// One kernel in the languages the back ends speak; each takes what it knows.
+// One kernel in the languages of the back ends; each uses the form it supports.
 struct KernelSource {
   std::string entry;
   // Called for rows [begin, end) of shape.outermost(); a kernel whose image may
@@ -212,7 +212,7 @@ class Stream {
 
   // Calls `closure` on this thread with the device's context current, so that
   // native calls reach this device and stream; restores the caller's context.
-  // Of a GPU's part, only what goes onto the native stream keeps to the part.
+  // Of a GPU's part, only work on the native stream is confined to the part.
   virtual Result<void> run(const std::function<Result<void>(Stream&)>& closure) = 0;
 
   // Everything enqueued so far is done, or the deadline passed.
@@ -286,7 +286,7 @@ class Backend {
 
 // One device as several that share its memory and fail together. `device` is a
 // back end and an ordinal or id ("cuda:0", "cuda:GPU-ea3b..."); each part gets
-// so many compute units, and what is left over stays idle.
+// that many compute units, and the rest stays idle.
 struct PartitionRequest {
   std::string device;
   std::vector<std::uint32_t> units;
@@ -306,7 +306,7 @@ struct BackendOptions {
   Clock* clock = nullptr;  // null: the real clock
   // False: list() and links() of CUDA ask the management library, where that
   // knows all that CUDA would say, and do not start CUDA, which takes a fifth of a
-  // second or more. That CUDA does not start is then said by open() alone.
+  // second or more. Only open() then reports that CUDA does not start.
   bool listing_starts_driver = true;
 };
 

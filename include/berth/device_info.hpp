@@ -1,4 +1,4 @@
-// What is known about a device without asking it twice: identity, size,
+// What is known about a device and does not change while it is there: identity, size,
 // ability. An unknown value is absent, never zero.
 #pragma once
 

@@ -59,7 +59,7 @@ struct DeviceView {
   // policies share out by it; entering service later earns no credit.
   std::uint64_t charged_total = 0;
 
-  // Leases on the device by anybody on the machine, as far as is known here, and
+  // Leases on the device by all programs of the machine, as far as is known here, and
   // whether one of them is exclusive.
   std::uint32_t holders = 0;
   bool held_exclusively = false;
@@ -75,7 +75,7 @@ struct DeviceView {
   TimePoint sampled_at{};
   SampleState sample = SampleState::unknown;
   // Processes of others on the device, as far as its driver lists them. Graphics
-  // processes that together use less than 1 GiB are not counted. A pool does not set it.
+  // processes that together use less than 1 GiB are not counted.
   std::uint32_t other_processes = 0;
 
   // Learnt for the work class at hand: nanoseconds per unit of cost.

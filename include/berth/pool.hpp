@@ -145,7 +145,7 @@ class Pool {
   // All devices of all back ends that answer. No device at all: no_device, with
   // the reasons of the silent back ends. A named back end that is missing: its error.
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
-  // The same with these back ends alone; a single one that is silent is its error.
+  // The same with these back ends alone; if one alone is given and it fails, its error.
   static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::shared_ptr<Backend>> backends,
                                                      PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.

@@ -12,7 +12,7 @@ namespace berth::deployment {
 namespace {
 
 bool share_memory(const DeviceView& a, const DeviceView& b) {
-  return a.info == b.info || (!a.info->memory_domain.empty() && a.info->memory_domain == b.info->memory_domain);
+  return a.info->memory_home() == b.info->memory_home();
 }
 
 DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {

@@ -287,18 +287,18 @@ std::string Explanation::reason() const {
     case Cause::capability: return subject + "has capability " + to_string(*requirements.capability_min) + example();
     case Cause::feature:
     case Cause::label: return subject + "has " + wanted_features(requirements) + example();
-    case Cause::held: return subject + "is free of leases" + example();
+    case Cause::held: return subject + "has no lease" + example();
     case Cause::held_exclusively: return subject + "can be shared" + example();
-    case Cause::kept: return subject + "is free of earlier requests" + example();
+    case Cause::kept: return subject + "is free: all are kept for earlier requests" + example();
     case Cause::silent: return subject + "reports that it is unused" + example();
     case Cause::occupied: return subject + "is unused" + example();
     case Cause::memory_unknown: return free + example();
     case Cause::memory_too_small:
-      return subject + "has " + wanted_memory(requirements) + " at all" + largest(&Candidate::memory_bytes_total);
+      return subject + "has " + wanted_memory(requirements) + " in total" + largest(&Candidate::memory_bytes_total);
     case Cause::memory_in_use: return free + ", processes use it" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_promised: return free + ", it is promised" + largest(&Candidate::memory_bytes_available);
     case Cause::memory_fragmented:
-      return free + ", though all together do" + largest(&Candidate::memory_bytes_available);
+      return free + ", although all of them together do" + largest(&Candidate::memory_bytes_available);
     case Cause::too_few_devices:
     case Cause::memory_shared: break;
   }
@@ -306,7 +306,7 @@ std::string Explanation::reason() const {
 }
 
 std::string Explanation::advice() const {
-  if (!cause) return "there is nothing to do";
+  if (!cause) return winners.empty() ? "use another policy" : "there is nothing to do";
   switch (*cause) {
     case Cause::too_few_devices: return candidates.empty() ? "run berth doctor to see why" : "ask for fewer";
     case Cause::backend: {

@@ -141,7 +141,7 @@ TEST(Explanation, TheReasonSaysWhetherMemoryIsInUseOrPromised) {
   EXPECT_EQ(reason_for(fleet, needing(4 * gib)),
             "no device has 4.0 GiB free, it is promised (largest: 1.0 GiB on dev-00)");
   EXPECT_EQ(reason_for(fleet, needing(3 * gib)),
-            "no device has 3.0 GiB free, though all together do (largest: 1.0 GiB on dev-00)");
+            "no device has 3.0 GiB free, although all of them together do (largest: 1.0 GiB on dev-00)");
   for (std::size_t i = 0; i < 3; ++i) {
     fleet[i].memory_bytes_promised = 0;
     fleet[i].memory_bytes_free = gib / 2;

@@ -63,7 +63,7 @@ Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept
 Wholeness placement::wholeness(const DeviceView& view) noexcept {
   if (view.sample != SampleState::fresh) return Wholeness::no_answer;
   const DeviceInfo& info = *view.info;
-  // The memory of the processor is never all free, and its processes are everybody's.
+  // The memory of the processor is never all free, and its processes belong to all users.
   if (info.is_fallback || info.backend == "host" || !info.memory_bytes_total) return Wholeness::whole;
   if (view.other_processes > 0) return Wholeness::has_processes;
   const Maybe available = view.memory_bytes_available();

@@ -1,5 +1,5 @@
 // Late binding: an item of a batch gets its device when a device has room for it. Near the
-// end a device is left out when it would still be at the item after all the rest is done:
+// end a device is left out when it would finish the item after all the rest is done:
 // better wait for a faster one than be waited for.
 #pragma once
 

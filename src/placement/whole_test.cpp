@@ -110,7 +110,8 @@ TEST(Kept, ADeviceThatIsKeptIsNotGivenToOthersAndSaysSo) {
   const Explanation explanation = explain_with(fleet, {});
   EXPECT_EQ(explanation.cause, Cause::kept);
   EXPECT_EQ(explanation.reason(),
-            "no device is free of earlier requests (dev-00: kept for a request that has waited longer; 1 more)");
+            "no device is free: all are kept for earlier requests (dev-00: kept for a request that has waited longer; "
+            "1 more)");
   EXPECT_EQ(explanation.funnel_text(), "2 devices -> 0 not kept for earlier requests -> none");
 }
 

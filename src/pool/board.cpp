@@ -276,7 +276,7 @@ void Board::serve_waiters() {
 Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requirements& requirements,
                                                 std::size_t count) {
   if (count == 0)
-    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one"};
+    return Error{ErrorCode::invalid_argument, "the number of devices of the group is 0", "ask for at least one"};
   for (std::size_t round = 0;; ++round) {
     std::vector<Lease> leases(count);
     Explanation explanation;
@@ -352,22 +352,17 @@ Explanation Board::explain(const Policy& policy, const Requirements& requirement
 
 Decision Board::decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                        Ticket ticket, Explanation* explanation) const {
+  const GroupDecision one = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
   Decision decision;
-  // Only a request to be near a device needs to know how they are joined.
-  if (!requirements.near || options_.topology->links.empty()) {
-    decision = choose(policy, requirements, views, ticket, explanation);
-  } else {
-    const GroupDecision one = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
-    if (!one.winners.empty()) decision.winner = one.winners.front();
-    decision.policy_misbehaved = one.policy_misbehaved;
-  }
+  if (!one.winners.empty()) decision.winner = one.winners.front();
+  decision.policy_misbehaved = one.policy_misbehaved;
   return decision;
 }
 
 Error Board::refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements,
                      Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
-    return {ErrorCode::queue_full, "the device chosen holds as much work as can be counted",
+    return {ErrorCode::queue_full, "the device has the most work in flight that can be counted",
             "wait until some of it is done"};
   }
   Explanation explanation;

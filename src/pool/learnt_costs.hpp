@@ -33,7 +33,7 @@ class LearntCosts {
   void fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept;
   // Time that work of this size is expected to take; 0 while nothing is known.
   std::uint64_t expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept;
-  // Work of this size kept the device busy for so long.
+  // Work of this size kept the device busy for busy_ns.
   void learn(std::size_t slot, std::uint16_t work_class, double cost, double busy_ns) noexcept;
   void forget(std::size_t slot) noexcept;  // another incarnation of the device
   // The board's lock is held. Forgets what was measured on a device a minute before the newest

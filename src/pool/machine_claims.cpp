@@ -154,7 +154,7 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
   Claim* const claim = claim_of(report.domain);
-  if (!claim) return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain};
+  if (!claim) return Error{ErrorCode::not_found, "this pool has no device in that memory domain", {}, report.domain};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
   const std::uint64_t others = promised_by_others(with_entries_since(lock->snapshot(), report.asked_at), report);

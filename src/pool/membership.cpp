@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "berth/xid.hpp"
+#include "inventory/device_row.hpp"
 #include "placement/filters.hpp"
 
 namespace berth::pool {
@@ -29,6 +30,7 @@ Membership::Membership(Counters& counters, HealthRules rules, Duration stale_aft
       version_(next_version()),
       devices_(new std::atomic<Device*>[counters.capacity()]()),
       other_holders_(new std::atomic<std::uint32_t>[counters.capacity()]()),
+      other_processes_(new std::atomic<std::uint32_t>[counters.capacity()]()),
       sampled_at_ns_(new std::atomic<std::int64_t>[counters.capacity()]()),
       members_(counters.capacity()) {}
 
@@ -39,6 +41,7 @@ DeviceView Membership::view(std::size_t slot, std::uint64_t charge, std::uint64_
   view.slot = static_cast<std::uint32_t>(slot);
   view.in_flight = static_cast<std::uint32_t>(charge & Columns::in_flight_mask);
   view.holders = view.in_flight + other_holders_[slot].load(std::memory_order_relaxed);
+  view.other_processes = other_processes_[slot].load(std::memory_order_relaxed);
   view.held_exclusively = status & held_bit;
   view.backlog_ns = Columns::load(columns_.backlog_ns[slot]);
   view.memory_bytes_promised = columns_.promised(slot);
@@ -112,6 +115,7 @@ void Membership::join(std::size_t slot, std::shared_ptr<Device> device, std::opt
   if (!member.device) member.health.health = Health::lost;
   devices_[slot].store(member.device.get(), std::memory_order_release);
   other_holders_[slot].store(0, std::memory_order_relaxed);
+  other_processes_[slot].store(0, std::memory_order_relaxed);
   columns_.reported[slot].store(~std::uint64_t{0}, std::memory_order_relaxed);
   counters_.use_up_to(slot);
   publish(slot);
@@ -228,6 +232,9 @@ bool Membership::is_newest(std::size_t slot, std::uint64_t sequence, TimePoint n
 void Membership::sampled(std::size_t slot, const LoadSample& sample, TimePoint now) {
   columns_.reported[slot].store(or_unknown(sample.queue_depth) << 32 | or_unknown(sample.active_streams),
                                 std::memory_order_relaxed);
+  Telemetry seen;
+  seen.processes = sample.processes;
+  other_processes_[slot].store(inventory::use_by_others(seen).processes, std::memory_order_relaxed);
   Member& member = members_[slot];
   member.silent_since = now;
   member.sampled = true;

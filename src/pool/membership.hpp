@@ -138,7 +138,7 @@ class Membership {
   std::atomic<std::uint32_t> on_probation_{0};
   const std::unique_ptr<std::atomic<Device*>[]> devices_;  // null: unusable
   // Read without the lock by view().
-  const std::unique_ptr<std::atomic<std::uint32_t>[]> other_holders_;
+  const std::unique_ptr<std::atomic<std::uint32_t>[]> other_holders_, other_processes_;
   const std::unique_ptr<std::atomic<std::int64_t>[]> sampled_at_ns_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<const DeviceInfo>> kept_infos_;  // of all incarnations

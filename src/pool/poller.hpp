@@ -1,5 +1,5 @@
 // Poller: asks every device for its load and brings the answers, and the time,
-// to the board. One timer sets the pace. A device may take as long as it likes
+// to the board. One timer sets the pace. A device may take any time
 // to answer: each has at most one question outstanding, on a thread that waits
 // for no other device, and the load in an answer later than the deadline is dropped
 // (what the driver reported in it is not, it is told only once). A device

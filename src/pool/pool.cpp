@@ -130,11 +130,8 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
 
 Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options) {
   if (devices.empty()) {
-    return Error{ErrorCode::invalid_argument,
-                 "a pool of no devices was asked for",
-                 "name at least one device",
-                 {},
-                 invalid_value};
+    return Error{
+        ErrorCode::invalid_argument, "the list of devices is empty", "name at least one device", {}, invalid_value};
   }
   std::vector<DeviceInfo> infos;
   for (const std::shared_ptr<Device>& device : devices) {

@@ -562,6 +562,22 @@ TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
   EXPECT_EQ(pool->report(DeviceId("b"), more).error().code, ErrorCode::not_found);
 }
 
+TEST(Pool, AWholeDeviceHasNoProcessOfAnotherProgram) {
+  const auto pool = open({make_device("a")});
+  Requirements whole;
+  whole.whole = true;
+  LoadSample sample;
+  sample.memory_bytes_free = 1000;
+  sample.processes = {{.pid = 1, .kind = ProcessKind::foreign, .name = "other", .memory_bytes = 0}};
+  ASSERT_TRUE(pool->report(DeviceId("a"), sample));
+  EXPECT_FALSE(pool->acquire(whole));
+  EXPECT_EQ(pool->explain(whole).cause, Cause::occupied);
+  EXPECT_TRUE(pool->acquire()) << "the process is in the way of the whole device only";
+  sample.processes->clear();
+  ASSERT_TRUE(pool->report(DeviceId("a"), sample));
+  EXPECT_TRUE(pool->acquire(whole));
+}
+
 TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
   const auto pool = open_three();
   pool->poll_now();

@@ -94,7 +94,7 @@ void Promises::report(std::size_t slot, const LoadSample& sample, TimePoint now)
   last.free = sample.memory_bytes_free.value_or(0);
   last.asked_at = now;
   last.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
-  // Where the driver tells late, not all of that is missing in the free bytes.
+  // Where the driver reports late, not all of that is missing in the free bytes.
   if (sample.processes)
     last.taken = std::min(last.taken, listed_for_this_process(*sample.processes).value_or(last.taken));
   last.total = sample.memory_bytes_total;

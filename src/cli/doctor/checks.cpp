@@ -287,7 +287,7 @@ Findings foreign_processes(const Facts& facts) {
   std::map<std::uint32_t, std::string> holds;  // by process; the end of a sentence
   std::set<std::string> seen;                  // parts of one GPU share its processes
   for (const DeviceRow& row : facts.rows) {
-    if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_domain).second) continue;
+    if (!row.seen || !row.seen->processes || !seen.insert(row.info.memory_home()).second) continue;
     for (const DeviceProcess& process : *row.seen->processes) {
       if (process.kind != ProcessKind::foreign || process.memory_bytes.value_or(0) == 0) continue;
       std::string& text = holds[process.pid];

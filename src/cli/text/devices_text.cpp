@@ -41,7 +41,7 @@ std::string number_text(const auto& value, const char* unit) {
 }
 
 // A part whose memory is that of its parent.
-bool shares_memory(const DeviceInfo& info) { return info.parent && info.memory_domain != info.id.text(); }
+bool shares_memory(const DeviceInfo& info) { return info.parent && info.memory_home() != info.id.text(); }
 
 std::string health_text(const DeviceRow& row, TimePoint now, const Style& style) {
   const Health health = health_of(row);

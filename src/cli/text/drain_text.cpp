@@ -33,7 +33,7 @@ Occupation occupation_of(const DeviceRow& row, std::span<const DeviceRow> all) {
   std::uint64_t graphics_bytes = 0;
   for (const DeviceProcess& process : *row.seen->processes) {
     const bool leased = std::any_of(all.begin(), all.end(), [&](const DeviceRow& other) {
-      return other.info.memory_domain == row.info.memory_domain && belongs_to(process, other);
+      return other.info.memory_home() == row.info.memory_home() && belongs_to(process, other);
     });
     if (leased || belongs_to(process, row)) continue;
     (process.graphics ? graphics : occupation.others).push_back(process);

@@ -24,10 +24,6 @@ struct OnDevice {
   std::vector<Occupant> occupants;
 };
 
-const std::string& memory_domain_of(const DeviceInfo& info) {
-  return info.memory_domain.empty() ? info.id.text() : info.memory_domain;
-}
-
 const DeviceProcess* find(const std::vector<const DeviceProcess*>& processes, std::uint32_t pid) {
   const auto at = std::find_if(processes.begin(), processes.end(), [&](const auto* p) { return p->pid == pid; });
   return at == processes.end() ? nullptr : *at;
@@ -40,12 +36,12 @@ class Lister {
     for (const DeviceRow& row : rows) ids.push_back(row.info.parent.value_or(row.info.id));
     for (const DeviceRow& row : rows) {
       for (const DeviceLease& holding : row.held_by) {
-        for (const std::uint32_t pid : holding.processes) leased_.insert({memory_domain_of(row.info), pid});
+        for (const std::uint32_t pid : holding.processes) leased_.insert({row.info.memory_home(), pid});
       }
     }
     for (const DeviceRow& row : rows) {
       add_leases(row);
-      const bool part = row.info.parent && row.info.memory_domain != row.info.id.text();
+      const bool part = row.info.parent && row.info.memory_home() != row.info.id.text();
       add_others(row, part ? short_id(*row.info.parent, ids) : device_label(row.info));
     }
   }
@@ -88,7 +84,7 @@ class Lister {
   }
   void add_others(const DeviceRow& row, const std::string& label) {
     for (const DeviceProcess* process : processes_of(row)) {
-      const std::pair key(memory_domain_of(row.info), process->pid);
+      const std::pair key(row.info.memory_home(), process->pid);
       const bool holder = std::any_of(row.held_by.begin(), row.held_by.end(),
                                       [&](const DeviceLease& holding) { return holding.pid == process->pid; });
       if (holder || leased_.contains(key) || !listed_.insert(key).second) continue;
