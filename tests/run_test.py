@@ -117,6 +117,16 @@ class Run(Machine):
         self.assertEqual(plan(1, shared.replace("30G", "10G")), (0, free))
         alone.communicate("")
         self.assertEqual(plan(1, shared), (0, alone.devices))
+        part.communicate("")
+        # Almost all bytes are free: what counts is that there is a lease, or that it is exclusive.
+        small = self.hold("--mem", "100M")
+        other = [gpu for gpu in self.gpus() if gpu not in small.devices]
+        self.assertEqual(plan(1), (0, other))
+        self.assertEqual(plan(2), (3, []))
+        self.assertEqual(plan(2, shared)[0], 0)
+        small.communicate("")
+        self.hold("--exclusive", "--mem", "100M")
+        self.assertEqual(plan(2, shared), (3, []))
 
     def test_a_share_of_a_device_can_be_asked_for(self):
         first, second = self.hold("--mem", "60%"), self.hold("--mem", "60%")
