@@ -41,7 +41,7 @@ struct Gpu {
 
   // Null, with a note in the report, where there is none.
   static std::optional<Gpu> first(Report& report) {
-    Gpu gpu{make_cuda_backend({}), nullptr, nullptr};
+    Gpu gpu{device::make_cuda_backend({}), nullptr, nullptr};
     const auto found = gpu.backend->list();
     if (!found || found->empty()) {
       report.note("no NVIDIA GPU here, nothing measured" + (found ? "" : ": " + found.error().to_text()));

@@ -1,7 +1,7 @@
-// What Berth adds to an empty kernel on PoCL's `basic` devices: launch, record
-// and wait through a stream, beside the shortest raw calls that do the same
-// (enqueue and finish, no profiling). One host thread per device, because a
-// `basic` device computes inside the enqueue. The goal is 1 us added, which as a
+// What Berth adds to an empty kernel on PoCL's `basic` devices: launch, record and wait
+// through a stream, or through a lane of the scheduler, beside the shortest raw calls that do
+// the same (enqueue and finish, no profiling). One host thread per device, because a `basic`
+// device computes inside the enqueue. The goal is 1 us added, 2 us for a lane, which as a
 // bound of the ratio is 1 + 1 us / peer.
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "berth/scheduler.hpp"
 #include "device/backends.hpp"
 #include "device/opencl/backend.hpp"
 #include "report.hpp"
@@ -23,7 +24,6 @@ using namespace berth;
 // rounds then run undisturbed, and the median is one of those.
 constexpr std::size_t rounds = 801;
 constexpr std::size_t iterations = 200;
-constexpr double added_us_goal = 1.0;
 
 KernelSource empty_source() {
   KernelSource source;
@@ -37,10 +37,11 @@ KernelSource empty_source() {
   std::exit(1);
 }
 
-// The same work twice on one device.
-class Ours {
+// The same work in three ways on one device.
+class Direct {
  public:
-  explicit Ours(Device& device) : stream_(device.open_stream().value()), kernel_(device.load(empty_source()).value()) {}
+  explicit Direct(Device& device)
+      : stream_(device.open_stream().value()), kernel_(device.load(empty_source()).value()) {}
   void operator()(std::size_t times) {
     for (std::size_t i = 0; i < times; ++i) {
       if (!stream_->launch(*kernel_, {}, {}) || !stream_->wait()) give_up("a launch failed");
@@ -81,8 +82,33 @@ class Raw {
   cl_kernel kernel_ = nullptr;
 };
 
-void measure(bench::Report& report, const opencl::Api& api, std::span<const std::shared_ptr<Device>> devices) {
-  const std::string name = "basic/" + std::to_string(devices.size());
+// The launch as submitted work.
+class Lane {
+ public:
+  explicit Lane(Device& device)
+      : pool_(Pool::open({std::shared_ptr<Device>(std::shared_ptr<void>(), &device)}).value()),
+        scheduler_(Scheduler::start(*pool_).value()),
+        kernel_(device.load(empty_source()).value()) {}
+  void operator()(std::size_t times) {
+    const auto launch = [this](TaskContext& context) -> Result<void> {
+      Result<Stream*> stream = context.stream();
+      if (!stream) return std::move(stream).error();
+      return (*stream)->launch(*kernel_, {}, {});
+    };
+    for (std::size_t i = 0; i < times; ++i) {
+      if (!scheduler_->submit(launch).get()) give_up("a launch through a lane failed");
+    }
+  }
+
+ private:
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::shared_ptr<Kernel> kernel_;
+};
+
+template <class Ours>
+void measure(bench::Report& report, const std::string& name, double added_us_goal, const opencl::Api& api,
+             std::span<const std::shared_ptr<Device>> devices) {
   if (!report.wants(name)) return;
   // All devices are in the same phase at the same time.
   std::vector<std::vector<double>> ours_us(devices.size()), raw_us(devices.size());
@@ -129,7 +155,7 @@ int main(int argc, char** argv) {
     report.note(api.error().to_text());
     return 0;
   }
-  const auto backend = make_opencl_backend({});
+  const auto backend = device::make_opencl_backend({});
   const auto infos = backend->list();
   if (!infos) {
     report.note(infos.error().to_text());
@@ -146,7 +172,7 @@ int main(int argc, char** argv) {
     report.note("no two PoCL `basic` devices here; install pocl-opencl-icd");
     return 0;
   }
-  report.note("through a stream; the lane's share is measured with the scheduler");
-  measure(report, **api, std::span(devices).first(1));
-  measure(report, **api, std::span(devices).first(2));
+  measure<Direct>(report, "basic/1", 1, **api, std::span(devices).first(1));
+  measure<Direct>(report, "basic/2", 1, **api, std::span(devices).first(2));
+  measure<Lane>(report, "lane/1", 2, **api, std::span(devices).first(1));
 }

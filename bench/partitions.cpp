@@ -133,7 +133,7 @@ double makespan_ms(const std::map<DeviceId, Burner>& burners) {
 void measure(bench::Report& report) {
   BackendOptions options;
   options.partitions.push_back({"cuda:0", {64, 32, 16, 16}});
-  const auto backend = make_cuda_backend(options);
+  const auto backend = device::make_cuda_backend(options);
   const auto listed = backend->list();
   if (!listed) return report.note("nothing measured: " + listed.error().to_text());
   std::map<DeviceId, Burner> burners;

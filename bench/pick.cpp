@@ -3,8 +3,7 @@
 // callers put a question into its mailbox, its thread filters, chooses and reserves, and
 // answers through a slot the caller waits on. Both ends spin for a while before they sleep, as
 // runtimes of actors do, so that the peer is timed awake; where there are more threads than
-// cores it cannot be, and ours is compared with the quoted time. The goal is that of the
-// default policy.
+// cores it cannot be, and ours is compared with the quoted time.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -25,6 +24,7 @@
 #include "berth/pool.hpp"
 #include "device/simulated/backend.hpp"
 #include "leases.hpp"
+#include "placement/load.hpp"
 #include "report.hpp"
 
 namespace {
@@ -205,17 +205,20 @@ Times run(bool two, std::size_t iterations, Make make) {
   return {median(taken), median(given)};
 }
 
-std::unique_ptr<Pool> make_pool(const std::string& policy, std::size_t devices, std::shared_ptr<Ledger> ledger) {
+std::unique_ptr<Pool> make_pool(const std::string& name, std::size_t devices, std::shared_ptr<Ledger> ledger) {
   std::vector<std::shared_ptr<Device>> all;
   for (std::size_t i = 0; i < devices; ++i) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = "device-" + std::to_string(10000 + i);
     spec.memory_bytes_total = device_bytes;
     spec.capability = Capability{9, 0};
-    all.push_back(make_simulated_device(spec, real_clock()));
+    all.push_back(simulated::make_simulated_device(spec, real_clock()));
   }
   PoolOptions options;
-  options.policy = policy;
+  if (name == "own")
+    options.custom_policy = by_cost("own", [](const Candidates& all) { return policy::load_for_speed(all); });
+  else
+    options.policy = name;
   options.ledger = std::move(ledger);
   auto pool = Pool::open(std::move(all), options);
   if (!pool || !(*pool)->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(5)))) return nullptr;
@@ -296,7 +299,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
   const double quoted = two ? 550 : 402, measured = b.empty() ? quoted : median(b);
   const double asked = awake && std::abs(measured / quoted - 1) <= 0.3 ? measured : std::min(measured, quoted);
   Case c{name, median(a) + median(released), asked + median(told), "ns", Better::higher, {}, {}};
-  if (policy == "least_loaded") c.goal = two ? 1.5 : devices == 8 ? 3.0 : 1.5;
+  c.goal = two ? 1.5 : devices == 8 ? 3.0 : 1.5;
   c.fields = {{"take", median(a)},
               {"release", median(released)},
               {"without_ledger", median(alone)},
@@ -326,8 +329,8 @@ int main(int argc, char** argv) {
   }
   Report report("pick", argc, argv);
   for (const bool two : {false, true})
-    for (const char* policy :
-         {"round_robin", "least_loaded", "weighted_capacity", "adaptive_throughput", "power_of_two", "expected_finish"})
+    for (const char* policy : {"round_robin", "least_loaded", "weighted_capacity", "adaptive_throughput",
+                               "power_of_two", "expected_finish", "own"})
       for (const std::size_t devices : {8, 64}) measure(report, *ledger, policy, devices, two);
   note_counting(report);
   std::filesystem::remove_all(folder);

@@ -88,6 +88,17 @@ class Report {
   std::vector<Case> cases_;
 };
 
+// What a peer counts: as measured, or, more than 30 % away from the time quoted for it, the
+// smaller of both.
+inline double fair_peer(Report& report, const std::string& name, double measured, double quoted) {
+  if (measured >= 0.7 * quoted && measured <= 1.3 * quoted) return measured;
+  char text[200];
+  std::snprintf(text, sizeof text, "%s: the peer takes %.1f ns here, more than 30 %% away from the %.1f ns quoted",
+                name.c_str(), measured, quoted);
+  report.note(text);
+  return std::min(measured, quoted);
+}
+
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];

@@ -35,7 +35,7 @@ class ArenaDevice final : public Device {
     std::uint32_t process;
     std::size_t gpu;
   };
-  static Error unsupported() { return {ErrorCode::not_supported, "a GPU of the storm does no work", {}, {}, {}}; }
+  static Error unsupported() { return {ErrorCode::not_supported, "a GPU of the storm does no work"}; }
   Arena& arena_;
   const std::uint32_t process_;
   const std::size_t gpu_;

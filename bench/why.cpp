@@ -152,7 +152,10 @@ void measure(Report& report) {
 
 void measure_command(Report& report) {
   const std::optional<Command> command = Command::find();
-  if (!command) return report.note("berth is not built beside this benchmark: its cases are not run");
+  if (!command) {
+    report.note("berth is not built beside this benchmark: none of its cases is asked");
+    return add_share(report, "command", 0, command_situations, 0);
+  }
   std::vector<const Kind*> able;
   for (const Kind& kind : kinds) {
     if (kind.for_command) able.push_back(&kind);

@@ -17,7 +17,7 @@ Result<std::vector<std::shared_ptr<Device>>> all_gpus() {
   if (!backend) return std::move(backend).error();
   const auto found = (*backend)->list();
   if (!found) return found.error();
-  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU", "", "", {}};
+  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU"};
   std::vector<std::shared_ptr<Device>> devices;
   for (const DeviceInfo& info : *found) {
     auto device = (*backend)->open(info.id);

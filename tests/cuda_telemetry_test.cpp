@@ -28,7 +28,7 @@ Result<Gpu> first_gpu() {
   if (!backend) return std::move(backend).error();
   Result<std::vector<DeviceInfo>> found = (*backend)->list();
   if (!found) return std::move(found).error();
-  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU", {}, {}, {}};
+  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU"};
   return Gpu{*std::move(backend), found->front()};
 }
 

@@ -20,7 +20,7 @@ Result<Buffer> allocate(std::uint64_t bytes, std::shared_ptr<Device>& device) {
   if (!backend) return std::move(backend).error();
   Result<std::vector<DeviceInfo>> found = (*backend)->list();
   if (!found) return std::move(found).error();
-  if (found->empty()) return Error{ErrorCode::no_device, "there is no GPU", {}, {}, {}};
+  if (found->empty()) return Error{ErrorCode::no_device, "there is no GPU"};
   Result<std::shared_ptr<Device>> opened = (*backend)->open(found->front().id);
   if (!opened) return std::move(opened).error();
   device = *std::move(opened);

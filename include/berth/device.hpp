@@ -325,6 +325,10 @@ std::span<const BackendEntry> backend_list();
 // Unknown names are invalid_argument and list the known ones.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options = {});
 
+// How long to wait for a driver to list or open devices: one that has to wake many
+// GPUs takes seconds.
+inline constexpr Duration driver_deadline = std::chrono::seconds(15);
+
 // What a machine offers: devices of all back ends, and the back ends that
 // could not be asked, each with its reason. A GPU seen through CUDA and OpenCL
 // (same PCI address) is listed once, CUDA preferred. Where BERTH_VISIBLE_DEVICES
@@ -337,7 +341,9 @@ struct Listing {
   };
   std::vector<Silent> silent;
 };
-Listing list_devices(std::span<const std::unique_ptr<Backend>> backends);
+// The back ends are asked in parallel, each on its own thread. One that has not
+// answered at the deadline is silent, with `timeout`; its thread is abandoned.
+Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline = driver_deadline);
 // The same from answers that were asked for elsewhere, in the order of backend_list().
 struct BackendAnswer {
   std::string backend;

@@ -64,6 +64,7 @@ struct DeviceView {
   std::uint32_t holders = 0;
   bool held_exclusively = false;
   // Others use it: utilisation, or memory or processes that are not of Berth's leases.
+  // Known to reservations and plans; a pool does not set it.
   bool used_by_others = false;
   bool kept_for_waiting = false;  // kept free for a request ahead in the line
 
@@ -74,7 +75,7 @@ struct DeviceView {
   TimePoint sampled_at{};
   SampleState sample = SampleState::unknown;
   // Processes of others on the device, as far as its driver lists them. Graphics
-  // processes that together use less than 1 GiB are not counted.
+  // processes that together use less than 1 GiB are not counted. A pool does not set it.
   std::uint32_t other_processes = 0;
 
   // Learnt for the work class at hand: nanoseconds per unit of cost.

@@ -29,6 +29,10 @@
 
 namespace berth {
 
+namespace ledger {
+struct State;
+}
+
 // A process, distinguished from a later one with the same pid.
 struct ProcessIdentity {
   std::uint32_t pid = 0;
@@ -255,9 +259,8 @@ class Ledger {
   static std::optional<LeaseReference> current_lease(const LedgerSnapshot& snapshot);
 
  private:
-  struct State;
-  explicit Ledger(std::unique_ptr<State> state);
-  const std::unique_ptr<State> state_;
+  explicit Ledger(std::unique_ptr<ledger::State> state);
+  const std::unique_ptr<ledger::State> state_;
 };
 
 }  // namespace berth

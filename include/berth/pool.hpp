@@ -35,9 +35,10 @@ namespace berth {
 namespace detail {
 struct PoolInternals;  // src/pool/internals.hpp
 }
-class Pool;
+namespace pool {
 class Board;   // the live counters; src/pool/board.hpp
 class Poller;  // asks the devices; src/pool/poller.hpp
+}  // namespace pool
 class Ledger;  // what all programs of the machine promise; ledger.hpp
 
 struct PoolOptions {
@@ -58,6 +59,10 @@ struct PoolOptions {
   // of other programs (ledger.hpp). Where that is not possible they are promised
   // within this program alone; see Pool::ledger_error.
   bool machine_wide = true;
+  // How long opening the pool waits for the drivers to list their devices, and how
+  // long to open them. A back end or device that is late is reported as `timeout`, by
+  // silent_backends() or status(); the thread that called its driver is abandoned.
+  Duration driver_deadline = berth::driver_deadline;
   // How the devices are joined, for groups and for `near`. Absent: open_all asks
   // the back ends; devices given to open() count as not joined.
   std::optional<Topology> topology;
@@ -110,11 +115,11 @@ class Lease {
   }
 
  private:
-  friend class Board;
+  friend class pool::Board;
   void settle_now(const Outcome* outcome) noexcept;
 
   struct Held {
-    Board* board = nullptr;
+    pool::Board* board = nullptr;
     Device* device = nullptr;
     Maybe memory_bytes_free;
     std::uint64_t bytes = 0;
@@ -141,7 +146,7 @@ class Pool {
   // the reasons of the silent back ends. A named back end that is missing: its error.
   static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; a single one that is silent is its error.
-  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::unique_ptr<Backend>> backends,
+  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::shared_ptr<Backend>> backends,
                                                      PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
   static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
@@ -160,6 +165,8 @@ class Pool {
   // Most bytes available: free as reported minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
   std::vector<DeviceStatus> status() const;
+  // The back ends that did not list their devices when the pool was opened, with the reasons.
+  std::span<const Listing::Silent> silent_backends() const noexcept { return silent_; }
   std::string to_text() const;
 
   // A lease on the device the policy prefers, or no_eligible_device with the reason of every
@@ -173,7 +180,7 @@ class Pool {
   // with the reasons.
   Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
   Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
-    return acquire(requirements, Deadline::after(*clock_, timeout));
+    return acquire(requirements, Deadline::after(clock(), timeout));
   }
   // All of `count` different devices, or none; those that are joined best (choose_group).
   Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count);
@@ -206,22 +213,24 @@ class Pool {
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept { return *policy_; }
-  Clock& clock() const noexcept { return *clock_; }
+  Clock& clock() const noexcept { return *options_.clock; }
 
  private:
   friend struct detail::PoolInternals;
-  Pool(PoolOptions options, const Policy* policy, std::size_t devices);
+  Pool(PoolOptions options, const Policy* policy);
+  static Result<std::unique_ptr<Pool>> open_named(std::span<const std::shared_ptr<Backend>> backends,
+                                                  std::span<const std::string_view> named, PoolOptions options);
   static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
   void start();
   bool await_first_poll() const;
 
   PoolOptions options_;
-  Clock* clock_;
   const Policy* policy_;
   const int process_;  // that opened it
   std::optional<Error> ledger_error_;
-  std::unique_ptr<Board> board_;
-  std::unique_ptr<Poller> poller_;
+  std::vector<Listing::Silent> silent_;
+  std::unique_ptr<pool::Board> board_;
+  std::unique_ptr<pool::Poller> poller_;
   std::atomic<Ticket> turn_{0};
   mutable std::atomic<bool> first_poll_ended_{false};  // of every device that has joined
 };

@@ -54,10 +54,10 @@ struct Explanation;  // placement.hpp
 
 struct [[nodiscard]] Error {
   ErrorCode code = ErrorCode::internal;
-  std::string message;                // one sentence: what is wrong
-  std::string advice;                 // one sentence: what to do; may be empty
-  std::string where;                  // id of the device or node concerned; may be empty
-  std::optional<DriverError> driver;  // absent where no driver was involved
+  std::string message = {};                // one sentence: what is wrong
+  std::string advice = {};                 // one sentence: what to do; may be empty
+  std::string where = {};                  // id of the device or node concerned; may be empty
+  std::optional<DriverError> driver = {};  // absent where no driver was involved
   // Of a request that was refused: what keeps every device out. Otherwise null.
   std::shared_ptr<const Explanation> explanation = nullptr;
 

@@ -85,7 +85,7 @@ struct RouterStatistics {
   // Why the table file was not used at the start, or is not written now:
   // invalid_argument (it is damaged, or not a shard table), not_supported (of a newer
   // version), unavailable (another router writes it), io. Absent: the table is kept,
-  // or shall not be.
+  // or this is disabled.
   std::optional<Error> table_warning;
 };
 
@@ -104,7 +104,7 @@ struct EntityState;
 // A piece of work from Router::submit to its submission to the scheduler.
 class Delivery {
  public:
-  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work);
+  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options);
   virtual ~Delivery() = default;
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
@@ -118,7 +118,7 @@ class Delivery {
 
  protected:
   friend struct RouterState;
-  virtual void submit_to(Scheduler& scheduler, TaskOptions work) = 0;
+  virtual void submit_to(Scheduler& scheduler, TaskOptions options) = 0;
   virtual void cancel_task() = 0;
   void cancel();
   void submit(Scheduler& scheduler);
@@ -132,7 +132,7 @@ class Delivery {
   std::shared_ptr<RouterState> router_;
   const std::string key_;
   const Deadline deadline_;
-  TaskOptions work_;
+  TaskOptions options_;
   std::uint32_t shard_ = 0;
   EntityState* entity_ = nullptr;      // guarded by the router's lock; stays while work of it is under way
   std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
@@ -156,30 +156,30 @@ class DeliveryOf : public Delivery {
 };
 
 template <class F>
-class ClosureDelivery final : public DeliveryOf<value_of_t<F&, TaskContext&>>,
+class ClosureDelivery final : public DeliveryOf<detail::value_of_t<F&, TaskContext&>>,
                               public std::enable_shared_from_this<ClosureDelivery<F>> {
-  using Value = value_of_t<F&, TaskContext&>;
+  using Value = detail::value_of_t<F&, TaskContext&>;
 
  public:
-  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work, F f)
-      : DeliveryOf<Value>(std::move(router), key, std::move(work)), f_(std::move(f)) {}
+  ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options, F f)
+      : DeliveryOf<Value>(std::move(router), key, std::move(options)), f_(std::move(f)) {}
 
  private:
   // What the scheduler calls. The delivery owns its task and the task owns this, so
   // the pointer is dropped at the end of the work.
   struct Call {
     std::shared_ptr<ClosureDelivery> delivery;
-    std::invoke_result_t<F&, TaskContext&> operator()(TaskContext& execution) {
+    std::invoke_result_t<F&, TaskContext&> operator()(TaskContext& context) {
       delivery->began();
-      return delivery->f_(execution);
+      return delivery->f_(context);
     }
     void after_end() noexcept {
       const std::shared_ptr<ClosureDelivery> last = std::move(delivery);
       last->ended();
     }
   };
-  void submit_to(Scheduler& scheduler, TaskOptions work) override {
-    this->task = scheduler.submit(Call{this->shared_from_this()}, std::move(work));
+  void submit_to(Scheduler& scheduler, TaskOptions options) override {
+    this->task = scheduler.submit(Call{this->shared_from_this()}, std::move(options));
   }
   F f_;
 };
@@ -196,7 +196,8 @@ class RoutedTask {
   // As Task::get.
   Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!delivery_)
-      return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
+      return Error{
+          ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once", "", {}};
     bool again = false;
     if (std::optional<Error> error = delivery_->await_submission(deadline, &again)) {
       if (!again) delivery_.reset();
@@ -220,7 +221,7 @@ class Entity;
 class Router {
  public:
   // All devices of the scheduler may be out of service. A number of shards out of
-  // range, or a name that is no file name, is invalid_argument. A table file that
+  // range, or a name that is not a valid file name, is invalid_argument. A table file that
   // cannot be used is no error: see RouterStatistics::table_warning.
   static Result<std::unique_ptr<Router>> start(Scheduler& scheduler, RouterOptions options = {});
   ~Router();
@@ -232,18 +233,18 @@ class Router {
   // Runs f(TaskContext&) on the key's device when the earlier work of this key has
   // ended. In the task: no_eligible_device (the shard has no owner; worth a
   // retry), queue_full, timeout, cancelled, or how the work itself ended.
-  // `work.requirements.only` without the owner is invalid_argument; may_run_twice has
+  // `options.requirements.only` without the owner is invalid_argument; may_run_twice has
   // no effect, because another device is not the key's.
   template <class F>
-  RoutedTask<value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions work = {}) {
-    auto delivery = std::make_shared<router::ClosureDelivery<F>>(state_, key, std::move(work), std::move(f));
+  RoutedTask<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions options = {}) {
+    auto delivery = std::make_shared<router::ClosureDelivery<F>>(state_, key, std::move(options), std::move(f));
     accept(delivery);
-    return RoutedTask<value_of_t<F&, TaskContext&>>(std::move(delivery));
+    return RoutedTask<detail::value_of_t<F&, TaskContext&>>(std::move(delivery));
   }
   // To the entity that the envelope names.
   template <class F>
-  RoutedTask<value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions work = {}) {
-    return submit(envelope.entity, std::move(envelope.message), std::move(work));
+  RoutedTask<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) {
+    return submit(envelope.entity, std::move(envelope.message), std::move(options));
   }
   // A handle on one entity. The router outlives it.
   Entity entity(std::string id);
@@ -271,22 +272,20 @@ class Entity {
  public:
   const std::string& id() const noexcept { return id_; }
   template <class F>
-  RoutedTask<value_of_t<F&, TaskContext&>> submit(F f, TaskOptions work = {}) {
-    return router_->submit(id_, std::move(f), std::move(work));
+  RoutedTask<detail::value_of_t<F&, TaskContext&>> submit(F f, TaskOptions options = {}) {
+    return router_->submit(id_, std::move(f), std::move(options));
   }
   // An envelope without an id gets this entity's; the id of another entity is
   // invalid_argument.
   template <class F>
-  RoutedTask<value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions work = {}) {
-    if (envelope.entity.empty() || envelope.entity == id_) return submit(std::move(envelope.message), std::move(work));
-    auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(work),
+  RoutedTask<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) {
+    if (envelope.entity.empty() || envelope.entity == id_)
+      return submit(std::move(envelope.message), std::move(options));
+    auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(options),
                                                                  std::move(envelope.message));
-    delivery->refuse({ErrorCode::invalid_argument,
-                      "the envelope is for " + envelope.entity + " but was told to " + id_,
-                      "tell it to the entity it names, or leave the name empty",
-                      "",
-                      {}});
-    return RoutedTask<value_of_t<F&, TaskContext&>>(std::move(delivery));
+    delivery->refuse({ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
+                      "tell it to the entity it names, or leave the name empty"});
+    return RoutedTask<detail::value_of_t<F&, TaskContext&>>(std::move(delivery));
   }
 
  private:

@@ -1,6 +1,6 @@
 // Scheduler: what runs next. Work is a closure that gets a TaskContext (the
 // device and a stream on it) and returns a value or a Result. It runs inline on
-// the caller's thread (dispatch), on a device's lane (submit), or over all
+// the caller's thread (run), on a device's lane (submit), or over all
 // devices at once with results in order (map).
 //
 // Every piece of work ends in exactly one terminal state, and always
@@ -24,6 +24,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "berth/pool.hpp"
@@ -31,7 +32,10 @@
 
 namespace berth {
 
-class DeviceLanes;  // src/scheduler/lanes.hpp
+namespace scheduler {
+class DeviceLanes;   // src/scheduler/lanes.hpp
+class WaitingQueue;  // src/scheduler/waiting_queue.hpp
+}  // namespace scheduler
 class Scheduler;
 
 // What a closure gets to work with.
@@ -42,7 +46,7 @@ class TaskContext {
   // A stream of the device with the priority of the work, reused or opened at the first call. When
   // the closure has used it, the work is complete when the stream has drained.
   // A deadline that passes first makes the work fail with timeout while the
-  // device may still be at it: what was enqueued must outlive the call.
+  // device may still run it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
   virtual bool cancelled() const noexcept = 0;
@@ -51,7 +55,7 @@ class TaskContext {
 struct TaskOptions {
   Requirements requirements;
   Deadline deadline;           // not started by then: cancelled (timeout)
-  bool may_run_twice = false;  // failed on the device's account: tried once more elsewhere
+  bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
 };
 
 struct SchedulerOptions {
@@ -61,15 +65,16 @@ struct SchedulerOptions {
   std::size_t queue_capacity = 1024;  // per device, waiting work
 };
 
-// What a closure returns, without its Result; closures without a value give Done.
-struct Done {};
+namespace detail {
+
+// What a closure returns, without its Result; closures without a value give std::monostate.
 template <class T>
 struct ValueOf {
   using type = T;
 };
 template <>
 struct ValueOf<void> {
-  using type = Done;
+  using type = std::monostate;
 };
 template <class T>
 struct ValueOf<Result<T>> : ValueOf<T> {};
@@ -81,12 +86,6 @@ struct ValueOfCall {
 };
 template <class F, class... Args>
 using value_of_t = typename ValueOfCall<F, Args...>::type;
-
-template <class T>
-struct TaskResult {
-  T value;
-  DeviceId device;
-};
 
 // The failure of a closure that threw.
 Error thrown_error(const char* what);
@@ -124,10 +123,9 @@ class ClosureRef {
   template <class F>
     requires(!std::is_same_v<F, ClosureRef>)
   explicit ClosureRef(F& f) noexcept
-      : object_(&f), call_([](void* object, TaskContext& execution) -> Result<void> {
-          return (*static_cast<F*>(object))(execution);
-        }) {}
-  Result<void> operator()(TaskContext& execution) const { return call_(object_, execution); }
+      : object_(&f),
+        call_([](void* object, TaskContext& context) -> Result<void> { return (*static_cast<F*>(object))(context); }) {}
+  Result<void> operator()(TaskContext& context) const { return call_(object_, context); }
 
  private:
   void* object_;
@@ -164,9 +162,9 @@ class Job {
   explicit Job(std::uint32_t references) noexcept : references_(references) {}
 
  private:
-  friend class DeviceLanes;
-  friend class Scheduler;
-  friend class WaitingQueue;
+  friend class scheduler::DeviceLanes;
+  friend class berth::Scheduler;
+  friend class scheduler::WaitingQueue;
   enum State : std::uint32_t { waiting, running, ending, ended };
   static constexpr std::uint32_t watched = 4;  // beside the state: a thread sleeps on `changed_`
 
@@ -183,7 +181,7 @@ class Job {
   Job* next_ = nullptr;
   Job* previous_ = nullptr;
   Deadline deadline_;
-  DeviceLanes* lanes_ = nullptr;
+  scheduler::DeviceLanes* lanes_ = nullptr;
   Clock* clock_ = nullptr;
   std::unique_ptr<Requirements> again_;  // how to ask for another device; null: runs once
   Lease lease_;
@@ -215,13 +213,22 @@ class ClosureJob final : public JobFor<T> {
   F f_;
 };
 
+}  // namespace detail
+
+// What work gave, and where it ran.
+template <class T>
+struct TaskResult {
+  T value;
+  DeviceId device;
+};
+
 // A piece of submitted work. Dropping the handle does not cancel the work. The
 // handle may outlive the scheduler: everything has ended then.
 template <class T>
 class Task {
  public:
   Task() = default;
-  explicit Task(JobFor<T>* job) noexcept : job_(job) {}
+  explicit Task(detail::JobFor<T>* job) noexcept : job_(job) {}
   Task(Task&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
   Task& operator=(Task&& other) noexcept {
     std::swap(job_, other.job_);
@@ -236,10 +243,11 @@ class Task {
   // might wait for its own lane.
   Result<TaskResult<T>> get(Deadline deadline = {}) {
     if (!job_)
-      return Error{ErrorCode::invalid_argument, "the task has no result to give (any more)", "call get once", "", {}};
+      return Error{
+          ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once", "", {}};
     if (!job_->wait(deadline))
-      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again", "", {}};
-    JobFor<T>* const job = std::exchange(job_, nullptr);
+      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
+    detail::JobFor<T>* const job = std::exchange(job_, nullptr);
     Result<TaskResult<T>> result = job->error() ? Result<TaskResult<T>>(std::move(*job->error()))
                                                 : TaskResult<T>{std::move(*job->value), std::move(job->device())};
     job->drop();
@@ -253,7 +261,7 @@ class Task {
   }
 
  private:
-  JobFor<T>* job_ = nullptr;
+  detail::JobFor<T>* job_ = nullptr;
 };
 
 // May be used from several threads; must not be destroyed while a call is under way.
@@ -270,13 +278,13 @@ class Scheduler {
   // Selects, charges and runs `f(TaskContext&)` on the calling thread. An error
   // names the device in `where`.
   template <class F>
-  Result<TaskResult<value_of_t<F&, TaskContext&>>> dispatch(F&& f, const TaskOptions& work = {}) {
-    std::optional<value_of_t<F&, TaskContext&>> value;
+  Result<TaskResult<detail::value_of_t<F&, TaskContext&>>> run(F&& f, const TaskOptions& options = {}) {
+    std::optional<detail::value_of_t<F&, TaskContext&>> value;
     DeviceId device;
-    auto closure = [&](TaskContext& execution) { return call_into(value, f, execution); };
-    Result<void> ended = run_inline(work, ClosureRef(closure), device);
+    auto closure = [&](TaskContext& context) { return detail::call_into(value, f, context); };
+    Result<void> ended = run_inline(options, detail::ClosureRef(closure), device);
     if (!ended) return std::move(ended).error();
-    return TaskResult<value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
+    return TaskResult<detail::value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
   }
 
   // Selects, charges and hands `f(TaskContext&)` to a lane of the device. A full
@@ -284,20 +292,20 @@ class Scheduler {
   // the earlier deadline, then the earlier arrival; every eighth turn takes
   // the job that has waited longest, so no job starves.
   template <class F>
-  Task<value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& work = {}) {
-    auto* job = new ClosureJob<value_of_t<F&, TaskContext&>, F>(std::move(f));
-    enqueue(*job, work);
-    return Task<value_of_t<F&, TaskContext&>>(job);
+  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) {
+    auto* job = new detail::ClosureJob<detail::value_of_t<F&, TaskContext&>, F>(std::move(f));
+    enqueue(*job, options);
+    return Task<detail::value_of_t<F&, TaskContext&>>(job);
   }
 
   // f(TaskContext&, const Item&) for every item, over all devices at once; one
   // result per item, in the order of the items. A failing item stops no other.
-  // `f` is called from several threads at a time. `work` describes every item,
-  // or is a function of the item that returns its TaskOptions: items with a higher cost start
+  // `f` is called from several threads at a time. `options` are those of every item,
+  // or a function that gives the TaskOptions of an item: items with a higher cost start
   // first. Called from inside a lane's work it runs inline.
-  template <class Items, class F, class WorkOrFunction = TaskOptions>
-  auto map(const Items& items, F f, const WorkOrFunction& work = {})
-      -> std::vector<Result<TaskResult<value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
+  template <class Items, class F, class OptionsOrFunction = TaskOptions>
+  auto map(const Items& items, F f, const OptionsOrFunction& options = {})
+      -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
@@ -309,50 +317,50 @@ class Scheduler {
   const Policy& policy() const noexcept { return *policy_; }
 
  private:
-  friend class DeviceLanes;
-  friend class Job;
+  friend class scheduler::DeviceLanes;
+  friend class detail::Job;
   class Mapping;
 
   // What map needs to know about its items, whatever their type.
   struct Batch {
     std::size_t size = 0;
     bool uniform = true;  // every item has the same TaskOptions
-    std::function<Result<TaskOptions>(std::size_t)> work;
+    std::function<Result<TaskOptions>(std::size_t)> options;
     std::function<Result<void>(std::size_t, TaskContext&)> call;
     std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
   };
 
   Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy);
-  DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
-  DeviceLanes& lanes_of(const Lease& lease);
+  scheduler::DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
+  scheduler::DeviceLanes& lanes_of(const Lease& lease);
   Result<Lease> acquire(const Requirements& requirements) const;
   // A second device for work that failed on its first; none when it may not or cannot.
   std::optional<Lease> acquire_another(Requirements requirements, Deadline deadline, const DeviceId& failed,
                                        const Error& failure);
   // Runs the closure on the lease, waits for what it enqueued, and settles.
-  Result<void> run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
-                      const std::atomic<bool>* cancelled, ClosureRef closure);
-  Result<void> run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device);
-  void enqueue(Job& job, const TaskOptions& work);
-  Result<void> enqueue(Job& job, const TaskOptions& work, Lease lease);
+  Result<void> run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
+                      const std::atomic<bool>* cancelled, detail::ClosureRef closure);
+  Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
+  void enqueue(detail::Job& job, const TaskOptions& options);
+  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease);
   // Puts a job into the queue of its lease's device, or says why not.
-  Result<void> place(Job& job, Lease& lease);
-  void run_job(Job& job);
+  Result<void> place(detail::Job& job, Lease& lease);
+  void run_job(detail::Job& job);
   void run_batch(const Batch& batch);
 
   Pool* pool_;
   SchedulerOptions options_;
   const Policy* policy_;
   Clock* clock_;
-  std::mutex mutex_;                                    // guards the making of lanes
-  std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
+  std::mutex mutex_;                                               // guards the making of lanes
+  std::unique_ptr<std::atomic<scheduler::DeviceLanes*>[]> lanes_;  // by slot of the board
   std::atomic<bool> stopping_{false};
 };
 
-template <class Items, class F, class WorkOrFunction>
-auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
-    -> std::vector<Result<TaskResult<value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>> {
-  using Value = value_of_t<F&, TaskContext&, decltype(*std::begin(items))>;
+template <class Items, class F, class OptionsOrFunction>
+auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options)
+    -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>> {
+  using Value = detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>;
   struct Ended {
     std::optional<Value> value;
     std::optional<Error> error;
@@ -364,18 +372,20 @@ auto Scheduler::map(const Items& items, F f, const WorkOrFunction& work)
 
   Batch batch;
   batch.size = at.size();
-  batch.uniform = std::is_convertible_v<const WorkOrFunction&, TaskOptions>;
-  batch.work = [&](std::size_t i) -> Result<TaskOptions> {
-    if constexpr (std::is_convertible_v<const WorkOrFunction&, TaskOptions>) {
+  batch.uniform = std::is_convertible_v<const OptionsOrFunction&, TaskOptions>;
+  batch.options = [&](std::size_t i) -> Result<TaskOptions> {
+    if constexpr (std::is_convertible_v<const OptionsOrFunction&, TaskOptions>) {
       static_cast<void>(i);
-      return TaskOptions(work);
+      return TaskOptions(options);
     } else {
       std::optional<TaskOptions> own;
-      if (Result<void> called = call_into(own, work, *at[i]); !called) return std::move(called).error();
+      if (Result<void> called = detail::call_into(own, options, *at[i]); !called) return std::move(called).error();
       return *std::move(own);
     }
   };
-  batch.call = [&](std::size_t i, TaskContext& execution) { return call_into(ends[i].value, f, execution, *at[i]); };
+  batch.call = [&](std::size_t i, TaskContext& context) {
+    return detail::call_into(ends[i].value, f, context, *at[i]);
+  };
   batch.end = [&](std::size_t i, std::optional<Error> error, DeviceId device) {
     ends[i].error = std::move(error);
     ends[i].device = std::move(device);

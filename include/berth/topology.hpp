@@ -66,10 +66,4 @@ std::vector<std::vector<DeviceId>> islands(const Topology& topology);
 // Unknown devices count as having no links.
 std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> group) noexcept;
 
-// The `count` of `candidates` (in the caller's order of preference; one named
-// twice counts once) with the least group_cost, in the candidates' order; among
-// equals the group whose candidates come first. Exact up to 16 candidates; above,
-// a group that replacing one member does not make cheaper. Too few candidates: empty.
-std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count);
-
 }  // namespace berth

@@ -104,7 +104,7 @@ VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
     if (names.empty()) break;
     const std::vector<std::string_view> verbs(names.begin(), names.end());
     if (std::find(verbs.begin(), verbs.end(), words[i]) == verbs.end()) {
-      const auto nearest = nearest_name(words[i], verbs);
+      const auto nearest = placement::nearest_name(words[i], verbs);
       path.unknown = "there is no command '" + printable(words[i]) + "'; " +
                      (nearest ? "did you mean " + path.typed + " " + std::string(*nearest) + "?"
                               : path.typed + " --help lists them");

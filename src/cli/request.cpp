@@ -13,7 +13,7 @@ namespace berth::cli {
 namespace {
 
 Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 Result<void> read_memory(const std::string& text, Requirements& requirements) {
@@ -159,12 +159,9 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
   if (begun.size() > 1)
     return wrong("'" + name + "' is the beginning of " + std::to_string(begun.size()) + " devices",
                  "write more of the id");
-  const auto nearest = nearest_name(name, names);
-  return Error{ErrorCode::not_found,
-               "there is no device '" + name + "'" + where_searched(),
-               nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them",
-               {},
-               {}};
+  const auto nearest = placement::nearest_name(name, names);
+  return Error{ErrorCode::not_found, "there is no device '" + name + "'" + where_searched(),
+               nearest ? "did you mean " + std::string(*nearest) + "?" : "berth devices lists them"};
 }
 
 Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed,

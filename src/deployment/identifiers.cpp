@@ -14,7 +14,8 @@ bool is_name(std::string_view text) {
 }
 
 std::string suggestion(std::string_view word, std::span<const std::string_view> known) {
-  if (const auto nearest = nearest_name(word, known)) return "did you mean \"" + std::string(*nearest) + "\"?";
+  if (const auto nearest = placement::nearest_name(word, known))
+    return "did you mean \"" + std::string(*nearest) + "\"?";
   std::string list;
   for (const std::string_view entry : known) list += (list.empty() ? "" : ", ") + std::string(entry);
   return "known are " + list;

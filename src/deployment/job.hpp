@@ -14,7 +14,7 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
-#include "deployment/occupancy.hpp"
+#include "deployment/planned_fleet.hpp"
 
 namespace berth::deployment {
 
@@ -57,12 +57,12 @@ inline bool tolerated(const NodeView& node, const std::set<std::string>& tolerat
 }
 
 // No replica of this plan keeps another one off this GPU.
-inline bool is_free_for(const PlanJob& job, const OccupiedNode& node, std::size_t gpu) {
+inline bool is_free_for(const PlanJob& job, const PlannedNode& node, std::size_t gpu) {
   return !node.held_exclusively[gpu] && !(job.exclusive && node.gpus[gpu].in_flight > 0);
 }
 
 // Why one more replica cannot be placed: the first limit that leaves no node
 // standing, with the node that came closest.
-Reason shortage(const PlanJob& job, const Occupancy& occupancy);
+Reason shortage(const PlanJob& job, const PlannedFleet& planned);
 
 }  // namespace berth::deployment

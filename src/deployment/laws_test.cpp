@@ -11,7 +11,7 @@
 #include "berth/random.hpp"
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 struct Case {
@@ -141,7 +141,7 @@ void hold(const std::string& law,
   EXPECT_TRUE(holds);
 }
 
-void check_occupancy(const Case& given, const Plan& plan) {
+void check_capacity(const Case& given, const Plan& plan) {
   std::map<DeviceId, std::vector<const Assignment*>> holders;
   std::map<NodeId, std::uint64_t> node_bytes;
   for (const Assignment& assignment : plan.assignments) {
@@ -172,8 +172,8 @@ void check_occupancy(const Case& given, const Plan& plan) {
 TEST(PlanLaws, I1_NoGpuIsHeldTwiceExclusivelyAndI2_NoByteIsPromisedTwice) {
   hold("exclusive GPUs have one holder, bytes are not overcommitted",
        [](Random&, const Case& before, const Plan& first, const Case& after, const Plan& second) {
-         check_occupancy(before, first);
-         check_occupancy(after, second);
+         check_capacity(before, first);
+         check_capacity(after, second);
        });
 }
 
@@ -315,7 +315,7 @@ TEST(PlanLaws, OnePerNodeIsKept) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment
 #else
 TEST(PlanLaws, NeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not installed"; }
 #endif

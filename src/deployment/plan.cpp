@@ -25,14 +25,13 @@ constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 using Key = std::array<std::uint64_t, 5>;
 
 // Why the deployment as a whole cannot be placed in this fleet.
-std::optional<Reason> blocked(const PlanJob& job, const Occupancy& occupancy) {
+std::optional<Reason> blocked(const PlanJob& job, const PlannedFleet& planned) {
   const DeploymentSpec& spec = *job.spec;
-  if (job.on_gpus() && std::none_of(occupancy.nodes.begin(), occupancy.nodes.end(),
-                                    [](const OccupiedNode& n) { return !n.gpus.empty(); }))
+  if (job.on_gpus() &&
+      std::none_of(planned.nodes.begin(), planned.nodes.end(), [](const PlannedNode& n) { return !n.gpus.empty(); }))
     return reason_of(ReasonKind::no_gpu_nodes, "no node of the fleet has a GPU");
   if (const auto* remote = std::get_if<Remote>(&job.transport)) {
-    if (std::none_of(occupancy.nodes.begin(), occupancy.nodes.end(),
-                     [](const OccupiedNode& n) { return n.node->egress; })) {
+    if (std::none_of(planned.nodes.begin(), planned.nodes.end(), [](const PlannedNode& n) { return n.node->egress; })) {
       Reason reason = reason_of(
           ReasonKind::no_egress_nodes,
           "no node of the fleet may call " + std::string(to_string(remote->provider)) + " (none has egress = true)");
@@ -43,7 +42,7 @@ std::optional<Reason> blocked(const PlanJob& job, const Occupancy& occupancy) {
   if (std::holds_alternative<UnknownTransport>(job.transport))
     return reason_of(ReasonKind::unknown_transport,
                      "runtime \"" + to_string(spec.effective_runtime()) + "\" is not known to this version of berth");
-  if (occupancy.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
+  if (planned.nodes.empty()) return reason_of(ReasonKind::no_nodes, "the fleet has no node");
   if (job.on_gpus() && job.want == 0)
     return reason_of(ReasonKind::zero_gpus,
                      "it runs on GPUs and asks for none; set cpu = true if it needs no GPU, or gpus to at least 1");
@@ -51,7 +50,7 @@ std::optional<Reason> blocked(const PlanJob& job, const Occupancy& occupancy) {
   return std::nullopt;
 }
 
-PlanJob job_for(const DeploymentSpec& spec, const Occupancy& occupancy, const EgressPreference& preference) {
+PlanJob job_for(const DeploymentSpec& spec, const PlannedFleet& planned, const EgressPreference& preference) {
   PlanJob job;
   job.spec = &spec;
   job.transport = spec.transport();
@@ -63,7 +62,7 @@ PlanJob job_for(const DeploymentSpec& spec, const Occupancy& occupancy, const Eg
   job.requirements.memory_bytes_min = job.remote() ? 0 : spec.memory_bytes;
   job.requirements.exclusive = job.exclusive;
   job.requirements.whole = job.exclusive && spec.memory_bytes == 0;
-  job.blocked = blocked(job, occupancy);
+  job.blocked = blocked(job, planned);
   if (job.on_gpus() && !job.blocked) {
     const bool tight = job.exclusive || spec.spread == Spread::pack;
     job.policy = find_policy(spec.policy ? *spec.policy : tight ? "best_fit" : "spread");
@@ -78,9 +77,9 @@ PlanJob job_for(const DeploymentSpec& spec, const Occupancy& occupancy, const Eg
 }
 
 // Rank of a node for one more replica; nothing if it cannot take one.
-std::optional<Key> node_key(const PlanJob& job, const Occupancy& occupancy, std::size_t position) {
+std::optional<Key> node_key(const PlanJob& job, const PlannedFleet& planned, std::size_t position) {
   const DeploymentSpec& spec = *job.spec;
-  const OccupiedNode& node = occupancy.nodes[position];
+  const PlannedNode& node = planned.nodes[position];
   const std::uint64_t count = job.count_on(position);
   const bool pack = spec.spread == Spread::pack;
   if (spec.spread == Spread::one_per_node && count > 0) return std::nullopt;
@@ -114,8 +113,8 @@ std::optional<Key> node_key(const PlanJob& job, const Occupancy& occupancy, std:
 
 // Chooses the GPUs of one replica together, by the node's links, and charges them.
 // Nothing if they do not fit together: partitions of one GPU share its bytes.
-std::optional<Location> charge_gpus(const PlanJob& job, Occupancy& occupancy, std::size_t position, Ticket ticket) {
-  const OccupiedNode& node = occupancy.nodes[position];
+std::optional<Location> charge_gpus(const PlanJob& job, PlannedFleet& planned, std::size_t position, Ticket ticket) {
+  const PlannedNode& node = planned.nodes[position];
   std::vector<DeviceView> views;
   std::vector<std::size_t> gpus;
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
@@ -128,13 +127,13 @@ std::optional<Location> charge_gpus(const PlanJob& job, Occupancy& occupancy, st
   Location location{position, {}};
   for (const std::size_t winner : decision.winners) location.gpus.push_back(gpus[winner]);
   std::sort(location.gpus.begin(), location.gpus.end());
-  occupancy.charge(location, job.requirements.memory_bytes_min, job.exclusive);
+  planned.charge(location, job.requirements.memory_bytes_min, job.exclusive);
   return location;
 }
 
-Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const Occupancy& occupancy,
+Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const PlannedFleet& planned,
                          const Location& location) {
-  const OccupiedNode& node = occupancy.nodes[location.node];
+  const PlannedNode& node = planned.nodes[location.node];
   Assignment assignment{job.spec->name, replica, node.node->id, {}, job.requirements.memory_bytes_min, job.exclusive};
   for (const std::size_t gpu : location.gpus) assignment.devices.push_back(node.gpus[gpu].info->id);
   return assignment;
@@ -143,16 +142,16 @@ Assignment assignment_at(const PlanJob& job, std::uint32_t replica, const Occupa
 // Charges devices that already hold the replica. A cordon lets it stay, so the intent
 // is ignored, and so is the work in flight that probation limits. Other use of the
 // device is ignored too: most likely it is the replica itself.
-bool charge_current(Occupancy& occupancy, const Location& location, Requirements requirements, bool exclusive) {
+bool charge_current(PlannedFleet& planned, const Location& location, Requirements requirements, bool exclusive) {
   requirements.exclusive = requirements.whole = false;
   if (location.gpus.empty()) {
-    const OccupiedNode& node = occupancy.nodes[location.node];
+    const PlannedNode& node = planned.nodes[location.node];
     if (!node.is_usable() || requirements.memory_bytes_min > node.memory_bytes_available().value_or(0)) return false;
-    occupancy.charge(location, requirements.memory_bytes_min, false);
+    planned.charge(location, requirements.memory_bytes_min, false);
     return true;
   }
   for (std::size_t i = 0; i < location.gpus.size(); ++i) {
-    const OccupiedNode& node = occupancy.nodes[location.node];
+    const PlannedNode& node = planned.nodes[location.node];
     DeviceView view = node.gpus[location.gpus[i]];
     const bool taken = node.held_exclusively[location.gpus[i]] || (exclusive && view.in_flight > 0);
     view.intent = Intent::in_service;
@@ -160,43 +159,42 @@ bool charge_current(Occupancy& occupancy, const Location& location, Requirements
     view.held_exclusively = false;
     if (taken || reject(requirements, view)) {
       for (std::size_t j = 0; j < i; ++j)
-        occupancy.refund({location.node, {location.gpus[j]}}, requirements.memory_bytes_min);
+        planned.refund({location.node, {location.gpus[j]}}, requirements.memory_bytes_min);
       return false;
     }
-    occupancy.charge({location.node, {location.gpus[i]}}, requirements.memory_bytes_min, exclusive);
+    planned.charge({location.node, {location.gpus[i]}}, requirements.memory_bytes_min, exclusive);
   }
   return true;
 }
 
 // First pass: keeps `current` if the spec would still allow it there.
-void keep_current(PlanJob& job, Occupancy& occupancy, const Assignment& current) {
+void keep_current(PlanJob& job, PlannedFleet& planned, const Assignment& current) {
   const DeploymentSpec& spec = *job.spec;
-  const std::optional<Location> location = occupancy.find(current);
+  const std::optional<Location> location = planned.find(current);
   if (!location || job.held.contains(current.replica)) return;
-  const OccupiedNode& node = occupancy.nodes[location->node];
+  const PlannedNode& node = planned.nodes[location->node];
 
   if (job.blocked) {  // there is no better place to name: it stays
     Requirements requirements;
     requirements.memory_bytes_min = current.memory_bytes;
-    if (charge_current(occupancy, *location, requirements, current.exclusive))
-      job.held.emplace(current.replica, current);
+    if (charge_current(planned, *location, requirements, current.exclusive)) job.held.emplace(current.replica, current);
     return;
   }
   if (current.replica >= spec.replicas || location->gpus.size() != job.want) return;
   if (!has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates)) return;
   if (job.remote() && !node.node->egress) return;
   if (spec.spread == Spread::one_per_node && job.count_on(location->node) > 0) return;
-  if (!charge_current(occupancy, *location, job.requirements, job.exclusive)) return;
+  if (!charge_current(planned, *location, job.requirements, job.exclusive)) return;
 
   ++job.replicas_on[location->node];
-  job.held.emplace(current.replica, assignment_at(job, current.replica, occupancy, *location));
+  job.held.emplace(current.replica, assignment_at(job, current.replica, planned, *location));
   bool draining = node.node->intent == Intent::draining;
   for (const std::size_t gpu : location->gpus) draining = draining || node.gpus[gpu].intent == Intent::draining;
   if (draining) job.leaving.insert(current.replica);
 }
 
 // Second pass: places what is missing and moves what should leave.
-void place_missing(PlanJob& job, Occupancy& occupancy) {
+void place_missing(PlanJob& job, PlannedFleet& planned) {
   const DeploymentSpec& spec = *job.spec;
   if (job.blocked) {
     job.pending.push_back({spec.name, {}, *job.blocked});
@@ -209,13 +207,13 @@ void place_missing(PlanJob& job, Occupancy& occupancy) {
   if (missing.empty()) return;
 
   std::set<Key> candidates;
-  std::vector<std::optional<Key>> keys(occupancy.nodes.size());
+  std::vector<std::optional<Key>> keys(planned.nodes.size());
   const auto consider = [&](std::size_t position) {
     if (keys[position]) candidates.erase(*keys[position]);
-    keys[position] = node_key(job, occupancy, position);
+    keys[position] = node_key(job, planned, position);
     if (keys[position]) candidates.insert(*keys[position]);
   };
-  for (std::size_t position = 0; position < occupancy.nodes.size(); ++position) consider(position);
+  for (std::size_t position = 0; position < planned.nodes.size(); ++position) consider(position);
 
   const std::uint64_t memory_bytes = job.requirements.memory_bytes_min;
   std::map<std::uint32_t, Location> placed;
@@ -223,7 +221,7 @@ void place_missing(PlanJob& job, Occupancy& occupancy) {
     // A replica that leaves may go to another GPU of its node.
     std::optional<std::size_t> left;
     if (job.leaving.contains(replica)) {
-      left = occupancy.find(job.held.at(replica))->node;
+      left = planned.find(job.held.at(replica))->node;
       --job.replicas_on[*left];
       consider(*left);
     }
@@ -232,8 +230,8 @@ void place_missing(PlanJob& job, Occupancy& occupancy) {
       const std::size_t position = candidates.begin()->back();
       if (!job.on_gpus()) {
         location = Location{position, {}};
-        occupancy.charge(*location, memory_bytes, false);
-      } else if (!(location = charge_gpus(job, occupancy, position, replica))) {
+        planned.charge(*location, memory_bytes, false);
+      } else if (!(location = charge_gpus(job, planned, position, replica))) {
         candidates.erase(candidates.begin());
         keys[position].reset();
       }
@@ -247,17 +245,17 @@ void place_missing(PlanJob& job, Occupancy& occupancy) {
 
   std::optional<Reason> reason;
   if (placed.size() < missing.size()) {
-    reason = shortage(job, occupancy);
+    reason = shortage(job, planned);
     if (spec.on_shortage == OnShortage::all && !placed.empty()) {
       reason->text += "; " + std::to_string(placed.size()) + " of " + std::to_string(missing.size()) +
                       " would fit, but on_shortage = all starts them together or not at all";
-      for (const auto& [replica, location] : placed) occupancy.refund(location, memory_bytes);
+      for (const auto& [replica, location] : placed) planned.refund(location, memory_bytes);
       placed.clear();
     }
   }
   for (const auto& [replica, location] : placed) {
-    if (job.leaving.contains(replica)) occupancy.refund(*occupancy.find(job.held.at(replica)), memory_bytes);
-    job.held.insert_or_assign(replica, assignment_at(job, replica, occupancy, location));
+    if (job.leaving.contains(replica)) planned.refund(*planned.find(job.held.at(replica)), memory_bytes);
+    job.held.insert_or_assign(replica, assignment_at(job, replica, planned, location));
   }
   std::vector<std::uint32_t> waiting, stuck;
   for (const std::uint32_t replica : missing) {
@@ -306,7 +304,7 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
           const EgressPreference& preference) {
   using namespace deployment;
-  Occupancy occupancy(fleet);
+  PlannedFleet planned(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
   std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <
@@ -318,7 +316,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
   Plan result;
   for (const DeploymentSpec& spec : specs) {
     if (names.insert(spec.name).second) {
-      jobs.push_back(job_for(spec, occupancy, preference));
+      jobs.push_back(job_for(spec, planned, preference));
     } else {
       result.pending.push_back({spec.name, {}, reason_of(ReasonKind::invalid_spec, "another deployment has its name")});
     }
@@ -333,9 +331,9 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
     const auto [first, last] =
         std::equal_range(running.begin(), running.end(), Assignment{job.spec->name, 0, {}, {}, 0, false},
                          [](const Assignment& a, const Assignment& b) { return a.deployment < b.deployment; });
-    for (auto it = first; it != last; ++it) keep_current(job, occupancy, *it);
+    for (auto it = first; it != last; ++it) keep_current(job, planned, *it);
   }
-  for (PlanJob& job : jobs) place_missing(job, occupancy);
+  for (PlanJob& job : jobs) place_missing(job, planned);
 
   std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) { return a.spec->name < b.spec->name; });
   for (PlanJob& job : jobs) {

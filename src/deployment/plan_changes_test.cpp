@@ -3,7 +3,7 @@
 
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -123,4 +123,4 @@ TEST(Deployment, WhatRunsIsLeftAloneWhenTheSpecCannotBeUnderstood) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

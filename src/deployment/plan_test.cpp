@@ -3,7 +3,7 @@
 #include "berth/placement.hpp"
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -444,4 +444,4 @@ TEST(Deployment, LargeNeedsAreServedBeforeSmallOnes) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

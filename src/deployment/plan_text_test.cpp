@@ -2,7 +2,7 @@
 
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 TEST(PlanText, APlanReadsAsATable) {
@@ -39,4 +39,4 @@ TEST(PlanText, APlanNamesGpusByTheBeginningsOfTheirIds) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

@@ -24,9 +24,8 @@ class Reading {
 
   void fail(const toml::source_region& source, std::string message, std::string advice) {
     if (error_) return;
-    std::string at = filename_;
-    if (source.begin) at += ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
-    error_ = Error{ErrorCode::invalid_argument, at + ": " + std::move(message), std::move(advice), {}, {}};
+    error_ = Error{ErrorCode::invalid_argument, inventory::toml_place(filename_, source.begin) + std::move(message),
+                   std::move(advice)};
   }
   bool failed() const { return error_.has_value(); }
   const Error& error() const { return *error_; }

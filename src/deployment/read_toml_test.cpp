@@ -2,7 +2,7 @@
 
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 // The message and the advice of what is wrong with a project file.
@@ -271,4 +271,4 @@ TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

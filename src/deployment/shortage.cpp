@@ -34,14 +34,14 @@ DeviceView idle(DeviceView view) {
 }
 
 // As if this plan had put nothing on it.
-DeviceView before_the_plan(DeviceView view, const OccupiedNode& node, std::size_t gpu) {
+DeviceView before_the_plan(DeviceView view, const PlannedNode& node, std::size_t gpu) {
   view.in_flight = 0;
   view.memory_bytes_promised = node.promised_before[gpu];
   return view;
 }
 
 // Each limit that a GPU passes, and all before it.
-Passes passes_of(const PlanJob& job, const OccupiedNode& node, std::size_t gpu, bool is_apart) {
+Passes passes_of(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_apart) {
   const DeviceView& view = node.gpus[gpu];
   const auto ideal = reject(job.requirements, idle(view));
   Passes passes{};
@@ -58,7 +58,7 @@ Passes passes_of(const PlanJob& job, const OccupiedNode& node, std::size_t gpu, 
 }
 
 // The same for a replica without a GPU, which a node takes or not.
-Passes passes_of(const PlanJob& job, const OccupiedNode& node, bool is_apart) {
+Passes passes_of(const PlanJob& job, const PlannedNode& node, bool is_apart) {
   const std::uint64_t needed = job.remote() ? 0 : job.spec->memory_bytes;
   Passes passes{};
   passes[there] = !job.remote() || node.node->egress;
@@ -73,7 +73,7 @@ Passes passes_of(const PlanJob& job, const OccupiedNode& node, bool is_apart) {
 }
 
 // What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
-std::string example(const PlanJob& job, const OccupiedNode& node, std::size_t stage) {
+std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
     const Passes passes = passes_of(job, node, gpu, true);
     if (stage == there || !passes[stage - 1] || passes[stage]) continue;
@@ -92,13 +92,13 @@ std::string example(const PlanJob& job, const OccupiedNode& node, std::size_t st
 
 }  // namespace
 
-Reason shortage(const PlanJob& job, const Occupancy& occupancy) {
+Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   const DeploymentSpec& spec = *job.spec;
   // GPUs (or, without GPUs, one) that each node still offers after each limit.
   std::array<std::uint32_t, stages> best{};
   std::array<std::size_t, stages> best_node{};
-  for (std::size_t position = 0; position < occupancy.nodes.size(); ++position) {
-    const OccupiedNode& node = occupancy.nodes[position];
+  for (std::size_t position = 0; position < planned.nodes.size(); ++position) {
+    const PlannedNode& node = planned.nodes[position];
     const bool is_apart = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
     std::array<std::uint32_t, stages> offers{};
     const auto count = [&](const Passes& passes) {
@@ -167,7 +167,7 @@ Reason shortage(const PlanJob& job, const Occupancy& occupancy) {
     // Where no node has any that passes, the one that came nearest before.
     const std::size_t last = best[stage] > 0 || stage == there ? stage : stage - 1;
     if (best[last] > 0) {
-      const OccupiedNode& nearest = occupancy.nodes[best_node[last]];
+      const PlannedNode& nearest = planned.nodes[best_node[last]];
       reason.best_node = nearest.node->id;
       reason.gpus_best = best[stage];
       reason.text += "; the nearest, " + reason.best_node->text() + ", has " + std::to_string(reason.gpus_best);

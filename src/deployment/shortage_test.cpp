@@ -3,7 +3,7 @@
 
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -118,4 +118,4 @@ TEST(OtherUse, AReplicaThatRunsIsNotMovedForItsOwnUse) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

@@ -102,7 +102,7 @@ bool looks_like_a_secret(std::string_view text) {
 }
 
 Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 }  // namespace
@@ -258,7 +258,7 @@ Result<void> validate(const DeploymentSpec& spec) {
     std::vector<std::string_view> known;
     for (const auto& [kind, word] : runtime_words) known.push_back(word);
     const std::string given = spec.runtime->name.substr(0, spec.runtime->name.find(':'));
-    if (const auto nearest = nearest_name(given, known))
+    if (const auto nearest = placement::nearest_name(given, known))
       return wrong("runtime \"" + spec.runtime->name + "\" of deployment " + name + " is not known",
                    "did you mean \"" + std::string(*nearest) + "\"?");
   }

@@ -4,7 +4,7 @@
 
 #include "deployment/test_nodes.hpp"
 
-namespace berth {
+namespace berth::deployment {
 namespace {
 
 DeploymentSpec with_model(const std::string& model) {
@@ -134,4 +134,4 @@ TEST(Spec, ValidationFindsContradictions) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::deployment

@@ -10,7 +10,7 @@
 
 #include "berth/deployment.hpp"
 
-namespace berth {
+namespace berth::deployment {
 
 inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
@@ -95,4 +95,4 @@ inline Plan plan_one(const DeploymentSpec& spec, const Fleet& fleet, const std::
   return plan(std::vector{spec}, fleet, current);
 }
 
-}  // namespace berth
+}  // namespace berth::deployment

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdlib>
 
+#include "device/query.hpp"
+
 namespace berth {
 namespace {
 
@@ -28,10 +30,10 @@ bool is_listed(std::string_view id, std::string_view list) {
 
 std::span<const BackendEntry> backend_list() {
   static constexpr std::array<BackendEntry, 4> entries{{
-      {"cuda", make_cuda_backend},
-      {"opencl", make_opencl_backend},
-      {"host", make_host_backend},
-      {"simulated", make_simulated_backend},
+      {"cuda", device::make_cuda_backend},
+      {"opencl", device::make_opencl_backend},
+      {"host", device::make_host_backend},
+      {"simulated", device::make_simulated_backend},
   }};
   return entries;
 }
@@ -42,11 +44,8 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
     if (entry.name == name) return entry.make(options);
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  return Error{ErrorCode::invalid_argument,
-               "there is no back end called '" + std::string(name) + "'",
-               "use one of " + known,
-               {},
-               {}};
+  return Error{ErrorCode::invalid_argument, "there is no back end called '" + std::string(name) + "'",
+               "use one of " + known};
 }
 
 Listing merge_lists(std::vector<BackendAnswer> answers) {
@@ -71,10 +70,8 @@ Listing merge_lists(std::vector<BackendAnswer> answers) {
   return listing;
 }
 
-Listing list_devices(std::span<const std::unique_ptr<Backend>> backends) {
-  std::vector<BackendAnswer> answers;
-  for (const auto& backend : backends) answers.push_back({std::string(backend->name()), backend->list()});
-  return merge_lists(std::move(answers));
+Listing list_devices(std::span<const std::shared_ptr<Backend>> backends, Duration deadline) {
+  return merge_lists(device::query_devices(backends, deadline));
 }
 
 }  // namespace berth

@@ -6,11 +6,11 @@
 
 #include "berth/device.hpp"
 
-namespace berth {
+namespace berth::device {
 
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options);
 std::unique_ptr<Backend> make_opencl_backend(const BackendOptions& options);
 std::unique_ptr<Backend> make_host_backend(const BackendOptions& options);
 std::unique_ptr<Backend> make_simulated_backend(const BackendOptions& options);
 
-}  // namespace berth
+}  // namespace berth::device

@@ -13,7 +13,7 @@ class FixedBackend final : public Backend {
   std::string_view name() const noexcept override { return name_; }
   Result<std::vector<DeviceInfo>> list() override { return listed_; }
   Result<std::shared_ptr<Device>> open(const DeviceId& id) override {
-    return Error{ErrorCode::not_found, "nothing to open", {}, id.text(), {}};
+    return Error{ErrorCode::not_found, "nothing to open", {}, id.text()};
   }
 
  private:
@@ -30,10 +30,10 @@ DeviceInfo device(std::string backend, std::string id, std::optional<std::string
 }
 
 Listing listing_of(std::vector<std::vector<DeviceInfo>> lists) {
-  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<std::shared_ptr<Backend>> backends;
   for (auto& list : lists) {
     const std::string name = list.front().backend;
-    backends.push_back(std::make_unique<FixedBackend>(name, std::move(list)));
+    backends.push_back(std::make_shared<FixedBackend>(name, std::move(list)));
   }
   return list_devices(backends);
 }
@@ -102,10 +102,10 @@ TEST(ListDevices, ASimulatedDeviceDoesNotHideTheRealOne) {
 }
 
 TEST(ListDevices, ABackendThatFailsIsReportedAndTheOthersAreListed) {
-  const Error missing{ErrorCode::not_initialized, "no library", "install it", {}, {}};
-  std::vector<std::unique_ptr<Backend>> backends;
-  backends.push_back(std::make_unique<FixedBackend>("cuda", missing));
-  backends.push_back(std::make_unique<FixedBackend>("host", std::vector<DeviceInfo>{device("host", "host")}));
+  const Error missing{ErrorCode::not_initialized, "no library", "install it"};
+  std::vector<std::shared_ptr<Backend>> backends;
+  backends.push_back(std::make_shared<FixedBackend>("cuda", missing));
+  backends.push_back(std::make_shared<FixedBackend>("host", std::vector<DeviceInfo>{device("host", "host")}));
   const Listing listing = list_devices(backends);
   EXPECT_EQ(ids(listing), (Ids{"host"}));
   ASSERT_EQ(listing.silent.size(), 1U);

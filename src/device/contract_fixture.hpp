@@ -14,8 +14,12 @@
 
 #include "berth/fake_clock.hpp"
 #include "device/contract_kernels.hpp"
+#include "device/test_results.hpp"
 
 namespace berth::contract {
+
+using test::fails_with;
+using test::works;
 
 using Partitions = std::vector<PartitionRequest>;
 
@@ -29,19 +33,6 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 template <class T>
 std::span<std::byte> bytes_of(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
-}
-
-template <class T>
-::testing::AssertionResult works(const Result<T>& result) {
-  if (result) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
-}
-
-template <class T>
-::testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code) {
-  if (result) return ::testing::AssertionFailure() << "the call succeeded";
-  if (result.error().code == code && !result.error().message.empty()) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
 }
 
 template <class T>

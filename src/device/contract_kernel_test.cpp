@@ -153,7 +153,7 @@ TEST_P(DeviceContract, AClosureGetsItsStreamAndItsErrorIsReturned) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(bytes, std::vector<std::uint8_t>(8, 1));
 
-  const Error mine{ErrorCode::unavailable, "not today", {}, {}, {}};
+  const Error mine{ErrorCode::unavailable, "not today"};
   const auto failed = stream_->run([&](Stream&) -> Result<void> { return mine; });
   ASSERT_TRUE(fails_with(failed, ErrorCode::unavailable));
   EXPECT_EQ(failed.error().message, "not today");

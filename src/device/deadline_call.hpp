@@ -26,8 +26,9 @@ class DeadlineCall {
  public:
   // `late` is the error of wait() when the deadline passes first.
   DeadlineCall(std::function<Result<T>()> call, Error late) : late_(std::move(late)) {
-    const bool started = start_detached([state = state_, call = std::move(call)] {
+    const bool started = start_detached([state = state_, call = std::move(call)]() mutable {
       Result<T> result = call();
+      call = nullptr;  // what it owns is not used after the answer
       const std::lock_guard lock(state->mutex);
       state->result = std::move(result);
       state->finished.notify_all();

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 
 Error not_supported(std::string message, const DeviceId& id) {
-  return {ErrorCode::not_supported, std::move(message), "use a device that supports it", id.text(), {}};
+  return {ErrorCode::not_supported, std::move(message), "use a device that supports it", id.text()};
 }
 
 }  // namespace
@@ -25,11 +25,8 @@ Result<void> Stream::check_apart(const Buffer& to, std::uint64_t to_offset, cons
                                  std::uint64_t from_offset, std::uint64_t bytes) {
   const std::uint64_t distance = std::max(to_offset, from_offset) - std::min(to_offset, from_offset);
   if (to.memory() != from.memory() || distance >= bytes) return {};
-  return Error{ErrorCode::invalid_argument,
-               "the source and the target of the copy overlap in one buffer",
-               "copy through another buffer",
-               device().id().text(),
-               {}};
+  return Error{ErrorCode::invalid_argument, "the source and the target of the copy overlap in one buffer",
+               "copy through another buffer", device().id().text()};
 }
 
 Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(bytes); }
@@ -39,7 +36,7 @@ Result<Occupancy> Kernel::occupancy(std::uint32_t) const {
 }
 
 Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
-  if (bytes == 0) return Error{ErrorCode::invalid_argument, "the size is zero", "ask for at least one byte", {}, {}};
+  if (bytes == 0) return Error{ErrorCode::invalid_argument, "the size is zero", "ask for at least one byte"};
   const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   void* memory = rounded >= bytes ? std::aligned_alloc(page_bytes, rounded) : nullptr;
   if (memory == nullptr) {
@@ -51,8 +48,7 @@ Result<PinnedMemory> Device::pin(std::uint64_t bytes) {
 }
 
 Result<PinnedMemory> Device::pin(std::span<std::byte> memory) {
-  if (memory.empty())
-    return Error{ErrorCode::invalid_argument, "the memory to pin is empty", "give at least one byte", {}, {}};
+  if (memory.empty()) return Error{ErrorCode::invalid_argument, "the memory to pin is empty", "give at least one byte"};
   return PinnedMemory(memory, nullptr);
 }
 

@@ -13,7 +13,7 @@ const int library = 7;
 
 Result<const int*> load() {
   ++loads;
-  if (!is_there) return Error{ErrorCode::not_initialized, "it is missing", {}, {}, {}};
+  if (!is_there) return Error{ErrorCode::not_initialized, "it is missing"};
   return &library;
 }
 

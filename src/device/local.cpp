@@ -51,25 +51,20 @@ bool charge(BytesUsed& bytes_used, std::uint64_t bytes, std::uint64_t limit) {
 }
 
 Error refused(const Opening& here, std::string message) {
-  return {ErrorCode::invalid_argument, std::move(message), {}, here.account->id.text(), {}};
+  return {ErrorCode::invalid_argument, std::move(message), {}, here.account->id.text()};
 }
 
 // Whether a handle of opening `there` can be used on `here`.
 Result<void> check_handle(const Opening& here, const Opening& there, const char* what) {
   if (there.account != here.account) {
-    return Error{ErrorCode::invalid_argument,
-                 std::string("the ") + what + " belongs to " + there.account->id.text(),
-                 "use it on the device that made it",
-                 here.account->id.text(),
-                 {}};
+    return Error{ErrorCode::invalid_argument, std::string("the ") + what + " belongs to " + there.account->id.text(),
+                 "use it on the device that made it", here.account->id.text()};
   }
   if (there.generation != here.generation) {
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(there.generation) +
                      ", the device is at " + std::to_string(here.generation),
-                 "create it again on the reopened device",
-                 here.account->id.text(),
-                 {}};
+                 "create it again on the reopened device", here.account->id.text()};
   }
   return {};
 }
@@ -105,15 +100,13 @@ std::uint64_t next_generation() noexcept {
 }
 
 Error device_lost_error(const DeviceId& id) {
-  return {ErrorCode::device_lost, "the device was lost or closed", "open it again", id.text(), {}};
+  return {ErrorCode::device_lost, "the device was lost or closed", "open it again", id.text()};
 }
 
 Error too_much_error(const DeviceId& id, std::uint64_t bytes, std::uint64_t limit) {
   return {ErrorCode::out_of_memory,
           std::to_string(bytes) + " bytes do not fit: the device has " + std::to_string(limit) + " for this process",
-          "free buffers or ask for less",
-          id.text(),
-          {}};
+          "free buffers or ask for less", id.text()};
 }
 
 Result<Buffer> allocate_local(const Device& device, const Opening& opening, std::uint64_t bytes, std::uint64_t limit) {
@@ -144,9 +137,7 @@ Result<const std::byte*> locate_source(const Opening& opening, const Buffer& buf
   } else if (*(*owner)->over) {
     return Error{ErrorCode::stale_handle,
                  "the buffer belongs to an opening of " + (*owner)->account->id.text() + " that was closed",
-                 "create it again on the reopened device",
-                 opening.account->id.text(),
-                 {}};
+                 "create it again on the reopened device", opening.account->id.text()};
   }
   return within(opening, buffer, offset, bytes).transform([](std::byte* at) -> const std::byte* { return at; });
 }
@@ -179,9 +170,9 @@ Result<void> guarded(const DeviceId& id, const std::function<Result<void>()>& cl
   try {
     return closure();
   } catch (const std::exception& failure) {
-    return Error{ErrorCode::work_failed, std::string("the work threw: ") + failure.what(), {}, id.text(), {}};
+    return Error{ErrorCode::work_failed, std::string("the work threw: ") + failure.what(), {}, id.text()};
   } catch (...) {
-    return Error{ErrorCode::work_failed, "the work threw something that is not a std::exception", {}, id.text(), {}};
+    return Error{ErrorCode::work_failed, "the work threw something that is not a std::exception", {}, id.text()};
   }
 }
 

@@ -10,7 +10,7 @@ namespace berth {
 namespace {
 
 Error refused(std::string message, std::string advice, std::string where = {}) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), std::move(where), {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), std::move(where)};
 }
 
 // Absent if the text is not entirely a number, or one that is too large.

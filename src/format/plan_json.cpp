@@ -131,7 +131,7 @@ std::string fleet_to_json(const Fleet& fleet) {
 Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_view filename, std::string_view cluster) {
   const std::string file(filename);
   const auto refused = [&](ErrorCode code, std::string what, std::string advice) {
-    return Error{code, std::move(what), std::move(advice), {}, {}};
+    return Error{code, std::move(what), std::move(advice)};
   };
   const std::string whole = "give a file that berth plan -o has written";
 

@@ -412,23 +412,14 @@ Result<DecisionRecord> read_record(std::string_view text, std::string_view filen
   try {
     return record_of(*parsed);
   } catch (const JsonError& error) {
-    return Error{ErrorCode::invalid_argument,
-                 std::string(filename) + " is not the record of a decision: " + error.what,
-                 advice,
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, std::string(filename) + " is not the record of a decision: " + error.what,
+                 advice};
   } catch (const Edited&) {
-    return Error{ErrorCode::invalid_argument,
-                 std::string(filename) + " was edited after the decision was recorded",
-                 "give the record as it was; to try other values, see berth pick",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, std::string(filename) + " was edited after the decision was recorded",
+                 "give the record as it was; to try other values, see berth pick"};
   } catch (const Newer&) {
-    return Error{ErrorCode::not_supported,
-                 std::string(filename) + " was recorded by a newer version of berth",
-                 "read it with that version",
-                 {},
-                 {}};
+    return Error{ErrorCode::not_supported, std::string(filename) + " was recorded by a newer version of berth",
+                 "read it with that version"};
   }
 }
 

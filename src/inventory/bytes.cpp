@@ -68,11 +68,8 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
 
 Result<std::uint64_t> parse_amount(std::string_view text) {
   if (text.empty()) {
-    return Error{ErrorCode::invalid_argument,
-                 "an amount of memory is empty",
-                 "write a number with a unit, such as 20G or 512M",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "an amount of memory is empty",
+                 "write a number with a unit, such as 20G or 512M"};
   }
   Result<std::uint64_t> bytes = parse_bytes(text);
   if (!bytes) {
@@ -85,11 +82,8 @@ Result<std::uint64_t> parse_amount(std::string_view text) {
   // No GPU has more than a few thousand GiB, and no program asks for a few thousand bytes.
   const std::string_view number = text.substr(0, text.find_last_not_of(' ') + 1);
   const char* const unit = *bytes < 4096 ? "G" : *bytes < (1u << 20) ? "M" : "B";
-  return Error{ErrorCode::invalid_argument,
-               "\"" + std::string(text) + "\" is an amount of memory without a unit",
-               "did you mean " + std::string(number) + unit + "?",
-               {},
-               {}};
+  return Error{ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is an amount of memory without a unit",
+               "did you mean " + std::string(number) + unit + "?"};
 }
 
 }  // namespace berth

@@ -14,6 +14,7 @@
 #include <toml++/toml.h>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace berth::inventory {
@@ -58,6 +59,13 @@ inline void check_toml_keys(std::string_view text) {
       throw toml::parse_error("a key has too many parts", {at(line), at(i - line_start + 1)}, nullptr);
     }
   }
+}
+
+// "file:line:column: ", the beginning of every message about a file.
+inline std::string toml_place(std::string_view path, const toml::source_position& position) {
+  std::string place(path);
+  if (position) place += ":" + std::to_string(position.line) + ":" + std::to_string(position.column);
+  return place + ": ";
 }
 
 // toml::parse for untrusted files. Throws toml::parse_error.

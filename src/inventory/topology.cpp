@@ -37,9 +37,6 @@ constexpr std::uint32_t staged_cost = 2 * 360;
 // Worse than every known link, because there may be no connection.
 constexpr std::uint32_t no_link_cost = 2 * 960;
 
-// All subsets (at most 12,870) take less than a millisecond.
-constexpr std::size_t exact_candidates_max = 16;
-
 const KindEntry& entry_of(LinkKind kind) noexcept {
   return *std::find_if(kinds.begin(), kinds.end() - 1, [&](const KindEntry& entry) { return entry.kind == kind; });
 }
@@ -52,99 +49,8 @@ auto preference(const Link& link) {
 }
 
 Error refused(std::string message) {
-  return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices", {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), "give links between two of the listed devices"};
 }
-
-// The matrix of costs between candidates, and searches over it.
-class GroupSearch {
- public:
-  GroupSearch(const Topology& topology, const std::vector<DeviceId>& candidates, std::size_t count)
-      : size_(candidates.size()), count_(count), costs_(size_ * size_, no_link_cost) {
-    std::map<DeviceId, std::size_t> positions;
-    for (std::size_t i = 0; i < size_; ++i) positions.emplace(candidates[i], i);
-    for (const Link& link : topology.links) {
-      const auto a = positions.find(link.a), b = positions.find(link.b);
-      if (a == positions.end() || b == positions.end()) continue;
-      costs_[a->second * size_ + b->second] = costs_[b->second * size_ + a->second] = link_cost(&link);
-    }
-  }
-
-  std::vector<std::size_t> exact() {
-    std::vector<std::size_t> chosen;
-    extend(chosen, 0, 0);
-    return best_;
-  }
-
-  // Starting from each candidate: add the nearest until there are enough, then replace
-  // single members as long as that lowers the cost.
-  std::vector<std::size_t> greedy() {
-    for (std::size_t start = 0; start < size_; ++start) {
-      std::vector<bool> member(size_, false);
-      std::vector<std::uint64_t> to_members(size_, 0);  // cost from each candidate to all members
-      const auto change = [&](std::size_t i, bool joins) {
-        member[i] = joins;
-        for (std::size_t j = 0; j < size_; ++j) to_members[j] += joins ? cost(i, j) : -cost(i, j);
-      };
-      change(start, true);
-      std::uint64_t total = 0;
-      for (std::size_t size = 1; size < count_; ++size) {
-        std::size_t nearest = size_;
-        for (std::size_t i = 0; i < size_; ++i) {
-          if (!member[i] && (nearest == size_ || to_members[i] < to_members[nearest])) nearest = i;
-        }
-        total += to_members[nearest];
-        change(nearest, true);
-      }
-      for (bool better = true; better;) {
-        better = false;
-        for (std::size_t out = 0; out < size_; ++out) {
-          for (std::size_t in = 0; member[out] && in < size_; ++in) {
-            if (member[in] || to_members[in] - cost(in, out) >= to_members[out]) continue;
-            total += to_members[in] - cost(in, out) - to_members[out];
-            change(out, false);
-            change(in, true);
-            better = true;
-          }
-        }
-      }
-      std::vector<std::size_t> group;
-      for (std::size_t i = 0; i < size_; ++i) {
-        if (member[i]) group.push_back(i);
-      }
-      keep(group, total);
-    }
-    return best_;
-  }
-
- private:
-  std::uint64_t cost(std::size_t i, std::size_t j) const { return i == j ? 0 : costs_[i * size_ + j]; }
-
-  void keep(const std::vector<std::size_t>& group, std::uint64_t total) {
-    if (std::tie(total, group) < std::tie(best_total_, best_)) {
-      best_total_ = total;
-      best_ = group;
-    }
-  }
-
-  // Groups are tried in the candidates' order, so the first of equal ones is kept.
-  void extend(std::vector<std::size_t>& chosen, std::size_t from, std::uint64_t total) {
-    if (total >= best_total_) return;
-    if (chosen.size() == count_) return keep(chosen, total);
-    for (std::size_t i = from; i + (count_ - chosen.size()) <= size_; ++i) {
-      std::uint64_t more = 0;
-      for (const std::size_t member : chosen) more += cost(member, i);
-      chosen.push_back(i);
-      extend(chosen, i + 1, total + more);
-      chosen.pop_back();
-    }
-  }
-
-  std::size_t size_;
-  std::size_t count_;
-  std::vector<std::uint32_t> costs_;
-  std::vector<std::size_t> best_;
-  std::uint64_t best_total_ = std::numeric_limits<std::uint64_t>::max();
-};
 
 }  // namespace
 
@@ -224,19 +130,6 @@ std::uint64_t group_cost(const Topology& topology, std::span<const DeviceId> gro
     for (std::size_t j = i + 1; j < group.size(); ++j) total += link_cost(find_link(topology, group[i], group[j]));
   }
   return total;
-}
-
-std::vector<DeviceId> best_group(const Topology& topology, std::span<const DeviceId> candidates, std::size_t count) {
-  std::vector<DeviceId> unique;
-  for (const DeviceId& id : candidates) {
-    if (std::find(unique.begin(), unique.end(), id) == unique.end()) unique.push_back(id);
-  }
-  if (count == 0 || unique.size() < count) return {};
-  GroupSearch search(topology, unique, count);
-  std::vector<DeviceId> group;
-  for (const std::size_t i : unique.size() <= exact_candidates_max ? search.exact() : search.greedy())
-    group.push_back(unique[i]);
-  return group;
 }
 
 }  // namespace berth

@@ -127,30 +127,17 @@ TEST(Topology, LinksToUnknownDevicesAreRefused) {
   EXPECT_NE(self.error().message.find("itself"), std::string::npos);
 }
 
-TEST(Topology, ASwitchMakesOneIslandOfAll) {
-  EXPECT_EQ(islands(nvswitch_box()), std::vector<Ids>{first_gpus(8)});
-  EXPECT_EQ(best_group(nvswitch_box(), first_gpus(8), 4), first_gpus(4)) << "all equal: the caller's order decides";
-}
+TEST(Topology, ASwitchMakesOneIslandOfAll) { EXPECT_EQ(islands(nvswitch_box()), std::vector<Ids>{first_gpus(8)}); }
 
 TEST(Topology, TwoIslandsOfFourStayApart) {
   EXPECT_EQ(islands(two_islands()), (std::vector<Ids>{gpus({0, 1, 2, 3}), gpus({4, 5, 6, 7})}));
-  EXPECT_EQ(best_group(two_islands(), gpus({0, 4, 5, 6, 7, 1}), 4), gpus({4, 5, 6, 7}));
-  EXPECT_EQ(best_group(two_islands(), gpus({0, 4, 5, 1}), 2), gpus({0, 1})) << "the first of two equal pairs";
 }
 
-TEST(Topology, PcieMakesNoIslandsButHasDistances) {
-  EXPECT_EQ(islands(pcie_only()).size(), 8u);
-  EXPECT_EQ(best_group(pcie_only(), first_gpus(8), 2), gpus({0, 1}));
-  EXPECT_EQ(best_group(pcie_only(), gpus({1, 2, 4, 6, 7}), 2), gpus({6, 7}));
-  EXPECT_EQ(best_group(pcie_only(), gpus({1, 2, 4, 5, 6}), 3), gpus({4, 5, 6})) << "one NUMA node";
-}
+TEST(Topology, PcieMakesNoIslands) { EXPECT_EQ(islands(pcie_only()).size(), 8u); }
 
 TEST(Topology, ABridgedPairIsAnIslandAmongPcieDevices) {
   EXPECT_EQ(islands(mixed()),
             (std::vector<Ids>{gpus({0, 5}), gpus({1}), gpus({2}), gpus({3}), gpus({4}), gpus({6}), gpus({7})}));
-  EXPECT_EQ(best_group(mixed(), first_gpus(8), 2), gpus({0, 5}));
-  const Ids last_resort = best_group(mixed(), first_gpus(8), 7);
-  EXPECT_EQ(std::count(last_resort.begin(), last_resort.end(), gpu(7)), 0) << "a device without links comes last";
 }
 
 TEST(Topology, IslandsIncludeIndirectLinks) {
@@ -160,53 +147,28 @@ TEST(Topology, IslandsIncludeIndirectLinks) {
   EXPECT_EQ(islands(ring), std::vector<Ids>{first_gpus(4)});
 }
 
-TEST(Topology, PartsOfOneGpuAreNearestUnlessTheyCannotReachEachOther) {
+TEST(Topology, PartsOfOneGpuAreAnIsland) {
   const Topology parts = machine(4, [](std::size_t i, std::size_t j) {
     return i / 2 == j / 2 ? link(LinkKind::same_device) : link(LinkKind::nvlink, 18, true);
   });
-  EXPECT_EQ(best_group(parts, gpus({0, 2, 3}), 2), gpus({2, 3}));
   EXPECT_EQ(islands(parts).size(), 1u);
   // MIG slices of one GPU have no peer access: transfers go through the host.
   const Topology slices = machine(4, [](std::size_t i, std::size_t j) {
     return i / 2 == j / 2 ? link(LinkKind::same_device, 0, false) : link(LinkKind::pcie_switch, 0, true);
   });
-  EXPECT_EQ(best_group(slices, first_gpus(4), 2), gpus({0, 2}));
   EXPECT_EQ(islands(slices), (std::vector<Ids>{gpus({0, 1}), gpus({2, 3})}));
 }
 
-TEST(Topology, WithoutLinksTheCallersOrderDecides) {
+TEST(Topology, WithoutLinksEachDeviceIsAnIsland) {
   const Topology none = make_topology(first_gpus(3), {}).value();
   EXPECT_EQ(islands(none).size(), 3u);
-  EXPECT_EQ(best_group(none, gpus({2, 0, 1}), 2), gpus({2, 0}));
   EXPECT_EQ(group_cost(none, gpus({0, 1})), link_cost(nullptr));
 }
 
-TEST(Topology, GroupsOfNoneOneAllAndTooMany) {
+TEST(Topology, AGroupOfFewerThanTwoCostsNothing) {
   const Topology box = two_islands();
-  EXPECT_EQ(best_group(box, first_gpus(8), 0), Ids{});
-  EXPECT_EQ(best_group(box, gpus({5, 3}), 1), gpus({5}));
-  EXPECT_EQ(best_group(box, gpus({5, 3}), 2), gpus({5, 3}));
-  EXPECT_EQ(best_group(box, gpus({5, 3}), 3), Ids{});
-  EXPECT_EQ(best_group(box, gpus({5, 5, 5}), 2), Ids{}) << "a device named three times counts once";
   EXPECT_EQ(group_cost(box, {}), 0u);
   EXPECT_EQ(group_cost(box, gpus({1})), 0u);
-}
-
-TEST(Topology, UnknownCandidatesAreTakenLast) {
-  const Ids candidates{DeviceId("ghost"), gpu(0), gpu(4)};
-  EXPECT_EQ(best_group(two_islands(), candidates, 2), gpus({0, 4}));
-}
-
-TEST(Topology, IslandsAreFoundAmongMoreDevicesThanTheExactSearchAllows) {
-  const Topology hall = machine(64, [](std::size_t i, std::size_t j) {
-    return i % 8 == j % 8 ? link(LinkKind::nvlink, 12, true) : link(LinkKind::system);
-  });
-  Ids candidates = first_gpus(64);
-  std::reverse(candidates.begin(), candidates.end());
-  EXPECT_EQ(best_group(hall, candidates, 8), gpus({63, 55, 47, 39, 31, 23, 15, 7}));
-  candidates = first_gpus(64);
-  candidates.erase(candidates.begin(), candidates.begin() + 6);  // only islands 6 and 7 are complete
-  EXPECT_EQ(best_group(hall, candidates, 8), gpus({6, 14, 22, 30, 38, 46, 54, 62}));
 }
 
 #ifdef BERTH_HAS_RAPIDCHECK
@@ -272,46 +234,6 @@ TEST(TopologyLaw, OrderOfLinksDevicesAndMembersChangesNothing) {
     const Topology kept = make_topology(devices, links).value();
     shuffle(random, links);
     RC_ASSERT(make_topology(devices, links).value() == kept);
-  });
-}
-
-TEST(TopologyLaw, TheBestGroupIsNeverWorseThanAnyOther) {
-  holds("by trying out all of them", [](Random& random) {
-    const std::size_t size = 1 + random.below(8);
-    const Topology topology = random_machine(random, size);
-    Ids candidates = topology.devices;
-    shuffle(random, candidates);
-    const std::size_t count = 1 + random.below(size);
-    const Ids best = best_group(topology, candidates, count);
-    RC_ASSERT(best == best_group(topology, candidates, count));
-    RC_ASSERT(best.size() == count);
-    for (std::uint32_t chosen = 0; chosen < (1u << size); ++chosen) {
-      Ids other;
-      for (std::size_t i = 0; i < size; ++i) {
-        if (chosen >> i & 1) other.push_back(candidates[i]);
-      }
-      if (other.size() == count) RC_ASSERT(group_cost(topology, best) <= group_cost(topology, other));
-    }
-  });
-}
-
-TEST(TopologyLaw, AboveSixteenNoExchangeMakesTheGroupCheaper) {
-  holds("exchange every member for every other candidate", [](Random& random) {
-    const Topology topology = random_machine(random, 17 + random.below(8));
-    const std::size_t count = 2 + random.below(6);
-    const Ids best = best_group(topology, topology.devices, count);
-    RC_ASSERT(best.size() == count);
-    RC_ASSERT(best == best_group(topology, topology.devices, count));
-    RC_ASSERT(std::is_sorted(best.begin(), best.end()));
-    RC_ASSERT(std::adjacent_find(best.begin(), best.end()) == best.end());
-    for (std::size_t out = 0; out < count; ++out) {
-      for (const DeviceId& in : topology.devices) {
-        if (std::binary_search(best.begin(), best.end(), in)) continue;
-        Ids other = best;
-        other[out] = in;
-        RC_ASSERT(group_cost(topology, best) <= group_cost(topology, other));
-      }
-    }
   });
 }
 

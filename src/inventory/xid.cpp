@@ -192,7 +192,7 @@ std::string reset_advice(std::string_view where) {
 }
 
 Error error_of(const DeviceEvent& event, std::string where) {
-  Error error{ErrorCode::unavailable, {}, {}, std::move(where), {}};
+  Error error{ErrorCode::unavailable, {}, {}, std::move(where)};
   switch (event.kind) {
     case DeviceEvent::Kind::xid: {
       const XidMeaning* meaning = find_xid(event.code);

@@ -52,18 +52,17 @@ bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK |
 Result<Folder> single_folder(const std::string& given) {
   std::string path = given;
   if (path.empty() || path.front() != '/') {
-    return Error{ErrorCode::invalid_argument,
-                 "the runtime folder \"" + path + "\" is not an absolute path",
-                 "begin BERTH_RUNTIME_DIR with a slash",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "the runtime folder \"" + path + "\" is not an absolute path",
+                 "begin BERTH_RUNTIME_DIR with a slash"};
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileIdentity identity;
   if (!problem_of(path, identity).empty()) {
     if (const Result<std::string> own = world::private_folder(path); !own) return own.error();
   }
-  return Folder{path, {}, is_writable(path), identity_of(path)};
+  // It exists now.
+  static_cast<void>(problem_of(path, identity));
+  return Folder{path, {}, is_writable(path), identity};
 }
 
 std::vector<std::string> default_candidates() { return {"/run/berth", "/run/lock", "/dev/shm", "/tmp"}; }
@@ -82,8 +81,6 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) 
   }
   return folders;
 }
-
-FolderLock::FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -145,14 +142,10 @@ class QueuedLock {
 Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadline) {
   FolderLock lock;
   lock.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (lock.descriptor_ < 0)
-    return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno), {}, {}, {}};
+  if (lock.descriptor_ < 0) return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno)};
   if (flock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
-  const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder, {}, {}, {}};
-  if (real_clock().now() >= deadline) {
-    close(std::exchange(lock.descriptor_, -1));
-    return held;
-  }
+  const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder};
+  if (real_clock().now() >= deadline) return held;
   try {
     QueuedLock queued(lock.descriptor_);
     if (queued.wait(deadline)) return lock;
@@ -161,20 +154,11 @@ Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadlin
   } catch (const std::system_error&) {
     // No thread could be started, so poll.
     while (flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
-      if (real_clock().now() >= deadline) {
-        close(std::exchange(lock.descriptor_, -1));
-        return held;
-      }
+      if (real_clock().now() >= deadline) return held;
       real_clock().sleep_for(std::chrono::milliseconds(1));
     }
     return lock;
   }
-}
-
-FileIdentity identity_of(const std::string& folder) {
-  struct stat about{};
-  if (::stat(folder.c_str(), &about) != 0) return {};
-  return {about.st_dev, about.st_ino};
 }
 
 }  // namespace berth::ledger

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -35,7 +36,7 @@ Result<Folder> single_folder(const std::string& path);
 class FolderLock {
  public:
   FolderLock() = default;
-  FolderLock(FolderLock&& other) noexcept;
+  FolderLock(FolderLock&& other) noexcept { *this = std::move(other); }
   FolderLock& operator=(FolderLock&& other) noexcept;
   ~FolderLock();
   // Granted in the order of the requests. unavailable: another process held it until
@@ -45,6 +46,5 @@ class FolderLock {
  private:
   int descriptor_ = -1;
 };
-FileIdentity identity_of(const std::string& folder);
 
 }  // namespace berth::ledger

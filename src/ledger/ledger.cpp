@@ -22,19 +22,6 @@ constexpr Duration forget_unseen_after = std::chrono::hours(24);
 // How often a sleeper checks whether a file was written.
 constexpr Duration poll_period = std::chrono::milliseconds(50);
 
-bool has_any(const std::vector<Folder>& folders) {
-  return std::any_of(folders.begin(), folders.end(), [](const Folder& folder) { return folder.problem.empty(); });
-}
-
-Error no_folder() {
-  return {ErrorCode::io,
-          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp belongs to root with "
-          "mode 1777",
-          "set BERTH_RUNTIME_DIR to a folder of your own",
-          {},
-          {}};
-}
-
 }  // namespace
 
 Ledger::Ledger(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -90,49 +77,11 @@ std::vector<LedgerFolder> Ledger::folders() {
   return out;
 }
 
-// A folder may have been created meanwhile, and other processes write there from then
-// on. So the folders are inspected again under the locks: a process that writes to a
-// new folder holds these locks as well, so a folder that does not exist now has not
-// been written to.
-Result<void> Ledger::State::lock_folders(TimePoint give_up) {
-  for (;;) {
-    if (!candidates.empty()) {
-      const std::lock_guard guard(mutex);
-      folders = inspect_folders(candidates);
-    }
-    if (!has_any(folders)) return no_folder();
-    bool has_all = true;
-    for (const Folder& folder : folders) {
-      if (!folder.problem.empty()) continue;
-      Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
-      if (taken) {
-        locks.push_back(*std::move(taken));
-        continue;
-      }
-      if (taken.error().code != ErrorCode::unavailable) {
-        // It may have been removed just now.
-        if (candidates.empty() || inspect_folders(candidates) == folders) return std::move(taken).error();
-        has_all = false;
-        break;
-      }
-      const std::string holder = lock_holder(identity_of(folder.path));
-      return Error{ErrorCode::timeout,
-                   (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
-                       " and does not release it",
-                   "end or continue that process",
-                   {},
-                   {}};
-    }
-    if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
-    locks.clear();
-  }
-}
-
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
   const TimePoint give_up = real_clock().now() + patience;
   if (!state.enter(give_up)) {
-    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again", {}, {}};
+    return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
   }
   Lock lock(*this);
   if (Result<void> locked = state.lock_folders(give_up); !locked) return std::move(locked).error();
@@ -181,11 +130,8 @@ LedgerSnapshot Ledger::Lock::snapshot() {
 Result<LedgerLease> Ledger::Lock::add(const Request& request) {
   State& state = *ledger_->state_;
   if (request.claims.size() > claims_max) {
-    return Error{ErrorCode::invalid_argument,
-                 "a lease holds at most " + std::to_string(claims_max) + " devices",
-                 "ask for fewer",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "a lease holds at most " + std::to_string(claims_max) + " devices",
+                 "ask for fewer"};
   }
   return state.write_anywhere([&](State::KnownFile& own) -> Result<LedgerLease> {
     EntryLine line;
@@ -214,9 +160,7 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
       if (line.heartbeat_slot >= heartbeats_max) {
         return Error{ErrorCode::queue_full,
                      "this user already has " + std::to_string(heartbeats_max) + " waiting requests",
-                     "end some of the entries in berth ps",
-                     {},
-                     {}};
+                     "end some of the entries in berth ps"};
       }
       lease.heartbeat_slot_ = line.heartbeat_slot;
       write_heartbeat(lease.descriptor(), line.heartbeat_slot, entry.since);
@@ -309,9 +253,7 @@ Result<void> Ledger::Lock::set_intent(const DeviceId& device, Intent intent) {
     if (other == known->lines.end()) continue;
     return Error{ErrorCode::unavailable,
                  device.text() + " was taken out of service by user " + std::to_string(other->intent->user),
-                 "only that user or root can put it back in service",
-                 device.text(),
-                 {}};
+                 "only that user or root can put it back in service", device.text()};
   }
   return {};
 }

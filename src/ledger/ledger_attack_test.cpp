@@ -19,7 +19,7 @@
 #include "ledger/ledger_case.hpp"
 #include "ledger/user_file.hpp"
 
-namespace berth {
+namespace berth::ledger {
 namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
@@ -362,4 +362,4 @@ TEST_F(FoldersThatAppear, WithoutAnyFolderTheLedgerIsAnErrorAndNotEmpty) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::ledger

@@ -18,7 +18,7 @@
 #include "berth/ledger.hpp"
 #include "ledger/test_folder.hpp"
 
-namespace berth {
+namespace berth::ledger {
 
 // Other users write, so the folder must belong to root.
 #define NEEDS_ROOT() \
@@ -108,4 +108,4 @@ class LedgerCase : public testing::Test {
   TestFolder folder_;
 };
 
-}  // namespace berth
+}  // namespace berth::ledger

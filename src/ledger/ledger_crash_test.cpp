@@ -10,7 +10,7 @@
 #include "ledger/test_folder.hpp"
 #include "ledger/usage.hpp"
 
-namespace berth {
+namespace berth::ledger {
 namespace {
 
 constexpr long steps_max = 100'000;
@@ -116,4 +116,4 @@ TEST_F(LedgerCrash, AtAnySystemCallLeavesAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::ledger

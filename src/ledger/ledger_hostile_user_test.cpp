@@ -12,7 +12,7 @@
 #include "ledger/ledger_case.hpp"
 #include "ledger/user_file.hpp"
 
-namespace berth {
+namespace berth::ledger {
 namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
@@ -187,4 +187,4 @@ TEST_F(HostileUser, AFullFolderIsAnErrorAndLosesNothing) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::ledger

@@ -9,10 +9,7 @@
 
 #include "berth/random.hpp"
 
-namespace berth {
-
-using namespace ledger;
-
+namespace berth::ledger {
 namespace {
 
 // A user has one file; more are created only if another user's lock blocks the first.
@@ -25,7 +22,7 @@ constexpr std::uint32_t overflow_user = 65534;
 
 }  // namespace
 
-bool Ledger::State::enter(TimePoint deadline) {
+bool State::enter(TimePoint deadline) {
   std::unique_lock lock(mutex);
   while (is_taken) {
     if (real_clock().now() >= deadline) return false;
@@ -35,14 +32,61 @@ bool Ledger::State::enter(TimePoint deadline) {
   return true;
 }
 
-void Ledger::State::leave() {
+void State::leave() {
   const std::lock_guard lock(mutex);
   is_taken = false;
   left.notify_one();
 }
 
-Ledger::State::Line Ledger::State::KnownFile::line(std::string text) const {
-  Line line{std::move(text), std::nullopt, std::nullopt};
+bool has_any(const std::vector<Folder>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [](const Folder& folder) { return folder.problem.empty(); });
+}
+
+Error no_folder() {
+  return {ErrorCode::io,
+          "there is no folder for the ledger: none of /run/berth, /run/lock, /dev/shm and /tmp belongs to root with "
+          "mode 1777",
+          "set BERTH_RUNTIME_DIR to a folder of your own"};
+}
+
+// A folder may have been created meanwhile, and other processes write there from then
+// on. So the folders are inspected again under the locks: a process that writes to a
+// new folder holds these locks as well, so a folder that does not exist now has not
+// been written to.
+Result<void> State::lock_folders(TimePoint give_up) {
+  for (;;) {
+    if (!candidates.empty()) {
+      const std::lock_guard guard(mutex);
+      folders = inspect_folders(candidates);
+    }
+    if (!has_any(folders)) return no_folder();
+    bool has_all = true;
+    for (const Folder& folder : folders) {
+      if (!folder.problem.empty()) continue;
+      Result<FolderLock> taken = FolderLock::take(folder.path, give_up);
+      if (taken) {
+        locks.push_back(*std::move(taken));
+        continue;
+      }
+      if (taken.error().code != ErrorCode::unavailable) {
+        // It may have been removed just now.
+        if (candidates.empty() || inspect_folders(candidates) == folders) return std::move(taken).error();
+        has_all = false;
+        break;
+      }
+      const std::string holder = lock_holder(folder.identity);
+      return Error{ErrorCode::timeout,
+                   (holder.empty() ? "another process" : holder) + " holds the lock of " + folder.path +
+                       " and does not release it",
+                   "end or continue that process"};
+    }
+    if (has_all && (candidates.empty() || inspect_folders(candidates) == folders)) return {};
+    locks.clear();
+  }
+}
+
+State::Line State::KnownFile::line(std::string text) const {
+  Line line{std::move(text), std::nullopt, std::nullopt, std::nullopt};
   auto parsed = parse_line(line.text);
   if (!parsed) return line;
   if (auto* const entry = std::get_if<EntryLine>(&*parsed)) {
@@ -53,18 +97,20 @@ Ledger::State::Line Ledger::State::KnownFile::line(std::string text) const {
     // Only root may name a lease of another user.
     if (read.within && read.user != 0) read.within->user = read.user;
     if (!is_scope_of(read.reference, read.cgroup)) read.cgroup.clear();
-  } else {
-    line.intent = std::get<DeviceIntent>(*std::move(parsed));
+  } else if (auto* const intent = std::get_if<DeviceIntent>(&*parsed)) {
+    line.intent = std::move(*intent);
     line.intent->user = file.user();
+  } else {
+    line.history = std::get<FileHistory>(*parsed);
   }
   return line;
 }
 
-bool Ledger::State::KnownFile::is_empty() const {
+bool State::KnownFile::is_empty() const {
   return std::none_of(lines.begin(), lines.end(), [](const Line& line) { return line.entry || line.intent; });
 }
 
-void Ledger::State::read_text(KnownFile& known) {
+void State::read_text(KnownFile& known) {
   known.lines.clear();
   known.history = {};
   known.problem.clear();
@@ -77,19 +123,24 @@ void Ledger::State::read_text(KnownFile& known) {
   }
   for (std::size_t begin = 0; begin < text->size();) {
     const std::size_t end = std::min(text->find('\n', begin), text->size() - 1) + 1;
-    known.lines.push_back(known.line(text->substr(begin, end - begin)));
+    Line line = known.line(text->substr(begin, end - begin));
     begin = end;
-    const Line& line = known.lines.back();
     if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
-    if (const std::optional<FileHistory> history = parse_history(line.text)) {
-      known.history = {std::max(known.history.next_id, history->next_id), history->last_grant};
-      known.lines.pop_back();  // rewritten with every text
-    }
+    if (line.history)  // rewritten with every text
+      known.history = {std::max(known.history.next_id, line.history->next_id), line.history->last_grant};
+    else
+      known.lines.push_back(std::move(line));
   }
 }
 
+State::KnownFile& State::add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder) {
+  to.push_back(std::unique_ptr<KnownFile>(new KnownFile{std::move(file), folder}));
+  read_text(*to.back());
+  return *to.back();
+}
+
 // Every file of every folder, by name; unchanged files are not parsed again.
-Result<void> Ledger::State::read_folders() {
+Result<void> State::read_folders() {
   std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
   std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
   for (std::size_t i = 0; i < folders.size(); ++i) {
@@ -102,7 +153,7 @@ Result<void> Ledger::State::read_folders() {
     }
     if (failed) {
       const std::string advice = failed.value() == EMFILE ? "raise the limit on open files: ulimit -n" : "";
-      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice, {}, {}};
+      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice};
     }
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
@@ -123,15 +174,14 @@ Result<void> Ledger::State::read_folders() {
           read_text(*found.back());
         continue;
       }
-      found.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(file), i}));
-      read_text(*found.back());
+      add_file(found, *std::move(file), i);
     }
   }
   files = std::move(found);
   return {};
 }
 
-std::uint64_t Ledger::State::fingerprint() const {
+std::uint64_t State::fingerprint() const {
   std::uint64_t sum = 0;
   for (const std::unique_ptr<KnownFile>& known : files) {
     sum = splitmix64(sum ^ known->file.identity().inode);
@@ -140,8 +190,7 @@ std::uint64_t Ledger::State::fingerprint() const {
   return sum;
 }
 
-void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into,
-                             std::vector<LedgerEntry>& without_holder) {
+void State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder) {
   LedgerEntry& entry = line.entry;
   if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
@@ -165,7 +214,7 @@ void Ledger::State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& i
 
 // For commands whose holder has ended. /proc is searched only now: an earlier search
 // might miss a process that the holder started before it ended.
-void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
+void State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into) {
   if (entries.empty()) return;
   const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
   for (LedgerEntry& entry : entries) {
@@ -183,7 +232,7 @@ void Ledger::State::find_leased_processes(std::vector<LedgerEntry> entries, Ledg
   }
 }
 
-Ledger::State::KnownFile* Ledger::State::find(const LeaseReference& lease) {
+State::KnownFile* State::find(const LeaseReference& lease) {
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->header.file != lease.file || known->file.user() != lease.user) continue;
     for (const Line& line : known->lines) {
@@ -193,7 +242,7 @@ Ledger::State::KnownFile* Ledger::State::find(const LeaseReference& lease) {
   return nullptr;
 }
 
-Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
+Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   // Ids are never reused: a process may still have one in its environment.
   FileHistory history = known.history;
   for (const Line& line : lines) {
@@ -205,16 +254,13 @@ Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
   std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
   if (text.size() > text_bytes_max) {
-    return Error{ErrorCode::queue_full,
-                 "the ledger file of this user is full: " + known.file.path(),
-                 "end some of the entries in berth ps",
-                 {},
-                 {}};
+    return Error{ErrorCode::queue_full, "the ledger file of this user is full: " + known.file.path(),
+                 "end some of the entries in berth ps"};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
   if (!writable) return std::move(writable).error();
   if (writable->identity() != known.file.identity())
-    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again", {}, {}};
+    return Error{ErrorCode::unavailable, known.file.path() + " was replaced by another process", "try again"};
   if (Result<void> written = writable->write_text(known.header, text); !written) return written;
   known.history = history;
   known.header.generation += 1;
@@ -223,7 +269,7 @@ Result<void> Ledger::State::rewrite(KnownFile& known, std::vector<Line> lines) {
   return {};
 }
 
-std::uint64_t Ledger::State::next_id() const {
+std::uint64_t State::next_id() const {
   std::uint64_t next = 1;
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (is_own(*known) || known->history.next_id < shared_id_max) next = std::max(next, known->history.next_id);
@@ -231,18 +277,16 @@ std::uint64_t Ledger::State::next_id() const {
   return next;
 }
 
-Result<Ledger::State::KnownFile*> Ledger::State::own_file(std::size_t folder) {
+Result<State::KnownFile*> State::own_file(std::size_t folder) {
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->folder == folder && is_own(*known) && known->problem.empty()) return known.get();
   }
   Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), folder}));
-  read_text(*files.back());
-  return files.back().get();
+  return &add_file(files, *std::move(created), folder);
 }
 
-Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(KnownFile& known, std::uint64_t id) {
+Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std::uint64_t id) {
   const Result<int> taken = known.file.take_lock(id);
   if (taken) return std::pair(&known, *taken);
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
@@ -258,16 +302,12 @@ Result<std::pair<Ledger::State::KnownFile*, int>> Ledger::State::lock_byte(Known
   if (count >= files_per_user_max) {
     return Error{ErrorCode::queue_full,
                  "another process has locks on the ledger files of this user in " + folders[known.folder].path,
-                 "find it with lslocks, and ask its user to end it",
-                 {},
-                 {}};
+                 "find it with lslocks, and ask its user to end it"};
   }
   int descriptor = -1;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
   if (!created) return std::move(created).error();
-  files.push_back(std::unique_ptr<KnownFile>(new KnownFile{*std::move(created), known.folder}));
-  read_text(*files.back());
-  return std::pair(files.back().get(), descriptor);
+  return std::pair(&add_file(files, *std::move(created), known.folder), descriptor);
 }
 
-}  // namespace berth
+}  // namespace berth::ledger

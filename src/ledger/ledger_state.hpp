@@ -18,24 +18,29 @@
 #include "ledger/process.hpp"
 #include "ledger/user_file.hpp"
 
-namespace berth {
+namespace berth::ledger {
 
-struct Ledger::State {
-  // A line of a file and its meaning; neither entry nor intent: of another version.
+// Whether one of them can be used, and the error if none can.
+bool has_any(const std::vector<Folder>& folders);
+Error no_folder();
+
+struct State {
+  // A line of a file and its meaning; none of the three: of another version.
   struct Line {
     std::string text;
-    std::optional<ledger::EntryLine> entry;
+    std::optional<EntryLine> entry;
     std::optional<DeviceIntent> intent;
+    std::optional<FileHistory> history;
   };
   // A file with its text as last read.
   struct KnownFile {
-    ledger::UserFile file;
+    UserFile file;
     std::size_t folder = 0;
-    ledger::UserFile::Header header = {};
+    UserFile::Header header = {};
     std::vector<Line> lines = {};
     std::string problem = {};
 
-    ledger::FileHistory history = {};
+    FileHistory history = {};
 
     Line line(std::string text) const;
     bool is_empty() const;  // no entry and no intent
@@ -52,8 +57,8 @@ struct Ledger::State {
   bool is_taken = false;
 
   // The members below belong to the thread that has entered.
-  std::vector<ledger::Folder> folders;  // one for each candidate, as of the last lock
-  std::vector<ledger::FolderLock> locks;
+  std::vector<Folder> folders;  // one for each candidate, as of the last lock
+  std::vector<FolderLock> locks;
   std::vector<std::unique_ptr<KnownFile>> files;
   // Leases, by user, file and id, that no process has in its environment. That cannot
   // change again, so /proc is searched for each only once.
@@ -65,10 +70,10 @@ struct Ledger::State {
   // counted.
   Result<void> read_folders();
   static void read_text(KnownFile& known);
+  static KnownFile& add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder);
   // Of all known files, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
-  void classify(KnownFile& known, ledger::EntryLine line, LedgerSnapshot& into,
-                std::vector<LedgerEntry>& without_holder);
+  void classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
   void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
   bool is_own(const KnownFile& known) const { return known.file.user() == geteuid(); }
   KnownFile* find(const LeaseReference& lease);
@@ -87,14 +92,11 @@ struct Ledger::State {
 
 // Changes the line of one entry and leaves every other as it is.
 template <class Change>
-Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& change) {
+Result<void> State::change_entry(const LeaseReference& lease, Change&& change) {
   KnownFile* const known = find(lease);
   if (!known) {
-    return Error{ErrorCode::not_found,
-                 "there is no lease " + std::to_string(lease.id),
-                 "it has ended or was released, see berth ps",
-                 {},
-                 {}};
+    return Error{ErrorCode::not_found, "there is no lease " + std::to_string(lease.id),
+                 "it has ended or was released, see berth ps"};
   }
   std::vector<Line> lines;
   for (const Line& line : known->lines) {
@@ -102,14 +104,14 @@ Result<void> Ledger::State::change_entry(const LeaseReference& lease, Change&& c
       lines.push_back(line);
       continue;
     }
-    ledger::EntryLine changed = *line.entry;
-    if (change(changed.entry)) lines.push_back(known->line(ledger::line_of(changed)));
+    EntryLine changed = *line.entry;
+    if (change(changed.entry)) lines.push_back(known->line(line_of(changed)));
   }
   return rewrite(*known, std::move(lines));
 }
 
 template <class Write>
-auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>())) {
+auto State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>())) {
   std::optional<Error> last;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty() || !folders[i].writable) continue;
@@ -124,11 +126,8 @@ auto Ledger::State::write_anywhere(Write&& write) -> decltype(write(std::declval
     last = written.error();
   }
   if (last) return *std::move(last);
-  return Error{ErrorCode::io,
-               "no folder for the ledger can be written to",
-               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor",
-               {},
-               {}};
+  return Error{ErrorCode::io, "no folder for the ledger can be written to",
+               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor"};
 }
 
-}  // namespace berth
+}  // namespace berth::ledger

@@ -18,7 +18,7 @@
 #include "ledger/process.hpp"
 #include "ledger/user_file.hpp"
 
-namespace berth {
+namespace berth::ledger {
 namespace {
 
 using std::chrono::milliseconds;
@@ -427,4 +427,4 @@ TEST_F(LedgerTest, InAContainerALeaseTakenOutsideIsNotRemoved) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::ledger

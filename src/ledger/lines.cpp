@@ -33,11 +33,9 @@ std::optional<std::string> decoded(std::string_view text) {
       out += text[i];
       continue;
     }
-    unsigned byte = 0;
-    if (text.size() - i < 3) return std::nullopt;
-    const auto [end, error] = std::from_chars(text.data() + i + 1, text.data() + i + 3, byte, 16);
-    if (error != std::errc() || end != text.data() + i + 3) return std::nullopt;
-    out += static_cast<char>(byte);
+    const auto byte = number(text.substr(i + 1, 2), 0xff, 16);
+    if (!byte || text.size() - i < 3) return std::nullopt;
+    out += static_cast<char>(*byte);
     i += 2;
   }
   return out;
@@ -51,13 +49,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     begin = end + 1;
   }
   return parts;
-}
-
-std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest = ~std::uint64_t{0}) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest) return std::nullopt;
-  return value;
 }
 
 constexpr std::uint64_t time_max = ~std::uint64_t{0} >> 1;
@@ -128,20 +119,37 @@ std::optional<EntryLine> entry_of(const std::vector<std::string_view>& words) {
   return line;
 }
 
+// The time after `key`; zero: there is none.
+TimePoint time_of(const std::vector<std::string_view>& words, std::string_view key) {
+  std::uint64_t ns = 0;
+  for (const std::string_view word : words) {
+    if (word.starts_with(key)) ns = number(word.substr(key.size()), time_max).value_or(0);
+  }
+  return to_time(ns);
+}
+
 std::optional<DeviceIntent> intent_of(const std::vector<std::string_view>& words) {
   if (words.size() < 3) return std::nullopt;
-  DeviceIntent intent;
   const auto device = decoded(words[1]);
   if (!device || device->empty()) return std::nullopt;
-  intent.device = DeviceId(*device);
-  intent.intent = words[2] == to_string(Intent::draining) ? Intent::draining : Intent::cordoned;
-  for (std::size_t i = 3; i < words.size(); ++i) {
-    if (words[i].starts_with("since=")) intent.since = to_time(number(words[i].substr(6), time_max).value_or(0));
-  }
-  return intent;
+  const Intent intent = words[2] == to_string(Intent::draining) ? Intent::draining : Intent::cordoned;
+  return DeviceIntent{DeviceId(*device), intent, 0, time_of(words, "since=")};
+}
+
+std::optional<FileHistory> history_of(const std::vector<std::string_view>& words) {
+  const auto id = words.size() < 2 ? std::nullopt : number(words[1], id_max);
+  if (!id) return std::nullopt;
+  return FileHistory{std::max<std::uint64_t>(*id, 1), time_of(words, "granted=")};
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest, int base) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || value > largest) return std::nullopt;
+  return value;
+}
 
 std::string line_of(const EntryLine& line) {
   const LedgerEntry& entry = line.entry;
@@ -179,27 +187,12 @@ std::string line_of(const FileHistory& history) {
   return "next " + std::to_string(history.next_id) + " granted=" + std::to_string(to_ns(history.last_grant)) + "\n";
 }
 
-std::optional<FileHistory> parse_history(std::string_view line) {
-  if (line.ends_with('\n')) line.remove_suffix(1);
-  const std::vector<std::string_view> words = split(line, ' ');
-  if (words.size() < 2 || words[0] != "next") return std::nullopt;
-  const auto id = number(words[1], id_max);
-  if (!id) return std::nullopt;
-  FileHistory history{std::max<std::uint64_t>(*id, 1), {}};
-  for (const std::string_view word : words) {
-    if (word.starts_with("granted=")) history.last_grant = to_time(number(word.substr(8), time_max).value_or(0));
-  }
-  return history;
-}
-
-std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view text) {
+std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
   const std::vector<std::string_view> words = split(text, ' ');
-  if (words.front() == "lease") {
-    if (auto entry = entry_of(words)) return *std::move(entry);
-  } else if (words.front() == "intent") {
-    if (auto intent = intent_of(words)) return *std::move(intent);
-  }
+  if (words.front() == "lease") return entry_of(words);
+  if (words.front() == "intent") return intent_of(words);
+  if (words.front() == "next") return history_of(words);
   return std::nullopt;
 }
 

@@ -19,6 +19,10 @@ inline constexpr std::size_t claims_max = 64;
 // Largest id, so that 1 + id and the offset of the lock's byte do not overflow.
 inline constexpr std::uint64_t id_max = std::uint64_t{1} << 53;
 
+// All of `text` as a number; absent: it is none, or is larger.
+inline constexpr std::uint64_t any_number = ~std::uint64_t{0};
+std::optional<std::uint64_t> number(std::string_view text, std::uint64_t largest = any_number, int base = 10);
+
 // A parsed entry; its heartbeat is in this slot of the file (key `beat`).
 struct EntryLine {
   LedgerEntry entry;
@@ -34,10 +38,8 @@ struct FileHistory {
   TimePoint last_grant{};     // when its user last got a lease
 };
 std::string line_of(const FileHistory& history);
-// Absent: a line of another kind.
-std::optional<FileHistory> parse_history(std::string_view line);
 
 // Absent: another kind of line, or damaged. The caller fills in `file` and `user`.
-std::optional<std::variant<EntryLine, DeviceIntent>> parse_line(std::string_view line);
+std::optional<std::variant<EntryLine, DeviceIntent, FileHistory>> parse_line(std::string_view line);
 
 }  // namespace berth::ledger

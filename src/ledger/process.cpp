@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -46,16 +45,10 @@ std::optional<Status> read_status(std::uint32_t pid) {
   Status status;
   std::string state, skipped;
   fields >> state >> status.parent;
-  constexpr int threads_field = 20, start_field = 22;
+  constexpr int threads_field = 20;
+  for (int field = 5; field < threads_field; ++field) fields >> skipped;
   std::uint64_t threads = 0;
-  for (int field = 5; field <= start_field && fields; ++field) {
-    if (field == threads_field)
-      fields >> threads;
-    else if (field == start_field)
-      fields >> status.start_time;
-    else
-      fields >> skipped;
-  }
+  fields >> threads >> skipped >> status.start_time;
   if (!fields) return std::nullopt;
   // The main thread may have ended before the others.
   status.ended = (state == "Z" || state == "X") && threads < 2;
@@ -151,10 +144,9 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
   std::error_code failed;
   const std::uint32_t user = geteuid();
   for (std::filesystem::directory_iterator at("/proc", failed), end; !failed && at != end; at.increment(failed)) {
-    const std::string name = at->path().filename().native();
-    std::uint32_t pid = 0;
-    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || rest != name.data() + name.size()) continue;
+    const auto number_of = number(at->path().filename().native(), ~std::uint32_t{0});
+    if (!number_of) continue;
+    const auto pid = static_cast<std::uint32_t>(*number_of);
     const std::optional<std::uint32_t> owner = user_of(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }

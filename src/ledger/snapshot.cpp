@@ -14,25 +14,15 @@ bool holds(const LedgerEntry& entry) { return entry.kind != EntryKind::waiting; 
 
 }  // namespace
 
+// In the order of the enumerators.
 std::string_view to_string(EntryKind kind) noexcept {
-  switch (kind) {
-    case EntryKind::command: return "running";
-    case EntryKind::pool: return "pool";
-    case EntryKind::waiting: return "waiting";
-  }
-  return "running";
+  static constexpr std::string_view names[] = {"running", "pool", "waiting"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string_view to_string(Liveness liveness) noexcept {
-  switch (liveness) {
-    case Liveness::none: return "none";
-    case Liveness::descriptor: return "descriptor";
-    case Liveness::cgroup: return "cgroup";
-    case Liveness::holder: return "holder";
-    case Liveness::environment: return "environment";
-    case Liveness::device: return "device";
-  }
-  return "none";
+  static constexpr std::string_view names[] = {"none", "descriptor", "cgroup", "holder", "environment", "device"};
+  return names[static_cast<std::size_t>(liveness)];
 }
 
 std::string to_string(const LeaseReference& lease) {

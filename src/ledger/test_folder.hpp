@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-namespace berth {
+namespace berth::ledger {
 
 struct TestFolder {
   std::filesystem::path path;
@@ -21,4 +21,4 @@ struct TestFolder {
   TestFolder& operator=(const TestFolder&) = delete;
 };
 
-}  // namespace berth
+}  // namespace berth::ledger

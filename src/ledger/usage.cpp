@@ -11,10 +11,6 @@ std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
 }
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
-// Root may run parts of another user's command, for example a container.
-bool is_of_its_user(const ProcessTrace& trace, const LedgerEntry& entry) {
-  return !trace.user || *trace.user == entry.user || *trace.user == 0;
-}
 bool names(const LeaseReference& lease, const LedgerEntry& entry) {
   return lease.file == entry.reference.file && lease.id == entry.reference.id;
 }
@@ -26,9 +22,10 @@ bool is_below(const std::string& cgroup, const std::string& of) {
 // `by_name`: BERTH_LEASE in its environment is accepted.
 bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name = true) {
   if (entry.kind == EntryKind::waiting) return false;
-  // A command of root may switch to another user. That user's environment is not
-  // accepted, because any user can write it.
-  const bool is_of_user = is_of_its_user(trace, entry);
+  // Root may run parts of another user's command, for example a container. A command of
+  // root may switch to another user. That user's environment is not accepted, because any
+  // user can write it.
+  const bool is_of_user = !trace.user || *trace.user == entry.user || *trace.user == 0;
   if (!is_of_user && entry.user != 0) return false;
   // Child processes of a program do not belong to its pool.
   if (entry.kind == EntryKind::pool) return !trace.lineage.empty() && trace.lineage.front() == entry.holder;
@@ -37,23 +34,6 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name =
   if (std::find(trace.descriptors.begin(), trace.descriptors.end(), entry.reference) != trace.descriptors.end())
     return true;
   return std::find(trace.lineage.begin(), trace.lineage.end(), entry.holder) != trace.lineage.end();
-}
-
-const LedgerEntry* innermost(const ProcessTrace& trace, std::span<const LedgerEntry> entries) {
-  const LedgerEntry* found = nullptr;
-  // A process of root may belong to any user's lease. If two users have a lease with
-  // the same file number and id, BERTH_LEASE is ambiguous.
-  const auto is_ambiguous = [&](const LedgerEntry& entry) {
-    return trace.lease && trace.user != entry.user &&
-           std::any_of(entries.begin(), entries.end(), [&](const LedgerEntry& other) {
-             return other.user != entry.user && names(*trace.lease, entry) && names(*trace.lease, other);
-           });
-  };
-  for (const LedgerEntry& entry : entries) {
-    if (!belongs(trace, entry, !is_ambiguous(entry))) continue;
-    if (!found || std::pair(found->since, found->id()) < std::pair(entry.since, entry.id())) found = &entry;
-  }
-  return found;
 }
 
 bool draws_on(const LedgerSnapshot& snapshot, const LedgerEntry& entry, const LeaseReference& lease) {
@@ -88,7 +68,20 @@ std::uint64_t taken_up(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
 }  // namespace
 
 const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& snapshot) {
-  return innermost(trace, snapshot.entries);
+  const LedgerEntry* found = nullptr;
+  // A process of root may belong to any user's lease. If two users have a lease with
+  // the same file number and id, BERTH_LEASE is ambiguous.
+  const auto is_ambiguous = [&](const LedgerEntry& entry) {
+    return trace.lease && trace.user != entry.user &&
+           std::any_of(snapshot.entries.begin(), snapshot.entries.end(), [&](const LedgerEntry& other) {
+             return other.user != entry.user && names(*trace.lease, entry) && names(*trace.lease, other);
+           });
+  };
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (!belongs(trace, entry, !is_ambiguous(entry))) continue;
+    if (!found || std::pair(found->since, found->id()) < std::pair(entry.since, entry.id())) found = &entry;
+  }
+  return found;
 }
 
 std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,

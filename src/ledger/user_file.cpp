@@ -18,11 +18,9 @@ namespace {
 
 constexpr std::string_view magic = "berth-ledger 1 ";
 constexpr std::size_t header_bytes = 64;
-constexpr off_t heartbeats_at = 4096;
+off_t heartbeat_at(std::size_t slot) { return 4096 + static_cast<off_t>(sizeof(std::int64_t) * slot); }
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
-
-std::string words_of(int error) { return std::generic_category().message(error); }
 
 Error failed(const std::string& path, const std::string& what, int error) {
   std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own";
@@ -31,12 +29,7 @@ Error failed(const std::string& path, const std::string& what, int error) {
     advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
   if (error == EMFILE) advice = "raise the limit on open files: ulimit -n";
   if (error == EFBIG) advice = "raise the limit on the size of files: ulimit -f";
-  return {ErrorCode::io, "cannot " + what + " " + path + ": " + words_of(error), advice, {}, {}};
-}
-
-template <std::size_t N>
-bool read_at(int descriptor, std::array<char, N>& to, off_t at) {
-  return pread(descriptor, to.data(), N, at) == static_cast<ssize_t>(N);
+  return {ErrorCode::io, "cannot " + what + " " + path + ": " + std::generic_category().message(error), advice};
 }
 
 struct flock byte_of(std::uint64_t id, short type) {
@@ -46,13 +39,6 @@ struct flock byte_of(std::uint64_t id, short type) {
   lock.l_start = static_cast<off_t>(locks_begin + id);
   lock.l_len = 1;
   return lock;
-}
-
-std::optional<std::uint64_t> hexadecimal(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 // During its lifetime, exceeding the file size limit makes the write fail instead of
@@ -89,14 +75,15 @@ Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
   file.path_ = path;
   file.descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file.descriptor_ < 0) {
-    Error error = failed(path, "open", errno);
+    const int why = errno;
+    Error error = failed(path, "open", why);
     // Removed, a link, or not readable for others: not part of the ledger.
-    if (errno == ENOENT || errno == ELOOP || errno == EACCES || errno == ENXIO) error.code = ErrorCode::not_found;
+    if (why == ENOENT || why == ELOOP || why == EACCES || why == ENXIO) error.code = ErrorCode::not_found;
     return error;
   }
   struct stat about{};
   if (fstat(file.descriptor_, &about) != 0) return failed(path, "read", errno);
-  if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file", {}, {}, {}};
+  if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file"};
   file.user_ = about.st_uid;
   file.identity_ = {about.st_dev, about.st_ino};
   return file;
@@ -138,12 +125,6 @@ Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t numbe
   }
 }
 
-UserFile::UserFile(UserFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      user_(other.user_),
-      identity_(other.identity_) {}
-
 UserFile& UserFile::operator=(UserFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
@@ -158,14 +139,14 @@ UserFile::~UserFile() {
 
 std::optional<UserFile::Header> UserFile::read_header() const {
   std::array<char, header_bytes> raw{};
-  if (!read_at(descriptor_, raw, 0)) return std::nullopt;
+  if (pread(descriptor_, raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) return std::nullopt;
   const std::string_view text(raw.data(), raw.size());
   if (!text.starts_with(magic)) return std::nullopt;
   // Number, generation and length, of fixed width.
-  const auto file = hexadecimal(text.substr(magic.size(), 16));
-  const auto generation = hexadecimal(text.substr(magic.size() + 17, 16));
-  const auto length = hexadecimal(text.substr(magic.size() + 34, 8));
-  if (!file || !generation || !length || *length > text_bytes_max) return std::nullopt;
+  const auto file = number(text.substr(magic.size(), 16), any_number, 16);
+  const auto generation = number(text.substr(magic.size() + 17, 16), any_number, 16);
+  const auto length = number(text.substr(magic.size() + 34, 8), text_bytes_max, 16);
+  if (!file || !generation || !length) return std::nullopt;
   return Header{*file, *generation, static_cast<std::size_t>(*length)};
 }
 
@@ -200,25 +181,16 @@ Result<void> UserFile::write_text(const Header& before, std::string_view text) c
   return {};
 }
 
-bool UserFile::is_removed() const {
-  struct stat about{};
-  return fstat(descriptor_, &about) != 0 || about.st_nlink == 0;
-}
-
 TimePoint UserFile::read_heartbeat(std::size_t slot) const {
-  std::array<char, 8> raw{};
-  if (slot >= heartbeats_max || !read_at(descriptor_, raw, heartbeats_at + static_cast<off_t>(8 * slot))) return {};
   std::int64_t ns = 0;
-  std::memcpy(&ns, raw.data(), sizeof ns);
+  if (slot >= heartbeats_max || pread(descriptor_, &ns, sizeof ns, heartbeat_at(slot)) != sizeof ns) return {};
   return TimePoint(Duration(ns));
 }
 
 void write_heartbeat(int descriptor, std::size_t slot, TimePoint now) {
   const std::int64_t ns = now.time_since_epoch().count();
-  std::array<char, 8> raw{};
-  std::memcpy(raw.data(), &ns, sizeof ns);
   // A lost heartbeat is followed by the next.
-  static_cast<void>(!pwrite(descriptor, raw.data(), raw.size(), heartbeats_at + static_cast<off_t>(8 * slot)));
+  static_cast<void>(!pwrite(descriptor, &ns, sizeof ns, heartbeat_at(slot)));
 }
 
 bool UserFile::is_locked(std::uint64_t id) const {
@@ -241,7 +213,7 @@ Result<int> UserFile::take_lock(std::uint64_t id) const {
     const int error = errno;
     close(descriptor);
     if (error == EAGAIN || error == EACCES)
-      return Error{ErrorCode::unavailable, "another process has a lock on " + path_, {}, {}, {}};
+      return Error{ErrorCode::unavailable, "another process has a lock on " + path_};
     return failed(path_, "lock", error);
   }
   return descriptor;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "berth/result.hpp"
@@ -49,7 +50,7 @@ class UserFile {
   // its descriptor is stored there.
   static Result<UserFile> create(const std::string& folder, std::uint64_t file, std::uint64_t lease = 0,
                                  int* locked = nullptr);
-  UserFile(UserFile&& other) noexcept;
+  UserFile(UserFile&& other) noexcept { *this = std::move(other); }
   UserFile& operator=(UserFile&& other) noexcept;
   ~UserFile();
 
@@ -61,7 +62,6 @@ class UserFile {
   std::optional<std::string> read_text(const Header& header) const;
   // Writes the next generation. io: no space, or no permission.
   Result<void> write_text(const Header& before, std::string_view text) const;
-  bool is_removed() const;
 
   TimePoint read_heartbeat(std::size_t slot) const;
 

@@ -49,9 +49,7 @@ std::optional<Error> missing_accelerator(const AcceleratorFacts& facts) {
                              facts.visible->empty()
                                  ? "no GPU is visible because CUDA_VISIBLE_DEVICES is empty"
                                  : "no GPU is visible because CUDA_VISIBLE_DEVICES='" + *facts.visible + "' names none",
-                             "unset it, or list GPUs from nvidia-smi -L",
-                             {},
-                             {}});
+                             "unset it, or list GPUs from nvidia-smi -L"});
   }
   if (facts.failure && (there || facts.visible)) {
     Error error = *facts.failure;
@@ -60,11 +58,8 @@ std::optional<Error> missing_accelerator(const AcceleratorFacts& facts) {
     return with_alternative(std::move(error));
   }
   if (facts.hardware)
-    return with_alternative({ErrorCode::no_device,
-                             "this machine has an NVIDIA GPU, but CUDA shows none",
-                             "run berth doctor to see why",
-                             {},
-                             {}});
+    return with_alternative(
+        {ErrorCode::no_device, "this machine has an NVIDIA GPU, but CUDA shows none", "run berth doctor to see why"});
   return {};
 }
 

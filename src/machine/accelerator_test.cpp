@@ -5,8 +5,8 @@
 namespace berth::machine {
 namespace {
 
-const Error missing{ErrorCode::not_initialized, "there is no library", "install the driver", {}, {}};
-const Error mismatch{ErrorCode::not_initialized, "the versions differ", "reboot", {}, {}};
+const Error missing{ErrorCode::not_initialized, "there is no library", "install the driver"};
+const Error mismatch{ErrorCode::not_initialized, "the versions differ", "reboot"};
 
 AcceleratorFacts facts(bool hardware, bool library, std::optional<std::string> visible = {},
                        std::optional<Error> failure = {}) {
@@ -42,7 +42,7 @@ TEST(Accelerator, AnEmptyListOfVisibleDevicesIsReportedIfTheMachineHasAGpu) {
 }
 
 TEST(Accelerator, AnUnknownVisibleDeviceIsAnInvalidArgument) {
-  const Error wrong{ErrorCode::invalid_argument, "CUDA_VISIBLE_DEVICES='9' names '9'", "list others", {}, {}};
+  const Error wrong{ErrorCode::invalid_argument, "CUDA_VISIBLE_DEVICES='9' names '9'", "list others"};
   EXPECT_EQ(missing_accelerator(facts(false, true, "9", wrong)), wrong);
   const std::optional<Error> promised = missing_accelerator(facts(false, false, "0", missing));
   ASSERT_TRUE(promised) << "a job scheduler assigned a GPU, but there is no driver";

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "device/opencl/pocl_devices.hpp"
+#include "device/query.hpp"
 #include "machine/accelerator.hpp"
 
 namespace berth::machine {
@@ -43,17 +44,17 @@ std::vector<BackendAnswer> ask(const Backends& backends, const MachineRequest& r
   const bool repeats =
       std::getenv(opencl::pocl_devices_variable) == nullptr && opencl_repeats_others(opencl_libraries());
   const bool may_wait = !request.backend && !named && (!request.all_devices || repeats);
-  if (!may_wait) return query_devices(backends);
+  if (!may_wait) return device::query_devices(backends);
   Backends first, later;
   std::partition_copy(backends.begin(), backends.end(), std::back_inserter(later), std::back_inserter(first),
                       is_opencl);
-  std::vector<BackendAnswer> answers = query_devices(first);
+  std::vector<BackendAnswer> answers = device::query_devices(first);
   const bool enough = std::any_of(answers.begin(), answers.end(), [&](const BackendAnswer& answer) {
     const bool counts = !request.all_devices || answer.backend == "cuda";
     return counts && answer.devices && has_accelerator(*answer.devices);
   });
   if (enough) return answers;
-  std::vector<BackendAnswer> more = query_devices(later);
+  std::vector<BackendAnswer> more = device::query_devices(later);
   const auto after_cuda = std::find_if(answers.begin(), answers.end(),
                                        [](const BackendAnswer& answer) { return answer.backend != "cuda"; });
   answers.insert(after_cuda, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

@@ -120,7 +120,7 @@ class Terminal {
 };
 
 Error failed(const std::string& what, int error) {
-  return {ErrorCode::io, what + ": " + std::generic_category().message(error), {}, {}, {}};
+  return {ErrorCode::io, what + ": " + std::generic_category().message(error)};
 }
 
 Error exec_error_of(const std::string& program, int error) {
@@ -282,7 +282,7 @@ Result<std::string> find_command(const std::string& name) {
         ErrorCode::not_found, "there is no command '" + name + "'", "check its name, or give its path", {}, {}};
   };
   const auto barred = [&](const std::string& path) {
-    return Error{ErrorCode::invalid_argument, path + " cannot be run", "make it executable: chmod +x " + path, {}, {}};
+    return Error{ErrorCode::invalid_argument, path + " cannot be run", "make it executable: chmod +x " + path};
   };
   const auto is_file = [](const std::string& path) {
     struct stat about{};
@@ -291,7 +291,7 @@ Result<std::string> find_command(const std::string& name) {
   if (name.empty()) return missing();
   if (name.find('/') != std::string::npos) {
     if (std::error_code failed; std::filesystem::is_directory(name, failed))
-      return Error{ErrorCode::invalid_argument, name + " is a folder", "give the path of a program", {}, {}};
+      return Error{ErrorCode::invalid_argument, name + " is a folder", "give the path of a program"};
     if (!is_file(name)) return missing();
     if (access(name.c_str(), X_OK) != 0) return barred(name);
     return name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
 #include "world/user_name.hpp"
 
@@ -85,8 +86,8 @@ MachineObserver::MachineObserver(Machine machine, bool links_wanted) : machine_(
   poller_ = std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices);
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
-  topology_ =
-      inventory::listed_topology(std::move(ids), links_wanted ? query_links(machine_.backends) : std::vector<Link>());
+  topology_ = inventory::listed_topology(std::move(ids),
+                                         links_wanted ? device::query_links(machine_.backends) : std::vector<Link>());
 }
 
 Result<MachineObserver> MachineObserver::open(const std::optional<std::string>& backend,
@@ -98,7 +99,7 @@ Result<MachineObserver> MachineObserver::open(const MachineRequest& request) {
   Result<Machine> machine = find_machine(request);
   if (!machine) return std::move(machine).error();
   if (machine->devices.empty())
-    return Error{ErrorCode::no_device, "this machine has no device", "run berth doctor to see why", {}, {}};
+    return Error{ErrorCode::no_device, "this machine has no device", "run berth doctor to see why"};
   return MachineObserver(*std::move(machine), request.links);
 }
 

@@ -19,9 +19,7 @@ namespace {
 
 constexpr std::string_view suffix = ".json";
 
-Error none(std::string what, std::string advice) {
-  return {ErrorCode::not_found, std::move(what), std::move(advice), {}, {}};
-}
+Error none(std::string what, std::string advice) { return {ErrorCode::not_found, std::move(what), std::move(advice)}; }
 
 // "000000000042.20261115-120102.123456-4711.json". A file without a number is from an
 // earlier version, and older than all files with one.
@@ -131,7 +129,7 @@ std::vector<std::string> record_ids(const std::string& folder) {
 
 Result<void> store_record(const std::string& folder, const DecisionRecord& record) {
   if (!deployment::is_name(record.id)) {
-    return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters", {}, {}};
+    return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters"};
   }
   const auto own = world::private_folder(folder);
   if (!own) return own.error();
@@ -170,11 +168,8 @@ Result<DecisionRecord> load_record(const std::string& folder, std::string_view i
     if (matches == 0)
       return none("there is no record of a decision " + std::string(id), "list them with berth why --list");
     if (matches > 1) {
-      return Error{ErrorCode::invalid_argument,
-                   std::to_string(matches) + " decisions begin with " + std::string(id),
-                   "give more of the id; berth why --list shows them",
-                   {},
-                   {}};
+      return Error{ErrorCode::invalid_argument, std::to_string(matches) + " decisions begin with " + std::string(id),
+                   "give more of the id; berth why --list shows them"};
     }
   }
   const std::string path = folder + "/" + found->file;

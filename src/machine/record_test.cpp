@@ -16,6 +16,8 @@ namespace berth::machine {
 namespace {
 
 using namespace format;
+using placement::gib;
+using placement::TestFleet;
 
 // Random devices of all kinds, and a request with all requirements.
 struct Situation {

@@ -201,7 +201,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
     views.push_back(view);
   }
   // Users with separate ledgers should not all start with the same device.
-  order_by_id(views, geteuid());
+  placement::order_by_id(views, geteuid());
   order_used_by_load(views, observed);
   return views;
 }

@@ -142,7 +142,7 @@ class Reserving : public testing::Test {
   }
   std::size_t entries() { return ledger_->snapshot().value().entries.size(); }
 
-  TestFolder folder_;
+  ledger::TestFolder folder_;
   std::shared_ptr<Ledger> ledger_ = Ledger::open({folder_.path, nullptr}).value();
   MachineSnapshot observed_{{gpu("a", 80, 80), gpu("b", 80, 80)}, {}};
 };

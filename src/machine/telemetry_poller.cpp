@@ -1,21 +1,14 @@
 #include "machine/telemetry_poller.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <condition_variable>
 #include <mutex>
 
+#include "device/deadline_call.hpp"
+#include "device/query.hpp"
+
 namespace berth::machine {
 namespace {
-
-Error late_error(const std::string& who, Duration waited, std::string where) {
-  const double seconds = std::chrono::duration<double>(waited).count();
-  return {ErrorCode::timeout,
-          who + " has not answered for " + std::to_string(std::lround(std::max(1.0, seconds))) + " s",
-          "check the kernel log: sudo dmesg | tail",
-          std::move(where),
-          {}};
-}
 
 void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
   std::vector<DeviceEvent> all;
@@ -27,31 +20,6 @@ void keep_events(const std::vector<DeviceEvent>& earlier, Telemetry& seen) {
 }
 
 }  // namespace
-
-std::vector<BackendAnswer> query_devices(const Backends& backends, Duration deadline) {
-  std::vector<device::DeadlineCall<std::vector<DeviceInfo>>> questions;
-  const Deadline until = Deadline::after(real_clock(), deadline);
-  for (const auto& backend : backends) {
-    questions.emplace_back([backend] { return backend->list(); },
-                           late_error("the " + std::string(backend->name()) + " back end", deadline, {}));
-  }
-  std::vector<BackendAnswer> answers;
-  for (std::size_t i = 0; i < backends.size(); ++i)
-    answers.push_back({std::string(backends[i]->name()), questions[i].wait(until)});
-  return answers;
-}
-
-std::vector<Link> query_links(const Backends& backends, Duration deadline) {
-  std::vector<device::DeadlineCall<std::vector<Link>>> questions;
-  const Deadline until = Deadline::after(real_clock(), deadline);
-  for (const auto& backend : backends) questions.emplace_back([backend] { return backend->links(); }, Error{});
-  std::vector<Link> links;
-  for (auto& question : questions) {
-    const Result<std::vector<Link>> answer = question.wait(until);
-    if (answer) links.insert(links.end(), answer->begin(), answer->end());
-  }
-  return links;
-}
 
 // Shared with the query threads, so that a hanging one may outlive the poller.
 struct TelemetryPoller::State {
@@ -99,7 +67,7 @@ std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
       asked.push_back(i);
     } else {
       target.outstanding = false;
-      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device", {}, {}, {}};
+      target.row.error = Error{ErrorCode::unavailable, "no thread could be started to query the device"};
     }
   }
   const auto waiting = [&] {
@@ -110,7 +78,7 @@ std::vector<inventory::DeviceRow> TelemetryPoller::poll(Duration deadline) {
   std::vector<inventory::DeviceRow> rows;
   for (State::Target& target : state_->targets) {
     if (target.outstanding)
-      target.row.error = late_error("the device", clock_.now() - target.asked_at, target.row.info.id.text());
+      target.row.error = device::late_error("the device", clock_.now() - target.asked_at, target.row.info.id.text());
     rows.push_back(target.row);
   }
   return rows;

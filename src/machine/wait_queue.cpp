@@ -6,21 +6,18 @@
 #include <string>
 #include <tuple>
 
-#include "placement/explain.hpp"
+#include "berth/placement.hpp"
+#include "placement/saturating.hpp"
 
 namespace berth::machine {
 namespace {
-
-std::uint64_t sum_of(std::uint64_t a, std::uint64_t b) {
-  return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
-}
 
 // The bytes it will hold when served: the least it could get.
 std::uint64_t bytes_of(const WaitingRequest& request) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const Claim& claim : request.claims) least = std::min(least, claim.memory_bytes);
   if (request.claims.empty()) return 0;
-  return least > std::numeric_limits<std::uint64_t>::max() / request.count ? least : least * request.count;
+  return policy::saturating_product(least, request.count);
 }
 
 // Of one user: by priority, then by arrival.
@@ -31,19 +28,20 @@ bool comes_first(const WaitingRequest& a, const WaitingRequest& b) {
 
 std::uint64_t available(const DeviceView& view) { return view.memory_bytes_available().value_or(0); }
 
-// As the placement filters decide, from the ledger entry of the request.
-bool could_serve(const Claim& claim, const DeviceView& view) {
-  if (view.held_exclusively || view.kept_for_waiting || (claim.exclusive && view.holders > 0)) return false;
-  if (view.intent != Intent::in_service) return false;
-  if (view.health != Health::healthy && view.health != Health::suspect) return false;
+// The request that a claim was made for: all bytes of a device mean the whole device.
+Requirements requirements_of(const Claim& claim, const DeviceInfo& info) {
+  Requirements requirements;
+  requirements.exclusive = claim.exclusive;
+  requirements.whole = claim.exclusive && info.memory_bytes_total == claim.memory_bytes;
   // Not all bytes of a whole device are available: the driver keeps some.
-  if (claim.exclusive) return view.other_processes == 0 && !view.used_by_others;
-  return claim.memory_bytes == 0 || (view.memory_bytes_free && available(view) >= claim.memory_bytes);
+  if (!requirements.whole) requirements.memory_bytes_min = claim.memory_bytes;
+  return requirements;
 }
 
 struct Candidate {
   const Claim* claim;
   DeviceView* view;
+  bool fits;
 };
 
 void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
@@ -52,7 +50,7 @@ void charge(const Claim& claim, DeviceView& view, std::span<DeviceView> views) {
   view.held_exclusively = view.held_exclusively || claim.exclusive;
   for (DeviceView& other : views) {
     if (other.info->memory_home() == view.info->memory_home())
-      other.memory_bytes_promised = sum_of(other.memory_bytes_promised, claim.memory_bytes);
+      other.memory_bytes_promised = policy::saturating_sum(other.memory_bytes_promised, claim.memory_bytes);
   }
 }
 
@@ -70,7 +68,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     if (entry.kind == EntryKind::waiting) {
       if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_request_of(entry));
     } else if (&snapshot.outermost(entry) == &entry) {
-      for (const Claim& claim : entry.claims) held[entry.user] = sum_of(held[entry.user], claim.memory_bytes);
+      for (const Claim& claim : entry.claims)
+        held[entry.user] = policy::saturating_sum(held[entry.user], claim.memory_bytes);
     }
   }
   if (also) waiting[also->user].push_back(*also);
@@ -87,7 +86,7 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
     if (now - waits_since(requests.back()) < aged_after) continue;
     aged.push_back(std::move(requests.back()));
     requests.pop_back();
-    held[user] = sum_of(held[user], bytes_of(aged.back()));
+    held[user] = policy::saturating_sum(held[user], bytes_of(aged.back()));
   }
   std::sort(aged.begin(), aged.end(), [&](const WaitingRequest& a, const WaitingRequest& b) {
     return std::tuple(waits_since(a), a.user, a.reference.id) < std::tuple(waits_since(b), b.user, b.reference.id);
@@ -103,7 +102,7 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
       if (!next || rank(requests.back()) < rank(next->back())) next = &requests;
     }
     if (!next) return queue;
-    held[next->back().user] = sum_of(held[next->back().user], bytes_of(next->back()));
+    held[next->back().user] = policy::saturating_sum(held[next->back().user], bytes_of(next->back()));
     queue.push_back(std::move(next->back()));
     next->pop_back();
   }
@@ -115,18 +114,19 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
     std::vector<Candidate> candidates;
     for (const Claim& claim : request.claims) {
       for (DeviceView& view : views) {
-        if (view.info->id == claim.device) candidates.push_back({&claim, &view});
+        if (view.info->id == claim.device)
+          candidates.push_back({&claim, &view, !reject(requirements_of(claim, *view.info), view)});
       }
     }
     // Devices that fit first, then unheld ones, then those with the most free memory.
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tuple(!could_serve(*a.claim, *a.view), b.view->holders == 0, available(*b.view)) <
-             std::tuple(!could_serve(*b.claim, *b.view), a.view->holders == 0, available(*a.view));
+      return std::tuple(!a.fits, b.view->holders == 0, available(*b.view)) <
+             std::tuple(!b.fits, a.view->holders == 0, available(*a.view));
     });
     const std::size_t count = std::min(request.count, candidates.size());
     const bool fits = request.count <= candidates.size() &&
                       std::all_of(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
-                                  [](const Candidate& at) { return could_serve(*at.claim, *at.view); });
+                                  [](const Candidate& at) { return at.fits; });
     if (!fits && !is_first_without_room) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (fits)

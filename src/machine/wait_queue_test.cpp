@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "berth/placement.hpp"
+
 namespace berth::machine {
 namespace {
 
@@ -140,6 +142,46 @@ TEST(WaitQueue, WholeDevicesAreKeptAsWhole) {
   charge_requests_ahead(ahead, machine.views);
   EXPECT_EQ(machine.kept().size(), 2U);
   EXPECT_TRUE(machine.views[2].kept_for_waiting) << "already free";
+}
+
+TEST(WaitQueue, ARequestAheadFitsExactlyWhereTheFiltersAcceptIt) {
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  Requirements shared, exclusive, whole;
+  shared.memory_bytes_min = exclusive.memory_bytes_min = 30 * gib;
+  exclusive.exclusive = whole.whole = true;
+  std::vector<DeviceView> states;
+  const auto add = [&](auto change) {
+    states.emplace_back().memory_bytes_free = 80 * gib;
+    states.back().sample = SampleState::fresh;
+    change(states.back());
+  };
+  add([](DeviceView&) {});
+  for (const Health health : {Health::suspect, Health::quarantined, Health::probation, Health::lost})
+    add([&](DeviceView& v) { v.health = health; });
+  add([](DeviceView& v) { v.health = Health::probation, v.in_flight = 1; });
+  add([](DeviceView& v) { v.intent = Intent::draining; });
+  add([](DeviceView& v) { v.sample = SampleState::stale; });
+  add([](DeviceView& v) { v.sample = SampleState::unknown; });
+  add([](DeviceView& v) { v.holders = 1; });
+  add([](DeviceView& v) { v.held_exclusively = true; });
+  add([](DeviceView& v) { v.used_by_others = true; });
+  add([](DeviceView& v) { v.other_processes = 1; });
+  add([](DeviceView& v) { v.memory_bytes_free = Maybe(); });
+  for (const std::uint64_t free : {20, 40}) add([&](DeviceView& v) { v.memory_bytes_free = free * gib; });
+  for (const Requirements& requirements : {shared, exclusive, whole}) {
+    const std::uint64_t bytes = (requirements.whole ? 80 : 30) * gib;
+    const WaitingRequest ahead =
+        waiting_request_of(waiting(1, 1000, seconds(9), bytes, 1, 1, requirements.wants_alone()));
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      Machine machine({0});
+      machine.infos[0].memory_bytes_total = 80 * gib;
+      machine.views[0] = states[i];
+      machine.views[0].info = &machine.infos[0];
+      const bool rejected = reject(requirements, machine.views[0]).has_value();
+      charge_requests_ahead(std::vector{ahead}, machine.views);
+      EXPECT_EQ(machine.views[0].kept_for_waiting, rejected) << "state " << i << ", " << bytes / gib << " GiB";
+    }
+  }
 }
 
 TEST(WaitQueue, ARequestBehindASmallerOneIsDetected) {

@@ -13,6 +13,9 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 struct CauseEntry {
@@ -47,15 +50,18 @@ constexpr std::array<CauseEntry, causes_end> entries{{
     {"memory_fragmented", Rejection::memory, false},
     {"memory_shared", Rejection::memory, true},
 }};
-const CauseEntry& entry_of(std::size_t cause) { return entries[cause]; }
+
+template <class Test>
+constexpr Causes causes_where(Test test) {
+  Causes causes = 0;
+  for (std::size_t c = 0; c < causes_end; ++c) causes |= test(entries[c]) ? bit(static_cast<Cause>(c)) : 0;
+  return causes;
+}
+constexpr Causes permanent_causes = causes_where([](const CauseEntry& entry) { return entry.for_good; });
 
 constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 constexpr Causes memory_causes =
     bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) | bit(Cause::memory_promised);
-
-bool names(const std::vector<DeviceId>& ids, const DeviceId& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 Causes memory_causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
   const Maybe needed = requirements.memory_bytes_needed(*view.info);
@@ -110,8 +116,8 @@ struct Situation {
     const auto key = [&](std::size_t c) {
       const auto cause = static_cast<Cause>(c);
       const bool known = cause != Cause::memory_unknown && cause != Cause::silent;
-      return std::tuple(cause != Cause::pinned, known, entry_of(c).filter != Rejection::not_selected,
-                        !entry_of(c).for_good, kept_out_by(bit(cause)), c);
+      return std::tuple(cause != Cause::pinned, known, entries[c].filter != Rejection::not_selected,
+                        !entries[c].for_good, kept_out_by(bit(cause)), c);
     };
     for (std::size_t c = 0; c < causes_end; ++c) {
       if ((among >> c & 1) == 0 || !test(static_cast<Cause>(c))) continue;
@@ -138,15 +144,15 @@ struct Situation {
 
 }  // namespace
 
-std::string_view to_string(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).name; }
-std::optional<Rejection> filter_of(Cause cause) noexcept { return entry_of(static_cast<std::size_t>(cause)).filter; }
+std::string_view to_string(Cause cause) noexcept { return entries[static_cast<std::size_t>(cause)].name; }
+std::optional<Rejection> filter_of(Cause cause) noexcept { return entries[static_cast<std::size_t>(cause)].filter; }
 
-Causes causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
+Causes placement::causes_of(const Requirements& requirements, const DeviceView& view) noexcept {
   const DeviceInfo& info = *view.info;
   Causes causes = 0;
   const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
-  note(!requirements.only.empty() && !names(requirements.only, info.id), Cause::pinned);
-  note(names(requirements.avoid, info.id), Cause::avoided);
+  note(!requirements.only.empty() && !contains(requirements.only, info.id), Cause::pinned);
+  note(contains(requirements.avoid, info.id), Cause::avoided);
   note(requirements.backend && info.backend != *requirements.backend, Cause::backend);
   note(view.intent == Intent::cordoned, Cause::cordoned);
   note(view.intent == Intent::draining, Cause::draining);
@@ -157,16 +163,8 @@ Causes causes_of(const Requirements& requirements, const DeviceView& view) noexc
   }
   note(fails(Rejection::stale, requirements, view), Cause::stale);
   note(fails(Rejection::capability, requirements, view), Cause::capability);
-  if (fails(Rejection::feature, requirements, view)) {
-    const bool features = std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
-                                        requirements.features.end());
-    const bool labels = std::all_of(requirements.labels.begin(), requirements.labels.end(), [&](const auto& label) {
-      const auto found = info.labels.find(label.first);
-      return found != info.labels.end() && found->second == label.second;
-    });
-    note(!features, Cause::feature);
-    note(!labels, Cause::label);
-  }
+  note(!has_features(requirements, info), Cause::feature);
+  note(!has_labels(requirements, info), Cause::label);
   if (fails(Rejection::held, requirements, view))
     note(true, view.held_exclusively ? Cause::held_exclusively : Cause::held);
   note(view.kept_for_waiting, Cause::kept);
@@ -182,7 +180,7 @@ Causes causes_of(const Requirements& requirements, const DeviceView& view) noexc
   return causes;
 }
 
-Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
+Cause placement::cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views) {
   if (views.size() < count) return Cause::too_few_devices;
   Situation situation{requirements, count, views, {}};
   Causes present = bit(Cause::memory_shared);
@@ -193,25 +191,15 @@ Cause cause_of(const Requirements& requirements, std::size_t count, std::span<co
   auto found = situation.best(present, [&](Cause cause) { return situation.fits_without(bit(cause)); });
   for (std::size_t i = std::size(filters); !found && i-- > 0;) {
     // All causes of one filter, for example some devices lost and others quarantined.
-    Causes together = 0;
-    for (std::size_t c = 0; c < causes_end; ++c) {
-      if (entry_of(c).filter == filters[i]) together |= bit(static_cast<Cause>(c)) & present;
-    }
-    together &= ~bit(Cause::memory_shared);
+    const Causes together = causes_where([&](const CauseEntry& entry) { return entry.filter == filters[i]; }) &
+                            present & ~bit(Cause::memory_shared);
     if (situation.fits_without(together)) found = situation.best(together, [](Cause) { return true; });
   }
   if (!found) {
     // The devices with the fewest causes, if possible without permanent ones; each
     // contributes its first cause.
     const auto distance = [](Causes causes) {
-      bool for_good = false;
-      int things = 0;
-      for (std::size_t c = 0; c < causes_end; ++c) {
-        if ((causes >> c & 1) == 0) continue;
-        ++things;
-        for_good = for_good || entry_of(c).for_good;
-      }
-      return std::tuple(for_good, things);
+      return std::tuple((causes & permanent_causes) != 0, std::popcount(causes));
     };
     std::array<std::size_t, causes_end> votes{};
     std::optional<std::tuple<bool, int>> least;

@@ -6,6 +6,9 @@
 #include "placement/view_candidates.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 // Costs of the candidates; empty when the policy has none.
@@ -34,7 +37,8 @@ Tier sort_tier(const Policy& policy, const Requirements& requirements, std::span
   PolicyAnswer answer = ask(policy, all);
   if (answer.position == Policy::declined) return {};
   const bool misbehaved = answer.misbehaved;
-  const std::vector<std::uint64_t> costs = costs_of(misbehaved ? *find_policy("least_loaded") : policy, all);
+  const Policy& decider = misbehaved ? *find_policy("least_loaded") : policy;
+  const std::vector<std::uint64_t> costs = costs_of(decider, all);
   if (costs.empty()) {
     // Asked again and again without those chosen before.
     for (auto first = tier.begin();; ++first) {
@@ -54,27 +58,15 @@ Tier sort_tier(const Policy& policy, const Requirements& requirements, std::span
     if ((a.position == winner) != (b.position == winner)) return a.position == winner;
     if (a.cost != b.cost) return a.cost < b.cost;
     const std::uint32_t order_a = views[a.position].id_order, order_b = views[b.position].id_order;
-    if (policy.ties == Ties::stable_id && order_a != order_b) return order_a < order_b;
-    return policy.ties == Ties::last ? a.position > b.position : a.position < b.position;
+    if (decider.ties == Ties::stable_id && order_a != order_b) return order_a < order_b;
+    return decider.ties == Ties::last ? a.position > b.position : a.position < b.position;
   });
   return {misbehaved, tier.size()};
 }
 
-// Positions of the devices that the policy may choose from: the eligible ones that
-// others do not use or, where there are none, all eligible ones.
-std::vector<std::uint32_t> eligible_positions(const Requirements& requirements, std::span<const DeviceView> views) {
-  std::vector<std::uint32_t> eligible, unused;
-  for (std::uint32_t i = 0; i < views.size(); ++i) {
-    if (reject(requirements, views[i])) continue;
-    eligible.push_back(i);
-    if (!views[i].used_by_others) unused.push_back(i);
-  }
-  return unused.empty() ? eligible : unused;
-}
-
 }  // namespace
 
-PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
+PolicyAnswer placement::ask(const Policy& policy, const Candidates& all) noexcept {
   try {
     const std::size_t position = policy.choose(all);
     if (position < all.size() || position == Policy::declined) return {position, false};
@@ -85,15 +77,14 @@ PolicyAnswer ask(const Policy& policy, const Candidates& all) noexcept {
   return {fallback.choose(all), true};
 }
 
-Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
-                   const Topology& topology, Ticket ticket) {
+Ranking placement::ranking_of(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
+                              const Topology& topology, Ticket ticket) {
   Ranking ranking;
   std::vector<Ranked>& order = ranking.order;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (reject(requirements, views[i])) continue;
     const DeviceId& id = views[i].info->id;
-    const bool preferred =
-        std::find(requirements.prefer.begin(), requirements.prefer.end(), id) != requirements.prefer.end();
+    const bool preferred = contains(requirements.prefer, id);
     const bool far = requirements.near && *requirements.near != id;
     order.push_back({i, preferred, far ? link_cost(find_link(topology, *requirements.near, id)) : 0,
                      views[i].used_by_others, std::nullopt});
@@ -120,22 +111,9 @@ Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::
 
 Decision choose(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                 Ticket ticket, Explanation* explanation) {
-  if (!requirements.prefer.empty() || requirements.near) {
-    const GroupDecision group = choose_group(policy, requirements, 1, views, {}, ticket, explanation);
-    if (group.winners.empty()) return {};
-    return {group.winners.front(), group.policy_misbehaved};
-  }
-  Decision decision;
-  if (const std::vector<std::uint32_t> positions = eligible_positions(requirements, views); !positions.empty()) {
-    const PolicyAnswer answer = ask(policy, ViewCandidates(views, positions, requirements, ticket));
-    if (answer.position != Policy::declined) decision = {positions[answer.position], answer.misbehaved};
-  }
-  if (explanation != nullptr) {
-    GroupDecision group{{}, decision.policy_misbehaved};
-    if (decision.winner) group.winners = {*decision.winner};
-    *explanation = explain(policy, requirements, 1, views, {}, ticket, group);
-  }
-  return decision;
+  const GroupDecision group = choose_group(policy, requirements, 1, views, {}, ticket, explanation);
+  if (group.winners.empty()) return {};
+  return {group.winners.front(), group.policy_misbehaved};
 }
 
 std::vector<std::size_t> rank(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,

@@ -5,7 +5,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Answer = std::function<std::size_t(const Candidates&)>;
@@ -182,4 +182,4 @@ TEST(Choose, S0_F10_AnAnswerOutsideOfTheListIsOverruledAndReported) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

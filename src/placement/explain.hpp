@@ -9,7 +9,7 @@
 #include "berth/placement.hpp"
 #include "placement/filters.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // The policy's answer, or least_loaded's where it has none: the policy answered out of
 // range, or threw.
@@ -38,13 +38,14 @@ Ranking ranking_of(const Policy& policy, const Requirements& requirements, std::
 // How many of the eligible devices can be had at once.
 std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views);
 
-// A device as a group sees it, and how many of them fit together.
+// A device as a group sees it.
 struct Member {
   std::string_view domain;  // whose memory it uses
   std::uint64_t available = 0;
   std::uint64_t needed = 0;
 };
-std::size_t most_together(std::span<const Member> members);
+// How many fit together with those at the positions `chosen`; 0: not even these do.
+std::size_t most_together(std::span<const Member> members, std::span<const std::size_t> chosen = {});
 
 // Everything that keeps this device out, one bit each.
 using Causes = std::uint32_t;
@@ -54,7 +55,7 @@ Causes causes_of(const Requirements& requirements, const DeviceView& view) noexc
 Cause cause_of(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views);
 
 Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,
-                    std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
+                    std::span<const DeviceView> views, Ticket ticket, const Ranking& ranking,
                     const GroupDecision& decision);
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -8,6 +8,9 @@
 #include "placement/nearest_name.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 std::string count_of(std::size_t n, std::string_view noun) {
@@ -37,18 +40,12 @@ std::string wanted_memory(const Requirements& requirements) {
   return (text.empty() ? "" : text + " and ") + percent + " % of the memory";
 }
 
-// The request exceeds the total memory of the device, so waiting cannot help.
-bool is_too_small(const Requirements& requirements, const DeviceView& view) {
-  const Maybe needed = requirements.memory_bytes_needed(*view.info);
-  return view.info->memory_bytes_total && needed && *view.info->memory_bytes_total < *needed;
-}
-
 std::string memory_detail(const Requirements& requirements, const DeviceView& view) {
   const Maybe needed = requirements.memory_bytes_needed(*view.info);
   if (!needed) return "needs " + wanted_memory(requirements) + ", does not report its memory size";
   const std::string needs = bytes_text(*needed);
-  if (is_too_small(requirements, view))
-    return "needs " + needs + ", has " + bytes_text(*view.info->memory_bytes_total) + " in total";
+  const auto& total = view.info->memory_bytes_total;
+  if (total && *total < *needed) return "needs " + needs + ", has " + bytes_text(*total) + " in total";
   const Maybe available = view.memory_bytes_available();
   if (!available) return "needs " + needs + ", does not report free memory";
   const std::string has = bytes_text(*available);
@@ -97,9 +94,7 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
       if (requirements.backend && view.info->backend != *requirements.backend) {
         return "is " + device_of_backend(view.info->backend) + ", needs " + *requirements.backend;
       }
-      return std::find(requirements.avoid.begin(), requirements.avoid.end(), view.info->id) != requirements.avoid.end()
-                 ? "to be avoided"
-                 : "not among the requested devices";
+      return contains(requirements.avoid, view.info->id) ? "to be avoided" : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
     case Rejection::unhealthy:
       return view.health == Health::probation ? "on probation, busy with one piece of work"
@@ -119,22 +114,23 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
   return {};
 }
 
-// Name of the stage after a filter; empty: the requirements do not use the filter.
-std::string stage_name(Rejection filter, const Requirements& requirements) {
+// The stage after a filter, and whether it is shown although no device was rejected.
+std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requirements) {
   switch (filter) {
     case Rejection::not_selected:
-      return requirements.only.empty() && requirements.avoid.empty() && !requirements.backend ? "" : "selected";
+      return {"selected", !requirements.only.empty() || !requirements.avoid.empty() || requirements.backend};
+    case Rejection::not_in_service: return {"in service", false};
+    case Rejection::unhealthy: return {"healthy", false};
+    case Rejection::stale: return {"with fresh load", false};
     case Rejection::capability:
-      return requirements.capability_min ? "of capability " + to_string(*requirements.capability_min) : "";
-    case Rejection::feature:
-      return wanted_features(requirements).empty() ? "" : "with " + wanted_features(requirements);
-    case Rejection::held: return requirements.wants_alone() ? "not held" : "not held exclusively";
-    case Rejection::kept: return "not kept for earlier requests";
-    case Rejection::occupied: return requirements.whole ? "unused" : "";
-    case Rejection::memory: return wanted_memory(requirements).empty() ? "" : "fit " + wanted_memory(requirements);
-    case Rejection::not_in_service: return "in service";
-    case Rejection::unhealthy: return "healthy";
-    case Rejection::stale: return "with fresh load";
+      if (!requirements.capability_min) break;
+      return {"of capability " + to_string(*requirements.capability_min), true};
+    case Rejection::feature: return {"with " + wanted_features(requirements), !wanted_features(requirements).empty()};
+    case Rejection::held:
+      return {requirements.wants_alone() ? "not held" : "not held exclusively", requirements.wants_alone()};
+    case Rejection::kept: return {"not kept for earlier requests", false};
+    case Rejection::occupied: return {"unused", requirements.whole};
+    case Rejection::memory: return {"fit " + wanted_memory(requirements), !wanted_memory(requirements).empty()};
   }
   return {};
 }
@@ -160,24 +156,15 @@ std::string padded(std::string text, std::size_t width, bool right) {
 }  // namespace
 
 std::string_view to_string(Rejection rejection) noexcept {
-  switch (rejection) {
-    case Rejection::not_selected: return "not_selected";
-    case Rejection::not_in_service: return "not_in_service";
-    case Rejection::unhealthy: return "unhealthy";
-    case Rejection::stale: return "stale";
-    case Rejection::capability: return "capability";
-    case Rejection::feature: return "feature";
-    case Rejection::held: return "held";
-    case Rejection::kept: return "kept";
-    case Rejection::occupied: return "occupied";
-    case Rejection::memory: return "memory";
-  }
-  return "not_selected";
+  // In the order of the enumerators.
+  static constexpr std::string_view names[] = {"not_selected", "not_in_service", "unhealthy", "stale",    "capability",
+                                               "feature",      "held",           "kept",      "occupied", "memory"};
+  return names[static_cast<std::size_t>(rejection)];
 }
 
-Explanation explain(const Policy& policy, const Requirements& requirements, std::size_t count,
-                    std::span<const DeviceView> views, const Topology& topology, Ticket ticket,
-                    const GroupDecision& decision) {
+Explanation placement::explain(const Policy& policy, const Requirements& requirements, std::size_t count,
+                               std::span<const DeviceView> views, Ticket ticket, const Ranking& ranking,
+                               const GroupDecision& decision) {
   Explanation result;
   result.policy = policy.name;
   result.ticket = ticket;
@@ -199,12 +186,8 @@ Explanation explain(const Policy& policy, const Requirements& requirements, std:
   for (const Rejection filter : filters) {
     const std::size_t out = rejected[static_cast<std::size_t>(filter)];
     left -= out;
-    const bool asked = filter == Rejection::held
-                           ? requirements.wants_alone()
-                           : filter != Rejection::not_in_service && filter != Rejection::unhealthy &&
-                                 filter != Rejection::stale && filter != Rejection::kept &&
-                                 !stage_name(filter, requirements).empty();
-    if (out > 0 || asked) result.funnel.push_back({stage_name(filter, requirements), left});
+    const auto [name, is_asked] = stage_of(filter, requirements);
+    if (out > 0 || is_asked) result.funnel.push_back({name, left});
   }
   if (count > 1) {
     const std::string group = count == 2 ? "pair" : "group of " + std::to_string(count);
@@ -221,8 +204,7 @@ Explanation explain(const Policy& policy, const Requirements& requirements, std:
   }
   for (const std::size_t winner : decision.winners) result.winners.push_back(views[winner].info->id);
   result.winner = result.winners.front();
-  const Policy& decider = decision.policy_misbehaved ? *find_policy("least_loaded") : policy;
-  for (const Ranked& ranked : ranking_of(decider, requirements, views, topology, ticket).order) {
+  for (const Ranked& ranked : ranking.order) {
     result.candidates[ranked.position].cost = ranked.cost;
     const auto& winners = decision.winners;
     if (!result.runner_up && std::find(winners.begin(), winners.end(), ranked.position) == winners.end())
@@ -373,7 +355,7 @@ std::string Explanation::table_text() const {
   std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
   for (const Candidate& candidate : candidates) {
     std::string verdict = candidate.rejection ? std::string(to_string(*candidate.rejection)) : "eligible";
-    if (std::find(winners.begin(), winners.end(), candidate.device) != winners.end()) verdict = "winner";
+    if (contains(winners, candidate.device)) verdict = "winner";
     if (runner_up == candidate.device) verdict = "runner-up";
     const bool last = candidate.cost == std::numeric_limits<std::uint64_t>::max();
     rows.push_back({candidate.device.text(), verdict,

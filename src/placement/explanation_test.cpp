@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 Explanation explain_with(std::string_view policy, const TestFleet& fleet, const Requirements& requirements = {}) {
@@ -222,4 +222,4 @@ TEST(Explanation, ADeviceThatWasNotDrawnIsShownAsLast) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -6,24 +6,14 @@
 #include "inventory/driver_reserve.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  const auto names = [&info](const std::vector<DeviceId>& ids) {
-    return std::find(ids.begin(), ids.end(), info.id) != ids.end();
-  };
-  if (!requirements.only.empty() && !names(requirements.only)) return false;
-  if (names(requirements.avoid)) return false;
-  return !requirements.backend || info.backend == *requirements.backend;
-}
-
-bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  for (const auto& [name, value] : requirements.labels) {
-    const auto found = info.labels.find(name);
-    if (found == info.labels.end() || found->second != value) return false;
-  }
-  return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
-                       requirements.features.end());
+  return (requirements.only.empty() || contains(requirements.only, info.id)) &&
+         !contains(requirements.avoid, info.id) && (!requirements.backend || info.backend == *requirements.backend);
 }
 
 bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexcept {
@@ -32,18 +22,32 @@ bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexce
 
 }  // namespace
 
-bool has_static_limits(const Requirements& requirements) noexcept {
+bool placement::contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+bool placement::has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
+                       requirements.features.end());
+}
+
+bool placement::has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return std::includes(info.labels.begin(), info.labels.end(), requirements.labels.begin(), requirements.labels.end());
+}
+
+bool placement::has_static_limits(const Requirements& requirements) noexcept {
   return requirements.capability_min || requirements.backend || !requirements.only.empty() ||
          !requirements.avoid.empty() || !requirements.features.empty() || !requirements.labels.empty();
 }
 
-bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
+bool placement::has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
   return a.capability_min == b.capability_min && a.backend == b.backend && a.only == b.only && a.avoid == b.avoid &&
          a.features == b.features && a.labels == b.labels;
 }
 
-bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info);
+bool placement::meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  return is_selected(requirements, info) && is_capable(requirements, info) && has_features(requirements, info) &&
+         has_labels(requirements, info);
 }
 
 Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept {
@@ -56,7 +60,7 @@ Maybe Requirements::memory_bytes_of_share(const DeviceInfo& info) const noexcept
   return std::max(std::min(bytes, *info.memory_bytes_total), memory_bytes_min);
 }
 
-Wholeness wholeness(const DeviceView& view) noexcept {
+Wholeness placement::wholeness(const DeviceView& view) noexcept {
   if (view.sample != SampleState::fresh) return Wholeness::no_answer;
   const DeviceInfo& info = *view.info;
   // The memory of the processor is never all free, and its processes are everybody's.
@@ -68,14 +72,14 @@ Wholeness wholeness(const DeviceView& view) noexcept {
   return total <= reserve || *available >= total - reserve ? Wholeness::whole : Wholeness::has_memory_in_use;
 }
 
-bool fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept {
+bool placement::fails(Rejection filter, const Requirements& requirements, const DeviceView& view) noexcept {
   switch (filter) {
     case Rejection::not_selected: return !is_selected(requirements, *view.info);
     case Rejection::not_in_service: return view.intent != Intent::in_service;
     case Rejection::unhealthy: return !is_usable(view.health, view.in_flight);
     case Rejection::stale: return view.sample == SampleState::stale;
     case Rejection::capability: return !is_capable(requirements, *view.info);
-    case Rejection::feature: return !has_features(requirements, *view.info);
+    case Rejection::feature: return !has_features(requirements, *view.info) || !has_labels(requirements, *view.info);
     case Rejection::held: return view.held_exclusively || (requirements.wants_alone() && view.holders > 0);
     case Rejection::kept: return view.kept_for_waiting;
     case Rejection::occupied: return requirements.whole && wholeness(view) != Wholeness::whole;

@@ -4,7 +4,7 @@
 
 #include "berth/placement.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // The filters in the order they run.
 inline constexpr Rejection filters[] = {
@@ -21,6 +21,11 @@ bool has_static_limits(const Requirements& requirements) noexcept;
 bool has_same_static_limits(const Requirements& a, const Requirements& b) noexcept;
 bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept;
 
+// The parts of these limits that are causes of their own.
+bool contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept;
+bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept;
+bool has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept;
+
 // A device on probation is tried with one piece of work at a time.
 constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {
   return health == Health::healthy || health == Health::suspect || (health == Health::probation && in_flight == 0);
@@ -34,4 +39,4 @@ constexpr bool has_room(Maybe needed, Maybe available) noexcept {
 enum class Wholeness : std::uint8_t { whole, no_answer, has_processes, unknown_memory, has_memory_in_use };
 Wholeness wholeness(const DeviceView& view) noexcept;
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -12,6 +12,9 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 // All groups are tried up to here (16 devices: at most 12,870 groups).
@@ -49,6 +52,11 @@ std::optional<std::size_t> most_of_domain(std::span<const Member> chosen, std::v
   return most;
 }
 
+Member member_of(const Requirements& requirements, const DeviceView& view) {
+  const std::uint64_t needed = *requirements.memory_bytes_needed(*view.info);
+  return {view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed};
+}
+
 class GroupSearch {
  public:
   GroupSearch(const Requirements& requirements, std::span<const DeviceView> views, std::vector<Ranked> order,
@@ -56,34 +64,15 @@ class GroupSearch {
       : views_(views), order_(std::move(order)), count_(count) {
     std::set<std::string_view> domains;
     for (const Ranked& ranked : order_) {
-      const DeviceView& view = views[ranked.position];
-      const std::uint64_t needed = *requirements.memory_bytes_needed(*view.info);
-      members_.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+      members_.push_back(member_of(requirements, views[ranked.position]));
       domains.insert(members_.back().domain);
-      shares_memory_ = shares_memory_ || (needed > 0 && domains.size() < members_.size());
+      shares_memory_ = shares_memory_ || (members_.back().needed > 0 && domains.size() < members_.size());
     }
-  }
-
-  // How many could be had with these and any others; 0: not even these.
-  std::size_t most_with(const std::vector<std::size_t>& chosen) const {
-    if (!shares_memory_) return members_.size();
-    std::map<std::string_view, std::pair<std::vector<Member>, std::vector<Member>>> domains;  // chosen, others
-    for (std::size_t i = 0; i < members_.size(); ++i) {
-      auto& [taken, left] = domains[members_[i].domain];
-      (std::find(chosen.begin(), chosen.end(), i) != chosen.end() ? taken : left).push_back(members_[i]);
-    }
-    std::size_t most = 0;
-    for (auto& [name, domain] : domains) {
-      const auto here = most_of_domain(domain.first, std::move(domain.second));
-      if (!here) return 0;
-      most += *here;
-    }
-    return most;
   }
 
   // The group wanted, as positions in the order; empty: there is none.
   std::vector<std::size_t> find(const Requirements& requirements, const Topology& topology) {
-    if (most_with({}) < count_) return {};
+    if (!can_become_a_group({})) return {};
     if (count_ == 1 || (topology.links.empty() && !requirements.near)) return in_order();
     searched_ = std::min(order_.size(), searched_max);
     costs_.resize(searched_ * searched_);
@@ -105,7 +94,9 @@ class GroupSearch {
   using Cost = std::array<std::uint64_t, 4>;  // not preferred, distance, used by others, pairs
 
   const DeviceId& id(std::size_t i) const { return views_[order_[i].position].info->id; }
-  bool can_become_a_group(const std::vector<std::size_t>& chosen) const { return most_with(chosen) >= count_; }
+  bool can_become_a_group(const std::vector<std::size_t>& chosen) const {
+    return (shares_memory_ ? most_together(members_, chosen) : members_.size()) >= count_;
+  }
 
   // The best by rank that fit together.
   std::vector<std::size_t> in_order() const {
@@ -210,20 +201,25 @@ class GroupSearch {
 
 }  // namespace
 
-std::size_t most_together(std::span<const Member> members) {
-  std::map<std::string_view, std::vector<Member>> domains;
-  for (const Member& member : members) domains[member.domain].push_back(member);
+std::size_t placement::most_together(std::span<const Member> members, std::span<const std::size_t> chosen) {
+  std::map<std::string_view, std::pair<std::vector<Member>, std::vector<Member>>> domains;  // chosen, others
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    auto& [taken, left] = domains[members[i].domain];
+    (std::find(chosen.begin(), chosen.end(), i) != chosen.end() ? taken : left).push_back(members[i]);
+  }
   std::size_t most = 0;
-  for (auto& [name, domain] : domains) most += *most_of_domain({}, std::move(domain));
+  for (auto& [name, domain] : domains) {
+    const auto here = most_of_domain(domain.first, std::move(domain.second));
+    if (!here) return 0;
+    most += *here;
+  }
   return most;
 }
 
-std::size_t largest_group(const Requirements& requirements, std::span<const DeviceView> views) {
+std::size_t placement::largest_group(const Requirements& requirements, std::span<const DeviceView> views) {
   std::vector<Member> members;
   for (const DeviceView& view : views) {
-    if (reject(requirements, view)) continue;
-    const std::uint64_t needed = *requirements.memory_bytes_needed(*view.info);
-    members.push_back({view.info->memory_home(), needed == 0 ? boundless : *view.memory_bytes_available(), needed});
+    if (!reject(requirements, view)) members.push_back(member_of(requirements, view));
   }
   return most_together(members);
 }
@@ -237,7 +233,7 @@ GroupDecision choose_group(const Policy& policy, const Requirements& requirement
   for (const std::size_t i : GroupSearch(requirements, views, ranking.order, count).find(requirements, topology))
     decision.winners.push_back(ranking.order[i].position);
   decision.policy_misbehaved = ranking.policy_misbehaved && !decision.winners.empty();
-  if (explanation != nullptr) *explanation = explain(policy, requirements, count, views, topology, ticket, decision);
+  if (explanation != nullptr) *explanation = explain(policy, requirements, count, views, ticket, ranking, decision);
   return decision;
 }
 

@@ -8,7 +8,7 @@
 
 #include "placement/test_groups.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::uint64_t seeds = 200;
@@ -292,4 +292,4 @@ TEST(Filters, HeldComesBeforeMemoryAndSaysByWhom) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-namespace berth {
+namespace berth::placement {
 
 void order_by_id(std::span<DeviceView> views, std::uint64_t start) {
   if (views.empty()) return;
@@ -18,4 +18,4 @@ void order_by_id(std::span<DeviceView> views, std::uint64_t start) {
     views[order[rank]].id_order = static_cast<std::uint32_t>((rank + views.size() - first) % views.size());
 }
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -9,10 +9,10 @@
 
 #include "berth/device_view.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // Sets id_order of all views: by id, beginning with rank `start` modulo their number
 // and wrapping around at the last one. Views must have their `info`.
 void order_by_id(std::span<DeviceView> views, std::uint64_t start);
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -4,7 +4,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 // The devices in the order that ties go by.
@@ -37,4 +37,4 @@ TEST(IdOrder, TwoUsersBeginOnDifferentDevices) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -15,9 +15,9 @@ namespace berth::policy {
 // there are none.
 template <class Keep>
 std::size_t choose_among(const Policy& policy, const Candidates& all, Keep keep) {
-  SmallArray<std::uint32_t> columns(all.size()), slots(all.size());
-  SmallArray<std::uint64_t> charges(all.size());
-  SmallArray<std::size_t> positions(all.size());
+  placement::SmallArray<std::uint32_t> columns(all.size()), slots(all.size());
+  placement::SmallArray<std::uint64_t> charges(all.size());
+  placement::SmallArray<std::size_t> positions(all.size());
   std::size_t count = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!keep(all[i])) continue;

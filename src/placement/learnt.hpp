@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace berth {
+namespace berth::placement {
 
 // The mean of rates that the parity policies rank by (S3-3): the first rate counts whole,
 // every later one a tenth.
@@ -62,4 +62,4 @@ struct Learnt {
   }
 };
 
-}  // namespace berth
+}  // namespace berth::placement

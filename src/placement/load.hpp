@@ -25,7 +25,7 @@ inline std::uint64_t load(Candidate device) {
 // Learnt time per unit, capped (10,000 s, as the expected time of a piece is) and never 0,
 // so that load always counts.
 constexpr std::uint64_t capped_ns(std::uint64_t unit_cost_ns) {
-  return std::clamp<std::uint64_t>(unit_cost_ns, 1, Learnt::expected_ns_max);
+  return std::clamp<std::uint64_t>(unit_cost_ns, 1, placement::Learnt::expected_ns_max);
 }
 
 // Sizes of work in 2^-20 units: whole numbers, fine enough for a millionth. A size that is

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -53,4 +53,4 @@ std::optional<std::string_view> nearest_name(std::string_view word, std::span<co
   return best;
 }
 
-}  // namespace berth
+}  // namespace berth::placement

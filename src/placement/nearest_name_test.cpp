@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::array<std::string_view, 4> names{"round_robin", "least_loaded", "spread", "plan"};
@@ -29,4 +29,4 @@ TEST(NearestName, NothingIsSuggestedForAWordThatIsFarFromAll) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

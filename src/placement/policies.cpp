@@ -51,7 +51,7 @@ Result<const Policy*> policy_named(std::string_view name) {
   Error error;
   error.code = ErrorCode::not_found;
   error.message = "there is no policy \"" + std::string(name) + "\"";
-  const auto meant = nearest_name(name, names);
+  const auto meant = placement::nearest_name(name, names);
   error.advice = (meant ? "did you mean " + std::string(*meant) + "? " : "") + "the policies are " + list;
   return error;
 }

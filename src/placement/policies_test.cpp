@@ -10,7 +10,7 @@
 #include "placement/test_fleet.hpp"
 #include "placement/view_candidates.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::uint64_t seeds = 300;
@@ -320,4 +320,4 @@ TEST(PolicyLaws, NeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not installed"
 #endif
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace berth {
+namespace berth::placement {
 
 template <class Number>
 class SmallArray {
@@ -20,4 +20,4 @@ class SmallArray {
   std::unique_ptr<Number[]> large_;
 };
 
-}  // namespace berth
+}  // namespace berth::placement

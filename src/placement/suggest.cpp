@@ -11,9 +11,38 @@
 #include "placement/saturating.hpp"
 
 namespace berth {
+
+using namespace placement;
+
 namespace {
 
 using Kind = SuggestionKind;
+
+struct KindEntry {
+  std::string_view name;
+  Causes causes;  // that it addresses
+};
+// In the order of the enumerators.
+constexpr KindEntry kinds[] = {
+    {"uncordon", bit(Cause::cordoned) | bit(Cause::draining)},
+    {"fresh_sample", bit(Cause::stale) | bit(Cause::silent)},
+    {"share", bit(Cause::held) | bit(Cause::occupied)},
+    {"fewer_bytes", bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) |
+                        bit(Cause::memory_promised) | bit(Cause::memory_fragmented) | bit(Cause::memory_shared)},
+    {"end_leases", bit(Cause::held_exclusively)},
+    {"wait_in_line", bit(Cause::kept)},
+    {"end_processes", bit(Cause::occupied)},
+    {"free_bytes", bit(Cause::memory_in_use) | bit(Cause::memory_promised) | bit(Cause::memory_fragmented)},
+    {"health", bit(Cause::quarantined) | bit(Cause::lost) | bit(Cause::probation)},
+    {"fewer_devices", bit(Cause::too_few_devices)},
+    {"drop_avoid", bit(Cause::avoided)},
+    {"drop_pin", bit(Cause::pinned)},
+    {"lower_capability", bit(Cause::capability)},
+    {"drop_feature", bit(Cause::feature)},
+    {"drop_label", bit(Cause::label)},
+    {"other_backend", bit(Cause::backend)},
+};
+const KindEntry& entry_of(Kind kind) { return kinds[static_cast<std::size_t>(kind)]; }
 
 using Views = std::vector<DeviceView>;
 
@@ -25,21 +54,21 @@ bool fits(const Requirements& requirements, std::size_t count, std::span<const D
 // removed one by one from the full set.
 constexpr std::size_t sets_max = 4096;
 
-// Calls test(set) for every set of `size` elements of 0..n-1 until it returns true;
-// false: it never did, or there are too many sets.
+// The first set of `size` elements of 0..n-1 that passes the test; empty: none does, or
+// there are too many sets.
 template <class Test>
-bool any_set(std::size_t n, std::size_t size, Test test) {
-  std::vector<std::size_t> set(size);
-  for (std::size_t i = 0; i < size; ++i) set[i] = i;
-  for (std::size_t tried = 0; tried < sets_max; ++tried) {
-    if (test(set)) return true;
-    std::size_t i = size;
-    while (i > 0 && set[i - 1] == n - size + i - 1) --i;
-    if (i == 0) return false;
-    ++set[i - 1];
-    for (; i < size; ++i) set[i] = set[i - 1] + 1;
-  }
-  return false;
+std::vector<std::size_t> first_set(std::size_t n, std::size_t size, Test test) {
+  std::vector<char> is_member(n);
+  std::fill_n(is_member.begin(), size, 1);
+  std::size_t tried = 0;
+  do {
+    std::vector<std::size_t> set;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (is_member[i]) set.push_back(i);
+    }
+    if (test(set)) return set;
+  } while (++tried < sets_max && std::prev_permutation(is_member.begin(), is_member.end()));
+  return {};
 }
 bool too_many_sets(std::size_t n, std::size_t size) {
   std::size_t sets = 1;
@@ -55,12 +84,8 @@ std::vector<std::size_t> smallest_set(std::size_t n, Test test) {
   for (std::size_t i = 0; i < n; ++i) all[i] = i;
   if (n == 0 || !test(all)) return {};
   for (std::size_t size = 1; size < n && !too_many_sets(n, size); ++size) {
-    std::vector<std::size_t> found;
-    if (any_set(n, size, [&](const std::vector<std::size_t>& set) {
-          if (test(set)) found = set;
-          return !found.empty();
-        }))
-      return found;
+    std::vector<std::size_t> found = first_set(n, size, test);
+    if (!found.empty()) return found;
   }
   for (std::size_t i = n; i-- > 0 && all.size() > 1;) {
     std::vector<std::size_t> rest = all;
@@ -70,11 +95,29 @@ std::vector<std::size_t> smallest_set(std::size_t n, Test test) {
   return all;
 }
 
-std::string listed(const std::vector<DeviceId>& ids) {
+// The least of 1..high that passes a monotonic test; `high` passes.
+template <class Test>
+std::uint64_t least_that_passes(std::uint64_t high, Test test) {
+  for (std::uint64_t low = 1; low < high;) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (test(middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return high;
+}
+
+std::string listed(const std::vector<std::string>& parts) {
   std::string text;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == ids.size() ? " and " : ", ") + ids[i].text();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
   return text;
+}
+std::string listed(const std::vector<DeviceId>& ids) {
+  std::vector<std::string> parts;
+  for (const DeviceId& id : ids) parts.push_back(id.text());
+  return listed(parts);
 }
 
 // For --mem: whole GiB or MiB, rounded down so that it still fits.
@@ -111,36 +154,20 @@ class Suggestions {
     other_backend();
     const Cause cause = cause_of(requirements_, count_, views_);
     std::sort(suggestions_.begin(), suggestions_.end(), [&](const Suggestion& a, const Suggestion& b) {
-      return std::tuple(!concerns(a.kind, cause), a.kind) < std::tuple(!concerns(b.kind, cause), b.kind);
+      const bool a_addresses = entry_of(a.kind).causes & bit(cause), b_addresses = entry_of(b.kind).causes & bit(cause);
+      return std::tuple(!a_addresses, a.kind) < std::tuple(!b_addresses, b.kind);
     });
     return std::move(suggestions_);
   }
 
  private:
-  static bool concerns(Kind kind, Cause cause) {
-    switch (kind) {
-      case Kind::uncordon: return cause == Cause::cordoned || cause == Cause::draining;
-      case Kind::fresh_sample: return cause == Cause::stale || cause == Cause::silent;
-      case Kind::share: return cause == Cause::held || cause == Cause::occupied;
-      case Kind::fewer_bytes: return filter_of(cause) == Rejection::memory;
-      case Kind::end_leases: return cause == Cause::held_exclusively;
-      case Kind::wait_in_line: return cause == Cause::kept;
-      case Kind::end_processes: return cause == Cause::occupied;
-      case Kind::free_bytes:
-        return cause == Cause::memory_in_use || cause == Cause::memory_promised || cause == Cause::memory_fragmented;
-      case Kind::health: return filter_of(cause) == Rejection::unhealthy;
-      case Kind::fewer_devices: return cause == Cause::too_few_devices;
-      case Kind::drop_avoid: return cause == Cause::avoided;
-      case Kind::drop_pin: return cause == Cause::pinned;
-      case Kind::lower_capability: return cause == Cause::capability;
-      case Kind::drop_feature: return cause == Cause::feature;
-      case Kind::drop_label: return cause == Cause::label;
-      case Kind::other_backend: return cause == Cause::backend;
-    }
-    return false;
-  }
-
   bool fits_with(const Requirements& requirements) const { return fits(requirements, count_, views_); }
+  template <class Change>
+  bool fits_changed(Change change) const {
+    Requirements changed = requirements_;
+    change(changed);
+    return fits_with(changed);
+  }
   Suggestion& add(Kind kind, std::string text, std::string command) {
     Suggestion& suggestion = suggestions_.emplace_back();
     suggestion.kind = kind;
@@ -149,93 +176,84 @@ class Suggestions {
     return suggestion;
   }
 
-  // The fewest of the devices that `concerned` selects, each corrected by `mend`.
-  template <class Concerned, class Mend>
-  std::vector<DeviceId> fewest(Concerned concerned, Mend mend) const {
+  // The fewest of the devices selected by `applies` that let the request fit after `change`.
+  template <class Applies, class Change>
+  std::vector<DeviceId> fewest(Applies applies, Change change) const {
     std::vector<std::size_t> positions;
     for (std::size_t i = 0; i < views_.size(); ++i) {
-      DeviceView mended = views_[i];
-      mend(mended);
+      DeviceView changed = views_[i];
+      change(changed);
       // A device that would still be rejected does not help.
-      if (concerned(views_[i]) && !reject(requirements_, mended)) positions.push_back(i);
+      if (applies(views_[i]) && !reject(requirements_, changed)) positions.push_back(i);
     }
     std::vector<DeviceId> ids;
     for (const std::size_t i : smallest_set(positions.size(), [&](const std::vector<std::size_t>& set) {
            Views changed(views_.begin(), views_.end());
-           for (const std::size_t j : set) mend(changed[positions[j]]);
+           for (const std::size_t j : set) change(changed[positions[j]]);
            return fits(requirements_, count_, changed);
          }))
       ids.push_back(views_[positions[i]].info->id);
     return ids;
   }
+  void add_if_any(Kind kind, const std::vector<DeviceId>& ids, std::string text, std::string command) {
+    if (!ids.empty()) add(kind, std::move(text), std::move(command)).devices = ids;
+  }
 
   void uncordon() {
-    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.intent != Intent::in_service; },
-                                       [](DeviceView& v) { v.intent = Intent::in_service; });
-    if (ids.empty()) return;
+    const auto ids = fewest([](const DeviceView& v) { return v.intent != Intent::in_service; },
+                            [](DeviceView& v) { v.intent = Intent::in_service; });
     std::string command;
     for (const DeviceId& id : ids) command += (command.empty() ? "berth uncordon " : " && berth uncordon ") + id.text();
-    add(Kind::uncordon, "put " + listed(ids) + " back in service", command).devices = std::move(ids);
+    add_if_any(Kind::uncordon, ids, "put " + listed(ids) + " back in service", command);
   }
 
   void fresh_sample() {
     const auto unheard = [&](const DeviceView& v) {
       return v.sample == SampleState::stale || (requirements_.whole && v.sample != SampleState::fresh);
     };
-    std::vector<DeviceId> ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
-    if (ids.empty()) return;
-    add(Kind::fresh_sample, "wait until " + listed(ids) + (ids.size() == 1 ? " reports" : " report") + " again",
-        "berth doctor")
-        .devices = std::move(ids);
+    const auto ids = fewest(unheard, [](DeviceView& v) { v.sample = SampleState::fresh; });
+    add_if_any(Kind::fresh_sample, ids,
+               "wait until " + listed(ids) + (ids.size() == 1 ? " reports again" : " report again"), "berth doctor");
   }
 
   void health() {
-    std::vector<DeviceId> ids =
-        fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, requirements_, v); },
-               [](DeviceView& v) { v.health = Health::healthy; });
-    if (ids.empty()) return;
-    add(Kind::health,
-        "wait until " + listed(ids) + (ids.size() == 1 ? " is" : " are") + " healthy again, or repair " +
-            (ids.size() == 1 ? "it" : "them"),
-        "berth doctor")
-        .devices = std::move(ids);
+    const auto ids = fewest([&](const DeviceView& v) { return fails(Rejection::unhealthy, requirements_, v); },
+                            [](DeviceView& v) { v.health = Health::healthy; });
+    add_if_any(Kind::health, ids,
+               "wait until " + listed(ids) +
+                   (ids.size() == 1 ? " is healthy again, or repair it" : " are healthy again, or repair them"),
+               "berth doctor");
   }
 
   void end_leases() {
-    std::vector<DeviceId> ids = fewest([&](const DeviceView& v) { return fails(Rejection::held, requirements_, v); },
-                                       [](DeviceView& v) {
-                                         v.holders = 0;
-                                         v.held_exclusively = false;
-                                       });
-    if (ids.empty()) return;
-    add(Kind::end_leases, "wait for, or end, what holds " + listed(ids), "berth ps").devices = std::move(ids);
+    const auto ids = fewest([&](const DeviceView& v) { return fails(Rejection::held, requirements_, v); },
+                            [](DeviceView& v) {
+                              v.holders = 0;
+                              v.held_exclusively = false;
+                            });
+    add_if_any(Kind::end_leases, ids, "wait for, or end, what holds " + listed(ids), "berth ps");
   }
 
   void wait_in_line() {
-    std::vector<DeviceId> ids = fewest([](const DeviceView& v) { return v.kept_for_waiting; },
-                                       [](DeviceView& v) { v.kept_for_waiting = false; });
-    if (ids.empty()) return;
-    const std::string those = ids.size() == 1 ? " is" : " are";
-    add(Kind::wait_in_line,
-        (waiting_ == WaitOption::timed_out ? "wait longer, " : "wait, ") + listed(ids) + those +
-            " kept for a request that has waited longer",
-        waiting_ == WaitOption::available   ? "--wait 10m"
-        : waiting_ == WaitOption::timed_out ? "give a longer --wait"
-                                            : "berth ps")
-        .devices = std::move(ids);
+    const auto ids = fewest([](const DeviceView& v) { return v.kept_for_waiting; },
+                            [](DeviceView& v) { v.kept_for_waiting = false; });
+    add_if_any(Kind::wait_in_line, ids,
+               (waiting_ == WaitOption::timed_out ? "wait longer, " : "wait, ") + listed(ids) +
+                   (ids.size() == 1 ? " is" : " are") + " kept for a request that has waited longer",
+               waiting_ == WaitOption::available   ? "--wait 10m"
+               : waiting_ == WaitOption::timed_out ? "give a longer --wait"
+                                                   : "berth ps");
   }
 
   void end_processes() {
-    std::vector<DeviceId> ids =
+    const auto ids =
         fewest([&](const DeviceView& v) { return fails(Rejection::occupied, requirements_, v) && v.memory_bytes_free; },
                [](DeviceView& v) {
                  v.other_processes = 0;
                  if (v.memory_bytes_free && v.info->memory_bytes_total)
                    v.memory_bytes_free = std::max(*v.memory_bytes_free, *v.info->memory_bytes_total);
                });
-    if (ids.empty()) return;
-    add(Kind::end_processes, "wait for, or end, the processes on " + listed(ids), "berth devices").devices =
-        std::move(ids);
+    add_if_any(Kind::end_processes, ids, "wait for, or end, the processes on " + listed(ids), "berth devices");
   }
 
   void share() {
@@ -249,15 +267,14 @@ class Suggestions {
         add(Kind::share, "share the device with others instead of exclusive use", "leave out --exclusive");
       return;
     }
-    const std::optional<std::uint64_t> most = most_bytes(requirements);
-    if (!most) return;
-    add(Kind::share, "share the device: ask for the memory it needs, at most " + bytes_text(*most),
-        memory_option(*most))
-        .amount = *most;
+    const std::uint64_t most = most_bytes(requirements);
+    if (most == 0) return;
+    add(Kind::share, "share the device: ask for the memory it needs, at most " + bytes_text(most), memory_option(most))
+        .amount = most;
   }
 
-  // The most bytes per device that fit with these requirements; absent: not even one byte.
-  std::optional<std::uint64_t> most_bytes(Requirements requirements) const {
+  // The most bytes per device that fit with these requirements.
+  std::uint64_t most_bytes(Requirements requirements) const {
     // k devices that share a memory get at most 1/k of it each.
     std::vector<std::uint64_t> amounts;
     for (const DeviceView& view : views_) {
@@ -270,19 +287,16 @@ class Suggestions {
       requirements.memory_bytes_min = bytes;
       return fits_with(requirements);
     });
-    if (first_too_many == amounts.begin() || *(first_too_many - 1) == 0) return std::nullopt;
-    return *(first_too_many - 1);
+    return first_too_many == amounts.begin() ? 0 : *(first_too_many - 1);
   }
 
   void fewer_bytes() {
     Requirements requirements = requirements_;
     requirements.memory_share.reset();
     requirements.memory_bytes_min = 0;
-    const std::optional<std::uint64_t> found = most_bytes(requirements);
-    if (!found) return;
-    const std::uint64_t most = *found;
+    const std::uint64_t most = most_bytes(requirements);
     // With a share there is no single number to compare with.
-    if (!requirements_.memory_share && most >= requirements_.memory_bytes_min) return;
+    if (most == 0 || (!requirements_.memory_share && most >= requirements_.memory_bytes_min)) return;
     const std::string instead =
         requirements_.memory_share ? "" : " instead of " + bytes_text(requirements_.memory_bytes_min);
     add(Kind::fewer_bytes, "ask for " + bytes_text(most) + instead, memory_option(most)).amount = most;
@@ -333,34 +347,20 @@ class Suggestions {
     std::vector<std::size_t> best = fewest;
     const auto try_set = [&](const std::vector<std::size_t>& set) {
       if (!fits_after(set, least)) return false;
-      std::uint64_t low = 1, high = least;
-      while (low < high) {
-        const std::uint64_t middle = low + (high - low) / 2;
-        if (fits_after(set, middle)) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
+      const std::uint64_t low = least_that_passes(least, [&](std::uint64_t bytes) { return fits_after(set, bytes); });
       if (low < least) best = set;
       least = low;
       return false;
     };
     try_set(fewest);
-    any_set(domains.size(), fewest.size(), try_set);
+    first_set(domains.size(), fewest.size(), try_set);
     // Then reduce the bytes on each of them as far as possible.
     std::vector<std::uint64_t> each(best.size(), least);
     for (std::uint64_t& bytes : each) {
-      std::uint64_t low = 1;
-      for (std::uint64_t high = bytes; low < high;) {
-        bytes = low + (high - low) / 2;
-        if (fits_with_each(best, each)) {
-          high = bytes;
-        } else {
-          low = bytes + 1;
-        }
-      }
-      bytes = low;
+      bytes = least_that_passes(bytes, [&](std::uint64_t fewer) {
+        bytes = fewer;
+        return fits_with_each(best, each);
+      });
     }
     std::vector<DeviceId> ids;
     for (const std::size_t i : best) ids.push_back(names[i]);
@@ -381,12 +381,9 @@ class Suggestions {
   static std::string bytes_on_each(const std::vector<std::uint64_t>& bytes, const std::vector<DeviceId>& ids) {
     if (std::all_of(bytes.begin(), bytes.end(), [&](std::uint64_t b) { return b == bytes.front(); }))
       return bytes_text(bytes.front()) + (ids.size() == 1 ? " on " : " on each of ") + listed(ids);
-    std::string text;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      text += i == 0 ? "" : i + 1 == ids.size() ? " and " : ", ";
-      text += bytes_text(bytes[i]) + " on " + ids[i].text();
-    }
-    return text;
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < ids.size(); ++i) parts.push_back(bytes_text(bytes[i]) + " on " + ids[i].text());
+    return listed(parts);
   }
 
   void fewer_devices() {
@@ -403,9 +400,9 @@ class Suggestions {
     const std::vector<DeviceId> avoided(distinct.begin(), distinct.end());
     std::vector<DeviceId> ids;
     for (const std::size_t i : smallest_set(avoided.size(), [&](const std::vector<std::size_t>& set) {
-           Requirements requirements = requirements_;
-           for (const std::size_t j : set) std::erase(requirements.avoid, avoided[j]);
-           return fits_with(requirements);
+           return fits_changed([&](Requirements& changed) {
+             for (const std::size_t j : set) std::erase(changed.avoid, avoided[j]);
+           });
          }))
       ids.push_back(avoided[i]);
     if (ids.empty()) return;
@@ -413,9 +410,7 @@ class Suggestions {
   }
 
   void drop_pin() {
-    Requirements requirements = requirements_;
-    requirements.only.clear();
-    if (!requirements_.only.empty() && fits_with(requirements))
+    if (!requirements_.only.empty() && fits_changed([](Requirements& changed) { changed.only.clear(); }))
       add(Kind::drop_pin, "allow any device, not only " + listed(requirements_.only), "leave out --device");
   }
 
@@ -442,9 +437,7 @@ class Suggestions {
 
   void drop_feature() {
     for (const std::string& feature : requirements_.features) {
-      Requirements requirements = requirements_;
-      requirements.features.erase(feature);
-      if (!fits_with(requirements)) continue;
+      if (!fits_changed([&](Requirements& changed) { changed.features.erase(feature); })) continue;
       add(Kind::drop_feature, "do without " + feature, "leave out --feature " + feature).name = feature;
       return;
     }
@@ -452,9 +445,7 @@ class Suggestions {
 
   void drop_label() {
     for (const auto& [name, value] : requirements_.labels) {
-      Requirements requirements = requirements_;
-      requirements.labels.erase(name);
-      if (!fits_with(requirements)) continue;
+      if (!fits_changed([&](Requirements& changed) { changed.labels.erase(name); })) continue;
       const std::string label = name + "=" + value;
       add(Kind::drop_label, "do without " + label, "leave out --label " + label).name = name;
       return;
@@ -467,9 +458,7 @@ class Suggestions {
     for (const DeviceView& view : views_) others.insert(view.info->backend);
     others.erase(*requirements_.backend);
     for (const std::string& other : others) {
-      Requirements requirements = requirements_;
-      requirements.backend = other;
-      if (!fits_with(requirements)) continue;
+      if (!fits_changed([&](Requirements& changed) { changed.backend = other; })) continue;
       add(Kind::other_backend, "use " + other + " devices instead of " + *requirements_.backend, "--backend " + other)
           .name = other;
       return;
@@ -485,14 +474,7 @@ class Suggestions {
 
 }  // namespace
 
-std::string_view to_string(SuggestionKind kind) noexcept {
-  // In the order of the enumerators.
-  static constexpr std::string_view names[] = {"uncordon",         "fresh_sample",  "share",         "fewer_bytes",
-                                               "end_leases",       "wait_in_line",  "end_processes", "free_bytes",
-                                               "health",           "fewer_devices", "drop_avoid",    "drop_pin",
-                                               "lower_capability", "drop_feature",  "drop_label",    "other_backend"};
-  return names[static_cast<std::size_t>(kind)];
-}
+std::string_view to_string(SuggestionKind kind) noexcept { return entry_of(kind).name; }
 
 std::vector<Suggestion> suggest(const Requirements& requirements, std::size_t count, std::span<const DeviceView> views,
                                 WaitOption waiting) {

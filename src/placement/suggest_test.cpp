@@ -10,7 +10,7 @@
 
 #include "placement/test_groups.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Kind = SuggestionKind;
@@ -101,13 +101,13 @@ class SuggestLaw : public testing::Test {
     EXPECT_GT(suggested_, 20U) << "the random machines must lead to this suggestion in some of the cases";
   }
 
-  // A suggestion about a set of devices: `mend` corrects one of them.
-  template <class Mend>
-  void check_devices(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, Mend mend) {
+  // A suggestion about a set of devices: `change` is made to each of them.
+  template <class Change>
+  void check_devices(Request& request, const std::vector<Suggestion>& suggestions, Kind kind, Change change) {
     const auto fits_after = [&](auto chosen) {
       Views views(request.fleet.views().begin(), request.fleet.views().end());
       for (std::size_t i = 0; i < views.size(); ++i) {
-        if (chosen(i)) mend(views[i]);
+        if (chosen(i)) change(views[i]);
       }
       return any_group_fits(request.requirements, request.count, views);
     };
@@ -448,4 +448,4 @@ TEST(Suggest, ALargeMachineGetsASuggestion) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

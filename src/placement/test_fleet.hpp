@@ -12,7 +12,7 @@
 #include "berth/random.hpp"
 #include "placement/view_candidates.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
@@ -106,4 +106,4 @@ inline std::vector<std::uint64_t> costs_of(std::string_view name, std::span<cons
   return find_policy(name)->costs(ViewCandidates(views, requirements, ticket));
 }
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -7,7 +7,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 // Random devices, some of them parts of one GPU, some held, used by others or kept.
 inline TestFleet random_machine(std::size_t n, std::uint64_t seed) {
@@ -62,4 +62,4 @@ inline bool any_group_fits(const Requirements& requirements, std::size_t count, 
   return any;
 }
 
-}  // namespace berth
+}  // namespace berth::placement

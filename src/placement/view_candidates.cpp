@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using detail::Columns;
@@ -78,4 +78,4 @@ ViewCandidates::ViewCandidates(std::span<const DeviceView> views, std::span<cons
 ViewCandidates::ViewCandidates(std::span<const DeviceView> views, const Requirements& requirements, Ticket ticket)
     : ViewCandidates(views, numbers_below(views.size()), requirements, ticket) {}
 
-}  // namespace berth
+}  // namespace berth::placement

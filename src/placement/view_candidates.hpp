@@ -9,7 +9,7 @@
 
 #include "berth/policy.hpp"
 
-namespace berth {
+namespace berth::placement {
 
 class ViewCandidates {
  public:
@@ -30,4 +30,4 @@ class ViewCandidates {
   const Candidates candidates_;
 };
 
-}  // namespace berth
+}  // namespace berth::placement

@@ -4,7 +4,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 Requirements whole() {
@@ -152,4 +152,4 @@ TEST(Whole, AnUnusedPairComesBeforeAJoinedPairThatIsUsed) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -26,7 +26,7 @@ thread_local std::size_t allocations = 0;
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 TEST(Board, ARequestAllocatesNothingForUpToSixtyFourDevices) {
@@ -50,4 +50,4 @@ TEST(Board, ARequestAllocatesNothingForUpToSixtyFourDevices) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

@@ -8,12 +8,10 @@
 
 #include "placement/explain.hpp"
 #include "placement/small_array.hpp"
-#include "pool/look.hpp"
+#include "pool/allowed_slots.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
-
-using pool::Verdict;
 
 // Lost races before a request takes the lock. While one request holds it all others take it
 // too, and that costs as much as many decisions.
@@ -28,6 +26,12 @@ void back_off(int losses) {
   for (int pause = 0; pause < 8 << std::min(losses, 6); ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
+// Whether the decision needs whole views: preferences compare devices with each other, and
+// exclusive requests ask about other programs.
+bool needs_views(const Requirements& requirements) noexcept {
+  return !requirements.prefer.empty() || requirements.near || requirements.wants_alone();
+}
+
 // With the reason of every device in its text, and all of it as data.
 Error refusal_of(Explanation explanation) {
   std::string message = explanation.reason();
@@ -39,14 +43,14 @@ Error refusal_of(Explanation explanation) {
     separator = "; ";
   }
   if (separator[0] == ';') message += "]";
-  Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice(), {}, {}};
+  Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice()};
   error.explanation = std::make_shared<const Explanation>(std::move(explanation));
   return error;
 }
 
 }  // namespace
 
-Board::Board(Options options)
+Board::Board(PoolOptions options)
     : options_(std::move(options)),
       counters_(options_.capacity),
       promises_(counters_, mutex_, options_.ledger),
@@ -54,6 +58,7 @@ Board::Board(Options options)
       learnt_(counters_.columns(), options_.capacity) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
+  if (!options_.topology) options_.topology.emplace();
 }
 
 Board::~Board() {
@@ -80,10 +85,9 @@ Lease Board::try_acquire(const Policy& policy, const Requirements& requirements)
   return lease;
 }
 
-Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements,
-                                   Ticket ticket) {
+Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (int losses = 0; losses < tries_without_lock && !requirements.wants_alone(); ++losses) {
-    if (exclusive_.load(std::memory_order_relaxed) == 0) {
+    if (lock_required_.load(std::memory_order_relaxed) == 0) {
       const Attempt result = attempt(lease, policy, requirements, ticket);
       if (result.kind == Attempt::charged) [[likely]]
         return result;
@@ -96,7 +100,7 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
   for (int round = 0; round < claims_max; ++round) {
     Attempt result;
     {
-      const Exclusive exclusive(*this);
+      const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
       // A pause may be over without a tick since.
       membership_.end_pauses(options_.clock->now());
@@ -111,24 +115,24 @@ Board::Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Req
 }
 
 // Look, choose, charge.
-Board::Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
+Attempt Board::attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   const std::uint64_t version = membership_.version();
-  if (pool::needs_views(requirements)) {
-    const Snapshot all = copy(requirements);
+  if (needs_views(requirements)) {
+    const Snapshot all = snapshot(requirements);
     const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
     if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
     if (!decision.winner) return {};
     return charge(lease, all.slots[*decision.winner], all.charges[*decision.winner], requirements, version);
   }
   const std::size_t used = counters_.used();
-  SmallArray<std::uint32_t> slot_array(used);
-  SmallArray<std::uint64_t> charge_array(used);
+  placement::SmallArray<std::uint32_t> slot_array(used);
+  placement::SmallArray<std::uint64_t> charge_array(used);
   std::uint32_t* const slots = slot_array.data();
   std::uint64_t* const charges = charge_array.data();
   const std::size_t count = look(requirements, used, slots, charges);
   if (count == 0) return {};
   const Candidates all(counters_.columns(), slots, charges, count, requirements, ticket);
-  const PolicyAnswer answer = ask(policy, all);
+  const placement::PolicyAnswer answer = placement::ask(policy, all);
   if (answer.misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (answer.position == Policy::declined) return {};
   const std::size_t chosen = answer.position;
@@ -141,7 +145,7 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
                         std::uint64_t* charges) const {
   const Columns& columns = counters_.columns();
   const std::uint64_t* const allowed =
-      has_static_limits(requirements) ? pool::allowed_slots(requirements, membership_, used) : nullptr;
+      placement::has_static_limits(requirements) ? allowed_slots(requirements, membership_, used) : nullptr;
   const bool any_on_probation = membership_.any_on_probation();
   const bool needs_bytes = requirements.memory_bytes_min != 0 || requirements.memory_share;
   std::size_t count = 0;
@@ -149,8 +153,9 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
     const std::uint64_t charge = counters_.charge_word(slot, std::memory_order_relaxed);  // the charge checks it
     if (charge & Columns::closed) continue;
     if (allowed && !(allowed[slot / 64] >> slot % 64 & 1)) continue;
-    if (any_on_probation && !is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
-    if (needs_bytes && !has_room(requirements.memory_bytes_needed(membership_.info(slot)), columns.available(slot)))
+    if (any_on_probation && !placement::is_usable(membership_.health(slot), charge & Columns::in_flight_mask)) continue;
+    if (needs_bytes &&
+        !placement::has_room(requirements.memory_bytes_needed(membership_.info(slot)), columns.available(slot)))
       continue;
     slots[count] = static_cast<std::uint32_t>(slot);
     charges[count++] = charge;
@@ -158,8 +163,8 @@ std::size_t Board::look(const Requirements& requirements, std::size_t used, std:
   return count;
 }
 
-Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
-                             std::uint64_t version) {
+Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen, const Requirements& requirements,
+                      std::uint64_t version) {
   if (seen & Columns::closed) return {Attempt::lost};
   if (seen & Columns::in_flight_max) return {Attempt::full};
   const DeviceInfo& info = membership_.info(slot);
@@ -170,9 +175,9 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
   const std::size_t home = promises_.home(slot);
   if (*bytes) {
     switch (promises_.promise(slot, home, *bytes)) {
-      case pool::Promises::Promise::made: break;
-      case pool::Promises::Promise::no_room: return {Attempt::lost};
-      case pool::Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
+      case Promises::Promise::made: break;
+      case Promises::Promise::no_room: return {Attempt::lost};
+      case Promises::Promise::unclaimed: return {Attempt::unclaimed, slot, *bytes};
     }
   }
   const std::uint64_t backlog_ns = learnt_.expected_ns(slot, requirements.work_class, requirements.cost);
@@ -192,7 +197,7 @@ Board::Attempt Board::charge(Lease& lease, std::size_t slot, std::uint64_t seen,
     held.in_flight_before = static_cast<std::uint32_t>(seen & Columns::in_flight_mask);
     held.work_class = requirements.work_class;
     // The same id may have joined again as another device since the look.
-    if (membership_.version() == version || meets_static_limits(requirements, membership_.info(slot)))
+    if (membership_.version() == version || placement::meets_static_limits(requirements, membership_.info(slot)))
       return {Attempt::charged};
     lease.release();
   } else if (*bytes) {
@@ -210,10 +215,9 @@ Ticket Board::draw(const Policy& policy) const noexcept {
   return (options_.random ? *options_.random : real_random()).next();
 }
 
-// The lock is held and Exclusive is set: only charges and releases under way can still win a
+// The lock is held and RequireLock is set: only charges and releases under way can still win a
 // race, so this ends.
-Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements,
-                                     Ticket ticket) {
+Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket) {
   for (;;) {
     const Attempt result = attempt(lease, policy, requirements, ticket);
     if (result.kind == Attempt::charged && requirements.wants_alone() && !hold_exclusively(lease)) continue;
@@ -223,86 +227,73 @@ Board::Attempt Board::attempt_locked(Lease& lease, const Policy& policy, const R
 }
 
 Result<Lease> Board::acquire(const Policy& policy, const Requirements& requirements, Deadline deadline) {
-  pool::Waiter waiter{policy, requirements, draw(policy)};
+  Waiter waiter{policy, requirements, draw(policy)};
   if (acquire_into(waiter.lease, policy, requirements, waiter.ticket).kind == Attempt::charged)
     return std::move(waiter.lease);
 
-  std::unique_lock lock(mutex_);
-  line_.enter(waiter);
-  serve_waiters();
-  for (;;) {
-    if (waiter.needs_claim) {
-      lock.unlock();
-      promises_.grow(waiter.slot, waiter.bytes);
-      lock.lock();
-      waiter.needs_claim = false;
-      serve_waiters();
-      continue;
-    }
-    if (waiter.granted && requirements.wants_alone()) {
-      lock.unlock();
-      const bool held = claim_exclusively(waiter.lease);
-      lock.lock();
-      waiter.granted = held;
-    }
-    if (waiter.granted || deadline.passed(options_.clock->now())) break;
-    if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, membership_.next_retry()))) {
-      membership_.end_pauses(options_.clock->now());
-      serve_waiters();
-    }
-  }
-  line_.leave(waiter);
-  lock.unlock();
-  if (waiter.granted) return std::move(waiter.lease);
+  wait(waiter, deadline);
+  if (waiter.lease) return std::move(waiter.lease);
   Error error = refusal({}, policy, requirements, waiter.ticket);
   error.code = ErrorCode::timeout;
   error.message = "the deadline passed: " + error.message;
   return error;
 }
 
+void Board::wait(Waiter& waiter, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const WaitingLine::Place place(line_, waiter, lock);
+  serve_waiters();
+  for (;;) {
+    if (waiter.last.kind == Attempt::unclaimed) {
+      lock.unlock();
+      promises_.grow(waiter.last.slot, waiter.last.bytes);
+      lock.lock();
+      waiter.last = {};
+      serve_waiters();
+      continue;
+    }
+    if (waiter.last.kind == Attempt::charged && waiter.requirements.wants_alone()) {
+      lock.unlock();
+      const bool held = claim_exclusively(waiter.lease);
+      lock.lock();
+      if (!held) waiter.last = {};
+    }
+    if (waiter.last.kind == Attempt::charged || deadline.passed(options_.clock->now())) return;
+    if (!options_.clock->wait_until(waiter.ready, lock, std::min(deadline.at, membership_.next_retry()))) {
+      membership_.end_pauses(options_.clock->now());
+      serve_waiters();
+    }
+  }
+}
+
 void Board::serve_waiters() {
   if (line_.is_empty(std::memory_order_relaxed)) return;
-  const Exclusive exclusive(*this);
-  line_.serve([&](pool::Waiter& waiter) {
-    const Attempt result = attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket);
-    waiter.granted = result.kind == Attempt::charged;
-    waiter.needs_claim = result.kind == Attempt::unclaimed;
-    waiter.slot = result.slot;
-    waiter.bytes = result.bytes;
-  });
+  const RequireLock require_lock(*this);
+  line_.serve(
+      [&](Waiter& waiter) { return attempt_locked(waiter.lease, waiter.policy, waiter.requirements, waiter.ticket); });
 }
 
 Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requirements& requirements,
                                                 std::size_t count) {
   if (count == 0)
-    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one", {}, {}};
+    return Error{ErrorCode::invalid_argument, "a group of no devices was asked for", "ask for at least one"};
   for (std::size_t round = 0;; ++round) {
     std::vector<Lease> leases(count);
     Explanation explanation;
     Attempt result;
     {
-      const Exclusive exclusive(*this);
+      const RequireLock require_lock(*this);
       const std::lock_guard lock(mutex_);
       membership_.end_pauses(options_.clock->now());
       result = charge_group(leases, policy, requirements, explanation);
     }
     // In the ledger too, which may have to be waited for.
-    if (result.kind == Attempt::charged && requirements.wants_alone()) {
-      for (std::size_t i = 0; i < count && result.kind == Attempt::charged; ++i) {
-        if (!claim_exclusively(leases[i])) result.kind = Attempt::lost;
-      }
+    for (Lease& lease : leases) {
+      if (result.kind == Attempt::charged && requirements.wants_alone() && !claim_exclusively(lease))
+        result.kind = Attempt::lost;
     }
     if (result.kind == Attempt::charged) return leases;
-    {
-      const Exclusive exclusive(*this);
-      const std::lock_guard lock(mutex_);
-      for (Lease& lease : leases) {
-        if (!lease) continue;
-        const std::size_t slot = lease.slot();
-        give_back(lease, Verdict::cancelled);
-        if (membership_.is_held_here(slot)) end_hold(slot);
-      }
-    }
+    leases.clear();
     if (result.kind == Attempt::none_eligible) return refusal_of(std::move(explanation));
     if (result.kind == Attempt::full || round > claims_max * count) return refusal(result, policy, requirements, 0);
     if (result.kind == Attempt::unclaimed)
@@ -313,16 +304,16 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
 }
 
 // First all winners from one snapshot, then the charges: a group that does not fit charges no
-// device. Leases that were charged before a loss are given back by the caller.
-Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
-                                   Explanation& explanation) {
+// device. The caller gives back leases that were charged before a loss.
+Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& policy, const Requirements& requirements,
+                            Explanation& explanation) {
   const std::uint64_t version = membership_.version();
-  const Snapshot all = copy(requirements);
+  const Snapshot all = snapshot(requirements);
   // Of a sequence, a group uses as many numbers as it has members.
   const Ticket ticket = draw(policy);
   if (policy.ticket == TicketKind::sequence) sequence_.fetch_add(leases.size() - 1, std::memory_order_relaxed);
   const GroupDecision decision =
-      choose_group(policy, requirements, leases.size(), all.views, options_.topology, ticket, &explanation);
+      choose_group(policy, requirements, leases.size(), all.views, *options_.topology, ticket, &explanation);
   if (decision.policy_misbehaved) policy_errors_.fetch_add(1, std::memory_order_relaxed);
   if (decision.winners.empty()) return {};
   // What the pool has to claim first, so that a group is not charged in vain.
@@ -343,7 +334,7 @@ Board::Attempt Board::charge_group(std::vector<Lease>& leases, const Policy& pol
 
 Result<DeviceId> Board::select(const Policy& policy, const Requirements& requirements) {
   const Ticket ticket = draw(policy);
-  const Snapshot all = copy(requirements);
+  const Snapshot all = snapshot(requirements);
   const Decision decision = decide(policy, requirements, all.views, ticket, nullptr);
   if (!decision.winner) return refusal({}, policy, requirements, ticket);
   return all.views[*decision.winner].info->id;
@@ -353,40 +344,20 @@ Explanation Board::explain(const Policy& policy, const Requirements& requirement
   const Ticket ticket =
       policy.ticket == TicketKind::sequence ? sequence_.load(std::memory_order_relaxed) : draw(policy);
   Explanation explanation;
-  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
+  decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);
   return explanation;
 }
 
 // ---- decisions on views ----
 
-DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept {
-  DeviceView view = membership_.view(slot, charge);
-  learnt_.fill(slot, work_class, view);
-  return view;
-}
-
-Board::Snapshot Board::copy(const Requirements& requirements) const {
-  Snapshot all;
-  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    // The charge word first: a charge with it then fails if the device was closed after its
-    // status was read.
-    const std::uint64_t charge = counters_.charge_word(slot);
-    if (!membership_.is_present(slot)) continue;
-    all.views.push_back(view(slot, charge, requirements.work_class));
-    all.slots.push_back(slot);
-    all.charges.push_back(charge);
-  }
-  return all;
-}
-
 Decision Board::decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                        Ticket ticket, Explanation* explanation) const {
   Decision decision;
   // Only a request to be near a device needs to know how they are joined.
-  if (!requirements.near || options_.topology.links.empty()) {
+  if (!requirements.near || options_.topology->links.empty()) {
     decision = choose(policy, requirements, views, ticket, explanation);
   } else {
-    const GroupDecision one = choose_group(policy, requirements, 1, views, options_.topology, ticket, explanation);
+    const GroupDecision one = choose_group(policy, requirements, 1, views, *options_.topology, ticket, explanation);
     if (!one.winners.empty()) decision.winner = one.winners.front();
     decision.policy_misbehaved = one.policy_misbehaved;
   }
@@ -396,14 +367,11 @@ Decision Board::decide(const Policy& policy, const Requirements& requirements, s
 Error Board::refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements,
                      Ticket ticket) const {
   if (attempt.kind == Attempt::full) {
-    return {ErrorCode::queue_full,
-            "the device chosen holds as much work as can be counted",
-            "wait until some of it is done",
-            {},
-            {}};
+    return {ErrorCode::queue_full, "the device chosen holds as much work as can be counted",
+            "wait until some of it is done"};
   }
   Explanation explanation;
-  decide(policy, requirements, copy(requirements).views, ticket, &explanation);
+  decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);
   return refusal_of(std::move(explanation));
 }
 
@@ -436,7 +404,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
   }
   if (!line_.is_empty(std::memory_order_relaxed)) [[unlikely]] {
     // What is given back is offered to the line before any other request sees it.
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     give_back(lease, verdict);
     serve_waiters();
@@ -449,7 +417,7 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     if (before != 1) return;
   }
   if (membership_.is_held(slot)) [[unlikely]] {
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     if (membership_.is_held_here(slot) && counters_.in_flight(slot) == 0) {
       end_hold(slot);
@@ -475,8 +443,6 @@ void Board::settle_health(std::size_t slot, const Outcome& outcome) noexcept {
   membership_.failed(slot, std::move(why), now);
 }
 
-void Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }
-
 // ---- exclusive leases ----
 
 // Closes the device to all others while the lease lasts. False: another request was charged
@@ -500,7 +466,7 @@ void Board::end_hold(std::size_t slot) noexcept {
 bool Board::claim_exclusively(Lease& lease) {
   const std::size_t slot = lease.slot();
   if (promises_.hold_exclusively(slot, lease.id())) return true;
-  const Exclusive exclusive(*this);
+  const RequireLock require_lock(*this);
   const std::lock_guard lock(mutex_);
   give_back(lease, Verdict::cancelled);
   membership_.set_held_by_others(slot);
@@ -508,4 +474,6 @@ bool Board::claim_exclusively(Lease& lease) {
   return false;
 }
 
-}  // namespace berth
+}  // namespace berth::pool
+
+void berth::Lease::settle_now(const Outcome* outcome) noexcept { held_.board->settle(*this, outcome); }

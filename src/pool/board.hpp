@@ -27,28 +27,16 @@
 #include "pool/promises.hpp"
 #include "pool/waiting_line.hpp"
 
-namespace berth {
+namespace berth::pool {
 
+// Functions with the name of one of Pool are described there.
 class Board {
  public:
-  static constexpr std::size_t capacity_default = 256;
   static constexpr std::size_t capacity_max = 4096;  // as many ranks as the status word holds
   // Looks at the counters before a cut of the statistics asks new requests to take the lock.
   static constexpr int cuts_without_lock = 8;
 
-  struct Options {
-    std::size_t capacity = capacity_default;
-    HealthRules health;
-    Duration stale_after = std::chrono::milliseconds(2000);
-    Clock* clock = nullptr;    // null: the real clock
-    Random* random = nullptr;  // null: the real source; must be thread-safe if the board's users are
-    // Where bytes are promised beside those of other programs; null: nowhere.
-    std::shared_ptr<Ledger> ledger;
-    Topology topology;  // empty: it is not known how the devices are joined
-  };
-
-  Board() : Board(Options()) {}
-  explicit Board(Options options);
+  explicit Board(PoolOptions options = {});
   // No lease may be out.
   ~Board();
   Board(const Board&) = delete;
@@ -57,65 +45,58 @@ class Board {
   // The slot of the device. already_exists if its id is in the pool.
   Result<std::size_t> join(std::shared_ptr<Device> device);
   // A device that could not be opened: in the pool, never chosen, with its reason.
-  Result<std::size_t> join_unusable(DeviceInfo info, Error why);
-  // No new work; its leases stay valid until they are released.
+  Result<std::size_t> join_unusable(const DeviceInfo& info, Error why) { return join(info, nullptr, std::move(why)); }
   Result<void> leave(const DeviceId& id);
   Result<void> set_intent(const DeviceId& id, Intent intent);
-  Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
+  Result<void> set_weight(const DeviceId& id, double weight);
 
-  // Filter, choose, charge. no_eligible_device names the reason of every device.
   Result<Lease> acquire(const Policy& policy, const Requirements& requirements = {});
   // The same without a reason: empty if no device may serve.
   Lease try_acquire(const Policy& policy, const Requirements& requirements);
-  // Waits for a release or another change until the deadline; served by priority, then in
-  // order of arrival.
   Result<Lease> acquire(const Policy& policy, const Requirements& requirements, Deadline deadline);
-  // `count` different devices, or none.
   Result<std::vector<Lease>> acquire_group(const Policy& policy, const Requirements& requirements, std::size_t count);
   // What acquire would choose; charges nothing, but draws the policy's ticket.
   Result<DeviceId> select(const Policy& policy, const Requirements& requirements);
-  // The same, explained, and without drawing from the sequence.
+  // Explained, and without drawing from the sequence.
   Explanation explain(const Policy& policy, const Requirements& requirements) const;
 
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
   std::uint64_t changes() const noexcept { return membership_.changes(); }
-  // Copies the devices at hand into `views`, in slot order; gives how many there are.
-  // `slots`, if not empty, gets the slot of each.
-  std::size_t snapshot(const Requirements& requirements, std::span<DeviceView> views,
-                       std::span<std::size_t> slots = {}) const;
+  // The devices in the pool in slot order, with the slot of each and the charge word it was read
+  // with.
+  struct Snapshot {
+    std::vector<DeviceView> views;
+    std::vector<std::size_t> slots;
+    std::vector<std::uint64_t> charges;
+  };
+  Snapshot snapshot(const Requirements& requirements) const;
 
-  // A number for a class of work; the same name, the same number. Names beyond the fifteenth
-  // share class 0.
   std::uint16_t work_class(std::string_view name) { return learnt_.work_class(name); }
-  Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept { return learnt_.of(slot, work_class); }
+  placement::Learnt learnt(std::size_t slot, std::uint16_t work_class) const noexcept {
+    return learnt_.of(slot, work_class);
+  }
 
   // What was asked of a device that has joined again since says nothing about the one that is
   // there now: given the incarnation asked, the functions below drop it.
-  static constexpr std::uint64_t any_incarnation = pool::Membership::any_incarnation;
-  // The device's answer to poll number `sequence`; older than one already seen (or given up):
-  // dropped, false.
+  static constexpr std::uint64_t any_incarnation = Membership::any_incarnation;
+  // The device's answer to poll number `sequence`. False: its load is older than one already seen,
+  // or was given up, and is dropped. Events in it count in any case, for all of the fault domain.
   bool apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSample& sample, TimePoint now,
                     std::uint64_t incarnation = any_incarnation);
-  // The device's load, known without a poll. Answers to polls from before are older, and
-  // dropped.
+  // Pool::report. Answers to polls from before are older, and dropped.
   Result<void> apply_report(const DeviceId& id, const LoadSample& sample, TimePoint now);
   // A poll was sent: from the first one on, silence counts.
   void poll_started(std::size_t slot, TimePoint now);
   // Answers up to this number are not waited for any more.
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // The device is gone, or failed outside of a lease.
-  void apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation = any_incarnation);
-  // The driver reported something about the device and all of its fault domain. Before the
-  // sample it came with, so that no waiter is given a device that is about to be closed.
-  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now,
-                   std::uint64_t incarnation = any_incarnation);
+  void apply_failure(std::size_t slot, const Error& error, std::uint64_t incarnation = any_incarnation);
   // Time passed: old samples go stale, pauses of quarantined devices end. Reads the ledger
   // too: what others promise and hold, what the operator wants.
   void tick(TimePoint now);
   // Called with the slot when work failed in a way that blames its device, on the thread that
   // settled it and without a lock. Set before the first lease.
   void on_device_failure(std::function<void(std::size_t)> callback) { on_device_failure_ = std::move(callback); }
-  // Why promises are not shared with other programs although they should be.
   std::optional<Error> ledger_error() const { return promises_.error(); }
 
   // One consistent cut over all devices, those that left included if they ever had work.
@@ -138,32 +119,18 @@ class Board {
   Clock& clock() const noexcept { return *options_.clock; }
 
  private:
-  friend class Lease;
-  using Columns = detail::Columns;
+  friend class berth::Lease;
   // While one exists, new requests take the lock: its holder then sees only the charges that
   // were under way.
-  class Exclusive {
+  class RequireLock {
    public:
-    explicit Exclusive(const Board& board) : board_(board) { board_.exclusive_.fetch_add(1); }
-    ~Exclusive() { board_.exclusive_.fetch_sub(1); }
-    Exclusive(const Exclusive&) = delete;
-    Exclusive& operator=(const Exclusive&) = delete;
+    explicit RequireLock(const Board& board) : board_(board) { board_.lock_required_.fetch_add(1); }
+    ~RequireLock() { board_.lock_required_.fetch_sub(1); }
+    RequireLock(const RequireLock&) = delete;
+    RequireLock& operator=(const RequireLock&) = delete;
 
    private:
     const Board& board_;
-  };
-  // The devices in the pool, with the slot of each and the charge word it was read with.
-  struct Snapshot {
-    std::vector<DeviceView> views;
-    std::vector<std::size_t> slots;
-    std::vector<std::uint64_t> charges;
-  };
-
-  struct Attempt {
-    // unclaimed: the pool's claim for these bytes of the device must grow first.
-    enum Kind : std::uint8_t { charged, lost, none_eligible, full, unclaimed } kind = none_eligible;
-    std::size_t slot = 0;
-    std::uint64_t bytes = 0;
   };
   Attempt acquire_into(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
   Attempt attempt(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
@@ -173,16 +140,17 @@ class Board {
                  std::uint64_t version);
   Ticket draw(const Policy& policy) const noexcept;
 
-  Snapshot copy(const Requirements& requirements) const;
   DeviceView view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept;
   Decision decide(const Policy& policy, const Requirements& requirements, std::span<const DeviceView> views,
                   Ticket ticket, Explanation* explanation) const;
   Error refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements, Ticket ticket) const;
 
+  void wait(Waiter& waiter, Deadline deadline);
   bool claim_exclusively(Lease& lease);  // not locked
   void settle(Lease& lease, const Outcome* outcome) noexcept;
   void settle_health(std::size_t slot, const Outcome& outcome) noexcept;
-  std::uint64_t give_back(Lease& lease, pool::Verdict verdict) noexcept;
+  Result<std::size_t> join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why);
+  std::uint64_t give_back(Lease& lease, Verdict verdict) noexcept;
 
   // All of these: the lock is held.
   Attempt attempt_locked(Lease& lease, const Policy& policy, const Requirements& requirements, Ticket ticket);
@@ -190,21 +158,22 @@ class Board {
                        Explanation& explanation);
   bool hold_exclusively(Lease& lease) noexcept;
   void end_hold(std::size_t slot) noexcept;
+  void take_events(std::size_t slot, const LoadSample& sample);
   void take_sample(std::size_t slot, const LoadSample& sample, TimePoint now);
   void serve_waiters();
   Entry entry_at(std::size_t slot) const;
 
-  Options options_;
+  PoolOptions options_;
   std::function<void(std::size_t)> on_device_failure_;
   mutable std::mutex mutex_;  // of all parts
-  pool::Counters counters_;
-  pool::Promises promises_;
-  pool::Membership membership_;
-  pool::LearntCosts learnt_;
-  pool::WaitingLine line_;
+  Counters counters_;
+  Promises promises_;
+  Membership membership_;
+  LearntCosts learnt_;
+  WaitingLine line_;
   mutable std::atomic<std::uint64_t> sequence_{0};  // the next ticket
   mutable std::atomic<std::uint64_t> policy_errors_{0};
-  mutable std::atomic<std::uint32_t> exclusive_{0};  // see Exclusive
+  mutable std::atomic<std::uint32_t> lock_required_{0};  // see RequireLock
 };
 
-}  // namespace berth
+}  // namespace berth::pool

@@ -6,38 +6,34 @@
 
 #include "pool/board.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
-  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first", {}, {}};
+  if (!device) return Error{ErrorCode::invalid_argument, "the device is null", "open it first"};
+  const DeviceInfo& info = device->info();
+  return join(info, std::move(device), std::nullopt);
+}
+
+Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why) {
   // Before the lock: the ledger may have to be waited for.
-  Result<void> shared = promises_.share(device->info());
+  Result<void> shared = device ? promises_.share(info) : Result<void>();
   const std::lock_guard lock(mutex_);
-  const Result<std::size_t> slot = membership_.place(device->info());
+  const Result<std::size_t> slot = membership_.place(info);
   if (!slot) return slot;
   promises_.add(*slot, membership_.memory_home(*slot), device, std::move(shared));
   learnt_.forget(*slot);
-  membership_.join(*slot, std::move(device));
+  membership_.join(*slot, std::move(device), std::move(why));
   serve_waiters();
   return slot;
 }
 
-Result<std::size_t> Board::join_unusable(DeviceInfo info, Error why) {
-  const std::lock_guard lock(mutex_);
-  const Result<std::size_t> slot = membership_.place(info);
-  if (!slot) return slot;
-  promises_.add(*slot, membership_.memory_home(*slot), nullptr, {});
-  membership_.join_unusable(*slot, std::move(why));
-  return slot;
-}
-
 Result<void> Board::leave(const DeviceId& id) {
-  std::shared_ptr<Device> unused;  // freed after the lock
+  std::vector<std::shared_ptr<Device>> unused;  // freed after the lock
   {
     const std::lock_guard lock(mutex_);
     const Result<std::size_t> slot = membership_.find_present(id);
     if (!slot) return slot.error();
-    unused = membership_.leave(*slot);
+    unused = membership_.leave(*slot, options_.clock->now());
     promises_.drop_device(*slot);
   }
   promises_.unshare(id);
@@ -55,11 +51,8 @@ Result<void> Board::set_intent(const DeviceId& id, Intent intent) {
 
 Result<void> Board::set_weight(const DeviceId& id, double weight) {
   if (!std::isfinite(weight) || weight <= 0) {
-    return Error{ErrorCode::invalid_argument,
-                 "the weight of " + id.text() + " is not a finite positive number",
-                 "give a weight such as 1.0",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::invalid_argument, "the weight of " + id.text() + " is not a finite positive number",
+                 "give a weight such as 1.0", id.text()};
   }
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.find_present(id);
@@ -72,7 +65,8 @@ bool Board::apply_sample(std::size_t slot, std::uint64_t sequence, const LoadSam
                          std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
   if (slot >= counters_.used() || !membership_.is_incarnation(slot, incarnation)) return false;
-  if (!membership_.is_news(slot, sequence, now)) return false;
+  take_events(slot, sample);
+  if (!membership_.is_newest(slot, sequence, now)) return false;
   take_sample(slot, sample, now);
   return true;
 }
@@ -81,9 +75,15 @@ Result<void> Board::apply_report(const DeviceId& id, const LoadSample& sample, T
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.find_present(id);
   if (!slot) return slot.error();
+  take_events(*slot, sample);
   membership_.reported(*slot, now);
   take_sample(*slot, sample, now);
   return {};
+}
+
+// Before the load that came with them, so that no waiter is given a device that they close.
+void Board::take_events(std::size_t slot, const LoadSample& sample) {
+  for (const DeviceEvent& event : sample.events) membership_.apply_event(slot, event, options_.clock->now());
 }
 
 void Board::take_sample(std::size_t slot, const LoadSample& sample, TimePoint now) {
@@ -103,25 +103,19 @@ void Board::give_up_poll(std::size_t slot, std::uint64_t sequence) {
   membership_.give_up_poll(slot, sequence);
 }
 
-void Board::apply_failure(std::size_t slot, const Error& error, TimePoint now, std::uint64_t incarnation) {
+void Board::apply_failure(std::size_t slot, const Error& error, std::uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
-  if (membership_.is_incarnation(slot, incarnation)) membership_.failed(slot, error, now);
-}
-
-void Board::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now, std::uint64_t incarnation) {
-  const std::lock_guard lock(mutex_);
-  if (membership_.is_incarnation(slot, incarnation)) membership_.happened(slot, event, now);
+  if (membership_.is_incarnation(slot, incarnation)) membership_.failed(slot, error, options_.clock->now());
 }
 
 void Board::tick(TimePoint now) {
   // The ledger is read and written without the board's lock: another program that holds the
   // ledger's lock holds up no request here.
   if (const std::optional<MachineClaims::Others> others = promises_.look_at_others()) {
-    pool::Promises::Surplus surplus;
+    Promises::Surplus surplus;
     {
       const std::lock_guard lock(mutex_);
       const LedgerSnapshot& snapshot = others->snapshot;
-      const std::optional<LeaseReference> self = others->within ? others->within : others->self;
       const auto intent_of = [&](const DeviceId& id) {
         const DeviceIntent* const intent = snapshot.intent(id);
         return intent ? intent->intent : Intent::in_service;
@@ -130,15 +124,16 @@ void Board::tick(TimePoint now) {
         if (!promises_.in_ledger(slot) || !membership_.is_present(slot)) continue;
         const DeviceInfo& info = membership_.info(slot);
         const Intent intent = std::max(intent_of(info.id), info.parent ? intent_of(*info.parent) : Intent::in_service);
-        membership_.set_machine(slot, intent, snapshot.holders(info.id, self),
-                                snapshot.held_exclusively(info.id, self));
+        membership_.set_machine(slot, intent, snapshot.holders(info.id, others->self),
+                                snapshot.held_exclusively(info.id, others->self));
       }
       surplus = promises_.apply(*others);
     }
     promises_.give_back(surplus);
   }
   const std::lock_guard lock(mutex_);
-  membership_.age(now);
+  membership_.mark_stale(now);
+  counters_.carry();
   learnt_.forget_old(now);
   membership_.end_pauses(now);
   serve_waiters();
@@ -146,9 +141,9 @@ void Board::tick(TimePoint now) {
 
 Statistics Board::statistics() const {
   std::uint64_t version = membership_.version();
-  std::optional<std::vector<pool::Counters::Totals>> cut = counters_.cut(cuts_without_lock);
+  std::optional<std::vector<Counters::Totals>> cut = counters_.cut(cuts_without_lock);
   if (!cut) {
-    const Exclusive exclusive(*this);
+    const RequireLock require_lock(*this);
     const std::lock_guard lock(mutex_);
     version = membership_.version();
     cut = counters_.cut(0);
@@ -156,7 +151,7 @@ Statistics Board::statistics() const {
   Statistics statistics;
   statistics.version = version;
   for (std::size_t slot = 0; slot < cut->size(); ++slot) {
-    const pool::Counters::Totals& totals = (*cut)[slot];
+    const Counters::Totals& totals = (*cut)[slot];
     DeviceStatistics device;
     device.failed = totals.failed;
     device.cancelled = totals.cancelled;
@@ -172,29 +167,28 @@ Statistics Board::statistics() const {
   return statistics;
 }
 
-DeviceStatistics Statistics::total() const {
-  DeviceStatistics sum;
-  for (const DeviceStatistics& device : devices) {
-    sum.dispatched += device.dispatched;
-    sum.completed += device.completed;
-    sum.failed += device.failed;
-    sum.cancelled += device.cancelled;
-    sum.in_flight += device.in_flight;
-    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
-  }
-  return sum;
+DeviceView Board::view(std::size_t slot, std::uint64_t charge, std::uint16_t work_class) const noexcept {
+  DeviceView view = membership_.view(slot, charge);
+  learnt_.fill(slot, work_class, view);
+  return view;
 }
 
-std::size_t Board::snapshot(const Requirements& requirements, std::span<DeviceView> views,
-                            std::span<std::size_t> slots) const {
-  const Snapshot all = copy(requirements);
-  std::copy_n(all.views.begin(), std::min(all.views.size(), views.size()), views.begin());
-  std::copy_n(all.slots.begin(), std::min(all.slots.size(), slots.size()), slots.begin());
-  return all.views.size();
+Board::Snapshot Board::snapshot(const Requirements& requirements) const {
+  Snapshot all;
+  for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
+    // The charge word first: a charge with it then fails if the device was closed after its
+    // status was read.
+    const std::uint64_t charge = counters_.charge_word(slot);
+    if (!membership_.is_present(slot)) continue;
+    all.views.push_back(view(slot, charge, requirements.work_class));
+    all.slots.push_back(slot);
+    all.charges.push_back(charge);
+  }
+  return all;
 }
 
 Board::Entry Board::entry_at(std::size_t slot) const {
-  const pool::Membership::Member& member = membership_.member(slot);
+  const Membership::Member& member = membership_.member(slot);
   return {slot,
           &membership_.info(slot),
           member.device,
@@ -220,4 +214,17 @@ Result<Board::Entry> Board::entry(const DeviceId& id) const {
   return entry_at(*slot);
 }
 
-}  // namespace berth
+}  // namespace berth::pool
+
+berth::DeviceStatistics berth::Statistics::total() const {
+  DeviceStatistics sum;
+  for (const DeviceStatistics& device : devices) {
+    sum.dispatched += device.dispatched;
+    sum.completed += device.completed;
+    sum.failed += device.failed;
+    sum.cancelled += device.cancelled;
+    sum.in_flight += device.in_flight;
+    if (device.rate) sum.rate = sum.rate.value_or(0) + *device.rate;
+  }
+  return sum;
+}

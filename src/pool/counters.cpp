@@ -50,10 +50,23 @@ void Counters::reset_shares() noexcept {
     columns_.charged_offset[slot].store(-(charge_word(slot) >> Columns::charged_shift), std::memory_order_relaxed);
 }
 
+void Counters::carry() noexcept {
+  constexpr std::uint64_t highest_bit = std::uint64_t{1} << 63, carried = highest_bit >> Columns::charged_shift;
+  for (std::size_t slot = 0; slot < used(); ++slot) {
+    if ((charge_word(slot) & highest_bit) == 0) continue;
+    Settled& settled = settled_[slot];
+    settled.under_way.fetch_add(1);
+    settled.carried.fetch_add(carried);
+    charges_[slot].fetch_and(~highest_bit);
+    columns_.charged_offset[slot].fetch_add(carried, std::memory_order_relaxed);
+    settled.under_way.fetch_sub(1);
+  }
+}
+
 std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
   // Every counter only grows (the charge word holds the number of charges ever made), so
-  // two equal looks in a row, without a settlement between its two counters, are a state
-  // that really existed.
+  // two equal looks in a row, without a change that has reached one of its two counters, are a
+  // state that really existed.
   std::vector<Totals> last, now;
   bool last_was_whole = false;
   for (int looks = 0; tries == 0 || looks <= tries; ++looks) {
@@ -61,7 +74,7 @@ std::optional<std::vector<Counters::Totals>> Counters::cut(int tries) const {
     bool whole = true;
     for (std::size_t slot = 0; slot < now.size(); ++slot) {
       const Settled& settled = settled_[slot];
-      now[slot] = {charges_[slot].load(), settled.failed.load(), settled.cancelled.load()};
+      now[slot] = {charges_[slot].load(), settled.carried.load(), settled.failed.load(), settled.cancelled.load()};
       whole = whole && settled.under_way.load() == 0;
     }
     if (whole && last_was_whole && now == last) return now;

@@ -59,12 +59,17 @@ class Counters {
   // enters service, or changes its weight, has neither credit nor debt.
   void reset_shares() noexcept;
 
+  // The charge word counts 47 bits of charges, enough for half a year of ten million a second.
+  // Called at every tick, with the board's lock held, this takes the highest bit out of it before
+  // the count overflows.
+  void carry() noexcept;
+
   // Counters of one device. Work completed = charged ever - in flight - failed - cancelled,
   // so a success is settled by one subtraction.
   struct Totals {
-    std::uint64_t charge = 0, failed = 0, cancelled = 0;
+    std::uint64_t charge = 0, carried = 0, failed = 0, cancelled = 0;
     std::uint64_t in_flight() const { return charge & Columns::in_flight_mask; }
-    std::uint64_t settled() const { return (charge >> Columns::charged_shift) - in_flight(); }
+    std::uint64_t settled() const { return carried + (charge >> Columns::charged_shift) - in_flight(); }
     friend bool operator==(const Totals&, const Totals&) = default;
   };
   // All counters as they were at one moment. Absent: they kept changing for `tries` looks;
@@ -72,12 +77,13 @@ class Counters {
   std::optional<std::vector<Totals>> cut(int tries) const;
 
  private:
+  friend struct CountersTest;
   struct alignas(64) Line {
     Word words[8];
   };
   struct alignas(64) Settled {
-    std::atomic<std::uint64_t> failed{0}, cancelled{0};
-    std::atomic<std::uint64_t> under_way{0};  // settlements between their two counters
+    std::atomic<std::uint64_t> carried{0}, failed{0}, cancelled{0};
+    std::atomic<std::uint64_t> under_way{0};  // changes of two counters that have changed one
   };
 
   const std::size_t capacity_;

@@ -24,11 +24,11 @@
 #include "ledger/usage.hpp"
 #include "pool/internals.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
-using Fault = SimulatedFault;
+using Fault = simulated::SimulatedFault;
 
 // Sanitizers make each of them ten times slower.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -193,6 +193,7 @@ struct Account {
   std::uint32_t failures = 0, successes = 0, ejections = 0;
   TimePoint out_until{};
   bool needs_recovery = false;
+  bool reports_recovery = false;  // itself, and not a device of its domain
   bool cordoned = false;
   bool lost_perhaps = false;  // it said so, later than the pool waits for
   std::optional<TimePoint> silent_since;
@@ -205,8 +206,8 @@ struct Account {
 class World {
  public:
   World(std::uint64_t seed, Tally& tally) : random_(seed), policy_random_(seed + 1), tally_(tally) {
-    std::vector<SimulatedSpec> specs = make_specs();
-    backend_ = make_simulated_backend(specs, clock_);
+    std::vector<simulated::SimulatedSpec> specs = make_specs();
+    backend_ = simulated::make_simulated_backend(specs, clock_);
     PoolOptions options;
     options.policy = policies()[below(policies().size())].name;
     options.poll = false;
@@ -285,15 +286,15 @@ class World {
 
   // ---- the script
 
-  std::vector<SimulatedSpec> make_specs() {
-    std::vector<SimulatedSpec> specs;
+  std::vector<simulated::SimulatedSpec> make_specs() {
+    std::vector<simulated::SimulatedSpec> specs;
     const std::size_t count = 4 + below(devices_max - 3);
     while (specs.size() < count) {
       // One in five is a device in two or three parts.
       const std::size_t parts = std::min(count - specs.size(), chance(20) ? 2 + below(2) : 1);
       const std::string name = "sim-" + std::to_string(specs.size());
       for (std::size_t part = 0; part < parts; ++part) {
-        SimulatedSpec spec;
+        simulated::SimulatedSpec spec;
         spec.id = parts > 1 ? name + "." + std::to_string(part) : name;
         if (parts > 1) spec.parent = name;
         spec.memory_bytes_total = memory;
@@ -310,7 +311,7 @@ class World {
     return specs;
   }
 
-  void add_fault(SimulatedSpec& spec, Account& account) {
+  void add_fault(simulated::SimulatedSpec& spec, Account& account) {
     Fault fault;
     const auto by_time = [&](Duration longest) {
       fault.trigger = Fault::Trigger::time;
@@ -366,7 +367,7 @@ class World {
     spec.faults.push_back(fault);
   }
 
-  void add_event(SimulatedSpec& spec) {
+  void add_event(simulated::SimulatedSpec& spec) {
     const auto xid = [&](std::uint32_t number) {
       spec.events.push_back({between(1s, faults_end), DeviceEvent::Kind::xid, number});
     };
@@ -405,9 +406,8 @@ class World {
 
   // The board's own words, after every step beside the checker's.
   void audit() {
-    DeviceView views[devices_max];
-    std::size_t slots[devices_max];
-    const std::size_t count = board_of(*pool_).snapshot({}, views, slots);
+    const auto [views, slots, charges] = board_of(*pool_).snapshot({});
+    const std::size_t count = views.size();
     bool known[devices_max] = {};
     seen_stale_.assign(accounts_.size(), false);
     bool all_seen = true;
@@ -484,6 +484,7 @@ class World {
       if (account.domain != lost.domain || !account.device || account.health == Health::lost) continue;
       ++tally_.losses;
       account.health = Health::lost;
+      account.reports_recovery = false;
       note(account.id.text() + " is lost");
     }
   }
@@ -511,8 +512,14 @@ class World {
     if (!action && event.code == 79) return lose(origin);
     const bool hopeless = std::set<std::uint32_t>{48, 62, 64, 74, 95, 119}.contains(event.code);
     const bool unclear = event.code == 8 || event.code == 94;
+    if (action) origin.reports_recovery = static_cast<RecoveryAction>(event.code) == RecoveryAction::reset;
+    const bool still_needed = action && !origin.reports_recovery &&
+                              std::any_of(accounts_.begin(), accounts_.end(), [&](const Account& other) {
+                                return other.domain == origin.domain && other.reports_recovery;
+                              });
     for (Account& account : accounts_) {
       if (account.domain != origin.domain || !account.device || account.health == Health::lost) continue;
+      if (still_needed && account.needs_recovery) continue;
       bool goes = !action && hopeless;
       bool doubtful = !action && unclear;
       if (action) {
@@ -599,7 +606,8 @@ class World {
     Result<std::unique_ptr<Stream>> stream = device.open_stream(Priority::normal);
     if (!stream) return failed(stream.error());
     piece.stream = *std::move(stream);
-    if (Result<void> enqueued = simulated_work(*piece.stream, cost); !enqueued) return failed(enqueued.error());
+    if (Result<void> enqueued = simulated::simulated_work(*piece.stream, cost); !enqueued)
+      return failed(enqueued.error());
     Result<std::shared_ptr<Event>> event = piece.stream->record();
     if (!event) return failed(event.error());
     piece.event = *std::move(event);
@@ -738,6 +746,7 @@ class World {
     clock_.start([this] {
       poll_began = clock_.now();
       pool_->poll_now();
+      asked_at_ = std::max(asked_at_, poll_began);
       judged_at_ = clock_.now();
       --polls_under_way_;
       longest_gap_ = std::max(longest_gap_, judged_at_ - std::exchange(last_judged_, judged_at_));
@@ -761,6 +770,8 @@ class World {
   }
   // The operator takes it out, resets it and brings it back.
   void repair(Account& account) {
+    if (account.reports_recovery)
+      told_event(account, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}});
     const std::shared_ptr<Overheard> old = std::exchange(account.device, nullptr);
     const bool close_first = chance(50);
     if (old) {
@@ -808,7 +819,8 @@ class World {
       if (!pool_->set_intent(any.id, any.cordoned ? Intent::cordoned : Intent::in_service)) complain("no intent");
       look_around();
     }
-    if (chance(3) && !set_simulated_foreign_bytes(any.device->inner(), below(memory / 2))) complain("not simulated");
+    if (chance(3) && !simulated::set_simulated_foreign_bytes(any.device->inner(), below(memory / 2)))
+      complain("not simulated");
   }
 
   void step(bool troubled) {
@@ -858,7 +870,8 @@ class World {
                        [&](const Account& other) { return other.domain == account.domain && other.dies_for_good; });
   }
   bool everybody_is_back() {
-    return waiting_.empty() && polls_under_way_ == 0 &&
+    // The last events are known only after a poll that began when they had happened.
+    return waiting_.empty() && polls_under_way_ == 0 && asked_at_ >= TimePoint(faults_end) &&
            std::all_of(accounts_.begin(), accounts_.end(), [&](const Account& account) {
              return gone_for_good(account) || (account.device && account.health == Health::healthy && !barred(account));
            });
@@ -905,6 +918,7 @@ class World {
     if (pool_->ledger_error()) complain("the ledger: " + pool_->ledger_error()->to_text());
     // What is not used goes back at a poll, when nothing was claimed since the last.
     for (int i = 0; i < 2; ++i) poll();
+    if (polls_under_way_ > 0) return;  // one that hangs on a device gives nothing back yet
     const LedgerSnapshot snapshot = ledger_->snapshot().value();
     for (const Account& account : accounts_) {
       const std::string domain = account.device ? account.device->info().memory_domain : account.id.text();
@@ -917,7 +931,7 @@ class World {
   SeededRandom policy_random_;
   Tally& tally_;
   TurnClock clock_;  // outlives whoever waits on it
-  TestFolder folder_;
+  ledger::TestFolder folder_;
   std::shared_ptr<Ledger> ledger_;
   PoolOptions rules_;
   std::vector<Account> accounts_;
@@ -925,7 +939,7 @@ class World {
   std::string complaint_;
   static thread_local TimePoint poll_began;
 
-  TimePoint next_poll_{}, judged_at_{}, last_judged_{};
+  TimePoint next_poll_{}, asked_at_{}, judged_at_{}, last_judged_{};
   Duration longest_gap_{};
   std::uint64_t polls_under_way_ = 0;
   std::vector<bool> seen_stale_;
@@ -974,4 +988,4 @@ TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

@@ -13,8 +13,8 @@ namespace {
 // Seldom enough that one piece on a device that is really slow costs little.
 constexpr Duration measured_again_after = std::chrono::minutes(1);
 
-// A size that is none counts as one unit.
-double sound(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
+// A size that is not a positive number counts as one unit.
+double valid_cost(double cost) { return cost > 0 && cost <= std::numeric_limits<double>::max() ? cost : 1; }
 
 // Replaces the word by change(word) and gives the new value.
 template <class Change>
@@ -38,7 +38,7 @@ std::uint16_t LearntCosts::work_class(std::string_view name) {
 }
 
 void LearntCosts::fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept {
-  const Learnt learnt = of(slot, work_class);
+  const placement::Learnt learnt = of(slot, work_class);
   view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
   view.measurements = learnt.measurements;
   view.mean_rate = mean_rate(slot);
@@ -50,19 +50,19 @@ std::optional<double> LearntCosts::mean_rate(std::size_t slot) const noexcept {
 }
 
 std::uint64_t LearntCosts::expected_ns(std::size_t slot, std::uint16_t work_class, double cost) const noexcept {
-  return of(slot, work_class).expected_ns(sound(cost));
+  return of(slot, work_class).expected_ns(valid_cost(cost));
 }
 
 void LearntCosts::learn(std::size_t slot, std::uint16_t work_class, double cost, double busy_ns) noexcept {
   const std::size_t at = known(work_class) * capacity_ + slot;
-  const double unit_cost_ns = busy_ns / sound(cost);
-  update(words_[at], [&](std::uint64_t seen) { return Learnt::unpack(seen).after(unit_cost_ns).pack(); });
+  const double unit_cost_ns = busy_ns / valid_cost(cost);
+  update(words_[at], [&](std::uint64_t seen) { return placement::Learnt::unpack(seen).after(unit_cost_ns).pack(); });
   publish(slot, known(work_class));
   if (known(work_class) != 0 || !(busy_ns > 0)) return;
   update(columns_.mean_rate[slot], [&](std::uint64_t seen) {
     const Maybe bits(seen);
     const double rate = 1e9 / unit_cost_ns;
-    return std::bit_cast<std::uint64_t>(bits ? mean_rate_after(std::bit_cast<double>(*bits), rate) : rate);
+    return std::bit_cast<std::uint64_t>(bits ? placement::mean_rate_after(std::bit_cast<double>(*bits), rate) : rate);
   });
 }
 
@@ -74,7 +74,7 @@ void LearntCosts::publish(std::size_t slot, std::size_t work_class) noexcept {
   std::uint64_t now = 0;
   do {
     now = word.load();
-    published.store(now ? policy::capped_ns(Learnt::unpack(now).whole_ns()) : Maybe().raw());
+    published.store(now ? policy::capped_ns(placement::Learnt::unpack(now).whole_ns()) : Maybe().raw());
   } while (word.load() != now);
 }
 

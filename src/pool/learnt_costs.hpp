@@ -26,8 +26,8 @@ class LearntCosts {
   // A number for a class of work; the same name, the same number. Class 0 is for work
   // without a name and for names beyond the fifteenth.
   std::uint16_t work_class(std::string_view name);
-  Learnt of(std::size_t slot, std::uint16_t work_class) const noexcept {
-    return Learnt::unpack(word(slot, work_class).load(std::memory_order_relaxed));
+  placement::Learnt of(std::size_t slot, std::uint16_t work_class) const noexcept {
+    return placement::Learnt::unpack(word(slot, work_class).load(std::memory_order_relaxed));
   }
   std::optional<double> mean_rate(std::size_t slot) const noexcept;
   void fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept;

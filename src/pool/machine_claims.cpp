@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 // Longer than any honest holder of the lock needs.
@@ -23,11 +23,8 @@ std::uint64_t step_of(const std::optional<std::uint64_t>& total) {
 std::uint64_t less(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; }
 
 Error forked() {
-  return {ErrorCode::invalid_argument,
-          "this Pool was opened before a fork and belongs to the other process",
-          "open a Pool of its own in each process",
-          {},
-          {}};
+  return {ErrorCode::invalid_argument, "this Pool was opened before a fork and belongs to the other process",
+          "open a Pool of its own in each process"};
 }
 
 }  // namespace
@@ -56,15 +53,27 @@ MachineClaims::~MachineClaims() {
 
 bool MachineClaims::is_foreign_process() const { return static_cast<std::uint32_t>(getpid()) != process_; }
 
-Result<void> MachineClaims::write(Ledger::Lock& lock) {
-  Result<void> written = write_claims(lock);
-  unwritten_ = !written;
-  return written;
+Claim* MachineClaims::claim_on(const DeviceId& device) {
+  const auto found = std::find_if(claims_.begin(), claims_.end(), [&](const Claim& c) { return c.device == device; });
+  return found == claims_.end() ? nullptr : &*found;
 }
 
-Result<void> MachineClaims::write_claims(Ledger::Lock& lock) {
+Claim* MachineClaims::claim_of(const std::string& domain) {
+  const auto found =
+      std::find_if(claims_.begin(), claims_.end(), [&](const Claim& c) { return c.memory_domain == domain; });
+  return found == claims_.end() ? nullptr : &*found;
+}
+
+void MachineClaims::try_write() {
+  unwritten_ = true;
+  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+}
+
+Result<void> MachineClaims::write(Ledger::Lock& lock) {
+  unwritten_ = true;
   if (lease_) {
     Result<void> written = lock.set_claims(lease_, claims_);
+    unwritten_ = !written;
     // The file was removed (a logout clears /dev/shm), or the entry released.
     if (written || written.error().code != ErrorCode::not_found) return written;
   }
@@ -76,14 +85,14 @@ Result<void> MachineClaims::write_claims(Ledger::Lock& lock) {
   Result<LedgerLease> lease = lock.add(request);
   if (!lease) return std::move(lease).error();
   lease_ = *std::move(lease);
+  unwritten_ = false;
   return {};
 }
 
 Result<void> MachineClaims::add_device(const DeviceId& device, const std::string& domain) {
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
-  if (std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) { return claim.device == device; }))
-    return {};
+  if (claim_on(device)) return {};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
   claims_.push_back({device, domain, 0, 0, false});
@@ -96,14 +105,10 @@ void MachineClaims::remove_device(const DeviceId& device) {
   const std::lock_guard guard(mutex_);
   if (is_foreign_process()) return;
   // One that still has bytes stays until they are given back.
-  const auto gone = std::find_if(claims_.begin(), claims_.end(),
-                                 [&](const Claim& claim) { return claim.device == device && claim.memory_bytes == 0; });
-  if (gone == claims_.end()) return;
-  claims_.erase(gone);
-  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+  if (std::erase_if(claims_, [&](const Claim& c) { return c.device == device && c.memory_bytes == 0; })) try_write();
 }
 
-LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) const {
+LedgerSnapshot MachineClaims::with_entries_since(LedgerSnapshot now, TimePoint asked_at) const {
   // From the last one before the question on. What was taken and ended after it
   // stands in none of them.
   auto first =
@@ -115,20 +120,15 @@ LedgerSnapshot MachineClaims::careful(LedgerSnapshot now, TimePoint asked_at) co
   return now;
 }
 
-std::vector<ledger::ObservedProcess> MachineClaims::trace(const Report& report) {
-  std::vector<ledger::ObservedProcess> processes;
-  for (const DeviceProcess& process : report.processes)
-    processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
-  return processes;
-}
-
 std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const Report& report) {
   const bool alone = snapshot.ended.empty() &&
                      std::none_of(snapshot.entries.begin(), snapshot.entries.end(), [&](const LedgerEntry& entry) {
                        return entry.kind != EntryKind::waiting && entry.reference != lease_.reference();
                      });
   if (alone) return 0;
-  const std::vector<ledger::ObservedProcess> processes = trace(report);
+  std::vector<ledger::ObservedProcess> processes;
+  for (const DeviceProcess& process : report.processes)
+    processes.push_back({process.pid, process.memory_bytes.value_or(0), ledger::trace_process(process.pid)});
   // What a process on one of its devices keeps counts too.
   std::vector<ledger::DeviceProcesses> seen;
   for (const Claim& claim : claims_) {
@@ -149,44 +149,37 @@ std::uint64_t MachineClaims::promised_by_others(LedgerSnapshot snapshot, const R
   return others;
 }
 
-Result<MachineClaims::Claimed> MachineClaims::grow(const Report& report, std::uint64_t bytes,
-                                                   std::atomic<std::uint64_t>& claimed_word) {
+Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t bytes,
+                                          std::atomic<std::uint64_t>& claimed) {
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
-  const auto claim = std::find_if(claims_.begin(), claims_.end(),
-                                  [&](const Claim& other) { return other.memory_domain == report.domain; });
-  if (claim == claims_.end())
-    return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain, {}};
+  Claim* const claim = claim_of(report.domain);
+  if (!claim) return Error{ErrorCode::not_found, "the memory is not of this pool", {}, report.domain};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
-  const LedgerSnapshot snapshot = careful(lock->snapshot(), report.asked_at);
-  Claimed claimed;
-  claimed.promised_by_others = promised_by_others(snapshot, report);
-  claimed.claim = claim->memory_bytes;
-  const std::uint64_t limit = less(report.free + report.taken, claimed.promised_by_others);
-  claimed_word.store(claim->memory_bytes);
-  if (bytes > limit || bytes <= claim->memory_bytes) return claimed;
+  const std::uint64_t others = promised_by_others(with_entries_since(lock->snapshot(), report.asked_at), report);
+  const std::uint64_t limit = less(report.free + report.taken, others);
+  const std::uint64_t before = claim->memory_bytes;
+  claimed.store(before);
+  if (bytes > limit || bytes <= before) return others;
   const std::uint64_t step = step_of(report.total);
-  const std::uint64_t before =
-      std::exchange(claim->memory_bytes, std::min(limit, std::max(bytes, (bytes + step - 1) / step * step)));
+  claim->memory_bytes = std::min(limit, std::max(bytes, (bytes + step - 1) / step * step));
   if (Result<void> written = write(*lock); !written) {
     claim->memory_bytes = before;
     return std::move(written).error();
   }
-  claimed.claim = claim->memory_bytes;
-  claimed_word.store(claimed.claim);
-  return claimed;
+  claimed.store(claim->memory_bytes);
+  return others;
 }
 
 Result<bool> MachineClaims::hold_exclusively(const DeviceId& device) {
   if (is_foreign_process()) return forked();
   const std::lock_guard guard(mutex_);
-  const auto claim =
-      std::find_if(claims_.begin(), claims_.end(), [&](const Claim& other) { return other.device == device; });
-  if (claim == claims_.end() || claim->exclusive) return true;
+  Claim* const claim = claim_on(device);
+  if (!claim || claim->exclusive) return true;
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
-  if (lock->snapshot().holders(device, within_ ? within_ : lease_.reference()) > 0) return false;
+  if (lock->snapshot().holders(device, self()) > 0) return false;
   claim->exclusive = true;
   if (Result<void> written = write(*lock); !written) {
     claim->exclusive = false;
@@ -198,11 +191,7 @@ Result<bool> MachineClaims::hold_exclusively(const DeviceId& device) {
 void MachineClaims::end_exclusive(const DeviceId& device, const std::function<bool()>& is_held_again) {
   const std::lock_guard guard(mutex_);
   if (is_foreign_process() || is_held_again()) return;
-  for (Claim& claim : claims_) {
-    if (claim.device != device || !claim.exclusive) continue;
-    claim.exclusive = false;
-    if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
-  }
+  if (Claim* const claim = claim_on(device); claim && std::exchange(claim->exclusive, false)) try_write();
 }
 
 Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& reports) {
@@ -212,10 +201,8 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
   for (const Report& report : reports) {
     const auto self = std::find_if(report.processes.begin(), report.processes.end(),
                                    [&](const DeviceProcess& process) { return process.pid == process_; });
-    if (self == report.processes.end()) continue;
-    const auto claim = std::find_if(claims_.begin(), claims_.end(),
-                                    [&](const Claim& other) { return other.memory_domain == report.domain; });
-    if (claim == claims_.end()) continue;
+    Claim* const claim = claim_of(report.domain);
+    if (self == report.processes.end() || !claim) continue;
     const std::uint64_t outside = less(self->memory_bytes.value_or(0), report.taken);
     const std::uint64_t before = claim->memory_bytes_outside;
     if (std::max(outside, before) - std::min(outside, before) < step_of(report.total)) continue;
@@ -233,9 +220,8 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
   recent_.push_back({began, ledger_->clock().now(), others.snapshot});
   if (recent_.size() > recent_max) recent_.erase(recent_.begin());
   for (const Report& report : reports)
-    others.promised[report.domain] = promised_by_others(careful(others.snapshot, report.asked_at), report);
-  others.self = lease_.reference();
-  others.within = within_;
+    others.promised[report.domain] = promised_by_others(with_entries_since(others.snapshot, report.asked_at), report);
+  others.self = self();
   return others;
 }
 
@@ -243,9 +229,8 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
   if (is_foreign_process()) return;
   const std::lock_guard guard(mutex_);
   for (const Shrink& shrink : shrinks) {
-    const auto claim = std::find_if(claims_.begin(), claims_.end(),
-                                    [&](const Claim& other) { return other.memory_domain == shrink.domain; });
-    if (claim == claims_.end()) continue;
+    Claim* const claim = claim_of(shrink.domain);
+    if (!claim) continue;
     // Lowered first and compared after, so that a promise made meanwhile is seen here
     // or sees this.
     const std::uint64_t first = std::min(claim->memory_bytes, shrink.promised->load());
@@ -256,8 +241,7 @@ void MachineClaims::shrink(const std::vector<Shrink>& shrinks) {
     unwritten_ = unwritten_ || claim->memory_bytes != stays;
     claim->memory_bytes = stays;
   }
-  if (!unwritten_) return;
-  if (Result<Ledger::Lock> lock = ledger_->lock(patience)) static_cast<void>(write(*lock));
+  if (unwritten_) try_write();
 }
 
-}  // namespace berth
+}  // namespace berth::pool

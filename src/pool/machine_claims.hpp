@@ -22,7 +22,7 @@
 #include "berth/telemetry.hpp"
 #include "ledger/usage.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class MachineClaims {
  public:
@@ -46,15 +46,10 @@ class MachineClaims {
     std::vector<DeviceProcess> processes;  // empty: not known
   };
 
-  // The bytes this process may promise of the memory, all leases together, when it
-  // asks for `bytes`; less than that: others have the rest.
-  struct Claimed {
-    std::uint64_t claim = 0;
-    std::uint64_t promised_by_others = 0;
-  };
-  // `claimed` is the board's word for it; it is written before another thread can
-  // shrink the claim.
-  Result<Claimed> grow(const Report& report, std::uint64_t bytes, std::atomic<std::uint64_t>& claimed);
+  // Claims at least `bytes` of the memory, for all leases together, if others have not been
+  // promised the rest; gives what they have been. `claimed` is the board's word for the claim; it
+  // is written before another thread can shrink the claim.
+  Result<std::uint64_t> grow(const Report& report, std::uint64_t bytes, std::atomic<std::uint64_t>& claimed);
   // Keeps every other program off the device. False: one holds it.
   Result<bool> hold_exclusively(const DeviceId& device);
   // Unless a new lease holds it again by now, which is asked with the claims locked.
@@ -69,7 +64,7 @@ class MachineClaims {
   struct Others {
     LedgerSnapshot snapshot;
     std::map<std::string, std::uint64_t> promised;  // by memory domain: by others, and not allocated
-    std::optional<LeaseReference> self, within;
+    std::optional<LeaseReference> self;             // what of it is this pool's own
   };
   // Looks at the ledger, if its lock is free at once. unavailable: it is not.
   Result<Others> look(const std::vector<Report>& reports);
@@ -82,12 +77,15 @@ class MachineClaims {
   bool is_foreign_process() const;
   // All of these: mutex_ and the ledger's lock are held.
   Result<void> write(Ledger::Lock& lock);
-  Result<void> write_claims(Ledger::Lock& lock);
   // With all that stood there since the report was asked for: bytes that were
   // promised then may have been allocated since, or given back, and are in neither.
-  LedgerSnapshot careful(LedgerSnapshot now, TimePoint asked_at) const;
+  LedgerSnapshot with_entries_since(LedgerSnapshot now, TimePoint asked_at) const;
   std::uint64_t promised_by_others(LedgerSnapshot snapshot, const Report& report);
-  std::vector<ledger::ObservedProcess> trace(const Report& report);
+  Claim* claim_on(const DeviceId& device);
+  Claim* claim_of(const std::string& domain);  // the one that has the bytes of the memory
+  // What others see of this pool: the lease that it runs in, or its own.
+  LeaseReference self() const { return within_ ? *within_ : lease_.reference(); }
+  void try_write();  // mutex_ is held; a failure leaves the old text in the ledger
 
   const std::shared_ptr<Ledger> ledger_;
   const std::string name_;
@@ -105,4 +103,4 @@ class MachineClaims {
   std::vector<Reading> recent_;
 };
 
-}  // namespace berth
+}  // namespace berth::pool

@@ -21,36 +21,6 @@ std::uint64_t next_version() {
 
 }  // namespace
 
-struct Membership::Status {
-  std::uint32_t weight_milli = 1000;
-  std::uint32_t id_order = 0;
-  Health health = Health::healthy;
-  Intent intent = Intent::in_service;
-  SampleState sample = SampleState::unknown;
-  bool present = false, troubled = false, retired = false, held = false;
-
-  std::uint64_t pack() const noexcept {
-    return weight_milli | std::uint64_t{id_order} << Columns::id_order_shift |
-           static_cast<std::uint64_t>(health) << Columns::health_shift |
-           static_cast<std::uint64_t>(intent) << intent_shift | static_cast<std::uint64_t>(sample) << sample_shift |
-           (present ? present_bit : 0) | (troubled ? troubled_bit : 0) | (retired ? retired_bit : 0) |
-           (held ? held_bit : 0);
-  }
-  static Status unpack(std::uint64_t word) noexcept {
-    Status status;
-    status.weight_milli = static_cast<std::uint32_t>(word);
-    status.id_order = word >> Columns::id_order_shift & 0xfff;
-    status.health = static_cast<Health>(word >> Columns::health_shift & 7);
-    status.intent = static_cast<Intent>(word >> intent_shift & 3);
-    status.sample = static_cast<SampleState>(word >> sample_shift & 3);
-    status.present = word & present_bit;
-    status.troubled = word & troubled_bit;
-    status.retired = word & retired_bit;
-    status.held = word & held_bit;
-    return status;
-  }
-};
-
 Membership::Membership(Counters& counters, HealthRules rules, Duration stale_after)
     : counters_(counters),
       columns_(counters.columns()),
@@ -62,15 +32,14 @@ Membership::Membership(Counters& counters, HealthRules rules, Duration stale_aft
       sampled_at_ns_(new std::atomic<std::int64_t>[counters.capacity()]()),
       members_(counters.capacity()) {}
 
-DeviceView Membership::view(std::size_t slot, std::uint64_t charge) const noexcept {
-  const Status status = this->status(slot);
+DeviceView Membership::view(std::size_t slot, std::uint64_t charge, std::uint64_t status) const noexcept {
   DeviceView view;
   view.info = &info(slot);
-  view.id_order = status.id_order;
+  view.id_order = status >> Columns::id_order_shift & 0xfff;
   view.slot = static_cast<std::uint32_t>(slot);
   view.in_flight = static_cast<std::uint32_t>(charge & Columns::in_flight_mask);
   view.holders = view.in_flight + other_holders_[slot].load(std::memory_order_relaxed);
-  view.held_exclusively = status.held;
+  view.held_exclusively = status & held_bit;
   view.backlog_ns = Columns::load(columns_.backlog_ns[slot]);
   view.memory_bytes_promised = columns_.promised(slot);
   const std::uint64_t total = (charge >> Columns::charged_shift) + Columns::load(columns_.charged_offset[slot]);
@@ -80,10 +49,10 @@ DeviceView Membership::view(std::size_t slot, std::uint64_t charge) const noexce
   view.active_streams = known(reported & 0xffffffff);
   view.queue_depth = known(reported >> 32);
   view.sampled_at = TimePoint(Duration(sampled_at_ns_[slot].load(std::memory_order_relaxed)));
-  view.sample = status.sample;
-  view.weight_milli = status.weight_milli;
-  view.intent = status.intent;
-  view.health = status.health;
+  view.sample = static_cast<SampleState>(status >> sample_shift & 3);
+  view.weight_milli = static_cast<std::uint32_t>(status);
+  view.intent = static_cast<Intent>(status >> intent_shift & 3);
+  view.health = health_of(status);
   return view;
 }
 
@@ -96,31 +65,22 @@ std::optional<std::size_t> Membership::find(const DeviceId& id) const {
 
 Result<std::size_t> Membership::find_present(const DeviceId& id) const {
   if (const auto slot = find(id); slot && is_present(*slot)) return *slot;
-  return Error{ErrorCode::not_found,
-               "there is no device " + id.text() + " in the pool",
-               "list the pool's devices",
-               id.text(),
-               {}};
+  return Error{ErrorCode::not_found, "there is no device " + id.text() + " in the pool", "list the pool's devices",
+               id.text()};
 }
 
 Result<std::size_t> Membership::place(const DeviceInfo& info) {
   if (info.id.empty())
-    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id", {}, {}};
+    return Error{ErrorCode::invalid_argument, "the device " + info.name + " has no id", "give it a stable id"};
   const auto known = find(info.id);
   if (known && is_present(*known)) {
-    return Error{ErrorCode::already_exists,
-                 "the device " + info.id.text() + " is in the pool already",
-                 "name each device once",
-                 info.id.text(),
-                 {}};
+    return Error{ErrorCode::already_exists, "the device " + info.id.text() + " is in the pool already",
+                 "name each device once", info.id.text()};
   }
   const std::size_t slot = known.value_or(counters_.used());
   if (slot == counters_.capacity()) {
-    return Error{ErrorCode::unavailable,
-                 "the pool has room for " + std::to_string(slot) + " devices and is full",
-                 "make the pool with a larger capacity",
-                 info.id.text(),
-                 {}};
+    return Error{ErrorCode::unavailable, "the pool has room for " + std::to_string(slot) + " devices and is full",
+                 "make the pool with a larger capacity", info.id.text()};
   }
   kept_infos_.push_back(std::make_unique<const DeviceInfo>(info));
   columns_.info[slot].store(kept_infos_.back().get(), std::memory_order_release);
@@ -143,90 +103,66 @@ std::size_t Membership::memory_home(std::size_t slot) const {
   return home;
 }
 
-void Membership::join(std::size_t slot, std::shared_ptr<Device> device) {
+void Membership::join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why) {
   Member& member = members_[slot];
-  devices_[slot].store(device.get(), std::memory_order_release);
+  static_cast<Incarnation&>(member) = {};
+  member.present = true;
   member.device = std::move(device);
-  member.error.reset();
-  member.event.reset();
-  member.health = {};
-  member.silent_since.reset();
-  member.reported_at.reset();
-  member.sampled = false;
-  member.intent = member.machine_intent = Intent::in_service;
-  member.held_here = member.held_by_others = false;
+  member.error = std::move(why);
+  if (!member.device) member.health.health = Health::lost;
+  devices_[slot].store(member.device.get(), std::memory_order_release);
   other_holders_[slot].store(0, std::memory_order_relaxed);
   columns_.reported[slot].store(~std::uint64_t{0}, std::memory_order_relaxed);
   counters_.use_up_to(slot);
-  Status status;
-  status.present = true;
-  status.retired = !member.retired.empty();
-  write(slot, status);
+  publish(slot);
   rank_ids();
 }
 
-void Membership::join_unusable(std::size_t slot, Error why) {
+std::vector<std::shared_ptr<Device>> Membership::leave(std::size_t slot, TimePoint now) {
   Member& member = members_[slot];
-  member.device.reset();
-  member.error = std::move(why);
-  member.health = {};
-  member.health.health = Health::lost;
-  counters_.use_up_to(slot);
-  Status status;
-  status.present = true;
-  status.health = Health::lost;
-  write(slot, status);
+  if (member.reports_recovery)
+    apply_event(slot, {DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(RecoveryAction::none), {}}, now);
+  if (member.device) member.retired.push_back(std::move(member.device));
+  member.present = false;
+  // The retired bit is written before the work in flight is counted: a lease that is settled
+  // later sees it.
+  publish(slot);
   rank_ids();
-}
-
-std::shared_ptr<Device> Membership::leave(std::size_t slot) {
-  Member& member = members_[slot];
-  std::shared_ptr<Device> device = std::move(member.device);
-  member.device.reset();
-  // Retired before the work in flight is counted: a lease that is settled later sees the bit.
-  Status status = this->status(slot);
-  status.present = false;
-  status.retired = true;
-  write(slot, status);
-  if (counters_.close(slot) != 0) {
-    if (device) member.retired.push_back(std::move(device));
-    device.reset();
-  } else {
-    status.retired = !member.retired.empty();
-    write(slot, status);
-  }
-  rank_ids();
-  return device;
+  if (counters_.close(slot) != 0) return {};
+  return drop_retired(slot);
 }
 
 std::vector<std::shared_ptr<Device>> Membership::drop_retired(std::size_t slot) {
   std::vector<std::shared_ptr<Device>> unused;
   if (counters_.in_flight(slot) != 0) return unused;
   unused.swap(members_[slot].retired);
-  Status status = this->status(slot);
-  status.retired = false;
-  write(slot, status);
+  publish(slot);
   return unused;
 }
 
-Membership::Status Membership::status(std::size_t slot) const noexcept { return Status::unpack(status_word(slot)); }
-
-// Opens or closes the device: closed is what every request is refused on, whatever it asks.
-void Membership::write(std::size_t slot, const Status& next) {
+// Writes the status word, and opens or closes the device: closed is what every request is
+// refused on, whatever it asks.
+void Membership::publish(std::size_t slot) {
   static const Requirements no_requirements;
-  const Status before = status(slot);
+  const Member& member = members_[slot];
+  const std::uint64_t before = status_word(slot);
+  const std::uint64_t next =
+      member.weight_milli | std::uint64_t{member.id_order} << Columns::id_order_shift |
+      static_cast<std::uint64_t>(member.health.health) << Columns::health_shift |
+      static_cast<std::uint64_t>(std::max(member.intent, member.machine_intent)) << intent_shift |
+      static_cast<std::uint64_t>(member.sample) << sample_shift | (member.present ? present_bit : 0) |
+      (member.health != HealthState{} ? troubled_bit : 0) | (member.retired.empty() ? 0 : retired_bit) |
+      (member.held_here || member.held_by_others ? held_bit : 0);
+  const auto is_on_probation = [](std::uint64_t status) {
+    return (status & present_bit) != 0 && health_of(status) == Health::probation;
+  };
   const bool was_open = counters_.is_open(slot);
-  on_probation_.fetch_add(next.present && next.health == Health::probation, std::memory_order_relaxed);
-  on_probation_.fetch_sub(before.present && before.health == Health::probation, std::memory_order_relaxed);
-  DeviceView idle = view(slot, 0);
-  idle.intent = next.intent;
-  idle.health = next.health;
-  idle.sample = next.sample;
-  idle.held_exclusively = next.held;
-  const bool opens = next.present && !reject(no_requirements, idle);
+  const bool opens = member.present && !reject(no_requirements, view(slot, 0, next));
+  on_probation_.fetch_add(is_on_probation(next), std::memory_order_relaxed);
+  on_probation_.fetch_sub(is_on_probation(before), std::memory_order_relaxed);
   if (was_open && !opens) counters_.close(slot);
-  columns_.status[slot].store(next.pack(), std::memory_order_release);
-  if (before.pack() != next.pack()) changes_.fetch_add(1, std::memory_order_release);
+  columns_.status[slot].store(next, std::memory_order_release);
+  if (before != next) changes_.fetch_add(1, std::memory_order_release);
   if (!was_open && opens) {
     counters_.reset_shares();
     counters_.open(slot);
@@ -237,55 +173,37 @@ void Membership::rank_ids() {
   version_.store(next_version(), std::memory_order_release);
   std::vector<std::size_t> present;
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    if (is_present(slot)) present.push_back(slot);
+    if (members_[slot].present) present.push_back(slot);
   }
   std::sort(present.begin(), present.end(), [&](auto a, auto b) { return members_[a].id < members_[b].id; });
   for (std::size_t rank = 0; rank < present.size(); ++rank) {
-    Status status = this->status(present[rank]);
-    status.id_order = static_cast<std::uint32_t>(rank);
-    write(present[rank], status);
+    members_[present[rank]].id_order = static_cast<std::uint32_t>(rank);
+    publish(present[rank]);
   }
 }
 
 void Membership::set_intent(std::size_t slot, Intent intent) {
   members_[slot].intent = intent;
-  refresh_intent(slot);
-}
-
-void Membership::refresh_intent(std::size_t slot) {
-  Status status = this->status(slot);
-  status.intent = std::max(members_[slot].intent, members_[slot].machine_intent);
-  write(slot, status);
+  publish(slot);
 }
 
 void Membership::set_weight(std::size_t slot, double weight) {
-  Status status = this->status(slot);
   // Thousandths; the smallest positive one stays positive.
-  status.weight_milli = static_cast<std::uint32_t>(std::clamp(std::round(weight * 1000), 1.0, 4294967295.0));
-  write(slot, status);
+  members_[slot].weight_milli = static_cast<std::uint32_t>(std::clamp(std::round(weight * 1000), 1.0, 4294967295.0));
+  publish(slot);
   counters_.reset_shares();
 }
 
 void Membership::set_machine(std::size_t slot, Intent intent, std::uint32_t other_holders, bool held_by_others) {
-  Member& member = members_[slot];
-  member.machine_intent = intent;
-  member.held_by_others = held_by_others;
+  members_[slot].machine_intent = intent;
+  members_[slot].held_by_others = held_by_others;
   other_holders_[slot].store(other_holders, std::memory_order_relaxed);
-  Status status = this->status(slot);
-  status.intent = std::max(member.intent, intent);
-  status.held = member.held_here || held_by_others;
-  write(slot, status);
+  publish(slot);
 }
 
 void Membership::set_held_here(std::size_t slot, bool held) {
   members_[slot].held_here = held;
-  refresh_held(slot);
-}
-
-void Membership::refresh_held(std::size_t slot) {
-  Status status = this->status(slot);
-  status.held = members_[slot].held_here || members_[slot].held_by_others;
-  write(slot, status);
+  publish(slot);
 }
 
 bool Membership::is_incarnation(std::size_t slot, std::uint64_t incarnation) const noexcept {
@@ -300,7 +218,7 @@ void Membership::give_up_poll(std::size_t slot, std::uint64_t sequence) {
   members_[slot].sequence = std::max(members_[slot].sequence, sequence);
 }
 
-bool Membership::is_news(std::size_t slot, std::uint64_t sequence, TimePoint now) {
+bool Membership::is_newest(std::size_t slot, std::uint64_t sequence, TimePoint now) {
   Member& member = members_[slot];
   if (sequence <= member.sequence) return false;
   member.sequence = sequence;
@@ -310,21 +228,20 @@ bool Membership::is_news(std::size_t slot, std::uint64_t sequence, TimePoint now
 void Membership::sampled(std::size_t slot, const LoadSample& sample, TimePoint now) {
   columns_.reported[slot].store(or_unknown(sample.queue_depth) << 32 | or_unknown(sample.active_streams),
                                 std::memory_order_relaxed);
-  members_[slot].silent_since = now;
-  members_[slot].sampled = true;
+  Member& member = members_[slot];
+  member.silent_since = now;
+  member.sampled = true;
+  member.sample = SampleState::fresh;
   sampled_at_ns_[slot].store(now.time_since_epoch().count(), std::memory_order_relaxed);
-  Status status = this->status(slot);
-  status.sample = SampleState::fresh;
-  write(slot, status);
+  publish(slot);
 }
 
-void Membership::age(TimePoint now) {
+void Membership::mark_stale(TimePoint now) {
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    Status status = this->status(slot);
-    const auto since = members_[slot].silent_since;
-    if (!status.present || status.sample == SampleState::stale || !since || now - *since <= stale_after_) continue;
-    status.sample = SampleState::stale;
-    write(slot, status);
+    Member& member = members_[slot];
+    if (!member.present || !member.silent_since || now - *member.silent_since <= stale_after_) continue;
+    member.sample = SampleState::stale;
+    publish(slot);
   }
 }
 
@@ -334,10 +251,11 @@ void Membership::age(TimePoint now) {
 bool Membership::may_eject(std::size_t slot) const {
   std::vector<bool> alive(counters_.used()), out(counters_.used());
   for (std::size_t i = 0; i < alive.size(); ++i) {
-    const Status status = this->status(i);
-    if (!status.present) continue;
-    if (i == slot || status.health == Health::quarantined) out[members_[i].fault_home] = true;
-    if (status.health != Health::lost && status.sample != SampleState::stale) alive[members_[i].fault_home] = true;
+    const Member& member = members_[i];
+    if (!member.present) continue;
+    const Health health = member.health.health;
+    if (i == slot || health == Health::quarantined) out[member.fault_home] = true;
+    if (health != Health::lost && member.sample != SampleState::stale) alive[member.fault_home] = true;
   }
   return 2 * std::count(out.begin(), out.end(), true) <= std::count(alive.begin(), alive.end(), true);
 }
@@ -345,10 +263,7 @@ bool Membership::may_eject(std::size_t slot) const {
 void Membership::write_health(std::size_t slot, const HealthState& health) {
   members_[slot].health = health;
   if (health.health == Health::healthy) members_[slot].event.reset();
-  Status status = this->status(slot);
-  status.health = health.health;
-  status.troubled = health != HealthState{};
-  write(slot, status);
+  publish(slot);
 }
 
 void Membership::succeeded(std::size_t slot) {
@@ -362,15 +277,24 @@ void Membership::failed(std::size_t slot, Error why, TimePoint now) {
   write_health(slot, health);
 }
 
-void Membership::happened(std::size_t slot, const DeviceEvent& event, TimePoint now) {
+void Membership::apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now) {
   const auto after = [&](std::size_t i) { return after_event(members_[i].health, event, now, rules_, may_eject(i)); };
-  if (after(slot).health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));
+  const HealthState own = after(slot);
+  if (own.health == Health::lost) return lose(slot, error_of(event, members_[slot].id.text()));
   const Blame blame = blame_of(event);
   if (blame == Blame::task) return;
+  // A fault domain needs recovery until the last of its members that reported so in this incarnation
+  // reports otherwise, leaves or is lost.
+  const bool is_action = event.kind == DeviceEvent::Kind::recovery_action;
+  if (is_action) members_[slot].reports_recovery = own.recovery_pending;
+  const auto is_of_domain = [&](const Member& member) { return member.fault_home == members_[slot].fault_home; };
+  const bool is_needed = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return is_of_domain(member) && member.reports_recovery;
+  });
   for (std::size_t i = 0; i < counters_.used(); ++i) {
-    if (members_[i].fault_home != members_[slot].fault_home || !is_present(i)) continue;
-    if (blame != Blame::none || event.kind == DeviceEvent::Kind::recovery_action)
-      members_[i].event = error_of(event, members_[i].id.text());
+    if (!is_of_domain(members_[i]) || !is_present(i)) continue;
+    if (is_action && !own.recovery_pending && is_needed && members_[i].health.recovery_pending) continue;
+    if (blame != Blame::none || is_action) members_[i].event = error_of(event, members_[i].id.text());
     write_health(i, after(i));
   }
 }
@@ -389,6 +313,7 @@ void Membership::lose(std::size_t slot, const Error& why) {
         member.error->where = member.id.text();
       }
     }
+    member.reports_recovery = false;
     HealthState health = member.health;
     health.health = Health::lost;
     write_health(i, health);

@@ -34,25 +34,25 @@ class Membership {
   // Changes whenever a device joins, leaves, opens or closes, or changes its weight or health.
   std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
   bool any_on_probation() const noexcept { return on_probation_.load(std::memory_order_relaxed) != 0; }
-  Health health(std::size_t slot) const noexcept {
-    return static_cast<Health>(status_word(slot) >> Columns::health_shift & 7);
-  }
+  Health health(std::size_t slot) const noexcept { return health_of(status_word(slot)); }
   Device* device(std::size_t slot) const noexcept { return devices_[slot].load(std::memory_order_relaxed); }
   const DeviceInfo& info(std::size_t slot) const noexcept {
     return *columns_.info[slot].load(std::memory_order_acquire);
   }
   // All but what was learnt. `charge` is the device's charge word as it was read.
-  DeviceView view(std::size_t slot, std::uint64_t charge) const noexcept;
+  DeviceView view(std::size_t slot, std::uint64_t charge) const noexcept {
+    return view(slot, charge, status_word(slot));
+  }
 
   std::optional<std::size_t> find(const DeviceId& id) const;
   Result<std::size_t> find_present(const DeviceId& id) const;
 
-  // A slot for the device, which must not be present. Then one of the two joins.
+  // A slot for the device, which must not be present and joins next.
   Result<std::size_t> place(const DeviceInfo& info);
-  void join(std::size_t slot, std::shared_ptr<Device> device);
-  void join_unusable(std::size_t slot, Error why);  // never chosen
+  // Without a device, which `why` explains: in the pool, and never chosen.
+  void join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why);
   // What can be freed, after the lock.
-  std::shared_ptr<Device> leave(std::size_t slot);
+  std::vector<std::shared_ptr<Device>> leave(std::size_t slot, TimePoint now);
   std::vector<std::shared_ptr<Device>> drop_retired(std::size_t slot);
   // The lowest slot whose device uses the same memory.
   std::size_t memory_home(std::size_t slot) const;
@@ -70,35 +70,43 @@ class Membership {
   void poll_started(std::size_t slot, TimePoint now);
   void give_up_poll(std::size_t slot, std::uint64_t sequence);
   // Whether the answer to poll `sequence`, asked at `now`, is the newest word on the device.
-  bool is_news(std::size_t slot, std::uint64_t sequence, TimePoint now);
+  bool is_newest(std::size_t slot, std::uint64_t sequence, TimePoint now);
   void reported(std::size_t slot, TimePoint now) { members_[slot].reported_at = now; }
   void sampled(std::size_t slot, const LoadSample& sample, TimePoint now);
-  void age(TimePoint now);  // old samples go stale
+  void mark_stale(TimePoint now);  // devices that have been silent for too long
 
   void succeeded(std::size_t slot);
   // `why` is the reason kept if the device is lost by it.
   void failed(std::size_t slot, Error why, TimePoint now);
-  void happened(std::size_t slot, const DeviceEvent& event, TimePoint now);
+  void apply_event(std::size_t slot, const DeviceEvent& event, TimePoint now);
   void end_pauses(TimePoint now);
   TimePoint next_retry() const;
 
-  struct Member {
-    DeviceId id;
-    std::size_t fault_home = 0;  // the lowest slot of the same fault domain
+  // What begins anew when the device joins again.
+  struct Incarnation {
+    bool present = false;
     std::shared_ptr<Device> device;
-    std::vector<std::shared_ptr<Device>> retired;  // earlier incarnations with leases out
     std::optional<Error> error;
     std::optional<Error> event;  // the last one of the driver, until the device is healthy
     HealthState health;
-    std::uint64_t incarnation = 0;
-    std::uint64_t sequence = 0;             // of the last answer believed, or not waited for
+    bool reports_recovery = false;  // its driver wants a reset, and has not taken that back
+    SampleState sample = SampleState::unknown;
+    bool sampled = false;
     std::optional<TimePoint> silent_since;  // absent: never polled
     std::optional<TimePoint> reported_at;   // by the caller, instead of a poll
-    bool sampled = false;
+    std::uint32_t weight_milli = 1000;
+    std::uint32_t id_order = 0;
     Intent intent = Intent::in_service;          // of the pool's user
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
     bool held_here = false;                      // by an exclusive lease of this pool
     bool held_by_others = false;                 // exclusively, as the ledger says
+  };
+  struct Member : Incarnation {
+    DeviceId id;
+    std::size_t fault_home = 0;                    // the lowest slot of the same fault domain
+    std::vector<std::shared_ptr<Device>> retired;  // earlier incarnations with leases out
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;  // of the last answer believed, or not waited for
   };
   const Member& member(std::size_t slot) const { return members_[slot]; }
 
@@ -108,15 +116,15 @@ class Membership {
   static constexpr std::uint64_t troubled_bit = present_bit << 1;
   static constexpr std::uint64_t retired_bit = present_bit << 2;  // an earlier incarnation has leases out
   static constexpr std::uint64_t held_bit = present_bit << 3;     // exclusively, here or in another program
-  struct Status;
   std::uint64_t status_word(std::size_t slot) const noexcept {
     return columns_.status[slot].load(std::memory_order_acquire);
   }
-  Status status(std::size_t slot) const noexcept;
-  void write(std::size_t slot, const Status& status);
+  static Health health_of(std::uint64_t status) noexcept {
+    return static_cast<Health>(status >> Columns::health_shift & 7);
+  }
+  DeviceView view(std::size_t slot, std::uint64_t charge, std::uint64_t status) const noexcept;
+  void publish(std::size_t slot);
   void write_health(std::size_t slot, const HealthState& health);
-  void refresh_intent(std::size_t slot);
-  void refresh_held(std::size_t slot);
   void rank_ids();
   bool may_eject(std::size_t slot) const;
   void lose(std::size_t slot, const Error& why);

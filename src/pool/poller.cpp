@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace berth {
+namespace berth::pool {
 
 // Shared with the threads that ask, so that one stuck in a driver may outlive
 // the pool. The board's lock is taken under this one, never the other way round.
@@ -34,15 +34,22 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     bool ended = false;
   };
 
-  State(Board& b, Rules r) : board(b), clock(b.clock()), rules(r), targets(b.capacity()) {}
+  State(Board& b, const PoolOptions& options)
+      : board(b),
+        clock(b.clock()),
+        period(options.poll_period),
+        deadline(options.poll_deadline),
+        threads(options.poll),
+        targets(b.capacity()) {}
 
   Board& board;  // not touched once `stopped`
   Clock& clock;  // the same
-  const Rules rules;
+  const Duration period, deadline;
+  const bool threads;
 
   std::mutex mutex;  // guards everything below
   bool stopped = false;
-  bool asked_to_look = false;
+  bool asked_to_wake = false;
   std::vector<Target> targets;  // by slot
   std::deque<Question> questions;
   std::vector<std::unique_ptr<Asker>> askers;
@@ -60,8 +67,10 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       Target& target = targets[entry.slot];
       if (target.incarnation != entry.incarnation) {
         // It has joined since: what was asked before is void.
-        board.give_up_poll(entry.slot, target.sequence);
-        target = Target{entry.incarnation, target.sequence, false, false, false, false, {}};
+        const std::uint64_t sequence = target.sequence;
+        target = {};
+        target.incarnation = entry.incarnation;
+        target.sequence = sequence;
       } else if (!all && !target.wanted) {
         continue;
       }
@@ -76,8 +85,8 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     return found;
   }
 
-  void look() {
-    asked_to_look = true;
+  void wake_timer() {
+    asked_to_wake = true;
     timer_wakes.notify_all();
   }
 
@@ -86,14 +95,14 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     // A thread that is stuck in a driver is not idle, and is not waited for.
     for (std::size_t missing = questions.size() - std::min(idle, questions.size()); missing > 0; --missing) {
       auto asker = std::make_unique<Asker>();
-      asker->thread = std::thread([state = shared_from_this(), self = asker.get()] { state->ask(*self); });
+      asker->thread = std::thread([state = shared_from_this(), self = asker.get()] { state->answer_questions(*self); });
       askers.push_back(std::move(asker));
       ++idle;
     }
     has_question.notify_all();
   }
 
-  void ask(Asker& self) {
+  void answer_questions(Asker& self) {
     std::unique_lock lock(mutex);
     for (;;) {
       has_question.wait(lock, [&] { return stopped || !questions.empty(); });
@@ -101,36 +110,30 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
       Question question = std::move(questions.front());
       questions.pop_front();
       --idle;
-      lock.unlock();
-      const Result<LoadSample> answer = question.device->sample();
-      question.device.reset();
-      lock.lock();
-      if (stopped) break;
+      ask(lock, std::move(question));
       ++idle;
-      take(question, answer);
     }
     self.ended = true;
     changed.notify_all();
   }
 
-  void take(const Question& question, const Result<LoadSample>& answer) {
+  void ask(std::unique_lock<std::mutex>& lock, Question question) {
+    lock.unlock();
+    const Result<LoadSample> answer = question.device->sample();
+    question.device.reset();
+    lock.lock();
+    if (stopped) return;
     const std::size_t slot = question.slot;
     Target& target = targets[slot];
     if (target.sequence != question.sequence) return;
     target.outstanding = false;
-    if (target.wanted) look();
-    // What the driver reported is told once, so it counts also when it is late.
-    if (answer) {
-      for (const DeviceEvent& event : answer->events) board.apply_event(slot, event, clock.now(), question.incarnation);
-    }
-    if (!target.given_up) {
-      target.settled = true;
-      // Other errors count as silence: the device may answer the next time.
-      if (answer)
-        board.apply_sample(slot, question.sequence, *answer, question.asked_at, question.incarnation);
-      else if (answer.error().code == ErrorCode::device_lost)
-        board.apply_failure(slot, answer.error(), clock.now(), question.incarnation);
-    }
+    target.settled = true;
+    if (target.wanted) wake_timer();
+    // Other errors count as silence: the device may answer the next time.
+    if (answer)
+      board.apply_sample(slot, question.sequence, *answer, question.asked_at, question.incarnation);
+    else if (answer.error().code == ErrorCode::device_lost && !target.given_up)
+      board.apply_failure(slot, answer.error(), question.incarnation);
     changed.notify_all();
   }
 
@@ -141,7 +144,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     for (std::size_t slot = 0; slot < targets.size(); ++slot) {
       Target& target = targets[slot];
       if (!target.outstanding || target.given_up) continue;
-      const TimePoint limit = target.asked_at + rules.deadline;
+      const TimePoint limit = target.asked_at + deadline;
       if (now < limit) {
         next = std::min(next, limit);
         continue;
@@ -160,9 +163,9 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     while (!stopped) {
       const TimePoint limit = give_up_late();
       const bool round = clock.now() >= next_round;
-      if (round) next_round = clock.now() + rules.period;
-      if (round || asked_to_look) hand_out(due(round));
-      asked_to_look = false;
+      if (round) next_round = clock.now() + period;
+      if (round || asked_to_wake) hand_out(due(round));
+      asked_to_wake = false;
       board.tick(clock.now());
       clock.wait_until(timer_wakes, lock, std::min(limit, next_round));
     }
@@ -178,8 +181,8 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
   }
 };
 
-Poller::Poller(Board& board, Rules rules) : state_(std::make_shared<State>(board, rules)) {
-  if (rules.threads) timer_ = std::thread([state = state_] { state->keep_time(); });
+Poller::Poller(Board& board, const PoolOptions& options) : state_(std::make_shared<State>(board, options)) {
+  if (options.poll) timer_ = std::thread([state = state_] { state->keep_time(); });
 }
 
 Poller::~Poller() {
@@ -191,7 +194,7 @@ Poller::~Poller() {
     state_->has_question.notify_all();
     const auto ended = [](const auto& asker) { return asker->ended; };
     // In real time: a clock that stands still must not hold up the end.
-    state_->changed.wait_for(lock, state_->rules.deadline,
+    state_->changed.wait_for(lock, state_->deadline,
                              [&] { return std::all_of(state_->askers.begin(), state_->askers.end(), ended); });
     for (auto& asker : state_->askers) {
       if (asker->ended)
@@ -204,44 +207,33 @@ Poller::~Poller() {
   if (timer_.joinable()) timer_.join();
 }
 
-void Poller::look_again() {
+void Poller::ask_new_devices() {
   const std::lock_guard lock(state_->mutex);
-  state_->look();
+  state_->wake_timer();
 }
 
-void Poller::look_at(std::size_t slot) {
+void Poller::ask_soon(std::size_t slot) {
   const std::lock_guard lock(state_->mutex);
   state_->targets[slot].wanted = true;
-  state_->look();
+  state_->wake_timer();
 }
 
 void Poller::poll_now() {
   State& state = *state_;
+  std::vector<State::Question> questions;  // freed after the lock
   std::unique_lock lock(state.mutex);
   state.give_up_late();
-  std::vector<State::Question> questions = state.due(true);
-  if (!state.rules.threads) {
-    lock.unlock();
-    for (const State::Question& question : questions) {
-      const Result<LoadSample> answer = question.device->sample();
-      lock.lock();
-      state.take(question, answer);
-      lock.unlock();
-    }
-    lock.lock();
-  } else {
-    std::vector<std::pair<std::size_t, std::uint64_t>> asked;
-    for (const State::Question& question : questions) asked.emplace_back(question.slot, question.sequence);
-    state.hand_out(std::move(questions));
-    const auto done = [&] {
-      return std::none_of(asked.begin(), asked.end(), [&](const auto& poll) {
-        const State::Target& target = state.targets[poll.first];
-        return target.sequence == poll.second && target.outstanding && !target.given_up;
-      });
+  questions = state.due(true);
+  if (state.threads) state.hand_out(questions);
+  for (const State::Question& question : questions) {
+    if (!state.threads) state.ask(lock, question);
+    const State::Target& target = state.targets[question.slot];
+    const auto is_waited_for = [&] {
+      return target.sequence == question.sequence && target.outstanding && !target.given_up;
     };
-    while (!done()) {
+    while (is_waited_for()) {
       const TimePoint limit = state.give_up_late();
-      if (!done()) state.clock.wait_until(state.changed, lock, limit);
+      if (is_waited_for()) state.clock.wait_until(state.changed, lock, limit);
     }
   }
   state.board.tick(state.clock.now());
@@ -253,19 +245,16 @@ bool Poller::ready() const {
 }
 
 Result<void> Poller::wait_ready(Deadline deadline) {
-  if (!state_->rules.threads && !ready()) poll_now();
+  if (!state_->threads && !ready()) poll_now();
   std::unique_lock lock(state_->mutex);
   while (!state_->ready()) {
     if (deadline.passed(state_->clock.now())) {
-      return Error{ErrorCode::timeout,
-                   "not every device has answered its first poll",
-                   "wait longer, or look at the pool's status",
-                   {},
-                   {}};
+      return Error{ErrorCode::timeout, "not every device has answered its first poll",
+                   "wait longer, or look at the pool's status"};
     }
     state_->clock.wait_until(state_->changed, lock, deadline.at);
   }
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::pool

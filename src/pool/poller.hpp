@@ -13,27 +13,22 @@
 
 #include "pool/board.hpp"
 
-namespace berth {
+namespace berth::pool {
 
 class Poller {
  public:
-  struct Rules {
-    Duration period;
-    Duration deadline;
-    bool threads;
-  };
   // Starts the first poll at once (with threads).
-  Poller(Board& board, Rules rules);
+  Poller(Board& board, const PoolOptions& options);
   // Waits for questions under way, at most for the deadline.
   ~Poller();
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
   // Devices have joined: those never asked are asked now.
-  void look_again();
+  void ask_new_devices();
   // Something happened to this one: it is asked now, or (a question is under way)
   // as soon as it has answered. Without threads, by the next poll_now().
-  void look_at(std::size_t slot);
+  void ask_soon(std::size_t slot);
   void poll_now();
   // Every device has answered its first question, or was given up on.
   bool ready() const;
@@ -45,4 +40,4 @@ class Poller {
   std::thread timer_;
 };
 
-}  // namespace berth
+}  // namespace berth::pool

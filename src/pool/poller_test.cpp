@@ -7,7 +7,7 @@
 #include "berth/fake_clock.hpp"
 #include "pool/test_device.hpp"
 
-namespace berth {
+namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
@@ -73,7 +73,7 @@ TEST(Poller, S0_18_EveryPeriodAsksEveryDeviceWithoutWaitingForTheSlowest) {
   Polled p({stuck, x, y});
   ASSERT_TRUE(p.pool->wait_ready(Deadline::never()));
   stuck->hold();
-  y->fail({ErrorCode::unavailable, "busy", {}, "y", {}});
+  y->fail({ErrorCode::unavailable, "busy", {}, "y"});
   for (int i = 0; i < 3; ++i) p.pass(250ms, {1});
   EXPECT_TRUE(eventually([&] { return x->questions() == 4 && y->questions() == 4; }));
   for (const std::size_t silent : {0, 2}) {
@@ -203,7 +203,7 @@ TEST(Poller, AnAnswerAfterTheDeadlineIsDropped) {
   LoadSample late;
   late.memory_bytes_free = 99;
   x->answer_next(late);
-  x->answer_next(Error{ErrorCode::unavailable, "busy", {}, "x", {}});
+  x->answer_next(Error{ErrorCode::unavailable, "busy", {}, "x"});
   x->hold();
   std::thread poll([&] { p.pool->poll_now(); });
   EXPECT_TRUE(eventually([&] { return x->questions() == 2; }));
@@ -343,4 +343,4 @@ TEST(Poller, ARejoinedDeviceIsNotConfusedWithTheStuckOneBefore) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::pool

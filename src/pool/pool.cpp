@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "berth/ledger.hpp"
+#include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
 #include "pool/board.hpp"
 #include "pool/poller.hpp"
@@ -14,33 +15,34 @@
 namespace berth {
 namespace {
 
+using pool::Board;
+using pool::Poller;
+
 // The drivers' own numbers, which callers of CUDA code look for.
 const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
 const DriverError no_device{100, "CUDA_ERROR_NO_DEVICE"};
 const DriverError invalid_device{101, "CUDA_ERROR_INVALID_DEVICE"};
 
-Error wrong_option(std::string what) {
-  return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions", {}, {}};
-}
+Error wrong_option(std::string what) { return {ErrorCode::invalid_argument, std::move(what), "see PoolOptions"}; }
 
-// A year is for ever, and adding it to a time does not overflow.
-Duration bounded(Duration duration) { return std::min<Duration>(duration, std::chrono::hours(24 * 365)); }
+// A year; adding it to a time does not overflow.
+constexpr Duration for_ever = std::chrono::hours(24 * 365);
 
 // Simulated devices, and those of a test, are the program's own.
 bool is_of_the_machine(const DeviceInfo& info) {
   return info.backend == "cuda" || info.backend == "opencl" || info.backend == "host";
 }
 
-// A back end that cannot report links leaves its devices without any.
-Topology topology_of(std::span<const std::unique_ptr<Backend>> backends, std::span<const DeviceInfo> infos) {
+// Links are asked of the back ends whose devices are in the pool: another may hang.
+Topology topology_of(device::Backends backends, std::span<const DeviceInfo> infos, Duration deadline) {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : infos) ids.push_back(info.id);
-  std::vector<Link> links;
-  for (const auto& backend : backends) {
-    const std::vector<Link> more = backend->links().value_or(std::vector<Link>());
-    links.insert(links.end(), more.begin(), more.end());
-  }
-  return inventory::listed_topology(std::move(ids), std::move(links));
+  std::vector<std::shared_ptr<Backend>> asked;
+  std::copy_if(backends.begin(), backends.end(), std::back_inserter(asked), [&](const auto& backend) {
+    return std::any_of(infos.begin(), infos.end(),
+                       [&](const DeviceInfo& info) { return info.backend == backend->name(); });
+  });
+  return inventory::listed_topology(std::move(ids), device::query_links(asked, deadline));
 }
 
 Error none_usable(const std::vector<Board::Entry>& entries) {
@@ -52,7 +54,7 @@ Error none_usable(const std::vector<Board::Entry>& entries) {
     if (entry.view.sample == SampleState::stale) message += ", stale";
   }
   if (!entries.empty()) message += "]";
-  return {ErrorCode::no_eligible_device, std::move(message), "look at the pool's status", {}, {}};
+  return {ErrorCode::no_eligible_device, std::move(message), "look at the pool's status"};
 }
 
 Result<std::shared_ptr<Device>> usable(const Board::Entry& entry) {
@@ -81,21 +83,11 @@ std::string line(const Board::Entry& entry, TimePoint now) {
 
 }  // namespace
 
-Pool::Pool(PoolOptions options, const Policy* policy, std::size_t devices)
+Pool::Pool(PoolOptions options, const Policy* policy)
     : options_(std::move(options)),
-      clock_(options_.clock ? options_.clock : &real_clock()),
       policy_(options_.custom_policy ? &*options_.custom_policy : policy),
-      process_(getpid()) {
-  Board::Options board;
-  board.capacity = std::max(options_.capacity, devices);
-  board.health = options_.health;
-  board.stale_after = bounded(options_.stale_after);
-  board.clock = clock_;
-  board.random = options_.random;
-  board.ledger = options_.ledger;
-  board.topology = options_.topology.value_or(Topology());
-  board_ = std::make_unique<Board>(board);
-}
+      process_(getpid()),
+      board_(std::make_unique<Board>(options_)) {}
 
 Pool::~Pool() {
   if (getpid() == process_) return;
@@ -106,7 +98,6 @@ Pool::~Pool() {
 }
 
 Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const DeviceInfo> infos) {
-  const std::size_t devices = infos.size();
   const Policy* policy = nullptr;
   if (options.custom_policy) {
     if (!options.custom_policy->choose) return wrong_option("the custom policy has no choose function");
@@ -118,8 +109,13 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
   if (options.poll_period <= Duration::zero() || options.poll_deadline <= Duration::zero() ||
       options.stale_after <= Duration::zero())
     return wrong_option("the poll period, the poll deadline and the age limit must be positive");
-  if (std::max(options.capacity, devices) > Board::capacity_max || options.capacity == 0)
+  for (Duration* duration : {&options.poll_period, &options.poll_deadline, &options.stale_after})
+    *duration = std::min<Duration>(*duration, for_ever);
+  const bool has_capacity = options.capacity > 0;
+  options.capacity = std::max(options.capacity, infos.size());
+  if (!has_capacity || options.capacity > Board::capacity_max)
     return wrong_option("a pool holds between 1 and " + std::to_string(Board::capacity_max) + " devices");
+  if (!options.clock) options.clock = &real_clock();
   std::optional<Error> ledger_error;
   if (options.machine_wide && !options.ledger && std::any_of(infos.begin(), infos.end(), is_of_the_machine)) {
     if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open())
@@ -127,7 +123,7 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
     else
       ledger_error = std::move(ledger).error();
   }
-  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy, devices));
+  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy));
   pool->ledger_error_ = std::move(ledger_error);
   return pool;
 }
@@ -162,42 +158,52 @@ Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOp
   const Result<BackendOptions> completed = with_environment(given);
   if (!completed) return completed.error();
   const BackendOptions& backends = *completed;
-  std::vector<std::unique_ptr<Backend>> made;
+  std::vector<std::shared_ptr<Backend>> made;
+  std::vector<std::string_view> named;
   for (const BackendEntry& entry : backend_list()) {
     if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
     made.push_back(entry.make(backends));
-    // A back end that the caller asked for by name: its error is the caller's to know.
     const bool cut = std::any_of(
         backends.partitions.begin(), backends.partitions.end(),
         [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
-    if (entry.name != "simulated" && !cut) continue;
-    if (Result<std::vector<DeviceInfo>> found = made.back()->list(); !found) return std::move(found).error();
+    if (entry.name == "simulated" || cut) named.push_back(entry.name);
   }
-  return open_backends(made, std::move(options));
+  return open_named(made, named, std::move(options));
 }
 
-Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_ptr<Backend>> backends,
+Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::shared_ptr<Backend>> backends,
                                                   PoolOptions options) {
-  Listing listing = list_devices(backends);
+  std::vector<std::string_view> named;
+  if (backends.size() == 1) named.push_back(backends.front()->name());
+  return open_named(backends, named, std::move(options));
+}
+
+// The error of a back end in `named` is the caller's to know.
+Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<Backend>> backends,
+                                               std::span<const std::string_view> named, PoolOptions options) {
+  const Duration deadline = options.driver_deadline;
+  if (deadline <= Duration::zero()) return wrong_option("the time to wait for a driver must be positive");
+  Listing listing = list_devices(backends, deadline);
+  for (const Listing::Silent& silent : listing.silent) {
+    if (std::find(named.begin(), named.end(), silent.backend) != named.end()) return silent.error;
+  }
   if (listing.devices.empty()) {
-    if (backends.size() == 1 && !listing.silent.empty()) return listing.silent.front().error;
     std::string message = "no device was found";
     for (const Listing::Silent& silent : listing.silent)
       message += (&silent == &listing.silent.front() ? " (" : "; ") + silent.backend + ": " + silent.error.message;
     if (!listing.silent.empty()) message += ")";
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
-  if (!options.topology) options.topology = topology_of(backends, listing.devices);
+  if (!options.topology) options.topology = topology_of(backends, listing.devices, deadline);
   Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices);
   if (!pool) return pool;
-  for (DeviceInfo& info : listing.devices) {
-    const auto backend = std::find_if(backends.begin(), backends.end(),
-                                      [&](const auto& candidate) { return candidate->name() == info.backend; });
-    BERTH_ASSERT(backend != backends.end());
-    Result<std::shared_ptr<Device>> device = (*backend)->open(info.id);
+  (*pool)->silent_ = std::move(listing.silent);
+  auto opened = device::open_devices(backends, listing.devices, deadline);
+  for (std::size_t i = 0; i < opened.size(); ++i) {
     Board& board = *(*pool)->board_;
     const Result<std::size_t> slot =
-        device ? board.join(std::move(*device)) : board.join_unusable(std::move(info), std::move(device).error());
+        opened[i] ? board.join(*std::move(opened[i]))
+                  : board.join_unusable(std::move(listing.devices[i]), std::move(opened[i]).error());
     if (!slot) return slot.error();
   }
   (*pool)->start();
@@ -205,9 +211,8 @@ Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::unique_pt
 }
 
 void Pool::start() {
-  poller_ = std::make_unique<Poller>(
-      *board_, Poller::Rules{bounded(options_.poll_period), bounded(options_.poll_deadline), options_.poll});
-  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->look_at(slot); });
+  poller_ = std::make_unique<Poller>(*board_, options_);
+  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->ask_soon(slot); });
 }
 
 std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }
@@ -273,7 +278,7 @@ Result<std::shared_ptr<Device>> Pool::best_available_device() const {
 }
 
 std::vector<DeviceStatus> Pool::status() const {
-  const TimePoint now = clock_->now();
+  const TimePoint now = clock().now();
   std::vector<DeviceStatus> all;
   for (Board::Entry& entry : board_->entries()) {
     DeviceStatus status{*entry.info, entry.view, std::move(entry.error), {}};
@@ -286,7 +291,11 @@ std::vector<DeviceStatus> Pool::status() const {
 std::string Pool::to_text() const {
   const std::vector<Board::Entry> entries = board_->entries();
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
-  for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock_->now());
+  for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock().now());
+  // A driver that is not installed is not worth a line.
+  for (const Listing::Silent& silent : silent_) {
+    if (silent.error.code != ErrorCode::not_initialized) text += "\n  " + silent.error.to_text();
+  }
   return text;
 }
 
@@ -294,7 +303,7 @@ std::string Pool::to_text() const {
 // so that deciding again would make no difference.
 bool Pool::await_first_poll() const {
   if (!options_.poll || first_poll_ended_.load(std::memory_order_acquire)) return false;
-  const bool ended = poller_->wait_ready(Deadline::after(*clock_, options_.poll_deadline)).has_value();
+  const bool ended = poller_->wait_ready(Deadline::after(clock(), options_.poll_deadline)).has_value();
   if (ended) first_poll_ended_.store(true, std::memory_order_release);
   return true;
 }
@@ -330,7 +339,7 @@ Result<void> Pool::join(std::shared_ptr<Device> device) {
   const Result<std::size_t> slot = board_->join(std::move(device));
   if (!slot) return slot.error();
   first_poll_ended_.store(false, std::memory_order_release);
-  poller_->look_again();
+  poller_->ask_new_devices();
   return {};
 }
 
@@ -341,12 +350,7 @@ Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_
 bool Pool::ready() const { return poller_->ready(); }
 Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
 Result<void> Pool::report(const DeviceId& id, const LoadSample& sample) {
-  const TimePoint now = clock_->now();
-  for (const Board::Entry& entry : board_->entries()) {
-    if (entry.info->id != id) continue;
-    for (const DeviceEvent& event : sample.events) board_->apply_event(entry.slot, event, now, entry.incarnation);
-  }
-  return board_->apply_report(id, sample, now);
+  return board_->apply_report(id, sample, clock().now());
 }
 void Pool::poll_now() { poller_->poll_now(); }
 

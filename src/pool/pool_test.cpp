@@ -15,6 +15,7 @@ namespace berth {
 namespace {
 
 using namespace std::chrono_literals;
+using pool::board_of;
 using test::bytes;
 using test::eventually;
 using test::make_device;
@@ -40,11 +41,7 @@ std::unique_ptr<Pool> open_three(PoolOptions options = quiet()) {
   return open({make_device("b", 100, 0), make_device("a", 300, 1), make_device("c", 200, 2)}, std::move(options));
 }
 
-std::vector<std::unique_ptr<Backend>> backends_of(std::unique_ptr<Backend> backend) {
-  std::vector<std::unique_ptr<Backend>> all;
-  all.push_back(std::move(backend));
-  return all;
-}
+std::vector<std::shared_ptr<Backend>> backends_of(std::unique_ptr<Backend> backend) { return {std::move(backend)}; }
 
 Error failing(ErrorCode code, int driver_code, std::string name) {
   return {code, "the device did not start", "restart it", {}, DriverError{driver_code, std::move(name)}};
@@ -432,7 +429,7 @@ TEST(Pool, S0_F12_NobodyEligibleNamesTheReasonOfEveryDevice) {
 
 // Four GPUs in two islands that interleave by id; the last link leads to a device
 // that is not in the pool.
-std::vector<std::unique_ptr<Backend>> two_islands() {
+std::vector<std::shared_ptr<Backend>> two_islands() {
   auto backend = std::make_unique<TestBackend>(
       std::vector{make_device("a"), make_device("b", 1000, 1), make_device("c", 1000, 2), make_device("d", 1000, 3)});
   backend->join({{DeviceId("a"), DeviceId("c"), LinkKind::nvlink, 4, true},

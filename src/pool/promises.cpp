@@ -74,7 +74,9 @@ void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> d
   columns_.memory_free[slot].store(Maybe().raw(), std::memory_order_relaxed);
   Memory& memory = memories_[slot];
   memory.device = std::move(device);
-  memory.reported = Maybe();
+  memory.reported = false;
+  memory.last = {};
+  memory.last.domain = info(slot).memory_home();
   if (!memory.device) return;
   if (!shared) {
     if (!error_) error_ = std::move(shared).error();
@@ -87,14 +89,16 @@ void Promises::poll_started(std::size_t slot) { memories_[slot].allocated_before
 
 void Promises::report(std::size_t slot, const LoadSample& sample, TimePoint now) {
   Memory& memory = memories_[slot];
-  memory.reported = Maybe(sample.memory_bytes_free);
-  memory.reported_at = now;
-  memory.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
+  MachineClaims::Report& last = memory.last;
+  memory.reported = sample.memory_bytes_free.has_value();
+  last.free = sample.memory_bytes_free.value_or(0);
+  last.asked_at = now;
+  last.taken = std::min(memory.allocated_before, allocated_in_domain(slot));
   // Where the driver tells late, not all of that is missing in the free bytes.
   if (sample.processes)
-    memory.taken = std::min(memory.taken, listed_for_this_process(*sample.processes).value_or(memory.taken));
-  memory.total = sample.memory_bytes_total;
-  memory.processes = sample.processes.value_or(std::vector<DeviceProcess>());
+    last.taken = std::min(last.taken, listed_for_this_process(*sample.processes).value_or(last.taken));
+  last.total = sample.memory_bytes_total;
+  last.processes = sample.processes.value_or(std::vector<DeviceProcess>());
   refresh_free(slot);
 }
 
@@ -113,21 +117,15 @@ void Promises::refresh_free(std::size_t slot) noexcept {
   const Memory& memory = memories_[slot];
   Maybe free;
   if (memory.reported) {
-    const std::uint64_t ours = *memory.reported + std::min(memory.taken, promised(home(slot)));
+    const std::uint64_t ours = memory.last.free + std::min(memory.last.taken, promised(home(slot)));
     free = ours - std::min(ours, memory.promised_by_others);
   }
   columns_.memory_free[slot].store(free.raw(), std::memory_order_relaxed);
 }
 
 MachineClaims::Report Promises::report_of(std::size_t slot) const {
-  const Memory& memory = memories_[slot];
-  MachineClaims::Report report;
-  report.domain = info(slot).memory_home();
-  report.asked_at = memory.reported_at;
-  report.free = memory.reported.value_or(0);
-  report.total = memory.total;
-  report.taken = std::min(memory.taken, promised(home(slot)));
-  report.processes = memory.processes;
+  MachineClaims::Report report = memories_[slot].last;
+  report.taken = std::min(report.taken, promised(home(slot)));
   return report;
 }
 
@@ -142,18 +140,18 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
     memories_[at].grown = true;
     bytes += promised(at);
   }
-  const Result<MachineClaims::Claimed> claimed = claims_->grow(report, bytes, claimed_[at]);
+  const Result<std::uint64_t> promised_by_others = claims_->grow(report, bytes, claimed_[at]);
   const std::lock_guard lock(mutex_);
-  if (claimed) {
+  if (promised_by_others) {
     error_.reset();
     memories_[at].grown = true;
   } else if (!error_) {
-    error_ = claimed.error();
+    error_ = promised_by_others.error();
   }
   for (std::size_t i = 0; i < counters_.used(); ++i) {
     if (home(i) != at) continue;
-    if (claimed) {
-      memories_[i].promised_by_others = claimed->promised_by_others;
+    if (promised_by_others) {
+      memories_[i].promised_by_others = *promised_by_others;
       refresh_free(i);
     } else {
       // Nothing can be promised there until the next report.

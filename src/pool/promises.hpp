@@ -78,11 +78,8 @@ class Promises {
   struct Memory {
     std::shared_ptr<Device> device;
     std::uint64_t allocated_before = 0;  // in the domain, when the last question was sent
-    std::uint64_t taken = 0;             // of the last report: allocated through this pool
-    Maybe reported;                      // free bytes, as the device said
-    std::optional<std::uint64_t> total;
-    TimePoint reported_at{};
-    std::vector<DeviceProcess> processes;
+    bool reported = false;               // its free bytes are known
+    MachineClaims::Report last;
     std::uint64_t promised_by_others = 0;  // and not allocated, as last seen
     bool in_ledger = false;                // home: the ledger counts its bytes
     bool grown = false;                    // home: its claim has grown since the last look

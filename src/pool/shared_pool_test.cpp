@@ -62,7 +62,7 @@ class SharedPool : public testing::Test {
     return ledger::unallocated_bytes(ledger()->snapshot().value(), {domain, 0, std::nullopt, {}});
   }
 
-  TestFolder folder_;
+  ledger::TestFolder folder_;
 };
 
 TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
@@ -516,9 +516,7 @@ TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
 TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {
   setenv("BERTH_RUNTIME_DIR", "/proc/nowhere", 1);
   BackendOptions backends;
-  auto host = make_backend("host", backends).value();
-  std::vector<std::unique_ptr<Backend>> all;
-  all.push_back(std::move(host));
+  const std::vector<std::shared_ptr<Backend>> all{make_backend("host", backends).value()};
   const auto pool = Pool::open_backends(all, {});
   unsetenv("BERTH_RUNTIME_DIR");
   ASSERT_TRUE(pool);

@@ -91,7 +91,7 @@ class TestDevice final : public Device {
   void close() noexcept override {}
 
  private:
-  static Error unsupported() { return {ErrorCode::not_supported, "a test device does no work", {}, {}, {}}; }
+  static Error unsupported() { return {ErrorCode::not_supported, "a test device does no work"}; }
   template <class F>
   void set(F change) {
     const std::lock_guard lock(mutex_);
@@ -131,7 +131,7 @@ class TestBackend final : public Backend {
     for (const auto& device : devices_) {
       if (device->id() == id) return std::shared_ptr<Device>(device);
     }
-    return Error{ErrorCode::not_found, "no such device", {}, id.text(), {}};
+    return Error{ErrorCode::not_found, "no such device", {}, id.text()};
   }
   Result<std::vector<Link>> links() override { return links_; }
 

@@ -8,8 +8,8 @@
 namespace berth {
 namespace router {
 
-Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions work)
-    : router_(std::move(router)), key_(key), deadline_(work.deadline), work_(std::move(work)) {}
+Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options)
+    : router_(std::move(router)), key_(key), deadline_(options.deadline), options_(std::move(options)) {}
 
 bool Delivery::begin_submission() {
   const std::lock_guard lock(mutex_);
@@ -34,7 +34,7 @@ void Delivery::refuse(Error error) {
 }
 
 void Delivery::submit(Scheduler& scheduler) {
-  submit_to(scheduler, std::move(work_));
+  submit_to(scheduler, std::move(options_));
   bool cancel = false;
   {
     const std::lock_guard lock(mutex_);
@@ -51,7 +51,7 @@ void Delivery::cancel() {
     cancel_requested_ = true;
     if (stage_ == Stage::waiting) {
       stage_ = Stage::refused;
-      error_ = Error{ErrorCode::cancelled, "the work was cancelled before it began", "", "", {}};
+      error_ = Error{ErrorCode::cancelled, "the work was cancelled before it began"};
     }
     if (stage_ != Stage::submitted) return changed_.notify_all();
   }
@@ -65,7 +65,7 @@ std::optional<Error> Delivery::await_submission(Deadline deadline, bool* again) 
     const TimePoint time = clock.now();
     if (deadline.passed(time)) {
       *again = true;
-      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again", "", {}};
+      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
     }
     if (stage_ == Stage::waiting && deadline_.passed(time)) {
       stage_ = Stage::refused;
@@ -137,7 +137,7 @@ Router::~Router() {
     state_->file.close();
   }
   for (const std::shared_ptr<Delivery>& delivery : left)
-    delivery->refuse({ErrorCode::cancelled, "the router was shut down before the work began", "", "", {}});
+    delivery->refuse({ErrorCode::cancelled, "the router was shut down before the work began"});
 }
 
 Result<DeviceId> Router::route(std::string_view key) const {

@@ -20,9 +20,7 @@ std::uint32_t owner_weight_milli(DeviceView view) {
 Error no_owner(std::string_view key, std::uint32_t shard) {
   return {ErrorCode::no_eligible_device,
           "no device can own " + shard_name(shard) + ", the shard of " + std::string(key),
-          "retry when a device is in service and healthy again",
-          "",
-          {}};
+          "retry when a device is in service and healthy again"};
 }
 
 }  // namespace
@@ -43,9 +41,7 @@ ShardTable RouterState::first_table(ShardSpace space) {
                            std::string(to_string(found.hash())) + ", the router was started with " +
                            std::to_string(space.count()) + " by " + std::string(to_string(space.hash())) +
                            ": every key may have another owner than before",
-                       "start the router with the numbers of the table, or with another name",
-                       {},
-                       {}};
+                       "start the router with the numbers of the table, or with another name"};
   return ShardTable(space);
 }
 
@@ -72,14 +68,13 @@ void RouterState::adopt(Rebalanced changed) {
 }
 
 Result<std::size_t> RouterState::update_owners(TimePoint time) {
-  Board& board = board_of(scheduler->pool());
+  pool::Board& board = pool::board_of(scheduler->pool());
   const std::uint64_t changes = board.changes();
   const bool round = moves_left > 0 && time >= next_round;
   if (changes == changes_seen && !round) return std::size_t{0};
-  const std::size_t count = board.snapshot({}, views);
   owners_now.clear();
-  for (std::size_t i = 0; i < count; ++i)
-    if (const std::uint32_t weight = owner_weight_milli(views[i])) owners_now.emplace_back(views[i].info, weight);
+  for (const DeviceView& view : board.snapshot({}).views)
+    if (const std::uint32_t weight = owner_weight_milli(view)) owners_now.emplace_back(view.info, weight);
   if (owners_now == owners_seen && !round) {
     changes_seen = changes;
     return std::size_t{0};
@@ -172,11 +167,8 @@ void RouterState::accept(std::shared_ptr<Delivery> delivery) {
   passivate(time);
   if (to.busy() && waiting >= options.waiting_max) {
     lock.unlock();
-    delivery->refuse({ErrorCode::queue_full,
-                      "too much work waits behind earlier work of its key",
-                      "wait for work to end, or raise waiting_max",
-                      "",
-                      {}});
+    delivery->refuse({ErrorCode::queue_full, "too much work waits behind earlier work of its key",
+                      "wait for work to end, or raise waiting_max"});
     return;
   }
   delivery->entity_ = &to;
@@ -202,19 +194,16 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     // After an error the last good table stays in force.
     static_cast<void>(update(time));
     Result<DeviceId> device = owner(delivery->key_, entity.shard);
-    std::vector<DeviceId>& only = delivery->work_.requirements.only;
+    std::vector<DeviceId>& only = delivery->options_.requirements.only;
     if (!device) {
       ++undeliverable;
       error = std::move(device).error();
     } else if (!only.empty() && std::find(only.begin(), only.end(), *device) == only.end()) {
-      error = Error{ErrorCode::invalid_argument,
-                    "the work may not run on the device that owns its key",
-                    "leave requirements.only empty for routed work",
-                    device->text(),
-                    {}};
+      error = Error{ErrorCode::invalid_argument, "the work may not run on the device that owns its key",
+                    "leave requirements.only empty for routed work", device->text()};
     } else {
       only = {*device};
-      delivery->work_.may_run_twice = false;
+      delivery->options_.may_run_twice = false;
       entity.running = true;
       ++delivered;
       ++shards[entity.shard].delivered;

@@ -32,11 +32,7 @@ struct EntityState {
 
 struct RouterState {
   RouterState(Scheduler& s, RouterOptions o, std::string table_file)
-      : scheduler(&s),
-        clock(&s.pool().clock()),
-        options(std::move(o)),
-        views(board_of(s.pool()).capacity()),
-        file(std::move(table_file)) {}
+      : scheduler(&s), clock(&s.pool().clock()), options(std::move(o)), file(std::move(table_file)) {}
 
   // All of these: the lock is held.
   ShardTable first_table(ShardSpace space);
@@ -63,7 +59,6 @@ struct RouterState {
 
   mutable std::mutex mutex;  // guards everything below
   std::shared_ptr<const ShardTable> table;
-  std::vector<DeviceView> views;  // buffer for snapshots of the board
   // Devices that can own shards, with their weights: as of the last update, and a buffer.
   std::vector<std::pair<const DeviceInfo*, std::uint32_t>> owners_seen, owners_now;
   std::optional<std::uint64_t> changes_seen;  // Board::changes at the last update

@@ -10,9 +10,10 @@
 #include "router/test_site.hpp"
 #include "world/files.hpp"
 
-namespace berth {
+namespace berth::router {
 namespace {
 
+using ledger::TestFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -71,7 +72,7 @@ TEST(RouterTable, ALostDeviceLosesItsShards) {
   Site site(2);
   const std::string key = site.key_of(gpu(0));
   auto task = site.router->submit(key, [](TaskContext& execution) -> Result<int> {
-    return Error{ErrorCode::device_lost, "gone", "", execution.device().id().text(), {}};
+    return Error{ErrorCode::device_lost, "gone", "", execution.device().id().text()};
   });
   EXPECT_EQ(task.get().error().code, ErrorCode::device_lost);
   EXPECT_EQ(*site.served(key), gpu(1));
@@ -332,10 +333,10 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
 
   options.load_interval = {};
   Site by_default(2, options);
-  std::vector<RoutedTask<Done>> tasks;  // all submitted first, so that the load comes between two updates
+  std::vector<RoutedTask<std::monostate>> tasks;  // all submitted first, so that the load comes between two updates
   for (const std::string& key : keys)
     tasks.push_back(by_default.router->submit(key, [&](TaskContext&) { by_default.clock.advance(milliseconds(10)); }));
-  for (RoutedTask<Done>& task : tasks) ASSERT_TRUE(task.get());
+  for (RoutedTask<std::monostate>& task : tasks) ASSERT_TRUE(task.get());
   by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
   ASSERT_TRUE(by_default.router->refresh());
@@ -361,7 +362,7 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   std::vector<std::thread> clients;
   for (int t = 0; t < threads; ++t)
     clients.emplace_back([&, t] {
-      std::vector<RoutedTask<Done>> tasks;
+      std::vector<RoutedTask<std::monostate>> tasks;
       for (int i = 1; i <= rounds; ++i) {
         const std::string key = user(i % keys);
         tasks.push_back(site.router->submit(key, [&, key, t, i](TaskContext&) {
@@ -370,8 +371,8 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
           before = i;
         }));
       }
-      for (RoutedTask<Done>& task : tasks) {
-        const Result<TaskResult<Done>> got = task.get();
+      for (RoutedTask<std::monostate>& task : tasks) {
+        const Result<TaskResult<std::monostate>> got = task.get();
         got ? ++served : ++refused;
         if (!got && got.error().code != ErrorCode::no_eligible_device) ++refused_for_another_reason;
       }
@@ -391,4 +392,4 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::router

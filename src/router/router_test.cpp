@@ -5,9 +5,10 @@
 
 #include "router/test_site.hpp"
 
-namespace berth {
+namespace berth::router {
 namespace {
 
+using ledger::TestFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -138,14 +139,14 @@ TEST(Router, WorkOfOneKeyRunsInOrderAndOneAtATimeOnManyLanes) {
   Site site(1, {}, 4);
   std::vector<int> order;
   std::atomic<int> running{0}, overlaps{0};
-  std::vector<RoutedTask<Done>> tasks;
+  std::vector<RoutedTask<std::monostate>> tasks;
   for (int i = 0; i < 200; ++i)
     tasks.push_back(site.router->submit("user-42", [&, i](TaskContext&) {
       if (++running > 1) ++overlaps;
       order.push_back(i);
       --running;
     }));
-  for (RoutedTask<Done>& task : tasks) EXPECT_TRUE(task.get());
+  for (RoutedTask<std::monostate>& task : tasks) EXPECT_TRUE(task.get());
   EXPECT_EQ(overlaps, 0);
   ASSERT_EQ(order.size(), 200u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
@@ -309,4 +310,4 @@ TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::router

@@ -18,7 +18,7 @@ constexpr std::string_view any_version = "berth-shards ";
 constexpr std::string_view this_version = "berth-shards 1\n";
 
 Error unusable(ErrorCode code, const std::string& path, const std::string& what) {
-  return {code, path + " " + what, "remove the file, or give the router another table_file", {}, {}};
+  return {code, path + " " + what, "remove the file, or give the router another table_file"};
 }
 
 }  // namespace
@@ -26,11 +26,8 @@ Error unusable(ErrorCode code, const std::string& path, const std::string& what)
 Result<std::string> default_table_file(std::string name) {
   if (name.empty()) name = program_invocation_short_name;
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
-    return Error{ErrorCode::invalid_argument,
-                 "the router's name \"" + name + "\" is not the name of a file",
-                 "use letters, digits and '-'",
-                 {},
-                 {}};
+    return Error{ErrorCode::invalid_argument, "the router's name \"" + name + "\" is not the name of a file",
+                 "use letters, digits and '-'"};
   return world::state_folder("shards").transform(
       [&](const std::string& folder) { return folder + "/" + name + ".table"; });
 }
@@ -49,11 +46,8 @@ Result<void> TableFile::lock() {
   ::close(fd);
   if (code != EWOULDBLOCK)
     return unusable(ErrorCode::io, path, std::string("cannot be locked: ") + std::strerror(code));
-  return Error{ErrorCode::unavailable,
-               "another router writes " + path_ + "; what this one moves is not kept",
-               "give each router a name or a table_file of its own",
-               {},
-               {}};
+  return Error{ErrorCode::unavailable, "another router writes " + path_ + "; what this one moves is not kept",
+               "give each router a name or a table_file of its own"};
 }
 
 Result<std::optional<ShardTable>> TableFile::read() {

@@ -16,7 +16,7 @@
 #include "device/simulated/backend.hpp"
 #include "ledger/test_folder.hpp"
 
-namespace berth {
+namespace berth::router {
 
 inline std::string user(int i) { return "user-" + std::to_string(i); }
 inline DeviceId gpu(int i) { return DeviceId("gpu-" + std::to_string(i)); }
@@ -40,10 +40,10 @@ struct Site {
     router = *Router::start(*scheduler, std::move(options));
   }
   std::shared_ptr<Device> device(int i, std::uint32_t lanes = 1) {
-    SimulatedSpec spec;
+    simulated::SimulatedSpec spec;
     spec.id = gpu(i).text();
     spec.concurrency = lanes;
-    return make_simulated_device(spec, clock);
+    return simulated::make_simulated_device(spec, clock);
   }
   // Where a piece of work for this key really runs.
   Result<DeviceId> served(const std::string& key) {
@@ -103,4 +103,4 @@ struct Gate {
   }
 };
 
-}  // namespace berth
+}  // namespace berth::router

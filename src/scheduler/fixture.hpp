@@ -16,7 +16,7 @@
 #include "berth/scheduler.hpp"
 #include "device/simulated/backend.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -57,16 +57,16 @@ class Gate {
   bool open_ = false;
 };
 
-inline SimulatedSpec spec(std::size_t i, double speed = 1.0) {
-  SimulatedSpec spec;
+inline simulated::SimulatedSpec spec(std::size_t i, double speed = 1.0) {
+  simulated::SimulatedSpec spec;
   spec.id = "sim-" + std::to_string(i);
   spec.speed = speed;
   spec.launch_time = Duration::zero();
   return spec;
 }
 
-inline SimulatedFault at_launch(SimulatedFault::Kind kind, std::uint64_t times) {
-  SimulatedFault fault;
+inline simulated::SimulatedFault at_launch(simulated::SimulatedFault::Kind kind, std::uint64_t times) {
+  simulated::SimulatedFault fault;
   fault.kind = kind;
   fault.times = times;
   return fault;
@@ -75,9 +75,11 @@ inline SimulatedFault at_launch(SimulatedFault::Kind kind, std::uint64_t times) 
 // Devices, a pool that never polls by itself, and a scheduler over it.
 class Bench {
  public:
-  explicit Bench(std::vector<SimulatedSpec> specs, SchedulerOptions options = {}, Clock& clock = real_clock()) {
+  explicit Bench(std::vector<simulated::SimulatedSpec> specs, SchedulerOptions options = {},
+                 Clock& clock = real_clock()) {
     std::vector<std::shared_ptr<Device>> devices;
-    for (SimulatedSpec& one : specs) devices.push_back(make_simulated_device(std::move(one), clock));
+    for (simulated::SimulatedSpec& one : specs)
+      devices.push_back(simulated::make_simulated_device(std::move(one), clock));
     PoolOptions pool_options;
     pool_options.poll = false;
     pool_options.clock = &clock;
@@ -87,8 +89,8 @@ class Bench {
   explicit Bench(std::size_t devices, SchedulerOptions options = {}, Clock& clock = real_clock())
       : Bench(specs(devices), std::move(options), clock) {}
 
-  static std::vector<SimulatedSpec> specs(std::size_t count) {
-    std::vector<SimulatedSpec> specs;
+  static std::vector<simulated::SimulatedSpec> specs(std::size_t count) {
+    std::vector<simulated::SimulatedSpec> specs;
     for (std::size_t i = 0; i < count; ++i) specs.push_back(spec(i));
     return specs;
   }
@@ -115,7 +117,7 @@ inline TaskOptions only_on(std::size_t i) {
 }
 
 inline void nothing(TaskContext&) {}
-inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked", "", "", {}}; }
+inline Error failure(ErrorCode code = ErrorCode::work_failed) { return {code, "as asked"}; }
 
 // Work that takes `cost` milliseconds of a device of speed 1, without the
 // calling thread noticing.
@@ -123,7 +125,7 @@ inline auto asynchronous(double cost) {
   return [cost](TaskContext& execution) -> Result<void> {
     Result<Stream*> stream = execution.stream();
     if (!stream) return std::move(stream).error();
-    return simulated_work(**stream, cost);
+    return simulated::simulated_work(**stream, cost);
   };
 }
 
@@ -140,4 +142,4 @@ inline testing::AssertionResult adds_up(const Statistics& statistics) {
   return testing::AssertionSuccess();
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

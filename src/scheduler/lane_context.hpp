@@ -9,7 +9,7 @@
 
 #include "scheduler/lanes.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 class LaneContext final : public TaskContext {
  public:
@@ -38,4 +38,4 @@ class LaneContext final : public TaskContext {
   std::shared_ptr<Event> begun_;  // null: the device did not record it
 };
 
-}  // namespace berth
+}  // namespace berth::scheduler

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 thread_local const Scheduler* lane_of = nullptr;
@@ -14,17 +14,13 @@ std::atomic<std::uint32_t> awake_in_process{0};
 const std::uint32_t awake_in_process_max = std::max(1U, std::thread::hardware_concurrency() / 2);
 
 // About 20 us: longer than a producer's pause between two pieces of work it
-// waits for, shorter than what anybody would notice as load.
+// waits for, shorter than a noticeable load.
 constexpr int awake_rounds = 600;
 
 }  // namespace
 
 void pause_briefly() noexcept {
-#if defined(__aarch64__)
-  asm volatile("isb" ::: "memory");
-#elif defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+  for (int i = 0; i < 64; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 bool on_lane_of(const Scheduler& scheduler) noexcept { return lane_of == &scheduler; }
@@ -52,8 +48,8 @@ bool DeviceLanes::enter(bool exempt) noexcept {
   return false;
 }
 
-void DeviceLanes::push(Job& job) noexcept {
-  Job* head = inbox_.load(std::memory_order_relaxed);
+void DeviceLanes::push(detail::Job& job) noexcept {
+  detail::Job* head = inbox_.load(std::memory_order_relaxed);
   do job.next_ = head;
   while (!inbox_.compare_exchange_weak(head, &job, std::memory_order_seq_cst, std::memory_order_relaxed));
   // A lane that is awake looks at the inbox after it has counted itself out, so
@@ -67,25 +63,25 @@ void DeviceLanes::push(Job& job) noexcept {
 }
 
 void DeviceLanes::sort_inbox() {
-  Job* job = inbox_.exchange(nullptr, std::memory_order_seq_cst);
-  Job* in_order = nullptr;
+  detail::Job* job = inbox_.exchange(nullptr, std::memory_order_seq_cst);
+  detail::Job* in_order = nullptr;
   while (job) {
-    Job* const rest = job->next_;
+    detail::Job* const rest = job->next_;
     job->next_ = in_order;
     in_order = job;
     job = rest;
   }
   while (in_order) {
-    Job* const rest = in_order->next_;
+    detail::Job* const rest = in_order->next_;
     queue_.push(*in_order);
     in_order = rest;
   }
 }
 
-Job* DeviceLanes::take() {
+detail::Job* DeviceLanes::take() {
   sort_inbox();
-  while (Job* const job = queue_.pop()) {
-    if (job->claim(Job::running)) {
+  while (detail::Job* const job = queue_.pop()) {
+    if (job->claim(detail::Job::running)) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
@@ -102,11 +98,11 @@ bool DeviceLanes::stay_awake() const noexcept {
   return false;
 }
 
-Job* DeviceLanes::next() {
+detail::Job* DeviceLanes::next() {
   std::unique_lock lock(mutex_);
   for (bool rested = false;;) {
     if (stopping_.load(std::memory_order_relaxed)) return nullptr;
-    if (Job* const job = take()) return job;
+    if (detail::Job* const job = take()) return job;
     if (!rested) {
       rested = true;
       if (awake_in_process.fetch_add(1, std::memory_order_relaxed) < awake_in_process_max) {
@@ -128,10 +124,10 @@ Job* DeviceLanes::next() {
 
 void DeviceLanes::serve() noexcept {
   lane_of = &scheduler_;
-  while (Job* const job = next()) scheduler_.run_job(*job);
+  while (detail::Job* const job = next()) scheduler_.run_job(*job);
 }
 
-void DeviceLanes::withdraw(Job& job, Error error) noexcept {
+void DeviceLanes::withdraw(detail::Job& job, Error error) noexcept {
   bool was_queued = false;
   {
     const std::lock_guard lock(mutex_);
@@ -157,15 +153,15 @@ void DeviceLanes::stop() noexcept {
 
 void DeviceLanes::cancel_waiting() noexcept {
   for (;;) {
-    Job* job = nullptr;
+    detail::Job* job = nullptr;
     {
       const std::lock_guard lock(mutex_);
       sort_inbox();
       job = queue_.pop();
     }
     if (!job) return;
-    if (job->claim(Job::ending))
-      withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began", "", "", {}});
+    if (job->claim(detail::Job::ending))
+      withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began"});
     job->drop();
   }
 }
@@ -203,4 +199,4 @@ void DeviceLanes::return_stream(KeptStream stream) {
   streams_.push_back(std::move(stream));
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

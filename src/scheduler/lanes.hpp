@@ -18,7 +18,7 @@
 #include "berth/scheduler.hpp"
 #include "scheduler/waiting_queue.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 // A stream, and the device it must not outlive.
 struct KeptStream {
@@ -39,14 +39,14 @@ class DeviceLanes {
   bool enter(bool exempt) noexcept;
   void leave() noexcept { places_.fetch_sub(1, std::memory_order_release); }
 
-  void push(Job& job) noexcept;
+  void push(detail::Job& job) noexcept;
   // Ends a job that the caller claimed while it waited.
-  void withdraw(Job& job, Error error) noexcept;
+  void withdraw(detail::Job& job, Error error) noexcept;
   // Lets no lane begin another job.
   void stop() noexcept;
   void cancel_waiting() noexcept;
   void join() noexcept;
-  bool deserted() const noexcept { return places_.load(std::memory_order_acquire) == 0; }
+  bool idle() const noexcept { return places_.load(std::memory_order_acquire) == 0; }
 
   // Streams are opened when first wanted and kept for the next piece of work.
   Result<KeptStream> borrow_stream(Device& device, Priority priority);
@@ -57,8 +57,8 @@ class DeviceLanes {
 
  private:
   void serve() noexcept;
-  Job* next();
-  Job* take();
+  detail::Job* next();
+  detail::Job* take();
   void sort_inbox();
   bool stay_awake() const noexcept;
 
@@ -66,7 +66,7 @@ class DeviceLanes {
   const std::size_t capacity_;  // waiting and running
 
   // What producers write.
-  alignas(64) std::atomic<Job*> inbox_{nullptr};  // last come first
+  alignas(64) std::atomic<detail::Job*> inbox_{nullptr};  // last come first
   std::atomic<std::uint32_t> places_{0};
 
   // Tells producers whether a lane must be woken.
@@ -89,4 +89,4 @@ void pause_briefly() noexcept;
 // Whether this thread is a lane of that scheduler.
 bool on_lane_of(const Scheduler& scheduler) noexcept;
 
-}  // namespace berth
+}  // namespace berth::scheduler

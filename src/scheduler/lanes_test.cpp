@@ -7,7 +7,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 // Holds the only lane of the only device while the test fills its queue.
@@ -21,7 +21,7 @@ class OneLane : public testing::Test {
     gate_.open();
     EXPECT_TRUE(blocker_.get());
   }
-  Task<Done> noted(std::string name, TaskOptions work = {}) {
+  Task<std::monostate> noted(std::string name, TaskOptions work = {}) {
     return bench_->submit([this, name](TaskContext&) { order_.push_back(name); }, std::move(work));
   }
   static TaskOptions of(Priority priority, Deadline deadline = {}) {
@@ -35,12 +35,12 @@ class OneLane : public testing::Test {
   Gate gate_;
   std::vector<std::string> order_;  // written by the lane, read after its end
   Bench bench_{1, with_policy("least_loaded", 1), clock_};
-  Task<Done> blocker_;
+  Task<std::monostate> blocker_;
 };
 
 TEST_F(OneLane, S0_F5_PriorityOrdersTheQueueThenDeadlineThenArrival) {
   hold();
-  std::vector<Task<Done>> tasks;
+  std::vector<Task<std::monostate>> tasks;
   tasks.push_back(noted("low", of(Priority::low)));
   tasks.push_back(noted("normal 1"));
   tasks.push_back(noted("normal late", of(Priority::normal, {TimePoint(seconds(9))})));
@@ -54,7 +54,7 @@ TEST_F(OneLane, S0_F5_PriorityOrdersTheQueueThenDeadlineThenArrival) {
 
 TEST_F(OneLane, S0_F5_LowPriorityIsOvertakenSevenTimesAtMost) {
   hold();
-  std::vector<Task<Done>> tasks;
+  std::vector<Task<std::monostate>> tasks;
   tasks.push_back(noted("low", of(Priority::low)));
   for (int i = 0; i < 30; ++i) tasks.push_back(noted("high", of(Priority::high)));
   release();
@@ -65,7 +65,7 @@ TEST_F(OneLane, S0_F5_LowPriorityIsOvertakenSevenTimesAtMost) {
 TEST_F(OneLane, S0_F5_PriorityBecomesThePriorityOfTheStream) {
   for (const Priority priority : {Priority::low, Priority::normal, Priority::high, Priority::low}) {
     const auto seen = [](TaskContext& execution) { return (*execution.stream())->priority(); };
-    EXPECT_EQ(bench_->dispatch(seen, of(priority))->value, priority);
+    EXPECT_EQ(bench_->run(seen, of(priority))->value, priority);
     EXPECT_EQ(bench_->submit(seen, of(priority)).get()->value, priority);
   }
 }
@@ -85,7 +85,7 @@ TEST_F(OneLane, X_F4_WorkThatDidNotBeginByItsDeadlineIsCancelled) {
   EXPECT_EQ(bench_.total().cancelled, 1U);
   EXPECT_TRUE(adds_up(bench_->statistics()));
 
-  EXPECT_EQ(bench_->dispatch(nothing, of(Priority::normal, {clock_.now()})).error().code, ErrorCode::timeout);
+  EXPECT_EQ(bench_->run(nothing, of(Priority::normal, {clock_.now()})).error().code, ErrorCode::timeout);
   EXPECT_EQ(bench_.total().cancelled, 2U);
 }
 
@@ -131,7 +131,7 @@ TEST_F(OneLane, X_F4_RunningWorkSeesThatItIsCancelled) {
   Gate gate;
   auto stops = bench_->submit([&](TaskContext& execution) -> Result<bool> {
     gate.pass();
-    if (execution.cancelled()) return Error{ErrorCode::cancelled, "I was told to stop", "", "", {}};
+    if (execution.cancelled()) return Error{ErrorCode::cancelled, "I was told to stop"};
     return false;
   });
   ASSERT_TRUE(gate.wait_for_arrivals(1));
@@ -167,7 +167,7 @@ TEST_F(OneLane, TheEndOfTheSchedulerCancelsWhatWaitsAndFinishesWhatRuns) {
 }
 
 TEST(Scheduler, LanesOfOneDeviceRunSideBySide) {
-  SimulatedSpec wide = spec(0);
+  simulated::SimulatedSpec wide = spec(0);
   wide.concurrency = 3;
   Bench bench({wide});
   Gate gate;
@@ -178,7 +178,7 @@ TEST(Scheduler, LanesOfOneDeviceRunSideBySide) {
 
 TEST(Scheduler, ALostDeviceFailsItsWorkAndTheOthersGoOn) {
   Bench bench(2);
-  ASSERT_TRUE(lose_simulated_device(**bench.pool->device(sim(0))));
+  ASSERT_TRUE(simulated::lose_simulated_device(**bench.pool->device(sim(0))));
   int lost = 0;
   for (int i = 0; i < 20; ++i) {
     const auto result = bench->submit(asynchronous(0)).get();
@@ -189,4 +189,4 @@ TEST(Scheduler, ALostDeviceFailsItsWorkAndTheOthersGoOn) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

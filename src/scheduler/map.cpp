@@ -40,10 +40,10 @@ class Scheduler::Mapping {
   Policy policy_;                  // the scheduler's, among the devices that should get an item now
 };
 
-class Scheduler::Mapping::Item final : public Job {
+class Scheduler::Mapping::Item final : public detail::Job {
  public:
   Item(Mapping& mapping, std::size_t item, std::size_t at_slot)
-      : Job(1), index(item), slot(at_slot), mapping_(mapping) {}
+      : detail::Job(1), index(item), slot(at_slot), mapping_(mapping) {}
   Result<void> call(TaskContext& execution) override { return mapping_.batch_.call(index, execution); }
   void after_end() noexcept override { mapping_.item_ended(*this); }
 
@@ -58,7 +58,7 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
     : scheduler_(scheduler),
       batch_(batch),
       order_(batch.size),
-      at_(board_of(*scheduler.pool_).capacity()),
+      at_(pool::board_of(*scheduler.pool_).capacity()),
       policy_(*scheduler.policy_) {
   policy_.choose = [this](const Candidates& all) {
     const policy::LateBinding binding(all, size_left_);
@@ -69,8 +69,8 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   if (batch.size == 0) return;
   if (batch.uniform) {
-    const Result<TaskOptions> work = batch.work(0);
-    size_left_ = policy::saturating_product(policy::size_of(work->requirements.cost), batch.size);
+    const Result<TaskOptions> options = batch.options(0);
+    size_left_ = policy::saturating_product(policy::size_of(options->requirements.cost), batch.size);
     return;
   }
   struct Key {
@@ -80,9 +80,9 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   };
   std::vector<Key> keys(batch.size);
   for (std::size_t i = 0; i < batch.size; ++i) {
-    if (const Result<TaskOptions> work = batch.work(i)) {
-      const double cost = work->requirements.cost;
-      keys[i] = {work->requirements.priority.value_or(Priority::normal), work->deadline.at,
+    if (const Result<TaskOptions> options = batch.options(i)) {
+      const double cost = options->requirements.cost;
+      keys[i] = {options->requirements.priority.value_or(Priority::normal), options->deadline.at,
                  std::isfinite(cost) && cost > 0 ? cost : 1};
     }
     size_left_ = policy::saturating_sum(size_left_, policy::size_of(keys[i].cost));
@@ -115,30 +115,30 @@ void Scheduler::Mapping::refill() {
 }
 
 bool Scheduler::Mapping::has_room(std::size_t slot) const {
-  const DeviceLanes* lanes = scheduler_.lanes_[slot].load(std::memory_order_acquire);
+  const scheduler::DeviceLanes* lanes = scheduler_.lanes_[slot].load(std::memory_order_acquire);
   return at_[slot] < (lanes ? lanes->lanes() : 0) + 1;
 }
 
 // Empty: no device should get the item now.
 Lease Scheduler::Mapping::acquire(const Requirements& requirements) {
-  return board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
+  return pool::board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
 }
 
 // False when the item has to wait until another one has ended.
 bool Scheduler::Mapping::assign(std::size_t index) {
-  const Result<TaskOptions> work = batch_.work(index);
-  if (!work) return refuse(index, policy::size_of(1), work.error());
-  const std::uint64_t size = policy::size_of(work->requirements.cost);
+  const Result<TaskOptions> options = batch_.options(index);
+  if (!options) return refuse(index, policy::size_of(1), options.error());
+  const std::uint64_t size = policy::size_of(options->requirements.cost);
   // With no item of this map under way none would end and assign this one: then it is now or
   // never, on any device.
   const bool may_wait = next_ != ended_;
   // A policy that takes turns is not asked twice: the device whose turn it is, is waited for.
   const bool in_turn = scheduler_.policy_->takes_turns;
   if (!held_ && may_wait && !in_turn) {
-    held_ = acquire(work->requirements);
+    held_ = acquire(options->requirements);
     if (!held_) return false;
   } else if (!held_) {
-    Result<Lease> lease = scheduler_.acquire(work->requirements);
+    Result<Lease> lease = scheduler_.acquire(options->requirements);
     if (!lease && may_wait) return false;
     if (!lease) return refuse(index, size, std::move(lease).error());
     held_ = std::move(lease).value();
@@ -148,7 +148,7 @@ bool Scheduler::Mapping::assign(std::size_t index) {
 
   auto item = std::make_unique<Item>(*this, index, slot);
   item->exempt_ = true;  // how many wait is bounded here
-  if (Result<void> queued = scheduler_.enqueue(*item, *work, std::move(held_)); !queued)
+  if (Result<void> queued = scheduler_.enqueue(*item, *options, std::move(held_)); !queued)
     return refuse(index, size, std::move(queued).error());
   static_cast<void>(item.release());  // the queue's, until it has ended
   size_left_ -= std::min(size_left_, size);
@@ -164,13 +164,14 @@ bool Scheduler::Mapping::refuse(std::size_t index, std::uint64_t size, Error err
 }
 
 void Scheduler::run_batch(const Batch& batch) {
-  if (!on_lane_of(*this)) return Mapping(*this, batch).run();
+  if (!scheduler::on_lane_of(*this)) return Mapping(*this, batch).run();
   // A lane that waited for items in its own queue would wait for ever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;
     auto closure = [&](TaskContext& execution) { return batch.call(i, execution); };
-    const Result<TaskOptions> work = batch.work(i);
-    Result<void> result = work ? run_inline(*work, ClosureRef(closure), device) : Result<void>(work.error());
+    const Result<TaskOptions> options = batch.options(i);
+    Result<void> result =
+        options ? run_inline(*options, detail::ClosureRef(closure), device) : Result<void>(options.error());
     batch.end(i, result ? std::nullopt : std::optional<Error>(std::move(result).error()), device);
   }
 }

@@ -10,7 +10,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 TEST(Scheduler, S3_17_MapGivesOneResultPerItemInOrder) {
@@ -175,7 +175,7 @@ TEST(Scheduler, MapStartsTheItemOfTheHighestCostFirst) {
 // Teaches the scheduler what a unit costs on each device.
 void learn(Bench& bench, FakeClock& clock, std::vector<Duration> unit_costs) {
   for (std::size_t i = 0; i < unit_costs.size(); ++i)
-    ASSERT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(unit_costs[i]); }, only_on(i)));
+    ASSERT_TRUE(bench->run([&](TaskContext&) { clock.advance(unit_costs[i]); }, only_on(i)));
 }
 
 TEST(Scheduler, MapLeavesASlowDeviceOutNearTheEnd) {
@@ -279,4 +279,4 @@ TEST(RealDevices, HostKernelsComputeThroughTheScheduler) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

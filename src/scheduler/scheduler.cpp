@@ -11,20 +11,16 @@ namespace berth {
 namespace {
 
 Error late_error(const DeviceId& device) {
-  return {ErrorCode::timeout,
-          "the deadline passed before the work began",
-          "allow more time or submit less",
-          device.text(),
-          {}};
+  return {ErrorCode::timeout, "the deadline passed before the work began", "allow more time or submit less",
+          device.text()};
 }
 
 Error withdrawn_error(const DeviceId& device) {
-  return {ErrorCode::cancelled, "the work was cancelled before it began", "", device.text(), {}};
+  return {ErrorCode::cancelled, "the work was cancelled before it began", "", device.text()};
 }
 
 Error no_thread_error(const DeviceId& device) {
-  return {
-      ErrorCode::unavailable, "the system gives no thread for a lane", "raise the limit on threads", device.text(), {}};
+  return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
 }
 
 // Settles the lease whatever happens in between; work that did not get as far
@@ -73,20 +69,16 @@ class Running {
 
 }  // namespace
 
-Error thrown_error(const char* what) {
-  return {ErrorCode::work_failed,
-          what ? std::string("the work threw an exception: ") + what
-               : std::string("the work threw something that is not a std::exception"),
-          "",
-          "",
-          {}};
+Error detail::thrown_error(const char* what) {
+  return {ErrorCode::work_failed, what ? std::string("the work threw an exception: ") + what
+                                       : std::string("the work threw something that is not a std::exception")};
 }
 
 // --- a piece of work while it runs ----------------------------------------
 
-Result<Stream*> LaneContext::stream() {
+Result<Stream*> scheduler::LaneContext::stream() {
   if (!used_stream()) {
-    Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
+    Result<scheduler::KeptStream> opened = lanes_.borrow_stream(device_, priority_);
     if (!opened) return std::move(opened).error();
     stream_ = std::move(opened).value();
     if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
@@ -94,7 +86,7 @@ Result<Stream*> LaneContext::stream() {
   return stream_.stream.get();
 }
 
-Result<std::optional<Duration>> LaneContext::drain() {
+Result<std::optional<Duration>> scheduler::LaneContext::drain() {
   Result<std::shared_ptr<Event>> end = stream_.stream->record();
   if (!end) return std::move(end).error();
   if (Result<void> done = (*end)->wait(deadline_); !done) return std::move(done).error();
@@ -109,14 +101,14 @@ Result<std::optional<Duration>> LaneContext::drain() {
 
 // --- jobs -----------------------------------------------------------------
 
-bool Job::claim(State next) noexcept {
+bool detail::Job::claim(State next) noexcept {
   std::uint32_t seen = state_.load(std::memory_order_relaxed);
   while ((seen & ~watched) == waiting)
     if (state_.compare_exchange_weak(seen, next | (seen & watched), std::memory_order_acq_rel)) return true;
   return false;
 }
 
-void Job::end(std::optional<Error> error) noexcept {
+void detail::Job::end(std::optional<Error> error) noexcept {
   error_ = std::move(error);
   if (state_.exchange(ended, std::memory_order_acq_rel) & watched) {
     const std::lock_guard lock(mutex_);
@@ -125,9 +117,9 @@ void Job::end(std::optional<Error> error) noexcept {
   after_end();
 }
 
-bool Job::wait(Deadline deadline) {
+bool detail::Job::wait(Deadline deadline) {
   // Work that ends within a few microseconds is worth waiting for awake.
-  for (int i = 0; i < 200 && !has_ended(); ++i) pause_briefly();
+  for (int i = 0; i < 200 && !has_ended(); ++i) scheduler::pause_briefly();
   if (has_ended()) return true;
   TimePoint until = std::min(deadline.at, deadline_.at);
   std::unique_lock lock(mutex_);
@@ -149,7 +141,7 @@ bool Job::wait(Deadline deadline) {
   return true;
 }
 
-void Job::cancel() {
+void detail::Job::cancel() {
   cancel_requested_.store(true, std::memory_order_relaxed);
   if (claim(ending)) lanes_->withdraw(*this, withdrawn_error({}));
 }
@@ -167,7 +159,7 @@ Result<std::unique_ptr<Scheduler>> Scheduler::start(Pool& pool, SchedulerOptions
     policy = *named;
   }
   std::unique_ptr<Scheduler> scheduler(new Scheduler(pool, std::move(options), *policy));
-  for (const Board::Entry& entry : board_of(pool).entries()) {
+  for (const pool::Board::Entry& entry : pool::board_of(pool).entries()) {
     if (!entry.device) continue;
     if (scheduler->make_lanes(entry.slot, entry.device->info()).lanes() == 0)
       return no_thread_error(entry.device->id());
@@ -180,12 +172,12 @@ Scheduler::Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy)
       options_(std::move(options)),
       policy_(&policy),
       clock_(&pool.clock()),
-      lanes_(std::make_unique<std::atomic<DeviceLanes*>[]>(board_of(pool).capacity())) {}
+      lanes_(std::make_unique<std::atomic<scheduler::DeviceLanes*>[]>(pool::board_of(pool).capacity())) {}
 
 Scheduler::~Scheduler() {
-  std::vector<std::unique_ptr<DeviceLanes>> all;
-  for (std::size_t slot = 0; slot < board_of(*pool_).capacity(); ++slot)
-    if (DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
+  std::vector<std::unique_ptr<scheduler::DeviceLanes>> all;
+  for (std::size_t slot = 0; slot < pool::board_of(*pool_).capacity(); ++slot)
+    if (scheduler::DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
   stopping_.store(true);
   for (const auto& lanes : all) lanes->stop();
   for (const auto& lanes : all) lanes->cancel_waiting();
@@ -194,25 +186,25 @@ Scheduler::~Scheduler() {
   for (const auto& lanes : all) lanes->cancel_waiting();
   // A thread that is withdrawing its work at this moment is about to leave.
   for (const auto& lanes : all)
-    while (!lanes->deserted()) std::this_thread::yield();
+    while (!lanes->idle()) std::this_thread::yield();
 }
 
-DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
+scheduler::DeviceLanes& Scheduler::make_lanes(std::size_t slot, const DeviceInfo& info) {
   const std::lock_guard lock(mutex_);
-  if (DeviceLanes* made = lanes_[slot].load(std::memory_order_relaxed)) return *made;
+  if (scheduler::DeviceLanes* made = lanes_[slot].load(std::memory_order_relaxed)) return *made;
   const std::size_t count = options_.lanes_per_device.value_or(std::max<std::size_t>(1, info.concurrency));
-  auto* made = new DeviceLanes(*this, count, options_.queue_capacity);
+  auto* made = new scheduler::DeviceLanes(*this, count, options_.queue_capacity);
   lanes_[slot].store(made, std::memory_order_release);
   return *made;
 }
 
-DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
-  if (DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
+scheduler::DeviceLanes& Scheduler::lanes_of(const Lease& lease) {
+  if (scheduler::DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
   return make_lanes(lease.slot(), lease.device().info());
 }
 
-Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priority, Deadline deadline,
-                               const std::atomic<bool>* cancelled, ClosureRef closure) {
+Result<void> Scheduler::run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
+                               const std::atomic<bool>* cancelled, detail::ClosureRef closure) {
   Settlement settlement(lease);
   const TimePoint start = clock_->now();
   if (deadline.passed(start)) {
@@ -220,7 +212,7 @@ Result<void> Scheduler::run_on(Lease& lease, DeviceLanes& lanes, Priority priori
     return late_error(lease.id());
   }
   const Running running(lanes.running);
-  LaneContext execution(lanes, lease.device(), priority, deadline, cancelled);
+  scheduler::LaneContext execution(lanes, lease.device(), priority, deadline, cancelled);
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
@@ -259,57 +251,55 @@ std::optional<Lease> Scheduler::acquire_another(Requirements requirements, Deadl
   return std::move(lease).value();
 }
 
-Result<void> Scheduler::run_inline(const TaskOptions& work, ClosureRef closure, DeviceId& device) {
-  Result<Lease> lease = acquire(work.requirements);
+Result<void> Scheduler::run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) {
+  Result<Lease> lease = acquire(options.requirements);
   if (!lease) return std::move(lease).error();
-  const Priority priority = work.requirements.priority.value_or(Priority::normal);
+  const Priority priority = options.requirements.priority.value_or(Priority::normal);
   device = lease->id();
-  Result<void> result = run_on(*lease, lanes_of(*lease), priority, work.deadline, nullptr, closure);
-  if (!result && work.may_run_twice) {
-    if (std::optional<Lease> other = acquire_another(work.requirements, work.deadline, device, result.error())) {
+  Result<void> result = run_on(*lease, lanes_of(*lease), priority, options.deadline, nullptr, closure);
+  if (!result && options.may_run_twice) {
+    if (std::optional<Lease> other = acquire_another(options.requirements, options.deadline, device, result.error())) {
       device = other->id();
-      return run_on(*other, lanes_of(*other), priority, work.deadline, nullptr, closure);
+      return run_on(*other, lanes_of(*other), priority, options.deadline, nullptr, closure);
     }
   }
   return result;
 }
 
-void Scheduler::enqueue(Job& job, const TaskOptions& work) {
-  Result<Lease> lease = acquire(work.requirements);
-  Result<void> queued = lease ? enqueue(job, work, std::move(lease).value()) : Result<void>(std::move(lease).error());
+void Scheduler::enqueue(detail::Job& job, const TaskOptions& options) {
+  Result<Lease> lease = acquire(options.requirements);
+  Result<void> queued =
+      lease ? enqueue(job, options, std::move(lease).value()) : Result<void>(std::move(lease).error());
   if (queued) return;
   job.end(std::move(queued).error());
   job.drop();
 }
 
-Result<void> Scheduler::enqueue(Job& job, const TaskOptions& work, Lease lease) {
+Result<void> Scheduler::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {
   job.clock_ = clock_;
-  job.deadline_ = work.deadline;
-  job.priority_ = work.requirements.priority.value_or(Priority::normal);
-  if (work.may_run_twice) job.again_ = std::make_unique<Requirements>(work.requirements);
+  job.deadline_ = options.deadline;
+  job.priority_ = options.requirements.priority.value_or(Priority::normal);
+  if (options.may_run_twice) job.again_ = std::make_unique<Requirements>(options.requirements);
   return place(job, lease);
 }
 
-Result<void> Scheduler::place(Job& job, Lease& lease) {
-  DeviceLanes& lanes = lanes_of(lease);
+Result<void> Scheduler::place(detail::Job& job, Lease& lease) {
+  scheduler::DeviceLanes& lanes = lanes_of(lease);
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
   if (!lanes.enter(job.exempt_)) {
-    return Error{ErrorCode::queue_full,
-                 "the queue of the device is full",
-                 "wait for work to end, or raise queue_capacity",
-                 lease.id().text(),
-                 {}};
+    return Error{ErrorCode::queue_full, "the queue of the device is full",
+                 "wait for work to end, or raise queue_capacity", lease.id().text()};
   }
   job.lease_ = std::move(lease);
   job.lanes_ = &lanes;
   // The job was waiting (a new one) or running (one that failed elsewhere).
-  job.state_.fetch_and(Job::watched, std::memory_order_release);
+  job.state_.fetch_and(detail::Job::watched, std::memory_order_release);
   lanes.push(job);
   return {};
 }
 
-void Scheduler::run_job(Job& job) {
-  DeviceLanes& lanes = *job.lanes_;
+void Scheduler::run_job(detail::Job& job) {
+  scheduler::DeviceLanes& lanes = *job.lanes_;
   job.device_ = job.lease_.id();
   Result<void> result;
   if (job.cancel_requested_.load(std::memory_order_relaxed)) {
@@ -317,7 +307,8 @@ void Scheduler::run_job(Job& job) {
     result = withdrawn_error(job.device_);
   } else {
     auto closure = [&](TaskContext& execution) { return job.call(execution); };
-    result = run_on(job.lease_, lanes, job.priority_, job.deadline_, &job.cancel_requested_, ClosureRef(closure));
+    result =
+        run_on(job.lease_, lanes, job.priority_, job.deadline_, &job.cancel_requested_, detail::ClosureRef(closure));
     if (!result && job.again_ && !job.cancel_requested_.load(std::memory_order_relaxed)) {
       const std::unique_ptr<Requirements> again = std::move(job.again_);
       std::optional<Lease> other = acquire_another(*again, job.deadline_, job.device_, result.error());
@@ -330,7 +321,10 @@ void Scheduler::run_job(Job& job) {
 }
 
 Result<DeviceId> Scheduler::select(const Requirements& requirements) const {
-  return board_of(*pool_).select(*policy_, requirements);
+  Result<DeviceId> chosen = pool::board_of(*pool_).select(*policy_, requirements);
+  if (!chosen && detail::PoolInternals::await_first_poll(*pool_))
+    chosen = pool::board_of(*pool_).select(*policy_, requirements);
+  return chosen;
 }
 std::uint16_t Scheduler::work_class(std::string_view name) { return pool_->work_class(name); }
 Statistics Scheduler::statistics() const { return pool_->statistics(); }

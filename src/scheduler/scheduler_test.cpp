@@ -9,7 +9,7 @@
 
 #include "scheduler/fixture.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 namespace {
 
 TEST(Scheduler, S3_1_DefaultsToLeastLoaded) {
@@ -44,7 +44,7 @@ TEST(Scheduler, S3_T1_AnEmptyListIsAnError) { EXPECT_FALSE(Pool::open({})); }
 
 TEST(Scheduler, S3_8_DevicesWeighTheSameUnlessTold) {
   Bench bench(4, with_policy("weighted_capacity"));
-  for (int i = 0; i < 40; ++i) EXPECT_TRUE(bench->dispatch(nothing));
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(bench->run(nothing));
   for (const DeviceStatistics& device : bench->statistics().devices) EXPECT_EQ(device.dispatched, 10U);
 }
 
@@ -53,14 +53,14 @@ TEST(Scheduler, S3_9_CountsAndNamesItsDevicesAndKeepsItsPolicy) {
   EXPECT_EQ(bench->pool().device_count(), 3U);
   EXPECT_EQ((*bench->pool().device_at(2))->id(), sim(2));
   EXPECT_FALSE(bench->pool().device_at(3));
-  EXPECT_TRUE(bench->dispatch(nothing));
+  EXPECT_TRUE(bench->run(nothing));
   EXPECT_EQ(bench->policy().name, "round_robin");
 }
 
 TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
   Bench bench(2);
   const auto caller = std::this_thread::get_id();
-  const auto done = bench->dispatch([&](TaskContext& execution) {
+  const auto done = bench->run([&](TaskContext& execution) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     EXPECT_EQ(bench.total().in_flight, 1U) << "it is recorded before it runs";
     return execution.device().id().text() + "!";
@@ -69,7 +69,7 @@ TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
   EXPECT_EQ(done->value, done->device.text() + "!");
 
   // Unlike the reference, the error says where; everything else is unchanged.
-  const auto failed = bench->dispatch(
+  const auto failed = bench->run(
       [](TaskContext&) -> Result<int> { return Error{ErrorCode::io, "disk", "buy one", "", DriverError{7, "SEVEN"}}; });
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error(), (Error{ErrorCode::io, "disk", "buy one", "sim-0", DriverError{7, "SEVEN"}}));
@@ -79,7 +79,7 @@ TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
 
 TEST(Scheduler, S3_16_StatisticsAreInPoolOrderAndAddUp) {
   Bench bench(3, with_policy("round_robin"));
-  for (int i = 0; i < 7; ++i) EXPECT_TRUE(bench->dispatch(nothing));
+  for (int i = 0; i < 7; ++i) EXPECT_TRUE(bench->run(nothing));
   const Statistics statistics = bench->statistics();
   ASSERT_EQ(statistics.devices.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(statistics.devices[i].device, sim(i));
@@ -95,14 +95,14 @@ TEST(Scheduler, S3_18_EveryOperationMayBeUsedFromSeveralThreads) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 200; ++i) {
-        EXPECT_TRUE(bench->dispatch(nothing));
+        EXPECT_TRUE(bench->run(nothing));
         EXPECT_EQ(bench->submit([i](TaskContext&) { return i; }).get()->value, i);
         EXPECT_TRUE(bench->select());
         for (const auto& result : bench->map(std::vector{1, 2}, [](TaskContext&, int item) { return item; }))
           EXPECT_TRUE(result);
         EXPECT_LE(bench.total().completed, bench.total().dispatched);
         EXPECT_EQ(bench->work_class(i % 2 ? "odd" : "even"), bench->work_class(i % 2 ? "odd" : "even"));
-        Task<Done> withdrawn = bench->submit(nothing);
+        auto withdrawn = bench->submit(nothing);
         withdrawn.cancel();
         static_cast<void>(withdrawn.get());
       }
@@ -130,7 +130,7 @@ TEST(Scheduler, S3_T4_TheDeviceWithTheLeastInFlightIsSelected) {
   Bench bench(3);
   Gate gate;
   const auto wait = [&](TaskContext&) { EXPECT_TRUE(gate.pass()); };
-  std::vector<Task<Done>> tasks;
+  std::vector<Task<std::monostate>> tasks;
   for (const std::size_t i : {0, 0, 1}) tasks.push_back(bench->submit(wait, only_on(i)));
   EXPECT_EQ(*bench->select(), sim(2));
   gate.open();
@@ -139,14 +139,14 @@ TEST(Scheduler, S3_T4_TheDeviceWithTheLeastInFlightIsSelected) {
 
 TEST(Scheduler, S3_T5_OneSuccessIsOneDispatchedAndOneCompleted) {
   Bench bench(2);
-  EXPECT_TRUE(bench->dispatch(nothing));
+  EXPECT_TRUE(bench->run(nothing));
   EXPECT_EQ(bench.total().dispatched, 1U);
   EXPECT_EQ(bench.total().completed, 1U);
 }
 
 TEST(Scheduler, S3_T6_OneFailureIsOneFailedAndNothingInFlight) {
   Bench bench(1);
-  EXPECT_FALSE(bench->dispatch([](TaskContext&) -> Result<void> { return failure(); }));
+  EXPECT_FALSE(bench->run([](TaskContext&) -> Result<void> { return failure(); }));
   EXPECT_EQ(bench.total().failed, 1U);
   EXPECT_EQ(bench.total().in_flight, 0U);
 }
@@ -155,7 +155,7 @@ TEST(Scheduler, S3_T7_FourDevicesAreFour) { EXPECT_EQ(Bench(4)->pool().device_co
 
 TEST(Scheduler, S3_T8_NineDispatchesAreNine) {
   Bench bench(3);
-  for (int i = 0; i < 9; ++i) EXPECT_TRUE(bench->dispatch(nothing));
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(bench->run(nothing));
   EXPECT_EQ(bench.total().dispatched, 9U);
 }
 
@@ -171,15 +171,15 @@ TEST(Scheduler, S3_T10_TheReferenceSelectsTheFastestMeasuredDevice) {
   FakeClock clock;
   Bench bench(3, with_policy("reference_adaptive_throughput"), clock);
   const auto takes = [&](Duration duration) { return [&clock, duration](TaskContext&) { clock.advance(duration); }; };
-  EXPECT_TRUE(bench->dispatch(takes(milliseconds(1)), only_on(1)));
-  EXPECT_TRUE(bench->dispatch(takes(milliseconds(100)), only_on(0)));
+  EXPECT_TRUE(bench->run(takes(milliseconds(1)), only_on(1)));
+  EXPECT_TRUE(bench->run(takes(milliseconds(100)), only_on(0)));
   EXPECT_EQ(*bench->select(), sim(1));
 }
 
 TEST(Scheduler, S3_T12_TurnsGiveEachOfTwoDevicesOne) {
   Bench bench(2, with_policy("round_robin"));
-  EXPECT_TRUE(bench->dispatch(nothing));
-  EXPECT_TRUE(bench->dispatch(nothing));
+  EXPECT_TRUE(bench->run(nothing));
+  EXPECT_TRUE(bench->run(nothing));
   const Statistics statistics = bench->statistics();
   ASSERT_EQ(statistics.devices.size(), 2U);
   EXPECT_EQ(statistics.devices[0].dispatched, 1U);
@@ -190,8 +190,8 @@ TEST(Scheduler, S3_T12_TurnsGiveEachOfTwoDevicesOne) {
 TEST(Scheduler, S3_T13_TheMeanOf100And50Is95) {
   FakeClock clock;
   Bench bench(1, {}, clock);
-  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(10)); })) << "100 per second";
-  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(20)); })) << "50 per second";
+  EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(milliseconds(10)); })) << "100 per second";
+  EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(milliseconds(20)); })) << "50 per second";
   EXPECT_NEAR(bench.total().rate.value(), 95.0, 1e-6);
 }
 
@@ -199,7 +199,7 @@ TEST(Scheduler, ARateNobodyMeasuredIsAbsent) {
   FakeClock clock;
   Bench bench(2, with_policy("round_robin"), clock);
   EXPECT_FALSE(bench.total().rate);
-  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(10)); }));
+  EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(milliseconds(10)); }));
   EXPECT_NEAR(bench->statistics().devices[0].rate.value(), 100.0, 1e-6);
   EXPECT_FALSE(bench->statistics().devices[1].rate);
 }
@@ -208,7 +208,7 @@ TEST(Scheduler, NoEligibleDeviceIsAResultWithReasons) {
   Bench bench(2);
   TaskOptions impossible;
   impossible.requirements.backend = "cuda";
-  const auto inline_result = bench->dispatch(nothing, impossible);
+  const auto inline_result = bench->run(nothing, impossible);
   const auto task_result = bench->submit(nothing, impossible).get();
   for (const auto* result : {&inline_result, &task_result}) {
     ASSERT_FALSE(*result);
@@ -247,7 +247,7 @@ TEST(Scheduler, S3_F2_WeightsAreExactProportionsOneAfterTheOther) {
   Bench bench(3, with_policy("weighted_capacity"));
   ASSERT_TRUE(bench.pool->set_weight(sim(1), 2));
   ASSERT_TRUE(bench.pool->set_weight(sim(2), 5));
-  for (int i = 0; i < 400; ++i) EXPECT_TRUE(bench->dispatch(nothing));
+  for (int i = 0; i < 400; ++i) EXPECT_TRUE(bench->run(nothing));
   const Statistics statistics = bench->statistics();
   EXPECT_EQ(statistics.devices[0].dispatched, 50U);
   EXPECT_EQ(statistics.devices[1].dispatched, 100U);
@@ -261,7 +261,7 @@ TEST(Scheduler, S3_F2_WeightsAreProportionsFromSeveralThreadsToo) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 100; ++i) EXPECT_TRUE(bench->dispatch(nothing));
+      for (int i = 0; i < 100; ++i) EXPECT_TRUE(bench->run(nothing));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -276,7 +276,7 @@ TEST(Scheduler, S3_F3_DevicesNobodyMeasuredAreTried) {
   FakeClock clock;
   Bench bench(3, with_policy("adaptive_throughput"), clock);
   for (int i = 0; i < 30; ++i) {
-    EXPECT_TRUE(bench->dispatch([&](TaskContext& execution) {
+    EXPECT_TRUE(bench->run([&](TaskContext& execution) {
       clock.advance(execution.device().id() == sim(1) ? milliseconds(1) : milliseconds(20));
     }));
   }
@@ -289,14 +289,14 @@ TEST(Scheduler, S3_F5_TheRateIsWorkPerBusyTimeAndClassesAreApart) {
   Bench bench(1, {}, clock);
   TaskOptions frames;
   frames.requirements.cost = 50;
-  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(milliseconds(100)); }, frames));
+  EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(milliseconds(100)); }, frames));
   EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "fifty units in a tenth of a second";
 
   TaskOptions models;
   models.requirements.work_class = bench->work_class("models");
   EXPECT_NE(models.requirements.work_class, 0);
   EXPECT_EQ(bench->work_class("models"), models.requirements.work_class);
-  EXPECT_TRUE(bench->dispatch([&](TaskContext&) { clock.advance(seconds(10)); }, models));
+  EXPECT_TRUE(bench->run([&](TaskContext&) { clock.advance(seconds(10)); }, models));
   EXPECT_NEAR(bench.total().rate.value(), 500.0, 1e-6) << "what another class learnt changes nothing";
 }
 
@@ -325,7 +325,7 @@ TEST(Scheduler, S3_F5_WorkSideBySideCountsAsSideBySide) {
 TEST(Scheduler, S3_F7_AnErrorSaysWhichDeviceItWas) {
   Bench bench(2);
   const auto fail = [](TaskContext&) -> Result<void> { return failure(); };
-  EXPECT_EQ(bench->dispatch(fail, only_on(1)).error().where, "sim-1");
+  EXPECT_EQ(bench->run(fail, only_on(1)).error().where, "sim-1");
   EXPECT_EQ(bench->submit(fail, only_on(1)).get().error().where, "sim-1");
 }
 
@@ -334,7 +334,7 @@ TEST(Scheduler, S3_F7_ADeviceThatFailsFastDoesNotAttractAllWork) {
   int served = 0;
   for (int i = 0; i < 100; ++i) {
     served += bench
-                  ->dispatch([](TaskContext& execution) -> Result<void> {
+                  ->run([](TaskContext& execution) -> Result<void> {
                     if (execution.device().id() == sim(0)) return failure(ErrorCode::unavailable);
                     return {};
                   })
@@ -350,9 +350,9 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
     return execution.device().id().text();
   };
   TaskOptions work;
-  EXPECT_EQ(bench->dispatch(fails_on_0, work).error().where, "sim-0") << "not unless it may";
+  EXPECT_EQ(bench->run(fails_on_0, work).error().where, "sim-0") << "not unless it may";
   work.may_run_twice = true;
-  for (const auto& result : {bench->dispatch(fails_on_0, work), bench->submit(fails_on_0, work).get()}) {
+  for (const auto& result : {bench->run(fails_on_0, work), bench->submit(fails_on_0, work).get()}) {
     ASSERT_TRUE(result);
     EXPECT_EQ(result->value, "sim-1");
     EXPECT_EQ(result->device, sim(1));
@@ -371,7 +371,7 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
     ++tries;
     return failure(ErrorCode::invalid_argument);
   };
-  EXPECT_FALSE(bench->dispatch(callers_fault, work));
+  EXPECT_FALSE(bench->run(callers_fault, work));
   EXPECT_EQ(tries, 3) << "another device would not help";
 }
 
@@ -385,7 +385,7 @@ TEST(Scheduler, S3_F8_CallersAtTheSameMomentGetDifferentDevices) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {
-        const auto done = bench->dispatch([&](TaskContext&) { return gate.meet(4); });
+        const auto done = bench->run([&](TaskContext&) { return gate.meet(4); });
         EXPECT_TRUE(done->value);
         const std::lock_guard lock(mutex);
         used.insert(done->device);
@@ -399,7 +399,7 @@ TEST(Scheduler, S3_F8_CallersAtTheSameMomentGetDifferentDevices) {
 TEST(Scheduler, S3_F9_AClosureThatThrowsHasFailedAndNothingLeaks) {
   Bench bench(1);
   const auto throws = [](TaskContext&) -> int { throw std::runtime_error("out of cheese"); };
-  const auto inline_result = bench->dispatch(throws);
+  const auto inline_result = bench->run(throws);
   const auto task_result = bench->submit(throws).get();
   for (const auto* result : {&inline_result, &task_result}) {
     ASSERT_FALSE(*result);
@@ -407,7 +407,7 @@ TEST(Scheduler, S3_F9_AClosureThatThrowsHasFailedAndNothingLeaks) {
     EXPECT_NE(result->error().message.find("out of cheese"), std::string::npos);
     EXPECT_EQ(result->error().where, "sim-0");
   }
-  EXPECT_FALSE(bench->dispatch([](TaskContext&) { throw 7; }));
+  EXPECT_FALSE(bench->run([](TaskContext&) { throw 7; }));
   EXPECT_EQ(bench.total().failed, 3U);
   EXPECT_EQ(bench.total().in_flight, 0U);
   EXPECT_TRUE(adds_up(bench->statistics()));
@@ -417,7 +417,7 @@ TEST(Scheduler, S3_F14_AsynchronousWorkIsMeasuredAtItsTimeOnTheDevice) {
   FakeClock clock;
   Bench bench({spec(0, 4.0)}, {}, clock);
   const TimePoint before = clock.now();
-  EXPECT_TRUE(bench->dispatch(asynchronous(20)));
+  EXPECT_TRUE(bench->run(asynchronous(20)));
   EXPECT_EQ(clock.now() - before, milliseconds(5)) << "complete when the device is, not when it is told";
   EXPECT_NEAR(bench.total().rate.value(), 200.0, 1e-6);
   EXPECT_TRUE(bench->submit(asynchronous(20)).get());
@@ -426,24 +426,24 @@ TEST(Scheduler, S3_F14_AsynchronousWorkIsMeasuredAtItsTimeOnTheDevice) {
 
 TEST(Scheduler, S3_F14_AFailureOnTheDeviceIsTheWorksFailure) {
   FakeClock clock;
-  SimulatedSpec faulty = spec(0);
-  faulty.faults.push_back(at_launch(SimulatedFault::Kind::error, 1));
+  simulated::SimulatedSpec faulty = spec(0);
+  faulty.faults.push_back(at_launch(simulated::SimulatedFault::Kind::error, 1));
   Bench bench({faulty}, {}, clock);
-  const auto result = bench->dispatch(asynchronous(1));
+  const auto result = bench->run(asynchronous(1));
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().where, "sim-0");
   EXPECT_EQ(bench.total().failed, 1U);
-  EXPECT_TRUE(bench->dispatch(asynchronous(1))) << "the next one gets a fresh stream";
+  EXPECT_TRUE(bench->run(asynchronous(1))) << "the next one gets a fresh stream";
 }
 
 TEST(Scheduler, S3_F14_ADeviceThatHangsEndsAtTheDeadline) {
   FakeClock clock;
-  SimulatedSpec faulty = spec(0);
-  faulty.faults.push_back(at_launch(SimulatedFault::Kind::hang, 2));
+  simulated::SimulatedSpec faulty = spec(0);
+  faulty.faults.push_back(at_launch(simulated::SimulatedFault::Kind::hang, 2));
   Bench bench({faulty}, {}, clock);
   TaskOptions work;
   work.deadline = Deadline::after(clock, milliseconds(30));
-  EXPECT_EQ(bench->dispatch(asynchronous(1), work).error().code, ErrorCode::timeout);
+  EXPECT_EQ(bench->run(asynchronous(1), work).error().code, ErrorCode::timeout);
   EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(30));
   work.deadline = Deadline::after(clock, milliseconds(30));
   // Asked for its end only when it runs: this clock moves when somebody waits,
@@ -463,10 +463,10 @@ TEST(Scheduler, S3_F15_DevicesComeAndGoWhileWorkGoesOn) {
   auto waiting = bench->submit(nothing);
   ASSERT_TRUE(gate.wait_for_arrivals(1));
 
-  ASSERT_TRUE(bench.pool->join(make_simulated_device(spec(1), real_clock())));
+  ASSERT_TRUE(bench.pool->join(simulated::make_simulated_device(spec(1), real_clock())));
   EXPECT_EQ(bench->submit(nothing).get()->device, sim(1)) << "a device that joined gets lanes";
   ASSERT_TRUE(bench.pool->leave(sim(0)));
-  EXPECT_EQ(bench->dispatch(nothing)->device, sim(1));
+  EXPECT_EQ(bench->run(nothing)->device, sim(1));
   EXPECT_EQ(bench->submit(nothing, only_on(0)).get().error().code, ErrorCode::no_eligible_device);
   gate.open();
   EXPECT_EQ(running.get()->device, sim(0)) << "a device that left finishes its queue";
@@ -480,7 +480,7 @@ TEST(Scheduler, S3_F15_AFullQueueRefusesWork) {
   Gate gate;
   auto running = bench->submit([&](TaskContext&) { EXPECT_TRUE(gate.pass()); });
   ASSERT_TRUE(gate.wait_for_arrivals(1));
-  std::vector<Task<Done>> waiting;
+  std::vector<Task<std::monostate>> waiting;
   for (int i = 0; i < 3; ++i) waiting.push_back(bench->submit(nothing));
   auto refused = bench->submit(nothing);
   ASSERT_TRUE(refused.ready());
@@ -501,9 +501,9 @@ TEST(Scheduler, S3_F16_StatisticsAreOneCutWithAVersion) {
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
       while (!stop.load()) {
-        EXPECT_TRUE(bench->dispatch(nothing));
-        EXPECT_FALSE(bench->dispatch([](TaskContext&) -> Result<void> { return failure(ErrorCode::io); }));
-        EXPECT_TRUE(bench->dispatch(nothing));
+        EXPECT_TRUE(bench->run(nothing));
+        EXPECT_FALSE(bench->run([](TaskContext&) -> Result<void> { return failure(ErrorCode::io); }));
+        EXPECT_TRUE(bench->run(nothing));
       }
     });
   }
@@ -528,7 +528,7 @@ TEST_P(Mixture, EveryPieceOfWorkEndsOnceAndTheSumsHold) {
   set_assert_seed(GetParam());
   SeededRandom random(GetParam());
   FakeClock clock(FakeClock::Sleepers::block);
-  std::vector<SimulatedSpec> specs = Bench::specs(3);
+  std::vector<simulated::SimulatedSpec> specs = Bench::specs(3);
   specs[1].concurrency = 2;
   SchedulerOptions options = with_policy(random.below(2) ? "least_loaded" : "power_of_two");
   options.queue_capacity = 8;
@@ -552,7 +552,7 @@ TEST_P(Mixture, EveryPieceOfWorkEndsOnceAndTheSumsHold) {
       return 1;
     };
     switch (random.below(7)) {
-      case 0: static_cast<void>(bench->dispatch(closure, work)); break;
+      case 0: static_cast<void>(bench->run(closure, work)); break;
       case 1:
         if (!tasks.empty()) tasks[random.below(tasks.size())].cancel();
         break;
@@ -587,7 +587,7 @@ TEST(Scheduler, CancellersAndLanesNeverBothEndAPieceOfWork) {
   std::atomic<int> ran{0};
   int cancelled = 0;
   for (int round = 0; round < 300; ++round) {
-    std::vector<Task<Done>> tasks;
+    std::vector<Task<std::monostate>> tasks;
     for (int i = 0; i < 8; ++i) tasks.push_back(bench->submit([&](TaskContext&) { ++ran; }));
     std::thread canceller([&] {
       for (auto& task : tasks) task.cancel();
@@ -606,4 +606,4 @@ TEST(Scheduler, CancellersAndLanesNeverBothEndAPieceOfWork) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::scheduler

@@ -1,17 +1,17 @@
 #include "scheduler/waiting_queue.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
-bool WaitingQueue::Earlier::operator()(const Job* a, const Job* b) const noexcept {
+bool WaitingQueue::Earlier::operator()(const detail::Job* a, const detail::Job* b) const noexcept {
   if (a->deadline_.at != b->deadline_.at) return a->deadline_.at < b->deadline_.at;
   return a->arrival_ < b->arrival_;
 }
 
-std::size_t WaitingQueue::level_of(const Job& job) noexcept {
+std::size_t WaitingQueue::level_of(const detail::Job& job) noexcept {
   return static_cast<std::size_t>(Priority::high) - static_cast<std::size_t>(job.priority_);
 }
 
-void WaitingQueue::push(Job& job) {
+void WaitingQueue::push(detail::Job& job) {
   Level& level = levels_[level_of(job)];
   job.arrival_ = arrivals_++;
   if (job.deadline_.at != TimePoint::max()) level.urgent.insert(&job);
@@ -22,7 +22,7 @@ void WaitingQueue::push(Job& job) {
   job.linked_ = true;
 }
 
-void WaitingQueue::erase(Job& job) noexcept {
+void WaitingQueue::erase(detail::Job& job) noexcept {
   Level& level = levels_[level_of(job)];
   if (job.deadline_.at != TimePoint::max()) level.urgent.erase(&job);
   (job.previous_ ? job.previous_->next_ : level.first) = job.next_;
@@ -30,17 +30,17 @@ void WaitingQueue::erase(Job& job) noexcept {
   job.linked_ = false;
 }
 
-Job* WaitingQueue::pop() noexcept {
-  Job* next = nullptr;
-  Job* oldest = nullptr;
+detail::Job* WaitingQueue::pop() noexcept {
+  detail::Job* next = nullptr;
+  detail::Job* oldest = nullptr;
   for (const Level& level : levels_) {
     if (!level.first) continue;
     if (!next) next = level.urgent.empty() ? level.first : *level.urgent.begin();
     if (!oldest || level.first->arrival_ < oldest->arrival_) oldest = level.first;
   }
   if (!next) return nullptr;
-  if (next != oldest && overtakings_ == overtakings_max) next = oldest;
-  overtakings_ = next == oldest ? 0 : overtakings_ + 1;
+  if (next != oldest && skips_ == skips_max) next = oldest;
+  skips_ = next == oldest ? 0 : skips_ + 1;
   erase(*next);
   return next;
 }
@@ -51,4 +51,4 @@ bool WaitingQueue::empty() const noexcept {
   return true;
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

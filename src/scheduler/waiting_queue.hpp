@@ -12,35 +12,35 @@
 
 #include "berth/scheduler.hpp"
 
-namespace berth {
+namespace berth::scheduler {
 
 class WaitingQueue {
  public:
-  void push(Job& job);
+  void push(detail::Job& job);
   // The next job, taken out; nullptr when there is none.
-  Job* pop() noexcept;
+  detail::Job* pop() noexcept;
   // Precondition: the job is in the queue.
-  void erase(Job& job) noexcept;
+  void erase(detail::Job& job) noexcept;
   bool empty() const noexcept;
 
  private:
   // One turn in eight: low work advances at an eighth of the device's pace at
   // least, high work loses an eighth at most.
-  static constexpr unsigned overtakings_max = 7;
+  static constexpr unsigned skips_max = 7;
 
   struct Earlier {
-    bool operator()(const Job* a, const Job* b) const noexcept;
+    bool operator()(const detail::Job* a, const detail::Job* b) const noexcept;
   };
   struct Level {
-    Job* first = nullptr;  // all of this priority, in order of arrival
-    Job* last = nullptr;
-    std::set<Job*, Earlier> urgent;  // those with a deadline
+    detail::Job* first = nullptr;  // all of this priority, in order of arrival
+    detail::Job* last = nullptr;
+    std::set<detail::Job*, Earlier> urgent;  // those with a deadline
   };
-  static std::size_t level_of(const Job& job) noexcept;
+  static std::size_t level_of(const detail::Job& job) noexcept;
 
   std::array<Level, 3> levels_;  // highest priority first
   std::uint64_t arrivals_ = 0;
-  unsigned overtakings_ = 0;
+  unsigned skips_ = 0;
 };
 
-}  // namespace berth
+}  // namespace berth::scheduler

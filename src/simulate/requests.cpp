@@ -40,7 +40,7 @@ void serve(const Request& job, std::size_t replica, std::uint32_t speed_milli, s
 }
 
 Error unusable(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 // The replicas as the policy sees them: the views that a pool would provide.
@@ -75,7 +75,7 @@ class Replicas {
     DeviceView& view = views_[replica];
     --view.in_flight;
     view.backlog_ns -= expected_ns;
-    Learnt& learnt = learnt_[replica];
+    placement::Learnt& learnt = learnt_[replica];
     learnt = learnt.after(unit_cost_ns);
     view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();
     view.measurements = learnt.measurements;
@@ -86,7 +86,7 @@ class Replicas {
  private:
   std::vector<DeviceInfo> infos_;
   std::vector<DeviceView> views_;
-  std::vector<Learnt> learnt_;
+  std::vector<placement::Learnt> learnt_;
 };
 
 // A dispatched job, until its completion is reported.

@@ -68,11 +68,8 @@ std::string read_line(std::string_view line, TraceRequest& request) {
 }
 
 Error malformed(std::string_view name, std::size_t line, const std::string& what) {
-  return {ErrorCode::invalid_argument,
-          std::string(name) + ", line " + std::to_string(line) + ": " + what,
-          "a line is: seconds, size in, size out, then optionally a key and blocks",
-          {},
-          {}};
+  return {ErrorCode::invalid_argument, std::string(name) + ", line " + std::to_string(line) + ": " + what,
+          "a line is: seconds, size in, size out, then optionally a key and blocks"};
 }
 
 }  // namespace

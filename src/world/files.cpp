@@ -104,7 +104,7 @@ Result<void> write_private_text(const std::string& path, std::string_view text) 
 Result<void> create_text(const std::string& path, std::string_view text) {
   OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0 && errno == EEXIST)
-    return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first", {}, {}};
+    return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first"};
   if (file.get() < 0) return failed("write", path, errno);
   const int code = write_all(file, text);
   if (code == 0) return {};

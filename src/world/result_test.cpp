@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-Error sample_error() { return {ErrorCode::timeout, "the poll took too long", "try again", "GPU-1", {}}; }
+Error sample_error() { return {ErrorCode::timeout, "the poll took too long", "try again", "GPU-1"}; }
 
 TEST(Result, HoldsEitherAValueOrAnError) {
   const Result<int> good = 7;

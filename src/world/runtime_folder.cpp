@@ -12,7 +12,7 @@ namespace berth::world {
 namespace {
 
 Error refused(const std::string& path, const std::string& what) {
-  return {ErrorCode::io, path + " " + what, "set BERTH_RUNTIME_DIR to another folder, or remove this one", {}, {}};
+  return {ErrorCode::io, path + " " + what, "set BERTH_RUNTIME_DIR to another folder, or remove this one"};
 }
 
 // Shared: owned by root, writable for all, with the sticky bit.
@@ -39,11 +39,8 @@ std::string home_folder() {
 Result<std::string> private_folder(const std::string& path, IfMissing missing) {
   const bool make = missing == IfMissing::create;
   if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error{ErrorCode::io,
-                 "cannot create the folder " + path + ": " + std::strerror(errno),
-                 "set BERTH_RUNTIME_DIR to a folder that can be created",
-                 {},
-                 {}};
+    return Error{ErrorCode::io, "cannot create the folder " + path + ": " + std::strerror(errno),
+                 "set BERTH_RUNTIME_DIR to a folder that can be created"};
   }
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -60,7 +57,7 @@ Result<std::string> private_folder(const std::string& path, IfMissing missing) {
 Result<std::string> given_runtime_folder() {
   const char* const given = std::getenv("BERTH_RUNTIME_DIR");
   if (given != nullptr && *given == '\0')
-    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it, or set it to a folder", {}, {}};
+    return Error{ErrorCode::invalid_argument, "BERTH_RUNTIME_DIR is empty", "unset it, or set it to a folder"};
   return std::string(given != nullptr ? given : "");
 }
 
@@ -70,11 +67,8 @@ Result<std::string> state_folder(const std::string& name, IfMissing missing) {
   if (!given->empty()) {
     std::string path = *given;
     if (path.front() != '/') {
-      return Error{ErrorCode::invalid_argument,
-                   "the runtime folder " + path + " is not an absolute path",
-                   "begin BERTH_RUNTIME_DIR with a slash",
-                   {},
-                   {}};
+      return Error{ErrorCode::invalid_argument, "the runtime folder " + path + " is not an absolute path",
+                   "begin BERTH_RUNTIME_DIR with a slash"};
     }
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     if (!is_for_all(path)) {
@@ -88,11 +82,8 @@ Result<std::string> state_folder(const std::string& name, IfMissing missing) {
   } else {
     path = home_folder();
     if (path.empty()) {
-      return Error{ErrorCode::io,
-                   "this user has no home folder to keep files in",
-                   "set HOME or XDG_STATE_HOME to a folder of this user",
-                   {},
-                   {}};
+      return Error{ErrorCode::io, "this user has no home folder to keep files in",
+                   "set HOME or XDG_STATE_HOME to a folder of this user"};
     }
     if (missing == IfMissing::create) {
       for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);

@@ -17,7 +17,7 @@ BackendOptions cut(std::vector<std::uint32_t> units) {
 TEST(CudaCalls, PartsComeFromOneSplitAndListingMakesNothing) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
   {
-    const auto backend = make_cuda_backend(cut({64, 32, 16, 16}));
+    const auto backend = device::make_cuda_backend(cut({64, 32, 16, 16}));
     const auto listed = backend->list();
     ASSERT_TRUE(works(listed));
     EXPECT_EQ(left_over(), nothing);
@@ -35,7 +35,7 @@ TEST(CudaCalls, PartsComeFromOneSplitAndListingMakesNothing) {
 
 TEST(CudaCalls, APartThatCannotBeMadeLeavesNothingBehind) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
-  const auto backend = make_cuda_backend(cut({64, 32}));
+  const auto backend = device::make_cuda_backend(cut({64, 32}));
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   for (const char* symbol : {"cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuCtxFromGreenCtx"}) {
@@ -51,7 +51,7 @@ TEST(CudaCalls, APartThatCannotBeMadeLeavesNothingBehind) {
 
 TEST(CudaCalls, ASliceCannotBeCut) {
   ASSERT_NO_FATAL_FAILURE(start("gpu\nslice gpu=0 memory=20GiB sms=32"));
-  const auto refused = make_cuda_backend(cut({16}))->list();
+  const auto refused = device::make_cuda_backend(cut({16}))->list();
   ASSERT_TRUE(fails_with(refused, ErrorCode::not_supported));
   EXPECT_NE(refused.error().message.find("MIG"), std::string::npos);
   EXPECT_FALSE(refused.error().advice.empty());
@@ -59,16 +59,16 @@ TEST(CudaCalls, ASliceCannotBeCut) {
 
 TEST(CudaCalls, ADriverThatAnswersASplitWithAnErrorIsQuoted) {
   ASSERT_NO_FATAL_FAILURE(start("gpu\nerror cuDeviceGetDevResource code=801 times=always"));
-  const auto refused = make_cuda_backend(cut({16}))->list();
+  const auto refused = device::make_cuda_backend(cut({16}))->list();
   ASSERT_TRUE(fails_with(refused, ErrorCode::not_supported));
   EXPECT_EQ(refused.error().driver, (DriverError{801, "CUDA_ERROR_NOT_SUPPORTED"}));
-  EXPECT_TRUE(works(make_cuda_backend({})->list())) << "the whole GPU is still there";
+  EXPECT_TRUE(works(device::make_cuda_backend({})->list())) << "the whole GPU is still there";
 }
 
 TEST(CudaCalls, PeerAccessIsSwitchedOnOnceAndOnlyWhereItIsAllowed) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 3\nnvlink 0,1\npcie 0,2 peer=no"));
   {
-    const auto backend = make_cuda_backend({});
+    const auto backend = device::make_cuda_backend({});
     const auto devices = open_all(*backend);
     ASSERT_EQ(devices.size(), 3U);
     const auto stream = devices[0]->open_stream();
@@ -87,7 +87,7 @@ TEST(CudaCalls, PeerAccessIsSwitchedOnOnceAndOnlyWhereItIsAllowed) {
 
 TEST(CudaCalls, WhoeverSwitchedPeerAccessOnBeforeIsNoError) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 2\nnvlink 0,1\nerror cuCtxEnablePeerAccess code=704"));
-  const auto devices = open_all(*make_cuda_backend({}));
+  const auto devices = open_all(*device::make_cuda_backend({}));
   const auto stream = devices[0]->open_stream();
   const auto here = devices[0]->allocate(64), there = devices[1]->allocate(64);
   ASSERT_TRUE(works(stream) && works(here) && works(there));
@@ -98,7 +98,7 @@ TEST(CudaCalls, WhoeverSwitchedPeerAccessOnBeforeIsNoError) {
 TEST(CudaCalls, MemoryOfAStreamGoesBackInItsOrderAndKeepsItAlive) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
   {
-    const auto devices = open_all(*make_cuda_backend({}));
+    const auto devices = open_all(*device::make_cuda_backend({}));
     auto stream = devices[0]->open_stream();
     ASSERT_TRUE(works(stream));
     auto buffer = (*stream)->allocate(4096);
@@ -117,7 +117,7 @@ TEST(CudaCalls, MemoryOfAStreamGoesBackInItsOrderAndKeepsItAlive) {
 
 TEST(CudaCalls, SamplesTrimThePoolAndTheLastHandleEmptiesIt) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
-  auto devices = open_all(*make_cuda_backend({}));
+  auto devices = open_all(*device::make_cuda_backend({}));
   EXPECT_TRUE(works(devices[0]->sample()));
   EXPECT_EQ(count("cuMemPoolTrimTo"), 0) << "nobody used the pool";
   {
@@ -140,7 +140,7 @@ TEST(CudaCalls, SamplesTrimThePoolAndTheLastHandleEmptiesIt) {
 
 TEST(CudaCalls, ABinaryForAnotherGpuGivesWayToPtx) {
   ASSERT_NO_FATAL_FAILURE(start("gpu capability=9.0"));
-  const auto devices = open_all(*make_cuda_backend({}));
+  const auto devices = open_all(*device::make_cuda_backend({}));
   KernelSource source = kernel("empty");
   source.cubin = "cubin sm_75\n" + source.ptx;
   EXPECT_TRUE(works(devices[0]->load(source)));
@@ -160,7 +160,7 @@ TEST(CudaCalls, ABinaryForAnotherGpuGivesWayToPtx) {
 
 TEST(CudaCalls, ADeviceThatVanishesBetweenListingAndOpeningIsNotFound) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   for (const int code : {100, 101}) {
@@ -201,7 +201,7 @@ TEST(CudaCalls, AMalformedListOfVisibleDevicesIsNamedInsteadOfHidingGpus) {
                                    std::array{"GPU-00000000", "'GPU-00000000'"}}) {
     const Visible visible(text);
     ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
-    const auto refused = make_cuda_backend({})->list();
+    const auto refused = device::make_cuda_backend({})->list();
     ASSERT_TRUE(fails_with(refused, ErrorCode::invalid_argument)) << text;
     EXPECT_NE(refused.error().message.find(item), std::string::npos) << refused.error().message;
   }
@@ -209,7 +209,7 @@ TEST(CudaCalls, AMalformedListOfVisibleDevicesIsNamedInsteadOfHidingGpus) {
        {std::pair{"", 0U}, std::pair{"1", 1U}, std::pair{"1,0", 2U}, std::pair{"-1", 0U}}) {
     const Visible visible(text);
     ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
-    const auto listed = make_cuda_backend({})->list();
+    const auto listed = device::make_cuda_backend({})->list();
     ASSERT_TRUE(works(listed)) << text;
     EXPECT_EQ(listed->size(), devices) << text;
   }

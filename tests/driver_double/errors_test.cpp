@@ -114,7 +114,7 @@ TEST_P(EveryCode, OfACallHasTheRightMeaningAndLeavesNothingBehind) {
     if (std::string_view(operation.symbol) == "cuFuncGetParamInfo" && GetParam().code == cuda::code_invalid_value)
       continue;
     ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
-    const auto backend = make_cuda_backend({});
+    const auto backend = device::make_cuda_backend({});
     const auto listed = backend->list();
     ASSERT_TRUE(works(listed));
     const DeviceId& id = listed->front().id;
@@ -144,7 +144,7 @@ TEST_P(EveryCode, OfACallHasTheRightMeaningAndLeavesNothingBehind) {
 
 TEST_P(EveryCode, OfOpeningHidesNoOtherDeviceAndLeavesNothingBehind) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 2\n" + rule("cuDevicePrimaryCtxRetain")));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   // Listed, and gone when it was opened.
@@ -157,7 +157,7 @@ TEST_P(EveryCode, OfOpeningHidesNoOtherDeviceAndLeavesNothingBehind) {
 
 TEST_P(EveryCode, OfStartingIsTheListingsError) {
   ASSERT_NO_FATAL_FAILURE(start("gpu\nerror cuInit times=always code=" + std::to_string(GetParam().code)));
-  const auto listed = make_cuda_backend({})->list();
+  const auto listed = device::make_cuda_backend({})->list();
   if (GetParam().code == cuda::code_no_device) {
     ASSERT_TRUE(works(listed));
     EXPECT_TRUE(listed->empty()) << "a driver without a GPU is no failure";
@@ -172,7 +172,7 @@ TEST_P(EveryCode, OfWorkUnderWayComesOutOfWaitingForIt) {
   for (const char* what : {"kernel", "copy"}) {
     SCOPED_TRACE(what);
     ASSERT_NO_FATAL_FAILURE(start("gpu"));
-    const auto backend = make_cuda_backend({});
+    const auto backend = device::make_cuda_backend({});
     const DeviceId id = backend->list()->front().id;
     auto bench = Bench::open(*backend, id);
     ASSERT_TRUE(works(bench));
@@ -202,7 +202,7 @@ TEST(Releasing, ThatFailsIsSurvived) {
     for (const int code : {1, 700}) {
       SCOPED_TRACE(std::string(symbol) + " " + std::to_string(code));
       ASSERT_NO_FATAL_FAILURE(start("gpus 2"));
-      const auto backend = make_cuda_backend({});
+      const auto backend = device::make_cuda_backend({});
       const auto listed = backend->list();
       {
         auto bench = Bench::open(*backend, listed->front().id);

@@ -15,6 +15,7 @@
 #include "device/contract_kernels.hpp"
 #include "device/cuda/driver.hpp"
 #include "device/cuda/nvml_api.hpp"
+#include "device/test_results.hpp"
 #include "double/control.hpp"
 
 namespace berth::test {
@@ -62,22 +63,6 @@ inline std::vector<std::pair<std::string, long long>> left_over(int gpu = -1) {
   return left;
 }
 inline const std::vector<std::pair<std::string, long long>> nothing;
-
-// On a busy machine, under a sanitizer; reached only by a hang.
-inline Deadline soon() { return Deadline::after(real_clock(), std::chrono::seconds(20)); }
-
-template <class T>
-::testing::AssertionResult works(const Result<T>& result) {
-  if (result) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
-}
-
-template <class T>
-::testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code) {
-  if (result) return ::testing::AssertionFailure() << "it worked";
-  if (result.error().code == code && !result.error().message.empty()) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << to_string(result.error().code) << ": " << result.error().to_text();
-}
 
 inline KernelSource kernel(const char* entry) {
   return {entry, {}, {}, R"(
@@ -167,7 +152,7 @@ inline Result<void> add_vectors(Device& device, Deadline deadline) {
   if (!waited && waited.error().code == ErrorCode::timeout) device.close();
   if (done) done = waited;
   if (done && values != std::vector<float>(n, 3.0F))
-    return Error{ErrorCode::internal, "the sum is wrong", {}, device.id().text(), {}};
+    return Error{ErrorCode::internal, "the sum is wrong", {}, device.id().text()};
   return done;
 }
 

@@ -28,10 +28,10 @@ Both list_both_ways(const std::string& script, const std::vector<std::pair<const
   // The same series: the same UUIDs.
   const std::string machine = "series 9\n" + script;
   EXPECT_EQ(Double::of_this_process().reset(machine.c_str()), nullptr);
-  auto listed = make_cuda_backend({})->list();
+  auto listed = device::make_cuda_backend({})->list();
   listed ? both.by_cuda = *listed : (both.error_of_cuda = listed.error().to_text(), Infos());
   EXPECT_EQ(Double::of_this_process().reset(machine.c_str()), nullptr);
-  listed = make_cuda_backend(quick())->list();
+  listed = device::make_cuda_backend(quick())->list();
   listed ? both.by_nvml = *listed : (both.error_of_nvml = listed.error().to_text(), Infos());
   both.starts = count("cuInit");
   return both;
@@ -90,11 +90,11 @@ INSTANTIATE_TEST_SUITE_P(Machine, Listings, testing::ValuesIn(cases), [](const a
 
 TEST(Listing, ByUuidNeedsNoOrder) {
   ASSERT_NO_FATAL_FAILURE(start(mixed));
-  const auto all = make_cuda_backend({})->list();
+  const auto all = device::make_cuda_backend({})->list();
   ASSERT_TRUE(works(all));
   const Environment visible("CUDA_VISIBLE_DEVICES", (*all)[1].id.text().substr(0, 12).c_str());
   ASSERT_EQ(count("cuInit"), 1);
-  const auto shown = make_cuda_backend(quick())->list();
+  const auto shown = device::make_cuda_backend(quick())->list();
   ASSERT_TRUE(works(shown));
   ASSERT_EQ(shown->size(), 1U);
   EXPECT_EQ(shown->front().id, (*all)[1].id);
@@ -104,7 +104,7 @@ TEST(Listing, ByUuidNeedsNoOrder) {
 
 TEST(Listing, WhatIsListedThroughNvmlOpensThroughCuda) {
   ASSERT_NO_FATAL_FAILURE(start(three));
-  const auto backend = make_cuda_backend(quick());
+  const auto backend = device::make_cuda_backend(quick());
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   for (const DeviceInfo& info : *listed) {
@@ -118,10 +118,10 @@ TEST(Listing, APartitionIsAskedOfCuda) {
   ASSERT_NO_FATAL_FAILURE(start(three));
   BackendOptions options = quick();
   options.partitions = {{"host:0", {1}}};
-  EXPECT_TRUE(works(make_cuda_backend(options)->list()));
+  EXPECT_TRUE(works(device::make_cuda_backend(options)->list()));
   EXPECT_EQ(count("cuInit"), 0);
   options.partitions = {{"cuda:0", {64, 32}}};
-  const auto listed = make_cuda_backend(options)->list();
+  const auto listed = device::make_cuda_backend(options)->list();
   ASSERT_TRUE(works(listed));
   EXPECT_EQ(listed->size(), 4U);
   EXPECT_GT(count("cuInit"), 0);
@@ -131,9 +131,9 @@ TEST(Listing, LinksAreTheSameThroughBothLibraries) {
   for (const char* script : {"gpus 4\nnvlink 0,1\npcie 0-3 level=node peer=no\npcie 2,3 level=switch peer=yes",
                              "gpus 8\nnvswitch 0-7 links=18", "gpus 2\npcie 0,1 level=system peer=no"}) {
     ASSERT_NO_FATAL_FAILURE(start(script));
-    const auto by_nvml = make_cuda_backend(quick())->links();
+    const auto by_nvml = device::make_cuda_backend(quick())->links();
     EXPECT_EQ(count("cuInit"), 0);
-    const auto by_cuda = make_cuda_backend({})->links();
+    const auto by_cuda = device::make_cuda_backend({})->links();
     ASSERT_TRUE(works(by_nvml) && works(by_cuda));
     ASSERT_FALSE(by_nvml->empty());
     EXPECT_EQ(*by_nvml, *by_cuda) << script;
@@ -144,11 +144,11 @@ TEST(Listing, LinksAreTheSameThroughBothLibraries) {
 // a device is opened, and by a listing that is told to start it.
 TEST(Listing, ACudaThatDoesNotStartIsSaidByOpen) {
   ASSERT_NO_FATAL_FAILURE(start(std::string(three) + "error cuInit code=803 times=always"));
-  const auto backend = make_cuda_backend(quick());
+  const auto backend = device::make_cuda_backend(quick());
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   EXPECT_TRUE(fails_with(backend->open(listed->front().id), ErrorCode::not_initialized));
-  EXPECT_TRUE(fails_with(make_cuda_backend({})->list(), ErrorCode::not_initialized));
+  EXPECT_TRUE(fails_with(device::make_cuda_backend({})->list(), ErrorCode::not_initialized));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::vector<DeviceInfo> listed(Backend& backend) {
 
 TEST(OnMachine, EightGpusAreListedWithIdentityAndPlace) {
   ASSERT_NO_FATAL_FAILURE(start(script_of("eight")));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto infos = listed(*backend);
   ASSERT_EQ(infos.size(), 8U);
   for (std::size_t i = 0; i < 8; ++i) {
@@ -53,7 +53,7 @@ TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
               " temperature=" + std::to_string(40 + i) + "\n";
   }
   ASSERT_NO_FATAL_FAILURE(start(script));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto infos = listed(*backend);
   ASSERT_EQ(infos.size(), 8U);
   for (std::uint64_t i = 0; i < 8; ++i) {
@@ -70,7 +70,7 @@ TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
 
 TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
   ASSERT_NO_FATAL_FAILURE(start("gpu memory=80GiB"));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   auto device = backend->open(listed(*backend).front().id);
   ASSERT_TRUE(works(device));
   const auto buffer = (*device)->allocate(2 * gibibyte);
@@ -106,7 +106,7 @@ std::vector<std::size_t> island_sizes(Backend& backend) {
 }
 
 TEST(OnMachine, LinksMakeTheIslandsOfTheMachine) {
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   ASSERT_NO_FATAL_FAILURE(start(script_of("eight")));
   EXPECT_EQ(island_sizes(*backend), std::vector<std::size_t>{8});
   ASSERT_NO_FATAL_FAILURE(start(script_of("islands")));
@@ -117,7 +117,7 @@ TEST(OnMachine, LinksMakeTheIslandsOfTheMachine) {
 
 TEST(OnMachine, CopiesBetweenGpusArriveWithAndWithoutALink) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 3\nnvlink 0,1\npcie 0,2 peer=no"));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto devices = open_all(*backend);
   ASSERT_EQ(devices.size(), 3U);
   std::vector<int> sent(1000, 42), received(1000);
@@ -141,7 +141,7 @@ TEST(OnMachine, PartsOfOneGpuComputeAndGiveBackEverything) {
   {
     BackendOptions options;
     options.partitions = {{"cuda:0", {64, 32, 16, 16}}};
-    const auto backend = make_cuda_backend(options);
+    const auto backend = device::make_cuda_backend(options);
     const auto devices = open_all(*backend);
     ASSERT_EQ(devices.size(), 4U);
     EXPECT_EQ(count("greens"), 4);
@@ -157,7 +157,7 @@ TEST(OnMachine, AFaultOfOnePartLosesItsSiblings) {
   ASSERT_NO_FATAL_FAILURE(start("gpu"));
   BackendOptions options;
   options.partitions = {{"cuda:0", {64, 32}}};
-  const auto backend = make_cuda_backend(options);
+  const auto backend = device::make_cuda_backend(options);
   const auto devices = open_all(*backend);
   ASSERT_EQ(devices.size(), 2U);
   auto stream = devices[0]->open_stream();
@@ -169,7 +169,7 @@ TEST(OnMachine, AFaultOfOnePartLosesItsSiblings) {
 
 TEST(OnMachine, AGpuThatIsForbiddenOrTakenSaysSo) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 3\nset 0 compute_mode=2\nset 1 compute_mode=3\nprocess gpu=1 pid=9 bytes=1GiB"));
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto infos = listed(*backend);
   EXPECT_FALSE(backend->open(infos[0].id).has_value());
   EXPECT_FALSE(backend->open(infos[1].id).has_value());

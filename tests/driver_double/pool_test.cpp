@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "device/deadline_call.hpp"
 #include "driver_double/fixture.hpp"
 
 namespace berth::test {
@@ -80,7 +81,7 @@ class PoolOnDouble : public testing::Test {
   }
   Health health(std::size_t device) const { return pool_->status().at(device).view.health; }
 
-  std::unique_ptr<Backend> backend_ = make_cuda_backend({});
+  std::unique_ptr<Backend> backend_ = device::make_cuda_backend({});
   std::vector<std::shared_ptr<Device>> devices_;
   std::unique_ptr<Pool> pool_;
 };
@@ -88,7 +89,7 @@ class PoolOnDouble : public testing::Test {
 // The calls that are made while a device is used and watched.
 std::vector<std::string> calls_in_use() {
   start("gpu");
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto devices = open_all(*backend);
   std::vector<std::string> called;
   std::vector<std::pair<std::string, long long>> before;
@@ -200,8 +201,7 @@ TEST_F(PoolOnDouble, WhatTheDriverReportsReachesHealth) {
 
 TEST_F(PoolOnDouble, AGpuThatCannotBeOpenedIsInThePoolWithItsReasonAndTheOthersWork) {
   ASSERT_NO_FATAL_FAILURE(start("gpus 8\nerror cuDevicePrimaryCtxRetain gpu=3 code=46 times=always"));
-  std::vector<std::unique_ptr<Backend>> backends;
-  backends.push_back(make_cuda_backend({}));
+  const std::vector<std::shared_ptr<Backend>> backends{device::make_cuda_backend({})};
   auto pool = Pool::open_backends(backends);
   ASSERT_TRUE(works(pool));
   EXPECT_EQ((*pool)->device_count(), gpus);
@@ -210,6 +210,23 @@ TEST_F(PoolOnDouble, AGpuThatCannotBeOpenedIsInThePoolWithItsReasonAndTheOthersW
   ASSERT_TRUE(status[bad].error.has_value());
   EXPECT_EQ(status[bad].error->driver->code, 46);
   for (const auto& device : (*pool)->devices()) EXPECT_TRUE(works(add_vectors(*device, soon())));
+}
+
+TEST_F(PoolOnDouble, ADriverThatHangsWhenItIsListedIsReportedAndThePoolOpensWithoutIt) {
+  ASSERT_NO_FATAL_FAILURE(start("gpus 8\nhang cuDeviceGetCount times=always"));
+  PoolOptions options;
+  options.driver_deadline = 1s;
+  auto pool = Pool::open_all({}, std::move(options));
+  ASSERT_TRUE(works(pool));
+  EXPECT_TRUE((*pool)->device(DeviceId("host")));
+  const auto silent = (*pool)->silent_backends();
+  ASSERT_FALSE(silent.empty());
+  EXPECT_EQ(silent[0].backend, "cuda");
+  EXPECT_EQ(silent[0].error.code, ErrorCode::timeout);
+  pool->reset();
+  also("calm");
+  release();
+  EXPECT_TRUE(eventually([] { return device::detached_threads() == 0; })) << "the late answer was dropped";
 }
 
 }  // namespace

@@ -348,7 +348,7 @@ void run_seed(std::uint64_t seed) {
   // One of three machines has its first GPU cut into parts.
   BackendOptions options;
   if (random.below(3) == 0) options.partitions = {{"cuda:0", {32, 16}}};
-  const auto backend = make_cuda_backend(options);
+  const auto backend = device::make_cuda_backend(options);
   std::vector<DeviceId> ids;
   together({[&] {
     for (int tries = 0; tries < 20 && ids.empty(); ++tries) {
@@ -364,7 +364,7 @@ void run_seed(std::uint64_t seed) {
 
   also("calm");
   release();
-  const auto wholes = make_cuda_backend({});
+  const auto wholes = device::make_cuda_backend({});
   const auto listed = wholes->list();
   ASSERT_TRUE(works(listed));
   for (const DeviceInfo& info : *listed) {

@@ -32,7 +32,7 @@ struct Machine {
     return seen.value_or(Telemetry{});
   }
 
-  std::unique_ptr<Backend> backend = make_cuda_backend({});
+  std::unique_ptr<Backend> backend = device::make_cuda_backend({});
   std::vector<DeviceInfo> devices;
 };
 
@@ -213,7 +213,7 @@ TEST(Telemetry, APartHasTheValuesOfItsGpu) {
   start("gpu memory=80GiB\nset 0 temperature=66 utilisation=50\n");
   BackendOptions options;
   options.partitions = {{"cuda:0", {64, 32}}};
-  const auto backend = make_cuda_backend(options);
+  const auto backend = device::make_cuda_backend(options);
   const auto listed = backend->list();
   ASSERT_TRUE(works(listed));
   ASSERT_EQ(listed->size(), 2U);
@@ -506,7 +506,7 @@ TEST(Slices, AnEventCountsForTheSliceItNames) {
   const auto library = nvml::Library::load();
   expect(!library && library.error().code == ErrorCode::not_initialized, "the code");
   expect(!library && library.error().advice.find(advice) != std::string::npos, "the advice");
-  const auto backend = make_cuda_backend({});
+  const auto backend = device::make_cuda_backend({});
   const auto listed = backend->list();
   expect(listed && listed->size() == 2, "the list");
   const auto device = backend->open(listed->front().id);

@@ -11,11 +11,8 @@ namespace {
 constexpr std::uint32_t side_max = 32768;
 
 Error bad(const std::string& path, const std::string& why) {
-  return {ErrorCode::invalid_argument,
-          path + ": " + why,
-          "give an 8-bit .y4m file, e.g. made by ffmpeg -pix_fmt yuv420p",
-          "",
-          {}};
+  return {ErrorCode::invalid_argument, path + ": " + why,
+          "give an 8-bit .y4m file, e.g. made by ffmpeg -pix_fmt yuv420p"};
 }
 
 std::uint32_t number(const std::string& text) {
@@ -31,8 +28,7 @@ std::uint32_t number(const std::string& text) {
 
 Result<std::vector<Frame>> read_y4m(const std::string& path, std::size_t count_max) {
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    return Error{ErrorCode::not_found, "cannot open " + path + ": " + std::strerror(errno), "check the path", "", {}};
+  if (!file) return Error{ErrorCode::not_found, "cannot open " + path + ": " + std::strerror(errno), "check the path"};
   std::string line;
   if (!std::getline(file, line) || !line.starts_with("YUV4MPEG2")) return bad(path, "not a YUV4MPEG2 file");
   std::uint32_t width = 0, height = 0;

@@ -51,7 +51,7 @@ Facts well() {
   pocl.id = DeviceId("opencl/pocl/basic.0");
   pocl.backend = "opencl";
   facts.answers.push_back({"opencl", std::vector{pocl}});
-  facts.answers.push_back({"simulated", Error{ErrorCode::not_initialized, "no file", {}, {}, {}}});
+  facts.answers.push_back({"simulated", Error{ErrorCode::not_initialized, "no file"}});
   facts.cores_machine = facts.cores_allowed = 16;
   facts.memory_machine = facts.memory_allowed = 64 * gib;
   facts.ledger_folders = {
@@ -62,9 +62,9 @@ Facts well() {
 // A machine without accelerators.
 Facts bare() {
   Facts facts;
-  facts.nvml_error = Error{ErrorCode::not_initialized, "no management library", "install it", {}, {}};
-  facts.answers.push_back({"cuda", Error{ErrorCode::not_initialized, "no libcuda", "install it", {}, {}}});
-  facts.answers.push_back({"opencl", Error{ErrorCode::not_initialized, "no OpenCL", "install it", {}, {}}});
+  facts.nvml_error = Error{ErrorCode::not_initialized, "no management library", "install it"};
+  facts.answers.push_back({"cuda", Error{ErrorCode::not_initialized, "no libcuda", "install it"}});
+  facts.answers.push_back({"opencl", Error{ErrorCode::not_initialized, "no OpenCL", "install it"}});
   return facts;
 }
 
@@ -75,7 +75,7 @@ struct Case {
   std::function<void(Facts&)> ail;
 };
 
-Error refused(std::string message) { return {ErrorCode::invalid_argument, std::move(message), "fix it", {}, {}}; }
+Error refused(std::string message) { return {ErrorCode::invalid_argument, std::move(message), "fix it"}; }
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
@@ -100,7 +100,7 @@ const std::vector<Case>& cases() {
        [](Facts& f) { f.nvidia_files[0] = {"/dev/nvidia0", "root", false}; }},
       {"cuda_library", Severity::error, "too old",
        [](Facts& f) {
-         f.answers[0].devices = Error{ErrorCode::not_initialized, "the driver is too old", "update it", {}, {}};
+         f.answers[0].devices = Error{ErrorCode::not_initialized, "the driver is too old", "update it"};
        }},
       {"ledger", Severity::note, "/run/berth is not used for the ledger: it belongs to user 1000",
        [](Facts& f) {
@@ -143,14 +143,14 @@ const std::vector<Case>& cases() {
       {"management_library", Severity::warning, "temperature",
        [](Facts& f) {
          f.gpus.clear();
-         f.nvml_error = Error{ErrorCode::not_initialized, "no management library", "install it", {}, {}};
+         f.nvml_error = Error{ErrorCode::not_initialized, "no management library", "install it"};
        }},
       {"opencl_library", Severity::note, "ocl-icd-libopencl1",
-       [](Facts& f) { f.answers[1].devices = Error{ErrorCode::not_initialized, "no loader", {}, {}, {}}; }},
+       [](Facts& f) { f.answers[1].devices = Error{ErrorCode::not_initialized, "no loader"}; }},
       {"opencl_library", Severity::note, "pocl-opencl-icd",
        [](Facts& f) { f.answers[1].devices = std::vector<DeviceInfo>{}; }},
       {"opencl_library", Severity::error, "does not answer",
-       [](Facts& f) { f.answers[1].devices = Error{ErrorCode::timeout, "does not answer", "look", {}, {}}; }},
+       [](Facts& f) { f.answers[1].devices = Error{ErrorCode::timeout, "does not answer", "look"}; }},
       {"opencl_vendors", Severity::warning, "libpocl.so.2, which cannot be loaded: no such file",
        [](Facts& f) { f.opencl_vendors[0].failure = "no such file"; }},
       {"pocl_devices", Severity::error, "unset POCL_DEVICES",
@@ -161,7 +161,7 @@ const std::vector<Case>& cases() {
       {"back_ends", Severity::error, "typo.toml:3:1",
        [](Facts& f) { f.answers[2].devices = refused("typo.toml:3:1: unknown key"); }},
       {"silent_devices", Severity::error, "cuda:1 (GPU-00000001) cannot be read: no answer",
-       [](Facts& f) { f.rows[1].error = Error{ErrorCode::timeout, "no answer", "look at dmesg", {}, {}}; }},
+       [](Facts& f) { f.rows[1].error = Error{ErrorCode::timeout, "no answer", "look at dmesg"}; }},
       {"driver_reports", Severity::error, "--gpu-reset -i " + uuid(0),
        [](Facts& f) { f.rows[0].seen->recovery_action = RecoveryAction::reset; }},
       {"driver_reports", Severity::warning, "2 memory errors", [](Facts& f) { f.rows[0].seen->ecc_uncorrected = 2; }},
@@ -185,7 +185,7 @@ const std::vector<Case>& cases() {
       {"ledger", Severity::error, "rm /run/berth/ledger",
        [](Facts& f) {
          f.ledger_error =
-             Error{ErrorCode::invalid_argument, "/run/berth/ledger is not a ledger", "rm /run/berth/ledger", {}, {}};
+             Error{ErrorCode::invalid_argument, "/run/berth/ledger is not a ledger", "rm /run/berth/ledger"};
        }},
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
       {"foreign_processes", Severity::note, "process 4711 (python3) holds 30.0 GiB of cuda:0 (GPU-00000000)",
@@ -302,7 +302,7 @@ TEST(Doctor, ControlCharactersInProcessNamesAreEscaped) {
 TEST(Doctor, TheMostSevereFindingIsFirst) {
   Facts facts = well();
   facts.gpus[0].persistent = false;
-  facts.rows[1].error = Error{ErrorCode::timeout, "no answer", {}, {}, {}};
+  facts.rows[1].error = Error{ErrorCode::timeout, "no answer"};
   facts.rows[0].seen->throttle_reasons = {"power cap"};
   const auto findings = examine(facts);
   EXPECT_TRUE(std::is_sorted(findings.begin(), findings.end(),
@@ -339,7 +339,7 @@ TEST(Doctor, TextIsAlignedWrappedAndCounted) {
   facts.mps_pipe = "/tmp/nvidia-mps/control";
   facts.locked_bytes_most = 8 << 20;
   facts.gpus[0].persistent = false;
-  facts.rows[1].error = Error{ErrorCode::timeout, "no answer", {}, {}, {}};
+  facts.rows[1].error = Error{ErrorCode::timeout, "no answer"};
   const std::string text = findings_text(examine(facts), {80, false, false});
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

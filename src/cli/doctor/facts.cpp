@@ -18,7 +18,9 @@
 #include "berth/ledger.hpp"
 #include "cli/doctor/doctor.hpp"
 #include "device/cuda/nvml_api.hpp"
+#include "device/deadline_call.hpp"
 #include "device/host/limits.hpp"
+#include "device/query.hpp"
 #include "machine/mps.hpp"
 
 namespace berth::cli {
@@ -210,18 +212,16 @@ Result<void> try_to_write(Ledger& ledger) {
 
 Facts gather_facts(const BackendOptions& options) {
   Facts facts;
-  device::DeadlineCall<NvmlFacts> nvml(ask_nvml, Error{ErrorCode::timeout,
-                                                       "the NVIDIA management library does not answer",
-                                                       "sudo dmesg | grep -iE 'nvrm|xid'",
-                                                       {},
-                                                       {}});
+  device::DeadlineCall<NvmlFacts> nvml(
+      ask_nvml,
+      Error{ErrorCode::timeout, "the NVIDIA management library does not answer", "sudo dmesg | grep -iE 'nvrm|xid'"});
   device::DeadlineCall<std::vector<VendorFacts>> vendors(
       []() -> Result<std::vector<VendorFacts>> { return opencl_vendors(); }, {});
-  const Deadline deadline = Deadline::after(real_clock(), list_deadline);
+  const Deadline deadline = Deadline::after(real_clock(), driver_deadline);
 
   Backends backends;
   for (const BackendEntry& entry : backend_list()) backends.push_back(entry.make(options));
-  facts.answers = query_devices(backends);
+  facts.answers = device::query_devices(backends);
   facts.rows = TelemetryPoller(backends, merge_lists(facts.answers).devices).poll();
 
   facts.nvidia_pci = nvidia_on_pci();

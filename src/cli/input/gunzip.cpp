@@ -16,7 +16,7 @@ bool is_gzip(const std::string& bytes) { return bytes.starts_with("\x1f\x8b"); }
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
 
 Error damaged(const std::string& name, const std::string& how) {
-  return {ErrorCode::invalid_argument, name + " " + how, "check it with gzip -t, or fetch it again", {}, {}};
+  return {ErrorCode::invalid_argument, name + " " + how, "check it with gzip -t, or fetch it again"};
 }
 #endif
 
@@ -28,7 +28,7 @@ Result<std::string> gunzip(std::string bytes, const std::string& name) {
   z_stream stream{};
   constexpr int gzip_only = 16 + MAX_WBITS;
   if (inflateInit2(&stream, gzip_only) != Z_OK)
-    return Error{ErrorCode::out_of_memory, "not enough memory to decompress " + name, "run gunzip on it first", {}, {}};
+    return Error{ErrorCode::out_of_memory, "not enough memory to decompress " + name, "run gunzip on it first"};
   struct End {
     z_stream& stream;
     ~End() { inflateEnd(&stream); }
@@ -57,11 +57,8 @@ Result<std::string> gunzip(std::string bytes, const std::string& name) {
     }
   }
 #else
-  return Error{ErrorCode::not_supported,
-               name + " is gzipped, and this berth was built without zlib",
-               "run gunzip on it first",
-               {},
-               {}};
+  return Error{ErrorCode::not_supported, name + " is gzipped, and this berth was built without zlib",
+               "run gunzip on it first"};
 #endif
 }
 

@@ -261,7 +261,7 @@ TEST(DevicesText, AgeThrottlingAndRecoveryActionsAreShown) {
   EXPECT_EQ(health(), "healthy") << "two seconds are fresh";
   row.seen->sampled_at = now - std::chrono::milliseconds(7900);
   EXPECT_EQ(health(), "healthy, 7 s old");
-  row.error = Error{ErrorCode::timeout, "silent", {}, {}, {}};
+  row.error = Error{ErrorCode::timeout, "silent"};
   EXPECT_EQ(health(), "suspect, 7 s old");
   row.error->code = ErrorCode::device_lost;
   EXPECT_EQ(health(), "lost, 7 s old");

@@ -82,23 +82,17 @@ StillThere still_there(const std::string& name, const Occupation& occupation, co
       if (user != users.end()) about += (about.empty() ? "" : " of ") + user->second;
       if (!about.empty()) text += " (" + about + ")";
     }
-    return {{ErrorCode::timeout, text, "wait longer, or have their users end them; berth devices shows them", {}, {}},
+    return {{ErrorCode::timeout, text, "wait longer, or have their users end them; berth devices shows them"},
             does_not_fit};
   }
   if (occupation.hidden_bytes) {
-    return {{ErrorCode::timeout,
-             name + " is not empty: " + hidden_text(occupation),
-             "run nvidia-smi outside this container",
-             {},
-             {}},
+    return {{ErrorCode::timeout, name + " is not empty: " + hidden_text(occupation),
+             "run nvidia-smi outside this container"},
             does_not_fit};
   }
   const std::size_t count = occupation.leases.size();
-  return {{ErrorCode::timeout,
-           counted(count, "lease") + (count == 1 ? " still holds " : " still hold ") + name,
-           "wait longer, or end what berth ps shows",
-           {},
-           {}},
+  return {{ErrorCode::timeout, counted(count, "lease") + (count == 1 ? " still holds " : " still hold ") + name,
+           "wait longer, or end what berth ps shows"},
           environment_error};
 }
 

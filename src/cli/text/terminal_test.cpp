@@ -19,7 +19,7 @@ TEST(Terminal, CuttingCountsCharactersNotBytesOrColours) {
 
 TEST(Terminal, MessagesCarryNoControlCharacters) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(print_error({ErrorCode::not_found, "there is no device '\033[31mx'", "line\none", {}, {}}), wrong_input);
+  EXPECT_EQ(print_error({ErrorCode::not_found, "there is no device '\033[31mx'", "line\none"}), wrong_input);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "berth: there is no device '\\x1b[31mx'; line\\x0aone\n");
 }
 

@@ -15,6 +15,7 @@
 #include "cli/text/devices_text.hpp"
 #include "deployment/identifiers.hpp"
 #include "device/host/limits.hpp"
+#include "device/query.hpp"
 #include "format/inventory_json.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/machine_observer.hpp"
@@ -132,7 +133,7 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
     node.devices.push_back(node_device(row));
   }
   // A GPU that is listed through one back end may be linked through another.
-  node.links = listed_topology(std::move(ids), query_links(machine->backends)).links;
+  node.links = listed_topology(std::move(ids), device::query_links(machine->backends)).links;
   return inventory;
 }
 

@@ -86,7 +86,7 @@ void expect_equal(const NodeView& read, const NodeView& written) {
 
 TEST(Inventory, ReadingAWrittenInventoryGivesTheSame) {
   Box box;
-  box.rows[2].error = Error{ErrorCode::device_lost, "gone", {}, {}, {}};
+  box.rows[2].error = Error{ErrorCode::device_lost, "gone"};
   box.rows[3].seen.reset();
   box.rows[3].info.memory_bytes_total.reset();
   box.rows[4].intent = Intent::cordoned;

@@ -14,7 +14,7 @@ namespace berth::cli {
 namespace {
 
 Error refused(ErrorCode code, std::string message, std::string advice) {
-  return {code, std::move(message), std::move(advice), {}, {}};
+  return {code, std::move(message), std::move(advice)};
 }
 
 bool is_user(const LedgerEntry& entry, const std::string& name) {

@@ -12,6 +12,7 @@
 #include "cli/command_line.hpp"
 #include "cli/run_context.hpp"
 #include "cli/text/terminal.hpp"
+#include "device/deadline_call.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/launch.hpp"
 #include "machine/mps.hpp"
@@ -185,7 +186,7 @@ std::string ending_text(const CommandExit& ended) {
 }
 
 Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 // Options that are checked before the machine is read.
@@ -222,9 +223,7 @@ Result<Checked> check(const RunArguments& arguments) {
   if (!checked.mps)
     return Error{ErrorCode::unavailable,
                  "--limit mps needs CUDA's MPS control daemon, and none of root's or yours is running",
-                 "start it: nvidia-cuda-mps-control -d",
-                 {},
-                 {}};
+                 "start it: nvidia-cuda-mps-control -d"};
   return checked;
 }
 

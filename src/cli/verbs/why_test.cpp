@@ -9,6 +9,9 @@
 namespace berth::cli {
 namespace {
 
+using placement::gib;
+using placement::TestFleet;
+
 struct Decided {
   DecisionRecord record;
   Explanation explanation;

@@ -34,7 +34,7 @@ struct Cut {
 };
 
 Error cannot_cut(const DeviceInfo& gpu, std::string message, std::string advice) {
-  return {ErrorCode::not_supported, std::move(message), std::move(advice), gpu.id.text(), {}};
+  return {ErrorCode::not_supported, std::move(message), std::move(advice), gpu.id.text()};
 }
 
 // A split is plain data until a context is created from it.
@@ -120,18 +120,14 @@ class CudaBackend final : public Backend {
     }
     for (const DeviceInfo& slice : unseen_slices({})) {
       if (slice.id != id) continue;
-      return Error{ErrorCode::not_supported,
-                   "CUDA shows only one MIG slice to a process, and this process has another",
-                   "start the program with CUDA_VISIBLE_DEVICES=" + id.text(),
-                   id.text(),
-                   {}};
+      return Error{ErrorCode::not_supported, "CUDA shows only one MIG slice to a process, and this process has another",
+                   "start the program with CUDA_VISIBLE_DEVICES=" + id.text(), id.text()};
     }
     return Error{ErrorCode::not_found,
                  is_cut ? "the device is cut into parts" : "there is no CUDA device called '" + id.text() + "'",
                  is_cut ? "open its parts, or remove the partition"
                         : "see `berth devices` for the ids; CUDA_VISIBLE_DEVICES may hide some",
-                 id.text(),
-                 {}};
+                 id.text()};
   }
 
   Result<Telemetry> observe(const DeviceId& id) override {
@@ -254,7 +250,7 @@ class CudaBackend final : public Backend {
 }  // namespace
 }  // namespace cuda
 
-std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
+std::unique_ptr<Backend> device::make_cuda_backend(const BackendOptions& options) {
   return std::make_unique<cuda::CudaBackend>(options);
 }
 

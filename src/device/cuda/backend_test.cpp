@@ -15,12 +15,12 @@ TEST(Cuda, MissingDriverLibraryIsNotInitializedWithAdvice) {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr || dlopen("libcuda.so", RTLD_LAZY) != nullptr) {
     GTEST_SKIP() << "this machine has a CUDA driver library";
   }
-  const auto listed = make_cuda_backend({})->list();
+  const auto listed = device::make_cuda_backend({})->list();
   ASSERT_FALSE(listed.has_value());
   EXPECT_EQ(listed.error().code, ErrorCode::not_initialized);
   EXPECT_EQ(listed.error().driver, (DriverError{3, "CUDA_ERROR_NOT_INITIALIZED"}));
   EXPECT_FALSE(listed.error().advice.empty());
-  const auto opened = make_cuda_backend({})->open(DeviceId("GPU-1"));
+  const auto opened = device::make_cuda_backend({})->open(DeviceId("GPU-1"));
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error(), listed.error());
 }
@@ -60,7 +60,7 @@ TEST(Cuda, EveryDeviceHasANameMemoryAndAContext) {
     EXPECT_FALSE(info.name.empty());
     EXPECT_GT(info.memory_bytes_total.value_or(0), 0u);
     Result<std::shared_ptr<Device>> device = gpu->backend->open(info.id);
-    ASSERT_TRUE(device.has_value()) << device.error().to_text();
+    ASSERT_TRUE(works(device));
     EXPECT_NE((*device)->native().context, nullptr);
     int number = -1;
     EXPECT_EQ(gpu->driver->cuDeviceGet(&number, info.ordinal), 0);
@@ -149,7 +149,7 @@ TEST(Cuda, TelemetryReportsAnAllocationAndItsRelease) {
   const std::uint64_t before = free_bytes();
   {
     Result<Buffer> buffer = device->allocate(4 * gibibyte);
-    ASSERT_TRUE(buffer.has_value()) << buffer.error().to_text();
+    ASSERT_TRUE(works(buffer));
     EXPECT_LE(free_bytes(), before - 4 * gibibyte + slack);
     // A slice does not report its utilisation.
     EXPECT_NE(device->sample()->utilisation.has_value(), gpu->info.parent.has_value());

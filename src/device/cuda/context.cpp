@@ -144,7 +144,7 @@ Error CudaContext::fail(Code code, std::string_view doing) {
 Error CudaContext::unusable() const {
   const Code code = lost_by_.load();
   if (code == code_success) {
-    return {ErrorCode::device_lost, "the device was closed", "open it again", info.id.text(), {}};
+    return {ErrorCode::device_lost, "the device was closed", "open it again", info.id.text()};
   }
   return lost_error(code, info.id);
 }

@@ -61,7 +61,7 @@ class CudaContext {
   // The error for a failed call; a fatal code loses the device.
   Error fail(Code code, std::string_view doing);
   Error refuse(std::string message, std::string advice) const {
-    return {ErrorCode::invalid_argument, std::move(message), std::move(advice), info.id.text(), {}};
+    return {ErrorCode::invalid_argument, std::move(message), std::move(advice), info.id.text()};
   }
 
   // Makes one driver call, f() -> Code, with the context current.

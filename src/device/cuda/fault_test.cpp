@@ -29,8 +29,7 @@ using namespace std::chrono_literals;
   Result<Gpu> gpu = first_gpu();
   const DeviceId id = gpu->info.id;
   {
-    const auto device = gpu->open();
-    const auto stream = open_stream(*device);
+    const auto [device, stream] = open_with_stream(*gpu);
     const auto kernel = load(*device, "fault");
     Result<Buffer> buffer = device->allocate(64);
     std::array<std::byte, 64> host{};
@@ -120,7 +119,7 @@ TEST(CudaDeathTest, FaultIsReportedInTimeAndLosesTheDeviceForTheProcess) {
     const auto again = gpu->backend->open(part.id);
     expect(!again && again.error().code == ErrorCode::device_lost, "opening " + part.id.text() + " again");
   }
-  const auto whole = make_cuda_backend({})->open(gpu->info.id);
+  const auto whole = device::make_cuda_backend({})->open(gpu->info.id);
   expect(!whole && whole.error().code == ErrorCode::device_lost, "opening the whole GPU");
   std::fprintf(stderr, wrong == 0 ? "every part is lost\n" : "%d checks failed\n", wrong);
   std::fflush(stderr);

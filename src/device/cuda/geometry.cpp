@@ -27,7 +27,7 @@ std::array<std::uint32_t, 3> choose_group(const std::array<std::uint32_t, 3>& gl
 }
 
 Error refused(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
 }
 
 constexpr std::array<const char*, 3> axis{"x", "y", "z"};

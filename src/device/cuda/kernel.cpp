@@ -90,11 +90,9 @@ Result<std::shared_ptr<CudaKernel>> CudaKernel::load(const std::shared_ptr<CudaC
     if (!another_form_may_work(refused->code)) break;
   }
   if (refused) return *std::move(refused);
-  return Error{ErrorCode::not_supported,
-               "the kernel '" + source.entry + "' has no form for CUDA",
+  return Error{ErrorCode::not_supported, "the kernel '" + source.entry + "' has no form for CUDA",
                "give the source as cubin, ptx or cuda_cpp, or use a back end for the form that it has",
-               context->info.id.text(),
-               {}};
+               context->info.id.text()};
 }
 
 Result<void> CudaKernel::resolve() {

@@ -9,8 +9,7 @@ namespace {
 
 TEST(Cuda, S3_F13_AKernelComputesAndItsEventReportsCompletion) {
   BERTH_NEEDS_GPU(gpu);
-  const auto device = gpu->open();
-  const auto stream = open_stream(*device);
+  const auto [device, stream] = open_with_stream(*gpu);
   const auto kernel = load(*device, "count_up");
   constexpr std::uint32_t count = 100003;  // no multiple of a group
   Result<Buffer> buffer = device->allocate(count * sizeof(std::uint32_t));
@@ -36,8 +35,7 @@ TEST(Cuda, TheLogOfTheCompilerIsInTheError) {
   EXPECT_EQ(bad.error().driver, (DriverError{218, "CUDA_ERROR_INVALID_PTX"}));
   EXPECT_NE(bad.error().message.find("line 4"), std::string::npos) << bad.error().message;
   const auto absent = device->load(source("no_such_kernel"));
-  ASSERT_FALSE(absent.has_value());
-  EXPECT_EQ(absent.error().code, ErrorCode::not_found);
+  ASSERT_TRUE(fails_with(absent, ErrorCode::not_found));
   EXPECT_EQ(device->load({"x", {}, "kernel void x() {}", {}}).error().code, ErrorCode::not_supported);
 }
 
@@ -84,26 +82,24 @@ std::optional<std::string> cubin_of(const Gpu& gpu, Stream& stream) {
 
 TEST(Cuda, ABinaryForTheDeviceRuns) {
   BERTH_NEEDS_GPU(gpu);
-  const auto device = gpu->open();
-  const auto stream = open_stream(*device);
+  const auto [device, stream] = open_with_stream(*gpu);
   const std::optional<std::string> binary = cubin_of(*gpu, *stream);
   if (!binary) GTEST_SKIP() << "this driver has no linker to make a binary with";
   KernelSource form{"count_up", {}, {}, {}};
   form.cubin = *binary;
   form.ptx = "not read";
   const auto kernel = device->load(form);
-  ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
+  ASSERT_TRUE(works(kernel));
   expect_counts_up(*device, *stream, **kernel);
 }
 
 TEST(Cuda, PtxIsUsedIfTheDeviceCannotRunTheBinary) {
   BERTH_NEEDS_GPU(gpu);
-  const auto device = gpu->open();
-  const auto stream = open_stream(*device);
+  const auto [device, stream] = open_with_stream(*gpu);
   KernelSource form = source("count_up");
   form.cubin = "not a binary of any GPU, but long enough to have a header of some unknown format";
   const auto kernel = device->load(form);
-  ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
+  ASSERT_TRUE(works(kernel));
   expect_counts_up(*device, *stream, **kernel);
   form.ptx.clear();
   const auto refused = device->load(form);
@@ -120,8 +116,7 @@ TEST(Cuda, PtxIsUsedIfTheDeviceCannotRunTheBinary) {
 TEST(Cuda, CudaCppIsCompiledIfTheCompilerIsInstalled) {
   BERTH_NEEDS_GPU(gpu);
   if (gpu->is_double()) GTEST_SKIP() << "a scripted GPU does not read what the run-time compiler writes";
-  const auto device = gpu->open();
-  const auto stream = open_stream(*device);
+  const auto [device, stream] = open_with_stream(*gpu);
   KernelSource form{"count_up", {}, {}, {}};
   form.cuda_cpp = R"(extern "C" __global__ void count_up(unsigned* out, unsigned count, unsigned first) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -131,7 +126,7 @@ TEST(Cuda, CudaCppIsCompiledIfTheCompilerIsInstalled) {
   if (!kernel && kernel.error().message.find("no CUDA run-time compiler") != std::string::npos) {
     GTEST_SKIP() << kernel.error().to_text();
   }
-  ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
+  ASSERT_TRUE(works(kernel));
   expect_counts_up(*device, *stream, **kernel);
   // Without extern "C" the entry has a mangled name.
   form.cuda_cpp = "__global__ void count_up(unsigned* out, unsigned count, unsigned first) {}";
@@ -152,14 +147,14 @@ TEST(Cuda, OccupancyIsTheNumberOfGroupsPerUnit) {
   const auto device = gpu->open();
   const auto kernel = load(*device, "count_up");
   const auto seen = kernel->occupancy(256);
-  ASSERT_TRUE(seen.has_value()) << seen.error().to_text();
+  ASSERT_TRUE(works(seen));
   EXPECT_GE(seen->groups_per_unit, 1u);
   EXPECT_GE(seen->group_best, 32u);
   EXPECT_LE(seen->group_best, 1024u);
   EXPECT_GT(seen->share, 0.0);
   EXPECT_LE(seen->share, 1.0);
   const auto best = kernel->occupancy(seen->group_best);
-  ASSERT_TRUE(best.has_value()) << best.error().to_text();
+  ASSERT_TRUE(works(best));
   EXPECT_GE(best->share, seen->share) << "no size fills a unit better than the best";
   EXPECT_EQ(kernel->occupancy(0).error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(kernel->occupancy(100000).error().code, ErrorCode::invalid_argument);

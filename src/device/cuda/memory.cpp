@@ -62,9 +62,7 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
     return Error{ErrorCode::out_of_memory,
                  std::to_string(bytes) + " bytes do not fit: the device has " +
                      std::to_string(*context->info.memory_bytes_total),
-                 "ask for less, or divide the data between devices",
-                 context->info.id.text(),
-                 {}};
+                 "ask for less, or divide the data between devices", context->info.id.text()};
   }
   const Driver& driver = context->driver;
   DevicePointer pointer = 0;
@@ -86,11 +84,8 @@ Result<PinnedMemory> pin_new(const std::shared_ptr<CudaContext>& context, std::u
   if (Result<void> ok = context->usable(); !ok) return std::move(ok).error();
   if (bytes == 0) return context->refuse("the size of the pinned memory is zero", "ask for at least one byte");
   if (bytes > address_space_bytes) {
-    return Error{ErrorCode::out_of_memory,
-                 "no host has " + std::to_string(bytes) + " bytes of memory",
-                 "ask for less",
-                 context->info.id.text(),
-                 {}};
+    return Error{ErrorCode::out_of_memory, "no host has " + std::to_string(bytes) + " bytes of memory", "ask for less",
+                 context->info.id.text()};
   }
   const Driver& driver = context->driver;
   void* address = nullptr;
@@ -125,9 +120,7 @@ Result<void> check_owner(const CudaContext& here, const CudaContext& owner, cons
     return Error{ErrorCode::stale_handle,
                  std::string("the ") + what + " belongs to generation " + std::to_string(owner.generation) +
                      ", the device is at " + std::to_string(here.generation),
-                 "create it again on the reopened device",
-                 here.info.id.text(),
-                 {}};
+                 "create it again on the reopened device", here.info.id.text()};
   }
   return here.refuse(std::string("the ") + what + " belongs to " + owner.info.id.text(),
                      "use it on the device that made it");

@@ -32,7 +32,7 @@ TEST(Cuda, StreamOrderedMemoryServesItsWorkAndOutlivesStreamAndDevice) {
   Buffer last;
   for (std::uint32_t round = 0; round < 20; ++round) {
     Result<Buffer> buffer = stream->allocate(count * sizeof(std::uint32_t));
-    ASSERT_TRUE(buffer.has_value()) << buffer.error().to_text();
+    ASSERT_TRUE(works(buffer));
     EXPECT_EQ(buffer->bytes(), count * sizeof(std::uint32_t));
     const std::array<Argument, 3> arguments{*buffer, count, round};
     expect_ok(stream->launch(*kernel, {{count, 1, 1}, {}}, arguments));
@@ -63,11 +63,10 @@ TEST(Cuda, FreedStreamOrderedMemoryIsReturnedToTheGpu) {
   constexpr std::uint64_t slack = 64ULL << 20;  // bookkeeping of the driver
   const std::uint64_t before = free_bytes();
   {
-    const auto device = gpu->open();
-    const auto stream = open_stream(*device);
+    const auto [device, stream] = open_with_stream(*gpu);
     {
       Result<Buffer> buffer = stream->allocate(2 * gibibyte);
-      ASSERT_TRUE(buffer.has_value()) << buffer.error().to_text();
+      ASSERT_TRUE(works(buffer));
       expect_ok(stream->wait(soon()));
       EXPECT_LE(free_bytes(), before - 2 * gibibyte + slack);
     }
@@ -96,7 +95,7 @@ TEST(Cuda, PinnedMemoryCopiesBothWaysAndOutlivesTheDevice) {
   auto device = gpu->open();
   auto stream = open_stream(*device);
   Result<PinnedMemory> pinned = device->pin(1 << 20);
-  ASSERT_TRUE(pinned.has_value()) << pinned.error().to_text();
+  ASSERT_TRUE(works(pinned));
   ASSERT_EQ(pinned->bytes().size(), std::size_t{1} << 20);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pinned->bytes().data()) % 4096, 0u);
   EXPECT_NE(is_pinned(*gpu, *stream, pinned->bytes().data()), std::optional(false));
@@ -119,12 +118,11 @@ TEST(Cuda, PinnedMemoryCopiesBothWaysAndOutlivesTheDevice) {
 
 TEST(Cuda, MemoryOfTheCallerIsPinnedWhileTheHandleLives) {
   BERTH_NEEDS_GPU(gpu);
-  const auto device = gpu->open();
-  const auto stream = open_stream(*device);
+  const auto [device, stream] = open_with_stream(*gpu);
   alignas(4096) static std::array<std::byte, 16 * 4096> memory{};
   const std::span<std::byte> whole(memory);
   Result<PinnedMemory> pinned = device->pin(whole);
-  ASSERT_TRUE(pinned.has_value()) << pinned.error().to_text();
+  ASSERT_TRUE(works(pinned));
   EXPECT_EQ(pinned->bytes().data(), memory.data());
   EXPECT_EQ(pinned->bytes().size(), memory.size());
   EXPECT_NE(is_pinned(*gpu, *stream, memory.data()), std::optional(false));

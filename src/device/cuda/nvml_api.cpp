@@ -43,7 +43,7 @@ constexpr std::array meanings{
 };
 
 Error missing(std::string message, std::string advice) {
-  return {ErrorCode::not_initialized, std::move(message), std::move(advice), {}, {}};
+  return {ErrorCode::not_initialized, std::move(message), std::move(advice)};
 }
 
 Result<const Library*> open_library() {

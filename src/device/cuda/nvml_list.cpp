@@ -120,10 +120,10 @@ std::optional<GpuList> gpus() {
           DeviceHandle gpu = nullptr;
           std::optional<Listed> described;
           if (library->nvmlDeviceGetHandleByIndex_v2(index, &gpu) == success) described = describe(*library, gpu);
-          if (!described) return Error{ErrorCode::not_supported, "the GPU cannot be described completely", {}, {}, {}};
+          if (!described) return Error{ErrorCode::not_supported, "the GPU cannot be described completely"};
           return *std::move(described);
         },
-        Error{ErrorCode::timeout, "the GPU does not respond", {}, {}, {}});
+        Error{ErrorCode::timeout, "the GPU does not respond"});
   }
   std::vector<Listed> found;
   const Deadline deadline = Deadline::after(real_clock(), describe_within);

@@ -93,17 +93,13 @@ Result<std::string> compile(const std::string& source, const std::string& name, 
   if (compiler.architectures.empty()) {
     return Error{ErrorCode::not_supported,
                  "this machine has no CUDA run-time compiler (libnvrtc) for the CUDA C++ of '" + name + "'",
-                 "install the CUDA toolkit's NVRTC, or give the source's ptx",
-                 {},
-                 {}};
+                 "install the CUDA toolkit's NVRTC, or give the source's ptx"};
   }
   const std::optional<int> architecture = newest_for(compiler.architectures, device);
   if (!architecture) {
     return Error{ErrorCode::not_supported,
                  "the CUDA run-time compiler no longer knows devices of capability " + to_string(device),
-                 "install an older NVRTC, or give the source's ptx",
-                 {},
-                 {}};
+                 "install an older NVRTC, or give the source's ptx"};
   }
   OwnedProgram program(compiler);
   Code code = compiler.nvrtcCreateProgram(&program.handle, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr);

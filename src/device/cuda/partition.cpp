@@ -8,7 +8,7 @@ namespace berth::cuda {
 namespace {
 
 Error refused(const DeviceId& gpu, std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), gpu.text(), {}};
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice), gpu.text()};
 }
 
 std::string joined(std::span<const std::uint32_t> numbers, std::string_view between) {

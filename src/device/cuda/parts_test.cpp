@@ -72,7 +72,7 @@ TEST(Cuda, PartsComputeAndCopyFromOneAnother) {
     streams.push_back(open_stream(*devices.back()));
     expect_counts_up(*devices.back(), *streams.back(), *load(*devices.back(), "count_up"));
     Result<Buffer> ordered = streams.back()->allocate(4096);
-    ASSERT_TRUE(ordered.has_value()) << ordered.error().to_text();
+    ASSERT_TRUE(works(ordered));
     EXPECT_FALSE(devices.back()->sample()->utilisation.has_value()) << "the GPU's is not the part's";
   }
   EXPECT_EQ(gpu->current(), nullptr);
@@ -98,10 +98,9 @@ TEST(Cuda, PartsRunOnTheirOwnMultiprocessorsOnly) {
   constexpr std::uint32_t groups = 4096;  // several waves on any part
   std::vector<std::set<std::uint32_t>> used;
   for (const DeviceInfo& part : gpu->parts) {
-    const auto device = gpu->open(part.id);
-    const auto stream = open_stream(*device);
+    const auto [device, stream] = open_with_stream(*gpu, part.id);
     const auto kernel = device->load({"where", {}, {}, where_kernel});
-    ASSERT_TRUE(kernel.has_value()) << kernel.error().to_text();
+    ASSERT_TRUE(works(kernel));
     Result<Buffer> out = device->allocate(groups * sizeof(std::uint32_t));
     ASSERT_TRUE(out.has_value());
     const std::array<Argument, 2> arguments{*out, std::uint64_t{20'000}};
@@ -122,7 +121,7 @@ TEST(Cuda, PartsRunOnTheirOwnMultiprocessorsOnly) {
 TEST(Cuda, APartitionThatDoesNotFitIsRefusedWithTheReason) {
   BERTH_NEEDS_GPU(gpu);
   const auto refused = [](const BackendOptions& options) {
-    const auto listed = make_cuda_backend(options)->list();
+    const auto listed = device::make_cuda_backend(options)->list();
     EXPECT_FALSE(listed.has_value());
     return listed ? Error{} : listed.error();
   };
@@ -140,7 +139,7 @@ TEST(Cuda, APartitionThatDoesNotFitIsRefusedWithTheReason) {
   EXPECT_EQ(refused(unknown).code, ErrorCode::invalid_argument);
   BackendOptions others;
   others.partitions.push_back({"host:0", {1}});
-  EXPECT_TRUE(make_cuda_backend(others)->list().has_value()) << "a request for another back end is not ours";
+  EXPECT_TRUE(device::make_cuda_backend(others)->list().has_value()) << "a request for another back end is not ours";
 }
 
 }  // namespace

@@ -46,11 +46,8 @@ Result<void> CudaEvent::wait(Deadline deadline) {
     // Another thread may have closed or lost the device.
     if (Result<void> ok = context_->watchable(); !ok) return ok;
     if (deadline.passed(context_->clock.now())) {
-      return Error{ErrorCode::timeout,
-                   "the work did not finish before the deadline",
-                   "wait again with a later deadline; the work is still running",
-                   context_->info.id.text(),
-                   {}};
+      return Error{ErrorCode::timeout, "the work did not finish before the deadline",
+                   "wait again with a later deadline; the work is still running", context_->info.id.text()};
     }
     if (polls >= polls_before_yielding) std::this_thread::yield();
   }
@@ -192,7 +189,7 @@ Result<void> CudaStream::run(const std::function<Result<void>(Stream&)>& closure
 }
 
 Error CudaStream::threw(const std::string& what) const {
-  return {ErrorCode::work_failed, "the work threw: " + what, {}, context_->info.id.text(), {}};
+  return {ErrorCode::work_failed, "the work threw: " + what, {}, context_->info.id.text()};
 }
 
 }  // namespace berth::cuda

@@ -13,11 +13,13 @@
 
 #include "device/backends.hpp"
 #include "device/cuda/driver.hpp"
+#include "device/test_results.hpp"
 
 namespace berth::cuda {
 
-// Long enough for a busy machine; reached only by a hang.
-inline Deadline soon() { return Deadline::after(real_clock(), std::chrono::seconds(20)); }
+using test::fails_with;
+using test::soon;
+using test::works;
 
 inline constexpr const char* kernels = R"(
 .version 7.0
@@ -91,7 +93,7 @@ struct Gpu {
   std::shared_ptr<Device> open() const { return open(info.id); }
   std::shared_ptr<Device> open(const DeviceId& id) const {
     Result<std::shared_ptr<Device>> device = backend->open(id);
-    EXPECT_TRUE(device.has_value()) << device.error().to_text();
+    EXPECT_TRUE(works(device));
     return *device;
   }
   // The driver double of tests/double, which has no multiprocessors.
@@ -111,10 +113,10 @@ struct Gpu {
 };
 
 inline Result<Gpu> first_gpu(const BackendOptions& options = {}) {
-  Gpu gpu{make_cuda_backend(options), {}, nullptr};
+  Gpu gpu{device::make_cuda_backend(options), {}, nullptr};
   Result<std::vector<DeviceInfo>> found = gpu.backend->list();
   if (!found) return std::move(found).error();
-  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU", "", "", {}};
+  if (found->empty()) return Error{ErrorCode::no_device, "the CUDA driver finds no GPU"};
   gpu.info = found->front();
   gpu.driver = *Driver::load();
   return gpu;
@@ -157,17 +159,28 @@ inline Result<CutGpu> cut_gpu(std::vector<std::uint32_t> units) {
 
 inline std::unique_ptr<Stream> open_stream(Device& device, Priority priority = Priority::normal) {
   Result<std::unique_ptr<Stream>> stream = device.open_stream(priority);
-  EXPECT_TRUE(stream.has_value()) << stream.error().to_text();
+  EXPECT_TRUE(works(stream));
   return *std::move(stream);
 }
 
+struct OpenGpu {
+  std::shared_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+};
+inline OpenGpu open_with_stream(const Gpu& gpu, const DeviceId& id) {
+  OpenGpu opened{gpu.open(id), nullptr};
+  opened.stream = open_stream(*opened.device);
+  return opened;
+}
+inline OpenGpu open_with_stream(const Gpu& gpu) { return open_with_stream(gpu, gpu.info.id); }
+
 inline std::shared_ptr<Kernel> load(Device& device, const char* entry) {
   Result<std::shared_ptr<Kernel>> kernel = device.load(source(entry));
-  EXPECT_TRUE(kernel.has_value()) << kernel.error().to_text();
+  EXPECT_TRUE(works(kernel));
   return *std::move(kernel);
 }
 
-inline void expect_ok(const Result<void>& result) { EXPECT_TRUE(result.has_value()) << result.error().to_text(); }
+inline void expect_ok(const Result<void>& result) { EXPECT_TRUE(works(result)); }
 
 inline Result<void> spin(Stream& stream, const Kernel& kernel, std::chrono::nanoseconds duration) {
   const std::array<Argument, 1> arguments{static_cast<std::uint64_t>(duration.count())};
@@ -182,7 +195,7 @@ inline std::vector<std::byte> pattern(std::size_t bytes, unsigned first) {
 
 inline Buffer filled(Device& device, Stream& stream, std::span<const std::byte> bytes) {
   Result<Buffer> buffer = device.allocate(bytes.size());
-  EXPECT_TRUE(buffer.has_value()) << buffer.error().to_text();
+  EXPECT_TRUE(works(buffer));
   expect_ok(stream.copy_in(*buffer, 0, bytes));
   expect_ok(stream.wait(soon()));
   return *buffer;

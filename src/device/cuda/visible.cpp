@@ -13,11 +13,8 @@ constexpr std::size_t uuid_length = 36;
 constexpr std::string_view none_of_slurm = "NoDevFiles";
 
 Error malformed(std::string_view text, const std::string& what) {
-  return {ErrorCode::invalid_argument,
-          "CUDA_VISIBLE_DEVICES='" + std::string(text) + "' " + what,
-          "list indices or UUIDs of nvidia-smi -L separated by commas, as in 0,1 or GPU-8f6a, or unset it",
-          {},
-          {}};
+  return {ErrorCode::invalid_argument, "CUDA_VISIBLE_DEVICES='" + std::string(text) + "' " + what,
+          "list indices or UUIDs of nvidia-smi -L separated by commas, as in 0,1 or GPU-8f6a, or unset it"};
 }
 
 std::string_view trimmed(std::string_view item) {

@@ -18,8 +18,7 @@
 #include "device/local.hpp"
 #include "device/partition.hpp"
 
-namespace berth {
-namespace device {
+namespace berth::device {
 namespace {
 
 // Far more than the cores of any machine.
@@ -42,7 +41,7 @@ class HostEvent final : public Event {
   Result<Duration> since(const Event& earlier) const override {
     const auto* other = dynamic_cast<const HostEvent*>(&earlier);
     if (other == nullptr || other->at_ > at_) {
-      return Error{ErrorCode::invalid_argument, "the other event is not an earlier event of this back end", {}, {}, {}};
+      return Error{ErrorCode::invalid_argument, "the other event is not an earlier event of this back end"};
     }
     return at_ - other->at_;
   }
@@ -127,11 +126,8 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
   Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override {
     if (closed()) return lost();
     if (!source.host) {
-      return Error{ErrorCode::not_supported,
-                   "kernel '" + source.entry + "' has no host form",
-                   "give its source a host function",
-                   id().text(),
-                   {}};
+      return Error{ErrorCode::not_supported, "kernel '" + source.entry + "' has no host form",
+                   "give its source a host function", id().text()};
     }
     return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(opening_, source));
   }
@@ -148,11 +144,8 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
   Error lost() const { return device_lost_error(id()); }
   const CoreSet* cores() const noexcept { return part_.pin.get(); }
   Error not_pinned() const {
-    return {ErrorCode::unavailable,
-            "this process may no longer use the cores of this device",
-            "allow the process to use these cores again, or create the back end again",
-            id().text(),
-            {}};
+    return {ErrorCode::unavailable, "this process may no longer use the cores of this device",
+            "allow the process to use these cores again, or create the back end again", id().text()};
   }
   const Opening& opening() const noexcept { return opening_; }
   const Clock& clock() const noexcept { return clock_; }
@@ -197,7 +190,7 @@ Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, 
   if (device_->closed()) return device_->lost();
   const auto* local = dynamic_cast<const LocalKernel*>(&kernel);
   if (local == nullptr) {
-    return Error{ErrorCode::invalid_argument, "the kernel belongs to another back end", {}, device_->id().text(), {}};
+    return Error{ErrorCode::invalid_argument, "the kernel belongs to another back end", {}, device_->id().text()};
   }
   if (Result<void> usable = local->check(device_->opening(), shape, arguments); !usable) return usable;
   const CorePin pin(device_->cores());
@@ -279,11 +272,8 @@ class HostBackend final : public Backend {
   static Result<std::vector<HostPart>> make_parts(const BackendOptions& options) {
     const unsigned devices = options.host_devices;
     if (devices == 0 || devices > most_devices) {
-      return Error{ErrorCode::invalid_argument,
-                   "the host cannot be split into " + std::to_string(devices) + " devices",
-                   "ask for 1 to " + std::to_string(most_devices),
-                   {},
-                   {}};
+      return Error{ErrorCode::invalid_argument, "the host cannot be split into " + std::to_string(devices) + " devices",
+                   "ask for 1 to " + std::to_string(most_devices)};
     }
     const HostLimits limits = read_host_limits();
     DeviceInfo whole;
@@ -329,11 +319,8 @@ class HostBackend final : public Backend {
     for (HostPart& part : *parts_) {
       if (part.info.id == id) return &part;
     }
-    return Error{ErrorCode::not_found,
-                 "there is no host device called '" + id.text() + "'",
-                 "see `berth devices` for the ids",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::not_found, "there is no host device called '" + id.text() + "'",
+                 "see `berth devices` for the ids", id.text()};
   }
 
   Clock& clock_;
@@ -342,10 +329,9 @@ class HostBackend final : public Backend {
 };
 
 }  // namespace
-}  // namespace device
 
 std::unique_ptr<Backend> make_host_backend(const BackendOptions& options) {
   return std::make_unique<device::HostBackend>(options);
 }
 
-}  // namespace berth
+}  // namespace berth::device

@@ -11,14 +11,12 @@
 #include "berth/device.hpp"
 #include "device/host/cores.hpp"
 #include "device/host/limits.hpp"
+#include "device/test_results.hpp"
 
 namespace berth::device {
 namespace {
 
-template <class T>
-std::optional<ErrorCode> code_of(const Result<T>& result) {
-  return result ? std::nullopt : std::optional(result.error().code);
-}
+using test::code_of;
 
 std::unique_ptr<Backend> host_backend(unsigned devices = 1, std::vector<PartitionRequest> partitions = {}) {
   BackendOptions options;

@@ -15,11 +15,8 @@ Result<Api> load_api(std::span<const char* const> libraries) {
     tried += (tried.empty() ? "" : ", ") + std::string(name);
   }
   if (!library) {
-    return Error{ErrorCode::not_initialized,
-                 "no OpenCL library was found (tried " + tried + ")",
-                 "install an OpenCL driver and loader, on Debian the packages ocl-icd-libopencl1 and pocl-opencl-icd",
-                 {},
-                 {}};
+    return Error{ErrorCode::not_initialized, "no OpenCL library was found (tried " + tried + ")",
+                 "install an OpenCL driver and loader, on Debian the packages ocl-icd-libopencl1 and pocl-opencl-icd"};
   }
   Api api;
   const char* missing = nullptr;
@@ -32,11 +29,8 @@ Result<Api> load_api(std::span<const char* const> libraries) {
 #undef BERTH_OPENCL_FIND
 #undef BERTH_OPENCL_CHECK
   if (missing) {
-    return Error{ErrorCode::not_initialized,
-                 "the OpenCL library has no function " + std::string(missing),
-                 "install a loader for OpenCL 1.2 or later",
-                 {},
-                 {}};
+    return Error{ErrorCode::not_initialized, "the OpenCL library has no function " + std::string(missing),
+                 "install a loader for OpenCL 1.2 or later"};
   }
   return api;
 }

@@ -50,11 +50,8 @@ class OpenclBackend final : public Backend {
       return std::shared_ptr<Device>(
           std::make_shared<OpenclDevice>(**api, std::move(device), std::move(context), shared.used, clock_));
     }
-    return Error{ErrorCode::not_found,
-                 "there is no OpenCL device called '" + id.text() + "'",
-                 "see `berth devices` for the ids",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::not_found, "there is no OpenCL device called '" + id.text() + "'",
+                 "see `berth devices` for the ids", id.text()};
   }
 
  private:
@@ -89,7 +86,7 @@ Result<Interval> interval_of(const Event& event) {
 
 }  // namespace opencl
 
-std::unique_ptr<Backend> make_opencl_backend(const BackendOptions& options) {
+std::unique_ptr<Backend> device::make_opencl_backend(const BackendOptions& options) {
   return std::make_unique<opencl::OpenclBackend>(nullptr, options);
 }
 

@@ -24,11 +24,8 @@ Error OpenclDevice::misplaced(const char* what, const DeviceId& maker) const {
   if (maker != id()) {
     return refused(std::string("the ") + what + " belongs to " + maker.text(), "use it on the device that made it");
   }
-  return {ErrorCode::stale_handle,
-          std::string("the ") + what + " belongs to an earlier opening of the device",
-          "create it again on the reopened device",
-          id().text(),
-          {}};
+  return {ErrorCode::stale_handle, std::string("the ") + what + " belongs to an earlier opening of the device",
+          "create it again on the reopened device", id().text()};
 }
 
 Result<void> OpenclDevice::check(const Buffer& buffer) const {
@@ -51,16 +48,11 @@ Result<void> OpenclDevice::check_source(const Buffer& buffer, std::uint64_t offs
   if (ours->owner().closed()) {
     return Error{ErrorCode::stale_handle,
                  "the buffer belongs to an opening of " + ours->owner().id().text() + " that was closed",
-                 "create it again on the reopened device",
-                 id().text(),
-                 {}};
+                 "create it again on the reopened device", id().text()};
   }
   if (ours->owner().context_ != context_) {
-    return Error{ErrorCode::not_supported,
-                 "OpenCL does not copy from " + ours->owner().id().text() + " to this device",
-                 "copy out to the host and in again",
-                 id().text(),
-                 {}};
+    return Error{ErrorCode::not_supported, "OpenCL does not copy from " + ours->owner().id().text() + " to this device",
+                 "copy out to the host and in again", id().text()};
   }
   return check_range(buffer, offset, bytes);
 }
@@ -151,11 +143,8 @@ Result<std::unique_ptr<Stream>> OpenclDevice::open_stream(Priority priority) {
 Result<std::shared_ptr<Kernel>> OpenclDevice::load(const KernelSource& source) {
   if (closed()) return lost();
   if (source.opencl_c.empty()) {
-    return Error{ErrorCode::not_supported,
-                 "kernel '" + source.entry + "' has no OpenCL C form",
-                 "give its source in OpenCL C",
-                 id().text(),
-                 {}};
+    return Error{ErrorCode::not_supported, "kernel '" + source.entry + "' has no OpenCL C form",
+                 "give its source in OpenCL C", id().text()};
   }
   const char* text = source.opencl_c.data();
   const std::size_t size = source.opencl_c.size();

@@ -45,7 +45,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
   Error lost() const { return device::device_lost_error(id()); }
   Error refused(std::string message, std::string advice = "correct the call") const {
-    return {ErrorCode::invalid_argument, std::move(message), std::move(advice), id().text(), {}};
+    return {ErrorCode::invalid_argument, std::move(message), std::move(advice), id().text()};
   }
   // The error for a failed driver call; device_lost closes the device.
   Error failed(cl_int code, std::string what) {

@@ -31,11 +31,8 @@ Result<void> OpenclEvent::wait(Deadline deadline) {
     if (!finished) return finished.error();
     if (*finished) return {};
     if (deadline.passed(device_->clock().now())) {
-      return Error{ErrorCode::timeout,
-                   "the work did not finish before the deadline",
-                   "wait again with a later deadline; the work is still running",
-                   device_->id().text(),
-                   {}};
+      return Error{ErrorCode::timeout, "the work did not finish before the deadline",
+                   "wait again with a later deadline; the work is still running", device_->id().text()};
     }
     if (round < spin_rounds) continue;
     if (round < spin_rounds + yield_rounds) {

@@ -208,11 +208,8 @@ Result<std::vector<Found>> find_devices(const Api& api, std::span<const Partitio
   for (device::Part& part : *parts) {
     const Found& whole = (*wholes)[part.whole];
     if (part.place && !whole.partitionable) {
-      return Error{ErrorCode::not_supported,
-                   "the device cannot be cut into parts by numbers of compute units",
-                   "leave it whole; of PoCL's devices 'pthread' can be cut and 'basic' cannot",
-                   whole.info.id.text(),
-                   {}};
+      return Error{ErrorCode::not_supported, "the device cannot be cut into parts by numbers of compute units",
+                   "leave it whole; of PoCL's devices 'pthread' can be cut and 'basic' cannot", whole.info.id.text()};
     }
     found.push_back(whole);
     found.back().info = std::move(part.info);

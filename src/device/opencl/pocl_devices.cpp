@@ -16,12 +16,9 @@ constexpr std::array<std::string_view, 15> known{"pthread", "basic",  "cpu",    
 constexpr std::size_t shown_most = 60;
 
 Error refused(std::string message) {
-  return {ErrorCode::invalid_argument,
-          std::move(message),
+  return {ErrorCode::invalid_argument, std::move(message),
           "give names such as pthread and basic separated by blanks, as in POCL_DEVICES=\"basic basic\", or "
-          "leave the variable unset",
-          {},
-          {}};
+          "leave the variable unset"};
 }
 
 }  // namespace

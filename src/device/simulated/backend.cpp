@@ -8,13 +8,8 @@
 #include "device/simulated/stream.hpp"
 
 namespace berth {
+namespace simulated {
 namespace {
-
-using simulated::FaultDomain;
-using simulated::Hardware;
-using simulated::info_of;
-using simulated::SimulatedDevice;
-using simulated::SimulatedStream;
 
 // Adds a device to the domain, which lives as long as any of its devices is held.
 std::shared_ptr<Hardware> add(const std::shared_ptr<FaultDomain>& domain, SimulatedSpec spec,
@@ -72,11 +67,8 @@ class SimulatedBackend final : public Backend {
     for (std::size_t i = 0; i < hardware_.size(); ++i) {
       if (hardware_[i]->account->id == id) return i;
     }
-    return Error{ErrorCode::not_found,
-                 "there is no simulated device called '" + id.text() + "'",
-                 "see `berth devices` for the ids",
-                 id.text(),
-                 {}};
+    return Error{ErrorCode::not_found, "there is no simulated device called '" + id.text() + "'",
+                 "see `berth devices` for the ids", id.text()};
   }
 
   std::optional<Error> error_;
@@ -84,7 +76,7 @@ class SimulatedBackend final : public Backend {
 };
 
 Error not_simulated(const DeviceId& id) {
-  return {ErrorCode::not_supported, "the device is not simulated", {}, id.text(), {}};
+  return {ErrorCode::not_supported, "the device is not simulated", {}, id.text()};
 }
 
 }  // namespace
@@ -100,22 +92,6 @@ std::shared_ptr<Device> make_simulated_device(SimulatedSpec spec, Clock& clock) 
 std::unique_ptr<Backend> make_simulated_backend(std::vector<SimulatedSpec> specs, Clock& clock) {
   for (const SimulatedSpec& spec : specs) BERTH_ASSERT(!problem_with(spec));
   return std::make_unique<SimulatedBackend>(std::move(specs), clock);
-}
-
-std::unique_ptr<Backend> make_simulated_backend(const BackendOptions& options) {
-  Clock& clock = options.clock != nullptr ? *options.clock : real_clock();
-  for (const PartitionRequest& request : options.partitions) {
-    if (!request.device.starts_with("simulated:")) continue;
-    const Error error{ErrorCode::invalid_argument,
-                      "simulated devices cannot be cut into parts by a request",
-                      "describe the parts as devices with a `parent` in the file of simulated devices",
-                      request.device,
-                      {}};
-    return std::make_unique<SimulatedBackend>(error, clock);
-  }
-  return std::make_unique<SimulatedBackend>(
-      options.simulated_file.empty() ? std::vector<SimulatedSpec>() : read_simulated_file(options.simulated_file),
-      clock);
 }
 
 Result<void> simulated_work(Stream& stream, double cost) {
@@ -135,6 +111,22 @@ Result<void> lose_simulated_device(Device& device) {
   if (simulated == nullptr) return not_simulated(device.id());
   simulated->lose();
   return {};
+}
+
+}  // namespace simulated
+
+std::unique_ptr<Backend> device::make_simulated_backend(const BackendOptions& options) {
+  Clock& clock = options.clock != nullptr ? *options.clock : real_clock();
+  for (const PartitionRequest& request : options.partitions) {
+    if (!request.device.starts_with("simulated:")) continue;
+    const Error error{ErrorCode::invalid_argument, "simulated devices cannot be cut into parts by a request",
+                      "describe the parts as devices with a `parent` in the file of simulated devices", request.device};
+    return std::make_unique<simulated::SimulatedBackend>(error, clock);
+  }
+  return std::make_unique<simulated::SimulatedBackend>(options.simulated_file.empty()
+                                                           ? std::vector<simulated::SimulatedSpec>()
+                                                           : simulated::read_simulated_file(options.simulated_file),
+                                                       clock);
 }
 
 }  // namespace berth

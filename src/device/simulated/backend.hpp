@@ -18,7 +18,7 @@
 #include "berth/device.hpp"
 #include "device/simulated/spec.hpp"
 
-namespace berth {
+namespace berth::simulated {
 
 // A wait without a deadline times out after this much time on the device's clock.
 constexpr Duration simulated_wait_limit = std::chrono::minutes(5);
@@ -36,4 +36,4 @@ Result<void> simulated_work(Stream& stream, double cost);
 Result<void> set_simulated_foreign_bytes(Device& device, std::uint64_t bytes);
 Result<void> lose_simulated_device(Device& device);
 
-}  // namespace berth
+}  // namespace berth::simulated

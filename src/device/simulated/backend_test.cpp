@@ -9,21 +9,18 @@
 #include <utility>
 
 #include "berth/fake_clock.hpp"
+#include "device/test_results.hpp"
 #ifdef BERTH_HAS_RAPIDCHECK
 #include <rapidcheck.h>
 #endif
 
-namespace berth {
+namespace berth::simulated {
 namespace {
-
-template <class T>
-std::optional<ErrorCode> code_of(const Result<T>& result) {
-  return result ? std::nullopt : std::optional(result.error().code);
-}
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::code_of;
 
 SimulatedSpec spec_called(std::string id) {
   SimulatedSpec spec;
@@ -43,7 +40,25 @@ std::shared_ptr<Event> event_on(Stream& stream) {
   return std::move(event).value();
 }
 
-SimulatedFault fault_at(SimulatedFault::Kind kind, SimulatedFault::Trigger trigger, std::uint64_t at) {
+std::shared_ptr<Event> event_after_work(Stream& stream, double cost) {
+  EXPECT_TRUE(simulated_work(stream, cost).has_value());
+  return event_on(stream);
+}
+
+struct OpenDevice {
+  std::shared_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+};
+OpenDevice open_with_stream(const SimulatedSpec& spec, Clock& clock) {
+  OpenDevice opened{make_simulated_device(spec, clock), nullptr};
+  opened.stream = stream_on(*opened.device);
+  return opened;
+}
+
+using Kind = SimulatedFault::Kind;
+using Trigger = SimulatedFault::Trigger;
+
+SimulatedFault fault_at(Kind kind, Trigger trigger, std::uint64_t at) {
   SimulatedFault fault;
   fault.kind = kind;
   fault.trigger = trigger;
@@ -51,19 +66,14 @@ SimulatedFault fault_at(SimulatedFault::Kind kind, SimulatedFault::Trigger trigg
   return fault;
 }
 
-using Kind = SimulatedFault::Kind;
-using Trigger = SimulatedFault::Trigger;
-
 TEST(Simulated, WorkIsDoneWhenTheClockReachesItsFinish) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.speed = 2.0;
   spec.launch_time = microseconds(100);
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, clock);
   const auto before = event_on(*stream);
-  ASSERT_TRUE(simulated_work(*stream, 10.0).has_value());
-  const auto event = event_on(*stream);
+  const auto event = event_after_work(*stream, 10.0);
   EXPECT_FALSE(*event->done());
   clock.advance(microseconds(5099));
   EXPECT_FALSE(*event->done());
@@ -82,8 +92,7 @@ TEST(Simulated, TimesAreInverselyProportionalToTheSpeed) {
   source.entry = "nothing";
   source.ptx = ".version 6.0";
   const auto time_on = [&](const SimulatedSpec& spec) {
-    const auto device = make_simulated_device(spec, clock);
-    const auto stream = stream_on(*device);
+    const auto [device, stream] = open_with_stream(spec, clock);
     const auto before = event_on(*stream);
     const auto kernel = device->load(source);
     EXPECT_TRUE(kernel.has_value()) << "a simulated device understands every language";
@@ -126,8 +135,7 @@ TEST(Simulated, CopiesMoveBytesAndTakeTheTimeOfTheLink) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.copy_bytes_per_second = 1e9;
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, clock);
   const auto buffer = device->allocate(1000);
   ASSERT_TRUE(buffer.has_value());
   const std::vector<std::byte> sent(1000, std::byte{7});
@@ -326,8 +334,7 @@ TEST(Simulated, AClosureCostsOneLaunchUnlessItSetsItsCost) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.launch_time = milliseconds(1);
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, clock);
   const auto start = event_on(*stream);
   ASSERT_TRUE(stream->run([](Stream&) { return Result<void>(); }).has_value());
   const auto plain = event_on(*stream);
@@ -351,8 +358,7 @@ TEST(Simulated, AScriptedErrorFailsThatEventAndNoLaterOne) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.faults = {fault_at(Kind::error, Trigger::launch, 2)};
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, clock);
   std::vector<std::shared_ptr<Event>> events;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
@@ -369,10 +375,8 @@ TEST(Simulated, AHangTimesOutAtTheDeadlineOrTheLimit) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.faults = {fault_at(Kind::hang, Trigger::launch, 1)};
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
-  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
-  const auto event = event_on(*stream);
+  const auto [device, stream] = open_with_stream(spec, clock);
+  const auto event = event_after_work(*stream, 1.0);
   const TimePoint before = clock.now();
   EXPECT_EQ(code_of(event->wait(Deadline::after(clock, seconds(2)))), ErrorCode::timeout);
   EXPECT_EQ(clock.now() - before, seconds(2));
@@ -405,34 +409,36 @@ class WaitClock final : public Clock {
   std::atomic<bool> notified_{false};
 };
 
+// `blocking` waits on another thread until the device is closed.
+template <class Blocking>
+void expect_woken_by_closing(Device& device, const WaitClock& clock, Blocking blocking) {
+  std::optional<ErrorCode> code;
+  std::thread waiter([&] { code = blocking(); });
+  clock.await_waiter();
+  device.close();
+  waiter.join();
+  EXPECT_TRUE(clock.notified());
+  EXPECT_EQ(code, ErrorCode::device_lost);
+}
+
 TEST(Simulated, ClosingWakesAWaiterOnAnotherThread) {
   WaitClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.faults = {fault_at(Kind::hang, Trigger::launch, 1)};
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
-  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
-  const auto event = event_on(*stream);
-  Result<void> waited;
-  std::thread waiter([&] { waited = event->wait(); });
-  clock.await_waiter();
-  device->close();
-  waiter.join();
-  EXPECT_TRUE(clock.notified());
-  EXPECT_EQ(code_of(waited), ErrorCode::device_lost);
+  const auto [device, stream] = open_with_stream(spec, clock);
+  const auto event = event_after_work(*stream, 1.0);
+  expect_woken_by_closing(*device, clock, [&] { return code_of(event->wait()); });
 }
 
 TEST(Simulated, EveryCallOnALostDeviceIsDeviceLost) {
   FakeClock clock;
   SimulatedSpec spec = spec_called("a");
   spec.faults = {fault_at(Kind::lost, Trigger::launch, 2)};
-  const auto device = make_simulated_device(spec, clock);
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, clock);
   const auto buffer = device->allocate(64);
   ASSERT_TRUE(buffer.has_value());
   const auto finished = event_on(*stream);
-  ASSERT_TRUE(simulated_work(*stream, 1.0).has_value());
-  const auto pending = event_on(*stream);
+  const auto pending = event_after_work(*stream, 1.0);
   EXPECT_EQ(code_of(simulated_work(*stream, 1.0)), ErrorCode::device_lost);
 
   std::vector<std::byte> bytes(64);
@@ -490,10 +496,8 @@ TEST(Simulated, ALossByTimeKeepsFinishedWorkAndEndsWithItsWindow) {
   const auto backend = make_simulated_backend({spec}, clock);
   const auto device = *backend->open(DeviceId("a"));
   const auto stream = stream_on(*device);
-  ASSERT_TRUE(simulated_work(*stream, 9.0).has_value());
-  const auto in_time = event_on(*stream);
-  ASSERT_TRUE(simulated_work(*stream, 9.0).has_value());
-  const auto too_late = event_on(*stream);
+  const auto in_time = event_after_work(*stream, 9.0);
+  const auto too_late = event_after_work(*stream, 9.0);
   EXPECT_EQ(code_of(too_late->wait()), ErrorCode::device_lost);
   EXPECT_EQ(clock.now().time_since_epoch(), milliseconds(10)) << "the waiter is woken by the loss";
   EXPECT_TRUE(in_time->wait().has_value());
@@ -562,13 +566,7 @@ TEST(Simulated, ClosingWakesAHangingSample) {
   spec.faults = {fault_at(Kind::sample_silent, Trigger::sample, 1), fault_at(Kind::sample_hang, Trigger::sample, 2)};
   const auto device = make_simulated_device(spec, clock);
   EXPECT_EQ(code_of(device->sample()), ErrorCode::unavailable);
-  Result<LoadSample> sample = LoadSample{};
-  std::thread poller([&] { sample = device->sample(); });
-  clock.await_waiter();
-  device->close();
-  poller.join();
-  EXPECT_TRUE(clock.notified());
-  EXPECT_EQ(code_of(sample), ErrorCode::device_lost);
+  expect_woken_by_closing(*device, clock, [&] { return code_of(device->sample()); });
 }
 
 TEST(Simulated, AHangingSampleTimesOutAtTheLimit) {
@@ -584,8 +582,7 @@ TEST(Simulated, AHangingSampleTimesOutAtTheLimit) {
 TEST(Simulated, OnTheRealClockWorkWaitsOnATimer) {
   SimulatedSpec spec = spec_called("a");
   spec.launch_time = Duration::zero();
-  const auto device = make_simulated_device(spec, real_clock());
-  const auto stream = stream_on(*device);
+  const auto [device, stream] = open_with_stream(spec, real_clock());
   const TimePoint before = real_clock().now();
   ASSERT_TRUE(simulated_work(*stream, 3.0).has_value());
   ASSERT_TRUE(stream->wait(Deadline::after(real_clock(), seconds(30))).has_value());
@@ -675,8 +672,7 @@ TEST(Simulated, S4_F10_EveryOutcomeOfALaunchCanBeScripted) {
   for (const auto& [kind, code] : outcomes) {
     SimulatedSpec spec = spec_called("a");
     spec.faults = {fault_at(kind, Trigger::launch, 2)};
-    const auto device = make_simulated_device(spec, clock);
-    const auto stream = stream_on(*device);
+    const auto [device, stream] = open_with_stream(spec, clock);
     const auto attempt = [&] {
       Result<void> enqueued = stream->run([](Stream&) { return Result<void>(); });
       return enqueued ? stream->wait(Deadline::after(clock, seconds(1))) : enqueued;
@@ -690,4 +686,4 @@ TEST(Simulated, S4_F10_EveryOutcomeOfALaunchCanBeScripted) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulated

@@ -3,26 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "berth/bytes.hpp"
 #include "device/simulated/spec.hpp"
 #include "inventory/toml.hpp"
 
-namespace berth {
+namespace berth::simulated {
 namespace {
 
 Error at_position(const std::string& path, const toml::source_position& position, std::string message) {
-  return {
-      ErrorCode::invalid_argument,
-      path + ":" + std::to_string(position.line) + ":" + std::to_string(position.column) + ": " + std::move(message),
-      "docs/simulated.md describes the format",
-      {},
-      {}};
+  return {ErrorCode::invalid_argument, inventory::toml_place(path, position) + std::move(message),
+          "docs/simulated.md describes the format"};
 }
 
 // One table of the file. finish() refuses keys that were not read. The first error is
@@ -243,15 +237,8 @@ SimulatedSpec read_device(const toml::table& table, Reader& file) {
   spec.memory_bytes_total = reader.has("memory_bytes") ? std::optional(bytes) : std::nullopt;
   reader.bytes("foreign_bytes", spec.memory_bytes_foreign);
   if (const toml::node* node = reader.find("capability")) {
-    const std::string words = node->value_exact<std::string>().value_or("");
-    Capability capability;
-    char rest = 0;
-    if (std::sscanf(words.c_str(), "%d.%d%c", &capability.major, &capability.minor, &rest) == 2 &&
-        to_string(capability) == words) {
-      spec.capability = capability;
-    } else {
-      reader.fail(*node, "capability", "must be a string such as \"9.0\"");
-    }
+    spec.capability = parse_capability(node->value_exact<std::string>().value_or(""));
+    if (!spec.capability) reader.fail(*node, "capability", "must be a string such as \"9.0\"");
   }
   reader.whole("compute_units", spec.compute_units, 1);
   reader.whole("concurrency", spec.concurrency, 1);
@@ -340,4 +327,4 @@ Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path) 
   return parse_simulated(std::move(text).str(), path);
 }
 
-}  // namespace berth
+}  // namespace berth::simulated

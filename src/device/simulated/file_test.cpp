@@ -3,7 +3,7 @@
 #include "berth/fake_clock.hpp"
 #include "device/simulated/backend.hpp"
 
-namespace berth {
+namespace berth::simulated {
 namespace {
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
@@ -214,4 +214,4 @@ TEST(SimulatedFile, TheBackendListsTheFileOrReturnsItsError) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::simulated

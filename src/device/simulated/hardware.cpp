@@ -39,9 +39,7 @@ bool FaultDomain::gone(TimePoint now) const {
 Result<LoadSample> Hardware::load(const OpeningState* opening, std::unique_lock<std::mutex>& lock) {
   const TimePoint now = clock.now();
   const std::uint64_t count = ++samples;
-  const auto error = [&](ErrorCode code, const char* message) {
-    return Error{code, message, {}, account->id.text(), {}};
-  };
+  const auto error = [&](ErrorCode code, const char* message) { return Error{code, message, {}, account->id.text()}; };
   if (strikes(Kind::sample_silent, Trigger::sample, count, now)) {
     return error(ErrorCode::unavailable, "the device does not report its load");
   }

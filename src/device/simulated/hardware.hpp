@@ -125,7 +125,7 @@ struct Opened {
   const DeviceId& id() const { return hardware->account->id; }
   Error lost() const { return device::device_lost_error(id()); }
   Error error(ErrorCode code, std::string message, std::string advice = {}) const {
-    return {code, std::move(message), std::move(advice), id().text(), {}};
+    return {code, std::move(message), std::move(advice), id().text()};
   }
 };
 

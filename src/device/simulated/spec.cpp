@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace berth {
+namespace berth::simulated {
 
 std::optional<std::string> problem_with(const SimulatedSpec& spec) {
   using Kind = SimulatedFault::Kind;
@@ -35,4 +35,4 @@ std::optional<std::string> problem_with(const SimulatedSpec& spec) {
   return {};
 }
 
-}  // namespace berth
+}  // namespace berth::simulated

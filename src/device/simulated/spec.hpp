@@ -15,7 +15,7 @@
 #include "berth/result.hpp"
 #include "berth/telemetry.hpp"
 
-namespace berth {
+namespace berth::simulated {
 
 // One scripted fault.
 struct SimulatedFault {
@@ -87,4 +87,4 @@ std::optional<std::string> problem_with(const SimulatedSpec& spec);
 Result<std::vector<SimulatedSpec>> read_simulated_file(const std::string& path);
 Result<std::vector<SimulatedSpec>> parse_simulated(std::string_view text, const std::string& path);
 
-}  // namespace berth
+}  // namespace berth::simulated

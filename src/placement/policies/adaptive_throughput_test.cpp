@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Winners = std::vector<std::size_t>;
@@ -42,4 +42,4 @@ TEST(AdaptiveThroughput, AnUnmeasuredSuspectIsNotTriedOutOfTurn) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 TEST(BestFit, TheFewestBytesThatStillFit) {
@@ -34,4 +34,4 @@ TEST(BestFit, ASuspectDeviceComesAfterEveryHealthyOne) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -4,7 +4,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 TEST(ExpectedFinish, S0_F15_TimeToFinishDecidesNotTheNumberOfPieces) {
@@ -65,4 +65,4 @@ TEST(ExpectedFinish, ASizeThatIsNoneCountsAsOne) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

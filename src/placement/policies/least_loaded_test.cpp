@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Winners = std::vector<std::size_t>;
@@ -77,4 +77,4 @@ TEST(LeastLoaded, HugeLoadsDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -4,7 +4,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::uint64_t last = ~std::uint64_t{0};
@@ -60,4 +60,4 @@ TEST(PowerOfTwo, IdleDevicesAreDrawnInProportionToTheirSpeed) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

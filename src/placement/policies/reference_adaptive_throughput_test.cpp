@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Winners = std::vector<std::size_t>;
@@ -26,4 +26,4 @@ TEST(ReferenceAdaptiveThroughput, AnUnmeasuredDeviceIsNeverTriedOnceAnotherIsMea
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

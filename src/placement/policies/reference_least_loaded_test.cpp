@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::string_view policy = "reference_least_loaded";
@@ -55,4 +55,4 @@ TEST(ReferenceLeastLoaded, S0_15_EveryCandidateSkippedOrNoneIsNoWinnerAndPriorit
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

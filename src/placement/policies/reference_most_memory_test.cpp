@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 TEST(ReferenceMostMemory, S4_6_MostBytesInTotalTiesToTheEarliest) {
@@ -20,4 +20,4 @@ TEST(ReferenceMostMemory, S4_6_MostBytesInTotalTiesToTheEarliest) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 constexpr std::string_view policy = "reference_queue_depth";
@@ -18,4 +18,4 @@ TEST(ReferenceQueueDepth, S3_12_SmallestDepthAndTiesToTheLowestPosition) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Winners = std::vector<std::size_t>;
@@ -38,4 +38,4 @@ TEST(ReferenceWeightedCapacity, OneAfterTheOtherEverythingGoesToTheHeaviest) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 using Winners = std::vector<std::size_t>;
@@ -65,4 +65,4 @@ TEST(RoundRobin, CostsAreTheTurnsToWait) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -2,7 +2,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 TEST(Spread, FewestInFlightThenMostBytesAvailable) {
@@ -25,4 +25,4 @@ TEST(Spread, ADeviceThatDoesNotSayComesAfterItsEquals) {
 }
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -7,7 +7,7 @@
 
 #include "placement/test_fleet.hpp"
 
-namespace berth {
+namespace berth::placement {
 namespace {
 
 // Steps of `steps` after which some device is a whole piece or more away from
@@ -103,4 +103,4 @@ TEST(WeightedCapacity, LawsNeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not 
 #endif
 
 }  // namespace
-}  // namespace berth
+}  // namespace berth::placement

@@ -1,4 +1,4 @@
-#include "deployment/occupancy.hpp"
+#include "deployment/planned_fleet.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -50,19 +50,19 @@ Topology topology_of(const NodeView& node, std::span<const DeviceView> gpus) {
 
 }  // namespace
 
-Maybe OccupiedNode::memory_bytes_available() const {
+Maybe PlannedNode::memory_bytes_available() const {
   if (!node->memory_bytes) return {};
   return *node->memory_bytes - std::min(*node->memory_bytes, memory_bytes_promised);
 }
 
-Occupancy::Occupancy(const Fleet& fleet) {
+PlannedFleet::PlannedFleet(const Fleet& fleet) {
   std::map<NodeId, const NodeView*> by_id;
   for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
   std::set<DeviceId> seen;
   nodes.reserve(by_id.size());
   for (const auto& [id, node] : by_id) {
-    OccupiedNode& entry = nodes.emplace_back();
+    PlannedNode& entry = nodes.emplace_back();
     entry.node = node;
     for (const NodeDevice& device : node->devices) {
       if (device.is_gpu() && seen.insert(device.info.id).second)
@@ -77,9 +77,9 @@ Occupancy::Occupancy(const Fleet& fleet) {
   }
 }
 
-std::optional<Location> Occupancy::find(const Assignment& assignment) const {
+std::optional<Location> PlannedFleet::find(const Assignment& assignment) const {
   const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
-                                     [](const OccupiedNode& entry, const NodeId& id) { return entry.node->id < id; });
+                                     [](const PlannedNode& entry, const NodeId& id) { return entry.node->id < id; });
   if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
   Location location{static_cast<std::size_t>(node - nodes.begin()), {}};
   for (const DeviceId& id : assignment.devices) {
@@ -94,8 +94,8 @@ std::optional<Location> Occupancy::find(const Assignment& assignment) const {
   return location;
 }
 
-void Occupancy::charge(const Location& location, std::uint64_t memory_bytes, bool exclusive) {
-  OccupiedNode& node = nodes[location.node];
+void PlannedFleet::charge(const Location& location, std::uint64_t memory_bytes, bool exclusive) {
+  PlannedNode& node = nodes[location.node];
   if (location.gpus.empty()) {
     node.memory_bytes_promised += memory_bytes;
     ++node.replicas_without_gpu;
@@ -109,8 +109,8 @@ void Occupancy::charge(const Location& location, std::uint64_t memory_bytes, boo
   }
 }
 
-void Occupancy::refund(const Location& location, std::uint64_t memory_bytes) {
-  OccupiedNode& node = nodes[location.node];
+void PlannedFleet::refund(const Location& location, std::uint64_t memory_bytes) {
+  PlannedNode& node = nodes[location.node];
   if (location.gpus.empty()) {
     node.memory_bytes_promised -= memory_bytes;
     --node.replicas_without_gpu;

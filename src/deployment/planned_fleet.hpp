@@ -1,4 +1,4 @@
-// Occupancy: what every node and GPU of a fleet has given out, within one plan.
+// PlannedFleet: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
 // both are kept by id, and of two equal ids the first stays. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
@@ -16,7 +16,7 @@
 
 namespace berth::deployment {
 
-struct OccupiedNode {
+struct PlannedNode {
   const NodeView* node = nullptr;  // owned by the fleet
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
@@ -38,11 +38,11 @@ struct Location {
   std::vector<std::size_t> gpus;
 };
 
-class Occupancy {
+class PlannedFleet {
  public:
-  explicit Occupancy(const Fleet& fleet);
+  explicit PlannedFleet(const Fleet& fleet);
 
-  std::vector<OccupiedNode> nodes;  // by id
+  std::vector<PlannedNode> nodes;  // by id
 
   // Absent when the node or one of the devices is gone.
   std::optional<Location> find(const Assignment& assignment) const;

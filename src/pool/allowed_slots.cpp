@@ -1,4 +1,4 @@
-#include "pool/look.hpp"
+#include "pool/allowed_slots.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -22,7 +22,7 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
     if (!requirements.only.empty() &&
         std::find(requirements.only.begin(), requirements.only.end(), info.id) == requirements.only.end())
       continue;
-    if (meets_static_limits(requirements, info)) bits[slot / 64] |= std::uint64_t{1} << slot % 64;
+    if (placement::meets_static_limits(requirements, info)) bits[slot / 64] |= std::uint64_t{1} << slot % 64;
   }
 }
 
@@ -30,25 +30,18 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
 
 const std::uint64_t* allowed_slots(const Requirements& requirements, const Membership& membership, std::size_t used) {
   thread_local Allowed last;
-  if (!requirements.only.empty()) {
-    // Found quickly, and often another device for the next request.
-    last.version = 0;
-    find_slots(requirements, membership, used, last.bits);
-    return last.bits.data();
-  }
+  // A list of devices is quick to apply, and often another one with the next request.
+  const bool remember = requirements.only.empty();
   const std::uint64_t version = membership.version();
-  if (last.version == version && last.bits.size() == (used + 63) / 64 &&
-      has_same_static_limits(last.limits, requirements))
+  if (remember && last.version == version && last.bits.size() == (used + 63) / 64 &&
+      placement::has_same_static_limits(last.limits, requirements))
     return last.bits.data();
   last.version = 0;
   find_slots(requirements, membership, used, last.bits);
-  last.limits = {};
-  last.limits.capability_min = requirements.capability_min;
-  last.limits.backend = requirements.backend;
-  last.limits.features = requirements.features;
-  last.limits.labels = requirements.labels;
-  last.limits.avoid = requirements.avoid;
-  last.version = version;
+  if (remember) {
+    last.limits = requirements;
+    last.version = version;
+  }
   return last.bits.data();
 }
 

@@ -1,0 +1,14 @@
+// The slots whose devices meet the limits of a request that load does not change
+// (placement/filters.hpp).
+#pragma once
+
+#include <cstdint>
+
+#include "pool/membership.hpp"
+
+namespace berth::pool {
+
+// One bit per slot. Valid until this thread asks again. Remembers the limits that were asked last.
+const std::uint64_t* allowed_slots(const Requirements& requirements, const Membership& membership, std::size_t used);
+
+}  // namespace berth::pool
