@@ -96,6 +96,38 @@ class Run(Machine):
         self.assertRegex(table.splitlines()[1], r"\[=+\++\.+\]")
         self.assertIn("healthy, cordoned", table.splitlines()[2])
 
+    def test_a_plan_on_this_machine_leaves_out_what_is_held(self):
+        def plan(gpus, more=""):
+            project = self.folder / "project.toml"
+            project.write_text(f'[cluster]\nname = "c"\n[[deployment]]\nname = "llm"\nmodel = "llama-70b"\ngpus = {gpus}\n{more}')
+            answer = self.berth("plan", str(project), "--json")
+            return answer.returncode, [device for a in json.loads(answer.stdout)["assignments"] for device in a["devices"]]
+
+        shared = 'memory = "30G"\nsharing = "memory"\n'
+        self.assertEqual(plan(2), (0, self.gpus()))
+        alone = self.hold()
+        free = [gpu for gpu in self.gpus() if gpu not in alone.devices]
+        self.assertEqual(plan(1), (0, free))
+        self.assertEqual(plan(1, shared), (0, free))
+        self.assertEqual(plan(2), (3, []))
+        # 60 of 80 GiB are promised: 30 GiB do not fit beside them, 10 GiB do.
+        part = self.hold("--mem", "60G")
+        self.assertEqual(part.devices, free)
+        self.assertEqual(plan(1, shared), (3, []))
+        self.assertEqual(plan(1, shared.replace("30G", "10G")), (0, free))
+        alone.communicate("")
+        self.assertEqual(plan(1, shared), (0, alone.devices))
+        part.communicate("")
+        # Almost all bytes are free: what counts is that there is a lease, or that it is exclusive.
+        small = self.hold("--mem", "100M")
+        other = [gpu for gpu in self.gpus() if gpu not in small.devices]
+        self.assertEqual(plan(1), (0, other))
+        self.assertEqual(plan(2), (3, []))
+        self.assertEqual(plan(2, shared)[0], 0)
+        small.communicate("")
+        self.hold("--exclusive", "--mem", "100M")
+        self.assertEqual(plan(2, shared), (3, []))
+
     def test_a_share_of_a_device_can_be_asked_for(self):
         first, second = self.hold("--mem", "60%"), self.hold("--mem", "60%")
         self.assertNotEqual(first.devices, second.devices)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "berth/random.hpp"
 #include "deployment/test_nodes.hpp"
@@ -41,6 +42,22 @@ NodeView some_node(Random& random, std::size_t number) {
     if (random.below(8) == 0) device.info.memory_bytes_total.reset();
     if (random.below(4) == 0) device.info.capability = Capability{8, 0};
     if (random.below(10) == 0) device.info.backend = "host";
+  }
+  // Two parts of one GPU, which share its bytes.
+  if (node.devices.size() > 1 && random.below(3) == 0) {
+    NodeDevice &first = node.devices[0], &second = node.devices[1];
+    second.info.memory_domain = first.info.memory_domain;
+    second.info.memory_bytes_total = first.info.memory_bytes_total;
+    second.memory_bytes_foreign = first.memory_bytes_foreign;
+  }
+  const bool is_linked = random.below(2) == 0;
+  for (std::size_t a = 0; is_linked && a < node.devices.size(); ++a) {
+    for (std::size_t b = a + 1; b < node.devices.size(); ++b) {
+      const LinkKind kind = random.below(2) ? LinkKind::nvlink : LinkKind::host_bridge;
+      if (random.below(5) != 0)
+        node.links.push_back(
+            {node.devices[a].info.id, node.devices[b].info.id, kind, kind == LinkKind::nvlink ? 4u : 0u, true});
+    }
   }
   return node;
 }
@@ -132,16 +149,17 @@ void check_capacity(const Case& given, const Plan& plan) {
     if (assignment.devices.empty()) node_bytes[assignment.node] += assignment.memory_bytes;
   }
   for (const auto& [id, held] : holders) {
-    std::uint64_t bytes = 0;
-    for (const Assignment* assignment : held) {
-      bytes += assignment->memory_bytes;
-      RC_ASSERT(!assignment->exclusive || held.size() == 1);  // I1
-    }
+    for (const Assignment* assignment : held) RC_ASSERT(!assignment->exclusive || held.size() == 1);  // I1
     const NodeView* node = find_node(given.fleet, held[0]->node);
     RC_ASSERT(node != nullptr);
     const NodeDevice* device = find_device(*node, id);
     RC_ASSERT(device != nullptr);
     RC_ASSERT(device->is_gpu());
+    std::uint64_t bytes = 0;
+    for (const NodeDevice& other : node->devices) {
+      if (other.info.memory_domain != device->info.memory_domain || !holders.contains(other.info.id)) continue;
+      for (const Assignment* assignment : holders.at(other.info.id)) bytes += assignment->memory_bytes;
+    }
     if (bytes > 0)  // I2
       RC_ASSERT(bytes + std::min(device->memory_bytes_foreign.value_or(0), *device->info.memory_bytes_total) <=
                 *device->info.memory_bytes_total);
@@ -185,7 +203,13 @@ TEST(PlanLaws, I11_OrderOfNodesDevicesSpecsAndAssignmentsDoesNotMatter) {
        [](Random& random, const Case&, const Plan& first, const Case& after, const Plan& second) {
          Case shuffled = after;
          shuffle(shuffled.fleet.nodes, random);
-         for (NodeView& node : shuffled.fleet.nodes) shuffle(node.devices, random);
+         for (NodeView& node : shuffled.fleet.nodes) {
+           shuffle(node.devices, random);
+           shuffle(node.links, random);
+           for (Link& link : node.links) {
+             if (random.below(2)) std::swap(link.a, link.b);
+           }
+         }
          shuffle(shuffled.specs, random);
          std::vector<Assignment> current = first.assignments;
          shuffle(current, random);
@@ -193,13 +217,28 @@ TEST(PlanLaws, I11_OrderOfNodesDevicesSpecsAndAssignmentsDoesNotMatter) {
        });
 }
 
+// Without the sentences, which tell of the replicas that run already. What is short depends on which other
+// deployments are counted before: those of a later turn are, once they run.
+auto what_waits(const Plan& plan) {
+  std::vector<std::tuple<DeploymentId, std::vector<std::uint32_t>, std::string>> waits;
+  for (const Pending& pending : plan.pending) {
+    const ReasonKind kind = pending.reason.kind;
+    const bool is_short = kind == ReasonKind::not_enough_gpus || kind == ReasonKind::not_enough_memory ||
+                          kind == ReasonKind::one_per_node;
+    waits.emplace_back(pending.deployment, pending.replicas, is_short ? "shortage" : to_string(kind));
+  }
+  return waits;
+}
+
 TEST(PlanLaws, I12_APlanOfAPlanIsEmpty) {
   hold("replanning changes nothing",
        [](Random&, const Case& before, const Plan& first, const Case& after, const Plan& second) {
          const Plan again = plan(before.specs, before.fleet, first.assignments);
          RC_ASSERT(again.actions.empty());
-         RC_ASSERT(again.pending == first.pending || first.pending.size() == again.pending.size());
-         RC_ASSERT(plan(after.specs, after.fleet, second.assignments).actions.empty());
+         RC_ASSERT(what_waits(again) == what_waits(first));
+         const Plan third = plan(after.specs, after.fleet, second.assignments);
+         RC_ASSERT(third.actions.empty());
+         RC_ASSERT(what_waits(third) == what_waits(second));
        });
 }
 
@@ -277,4 +316,6 @@ TEST(PlanLaws, OnePerNodeIsKept) {
 
 }  // namespace
 }  // namespace berth::deployment
+#else
+TEST(PlanLaws, NeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not installed"; }
 #endif

@@ -333,13 +333,38 @@ TEST(Deployment, S1_F12_AllStartTogetherOrBestEffortWithAPendingList) {
 }
 
 TEST(Deployment, S1_F14_EveryReasonCarriesASentence) {
-  DeploymentSpec newer = gpu_spec("newer", 1);
+  const NodeView node = gpu_node("n", 2);
+  NodeView tainted = node, cordoned = node, draining = node;
+  tainted.taints = {"spot"};
+  cordoned.intent = Intent::cordoned;
+  draining.intent = Intent::draining;
+  DeploymentSpec newer = gpu_spec("d", 1), labelled = newer, single = gpu_spec("d", 2), odd = newer, large = newer;
   newer.runtime = runtime_from("quantum_link");
-  const std::vector specs{newer, gpu_spec("zero", 1, 0), gpu_spec("many", 1, 9), remote_spec("far", 1),
-                          cpu_spec("fat", 1, 999)};
-  const Plan plan = berth::plan(specs, {{gpu_node("n", 2)}});
-  ASSERT_EQ(plan.pending.size(), specs.size());
-  for (const Pending& pending : plan.pending) EXPECT_GT(pending.reason.text.size(), 10u);
+  labelled.node_selector = {{"zone", "a"}};
+  single.spread = Spread::one_per_node;
+  odd.cpu = true;
+  large.memory_bytes = 81 * gib;
+  const std::vector<Plan> plans{
+      plan_one(gpu_spec("d", 1), {{gpu_node("n", 0)}}),
+      plan_one(remote_spec("d", 1), {{node}}),
+      plan_one(gpu_spec("d", 3), {{node}}),
+      plan_one(cpu_spec("d", 1, 999), {{node}}),
+      plan_one(newer, {{node}}),
+      plan_one(gpu_spec("d", 1, 0), {{node}}),
+      plan_one(odd, {{node}}),
+      plan_one(cpu_spec("d", 1), {}),
+      plan_one(labelled, {{node}}),
+      plan_one(gpu_spec("d", 1), {{tainted}}),
+      plan_one(gpu_spec("d", 1), {{cordoned}}),
+      plan_one(large, {{node}}),
+      plan_one(single, {{node}}),
+      plan_one(gpu_spec("d", 1), {{draining}}, plan_one(gpu_spec("d", 1), {{node}}).assignments)};
+  std::set<ReasonKind> kinds;
+  for (const Plan& plan : plans) {
+    kinds.insert(only_reason(plan).kind);
+    EXPECT_GT(only_reason(plan).text.size(), 10u) << to_string(only_reason(plan).kind);
+  }
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(ReasonKind::drain_blocked) + 1) << "every kind there is";
 }
 
 TEST(Deployment, X_F2_PlacementSeesWhatThePlanHasGivenOut) {

@@ -114,7 +114,7 @@ TEST_P(BackendContract, PartsHaveTheirOwnUnitsAndShareMemoryAndFaults) {
   if (GetParam() == "host") {
     ASSERT_EQ(cut.empty(), *whole->front().compute_units < 2) << "every machine with two cores can be cut";
   }
-  if (cut.empty()) return;
+  if (cut.empty()) GTEST_SKIP() << "no " << GetParam() << " device here can be cut";
   const auto listed = contract_backend(GetParam(), nullptr, cut)->list();
   ASSERT_TRUE(works(listed));
   std::set<DeviceId> ids;

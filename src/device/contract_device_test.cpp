@@ -84,15 +84,17 @@ TEST_P(DeviceContract, EventsBecomeDoneAndTheirTimesAscend) {
   EXPECT_EQ(*(*after)->since(**after), Duration::zero());
 }
 
-TEST_P(DeviceContract, WaitingEndsAtTheDeadline) {
+TEST_P(DeviceContract, AWaitEndsSoonAfterItsDeadlineAndTheWorkContinues) {
   const Buffer buffer = filled(std::vector<float>(1000, 1.0F));
   std::vector<float> out(1000);
   ASSERT_TRUE(works(stream_->copy_out(buffer, 0, bytes_of(out))));
   const auto event = stream_->record();
   ASSERT_TRUE(works(event));
+  // In virtual time the work cannot end between these two lines; elsewhere it can.
+  const bool must_time_out = is("simulated") && !*(*event)->done();
   const TimePoint start = real_clock().now();
   const Result<void> waited = (*event)->wait(Deadline{clock_->now()});
-  EXPECT_TRUE(works_or_fails_with(waited, ErrorCode::timeout));
+  EXPECT_TRUE(must_time_out ? fails_with(waited, ErrorCode::timeout) : works_or_fails_with(waited, ErrorCode::timeout));
   EXPECT_LT(real_clock().now() - start, seconds(10));
   EXPECT_TRUE(works((*event)->wait(soon()))) << "the work continues after a timeout";
 }

@@ -181,14 +181,32 @@ TEST_F(LedgerTest, IntentsAreStoredPerUserAndTheStrictestCounts) {
   EXPECT_TRUE(open()->lock().value().set_intent(DeviceId("GPU-a"), Intent::in_service)) << "already in service";
 }
 
+// The real clock, with a call before it is next read.
+class CallingClock final : public Clock {
+ public:
+  TimePoint now() const noexcept override {
+    if (const auto call = std::exchange(before_now, nullptr)) call();
+    return real_clock().now();
+  }
+  void sleep_until(TimePoint) override {}
+  bool wait_until(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, TimePoint when) override {
+    return real_clock().wait_until(condition, lock, when);
+  }
+  mutable std::function<void()> before_now;
+};
+
 TEST_F(LedgerTest, AWaitingProcessWakesWhenTheLedgerIsWritten) {
-  const auto ledger = open();
+  CallingClock clock;
+  const auto ledger = Ledger::open({folder_.path, &clock}).value();
   const LedgerLease first = take(*ledger, "GPU-a", 1);
   const std::uint64_t seen = ledger->snapshot().value().changes;
   ledger->wait_for_change(seen, real_clock().now() + milliseconds(1));
   EXPECT_EQ(ledger->changes(), seen);
-  EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }), 0);
-  ledger->wait_for_change(seen, TimePoint::max());
+  // The wait has found no change when it reads the clock for the time left.
+  clock.before_now = [&] { EXPECT_EQ(in_child([&] { return take(*open(), "GPU-b", 1) ? 0 : 1; }), 0); };
+  const TimePoint start = real_clock().now();
+  ledger->wait_for_change(seen, start + std::chrono::seconds(20));
+  EXPECT_LT(real_clock().now() - start, std::chrono::seconds(10));
   EXPECT_NE(ledger->changes(), seen);
 }
 

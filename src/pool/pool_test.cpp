@@ -93,9 +93,17 @@ TEST(Pool, S4_4_AnOrdinalFindsTheFirstDeviceThatHasIt) {
   }
 }
 
-TEST(Pool, S4_5_APoolThatExistsHasAtLeastOneDevice) {
-  EXPECT_EQ(open({make_device("x")})->device_count(), 1U);
+TEST(Pool, S4_5_APoolIsOpenedWithAtLeastOneDeviceAndTheLastOneMayLeave) {
   EXPECT_EQ(open_three()->device_count(), 3U);
+  std::unique_ptr<Pool> pool = open({make_device("x")});
+  EXPECT_EQ(pool->device_count(), 1U);
+  ASSERT_TRUE(pool->leave(DeviceId("x")));
+  EXPECT_EQ(pool->device_count(), 0U);
+  EXPECT_EQ(pool->acquire().error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(pool->next_device().error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(pool->best_available_device().error().code, ErrorCode::no_eligible_device);
+  ASSERT_TRUE(pool->join(make_device("y")));
+  EXPECT_EQ(pool->acquire()->id().text(), "y");
 }
 
 TEST(Pool, S4_6_BestAvailableHasTheMostFreeBytes) {
@@ -300,7 +308,7 @@ TEST(Pool, S4_F9_HealthDrainAndWeightArePartOfEveryChoice) {
   EXPECT_EQ((*pool->next_device())->id().text(), "c");
 }
 
-TEST(Pool, S4_F10_EveryPathRunsOnAFakeDriver) {
+TEST(Pool, S4_F10_APoolWithoutAUsableDeviceIsAskedItselfOverAFakeDriver) {
   // Nothing usable at all: every question has an answer with the reason.
   auto backend = std::make_unique<TestBackend>(std::vector{make_device("x")});
   backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));

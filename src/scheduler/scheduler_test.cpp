@@ -62,6 +62,7 @@ TEST(Scheduler, S3_15_DispatchRunsOnTheCallersThreadAndSaysWhere) {
   const auto caller = std::this_thread::get_id();
   const auto done = bench->run([&](TaskContext& execution) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(bench.total().in_flight, 1U) << "it is recorded before it runs";
     return execution.device().id().text() + "!";
   });
   ASSERT_TRUE(done);
@@ -88,7 +89,7 @@ TEST(Scheduler, S3_16_StatisticsAreInPoolOrderAndAddUp) {
   EXPECT_TRUE(adds_up(statistics));
 }
 
-TEST(Scheduler, S3_18_MayBeUsedFromSeveralThreads) {
+TEST(Scheduler, S3_18_EveryOperationMayBeUsedFromSeveralThreads) {
   Bench bench(3);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -97,11 +98,21 @@ TEST(Scheduler, S3_18_MayBeUsedFromSeveralThreads) {
         EXPECT_TRUE(bench->run(nothing));
         EXPECT_EQ(bench->submit([i](TaskContext&) { return i; }).get()->value, i);
         EXPECT_TRUE(bench->select());
+        for (const auto& result : bench->map(std::vector{1, 2}, [](TaskContext&, int item) { return item; }))
+          EXPECT_TRUE(result);
+        EXPECT_LE(bench.total().completed, bench.total().dispatched);
+        EXPECT_EQ(bench->work_class(i % 2 ? "odd" : "even"), bench->work_class(i % 2 ? "odd" : "even"));
+        auto withdrawn = bench->submit(nothing);
+        withdrawn.cancel();
+        static_cast<void>(withdrawn.get());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(bench.total().completed, 1600U);
+  const DeviceStatistics total = bench.total();
+  EXPECT_EQ(total.dispatched, 4000U);
+  EXPECT_GE(total.completed, 3200U) << "only the withdrawn work may have been cancelled";
+  EXPECT_EQ(total.completed + total.cancelled, 4000U);
   EXPECT_TRUE(adds_up(bench->statistics()));
 }
 
