@@ -182,6 +182,29 @@ TEST(Group, ALargeMachineIsSearchedForAGroupThatLiesTogether) {
   EXPECT_EQ(choose_group(least_loaded(), {}, 3, fleet, topology, 0).winners, (Positions{20, 21, 22}));
 }
 
+TEST(Group, InALargeMachineNoExchangeOfOneMemberMakesItCheaper) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    TestFleet fleet(17 + seed % 8);
+    const Topology topology = random_topology(fleet, seed);
+    const std::size_t count = 2 + seed % 6;
+    const auto cost_of = [&](const Positions& group) {
+      std::vector<DeviceId> ids;
+      for (const std::size_t i : group) ids.push_back(fleet.info(i).id);
+      return group_cost(topology, ids);
+    };
+    const Positions best = choose_group(least_loaded(), {}, count, fleet, topology, 0).winners;
+    ASSERT_EQ(best.size(), count);
+    for (std::size_t out = 0; out < count; ++out) {
+      for (std::size_t in = 0; in < fleet.size(); ++in) {
+        if (std::count(best.begin(), best.end(), in) != 0) continue;
+        Positions other = best;
+        other[out] = in;
+        ASSERT_LE(cost_of(best), cost_of(other)) << "seed " << seed;
+      }
+    }
+  }
+}
+
 TEST(Group, PartsOfOneDeviceNeedTheirBytesTogether) {
   TestFleet fleet(4);
   for (std::size_t i = 0; i < 3; ++i) fleet.info(i).memory_domain = "gpu";
