@@ -200,6 +200,12 @@ class Command(unittest.TestCase):
         self.assert_refused(berth("devices", "--simulated", path), 2, "typo.toml:3:", "memroy_bytes")
         self.assert_refused(berth("devices", "--simulated", str(self.folder / "none.toml")), 2, "none.toml")
 
+    def test_a_named_back_end_that_fails_is_the_error_of_every_verb(self):
+        wrong = ("--partition", "cuda:99=1,1")
+        project = str(ROOT / "examples/project.toml")
+        for arguments in (("devices",), ("inventory",), ("plan", project), ("cordon", "host:0")):
+            self.assertEqual(berth(*arguments, *wrong).returncode, 1, arguments)
+
     def test_an_inventory_is_a_fleet(self):
         result = berth("inventory", "--json", "--simulated", str(ROOT / "examples/devices.toml"))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -53,6 +53,21 @@ class Run(Machine):
         first.communicate("")
         self.assertEqual(self.berth("run", "--mem", "50G", "--", "true").returncode, 0, "what ended was given back")
 
+    def test_policies_of_share_and_turns_use_every_device(self):
+        path = self.folder / "four.toml"
+        path.write_text("".join(f'[[device]]\nid = "s{i}"\nmemory_bytes = "80GiB"\n' for i in range(4)))
+        simulated = ("--backend", "simulated", "--simulated", str(path), "--mem", "1G")
+        show = ("--", "sh", "-c", "echo $BERTH_VISIBLE_DEVICES")
+        turns = [self.berth("run", *simulated, "--policy", "round_robin", *show).stdout for _ in range(8)]
+        self.assertEqual(len(set(turns[:4])), 4, turns)
+        self.assertEqual(turns[:4], turns[4:], "each in turn, although each command has ended before the next")
+        held = []
+        for _ in range(4):
+            held.append(self.start("run", *simulated, "--policy", "weighted_capacity", "--", "sh", "-c",
+                                   "echo $BERTH_VISIBLE_DEVICES; read line"))
+            held[-1].first_line = held[-1].stdout.readline()
+        self.assertEqual(len({process.first_line for process in held}), 4, [process.first_line for process in held])
+
     def test_sixteen_at_once_are_never_promised_more_than_there_is(self):
         script = "echo $CUDA_VISIBLE_DEVICES; read line"
         processes = [self.start("run", "-q", "--mem", "30G", "--", "sh", "-c", script) for _ in range(16)]

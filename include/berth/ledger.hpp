@@ -125,7 +125,8 @@ struct LedgerSnapshot {
   std::vector<LedgerEntry> ended;    // no evidence of life; a process on one of its devices may still keep it
   std::vector<DeviceIntent> intents;
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
-  std::uint64_t changes = 0;                       // differs after every write of any file
+  std::uint64_t fingerprint = 0;                   // differs after every write of any file
+  std::uint64_t next_id = 1;                       // of the next entry; rises by one with each
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
   // The lease that `entry` is nested in; null: none, or one it may not be nested in.

@@ -16,16 +16,20 @@ void add_device_options(Verb& verb, DeviceArguments& arguments) {
 }
 
 Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
-  Result<FoundMachine> found = find_machine_and_report(std::nullopt, arguments.backends);
-  if (!found) return std::move(found).error();
+  Result<Machine> machine = find_machine(std::nullopt, arguments.backends);
+  if (!machine) return std::move(machine).error();
+  for (const Machine::Problem& problem : machine->problems) {
+    if (problem.named) return problem.error;
+    print_error(problem.error);
+  }
   std::vector<ObservedDevice> seen;
-  for (const DeviceInfo& info : found->machine.devices) {
+  for (const DeviceInfo& info : machine->devices) {
     seen.emplace_back();
     seen.back().info = info;
   }
   Result<DeviceId> device = find_device(seen, arguments.device);
   if (!device) return std::move(device).error();
-  return IntentDevice(std::move(found->machine), *std::move(device));
+  return IntentDevice(*std::move(machine), *std::move(device));
 }
 
 IntentDevice::IntentDevice(Machine machine, DeviceId id)

@@ -242,6 +242,24 @@ TEST(Deployment, S1_F7_ThePolicyOfTheSpecChoosesTheGpuOfTheNode) {
   EXPECT_EQ(places(plan_one(spec, fleet)), Words{"n/gpu0"});
 }
 
+TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
+  const Fleet fleet{{gpu_node("n", 4)}};
+  for (const char* policy : {"least_loaded", "weighted_capacity", "round_robin", "spread"}) {
+    DeploymentSpec spec = gpu_spec("d", 4);
+    spec.memory_bytes = 10 * gib;
+    spec.policy = policy;
+    EXPECT_EQ(sorted(places(plan_one(spec, fleet))), (Words{"n/gpu0", "n/gpu1", "n/gpu2", "n/gpu3"})) << policy;
+  }
+  Fleet held = fleet;
+  for (std::size_t gpu = 0; gpu < 3; ++gpu) held.nodes[0].devices[gpu].holders = 1;
+  DeploymentSpec one = gpu_spec("d", 1);
+  one.memory_bytes = 10 * gib;
+  for (const char* policy : {"least_loaded", "weighted_capacity"}) {
+    one.policy = policy;
+    EXPECT_EQ(places(plan_one(one, held)), Words{"n/gpu3"}) << policy << ": leases of the machine count";
+  }
+}
+
 // gpu0 and gpu2, and gpu1 and gpu3, are joined by NVLink; all others over the host.
 NodeView node_of_two_pairs(const std::string& name) {
   NodeView node = gpu_node(name, 4);

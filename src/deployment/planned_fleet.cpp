@@ -21,6 +21,8 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
   // A plan takes the fleet as it is told.
   view.sample = device.answers ? SampleState::fresh : SampleState::unknown;
   view.holders = device.holders;
+  view.in_flight = device.holders;
+  view.charged_total = device.holders;
   view.held_exclusively = device.held_exclusively;
   view.memory_bytes_promised = device.memory_bytes_promised;
   view.other_processes = device.other_processes;
@@ -102,6 +104,7 @@ void PlannedFleet::charge(const Location& location, std::uint64_t memory_bytes, 
   }
   for (const std::size_t gpu : location.gpus) {
     ++node.gpus[gpu].in_flight;
+    ++node.gpus[gpu].charged_total;
     if (exclusive) node.held_exclusively[gpu] = true;
     for (DeviceView& other : node.gpus) {
       if (share_memory(other, node.gpus[gpu])) other.memory_bytes_promised += memory_bytes;
@@ -117,6 +120,7 @@ void PlannedFleet::refund(const Location& location, std::uint64_t memory_bytes) 
   }
   for (const std::size_t gpu : location.gpus) {
     --node.gpus[gpu].in_flight;
+    --node.gpus[gpu].charged_total;
     node.held_exclusively[gpu] = false;  // had it been exclusive, it was the only one
     for (DeviceView& other : node.gpus) {
       if (share_memory(other, node.gpus[gpu])) other.memory_bytes_promised -= memory_bytes;

@@ -123,7 +123,8 @@ LedgerSnapshot Ledger::Lock::snapshot() {
   std::stable_sort(snapshot.entries.begin(), snapshot.entries.end(), [](const LedgerEntry& a, const LedgerEntry& b) {
     return std::pair(a.since, a.id()) < std::pair(b.since, b.id());
   });
-  snapshot.changes = state.fingerprint();
+  snapshot.fingerprint = state.fingerprint();
+  snapshot.next_id = state.next_id();
   return snapshot;
 }
 

@@ -199,7 +199,7 @@ TEST_F(LedgerTest, AWaitingProcessWakesWhenTheLedgerIsWritten) {
   CallingClock clock;
   const auto ledger = Ledger::open({folder_.path, &clock}).value();
   const LedgerLease first = take(*ledger, "GPU-a", 1);
-  const std::uint64_t seen = ledger->snapshot().value().changes;
+  const std::uint64_t seen = ledger->snapshot().value().fingerprint;
   ledger->wait_for_change(seen, real_clock().now() + milliseconds(1));
   EXPECT_EQ(ledger->changes(), seen);
   // The wait has found no change when it reads the clock for the time left.

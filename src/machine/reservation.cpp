@@ -86,7 +86,7 @@ WaitingRequest waiting_request_for(const ReservationRequest& request, const std:
 }
 
 Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
-  return policy.ticket == TicketKind::random ? real_random().next() : snapshot.changes;
+  return policy.ticket == TicketKind::random ? real_random().next() : snapshot.next_id;
 }
 
 // One attempt on the current state, after the requests ahead in the queue.
@@ -167,6 +167,7 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
     view.holders = snapshot.holders(device.info.id, within);
     view.held_exclusively = snapshot.held_exclusively(device.info.id, within);
     view.in_flight = view.holders;
+    view.charged_total = view.holders;
     if (const DeviceIntent* const intent = snapshot.intent(device.info.id)) view.intent = intent->intent;
     if (device.info.parent) {
       if (const DeviceIntent* const intent = snapshot.intent(*device.info.parent))
@@ -178,6 +179,8 @@ std::vector<DeviceView> views_of(const MachineSnapshot& observed, const LedgerSn
     if (device.telemetry) {
       const LoadSample& load = device.telemetry->load;
       view.memory_bytes_free = load.memory_bytes_free;
+      if (load.active_streams) view.active_streams = *load.active_streams;
+      if (load.queue_depth) view.queue_depth = *load.queue_depth;
       view.sampled_at = device.telemetry->sampled_at;
       view.sample = SampleState::fresh;
       // Inside a lease only its unused bytes are available.
@@ -275,7 +278,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     ledger::keep_entries_added_since(after, snapshot_began, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
-    const std::uint64_t seen = lock->snapshot().changes;
+    const std::uint64_t seen = lock->snapshot().fingerprint;
     const std::optional<LeaseReference> within = Ledger::current_lease(after);
     out.within = within;
     const std::size_t living = after.entries.size();
@@ -334,7 +337,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     for (TimePoint at = now; at < next_attempt; at = ledger.clock().now()) {
       ledger.wait_for_change(seen, std::min(at + notice_within, next_attempt));
       const Result<LedgerSnapshot> again = ledger.snapshot();
-      if (!again || again->entries.size() != snapshot.entries.size() || again->changes != seen) break;
+      if (!again || again->entries.size() != snapshot.entries.size() || again->fingerprint != seen) break;
       if (place) ledger.heartbeat(place);
     }
   }

@@ -59,7 +59,7 @@ TEST(Explanation, TheMainReasonIsOneSentence) {
   EXPECT_EQ(reason_for(TestFleet(1)), "least_loaded chose dev-00, the only eligible device");
 
   TestFleet fleet(2);
-  EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB at all (largest: 16.0 GiB on dev-00)");
+  EXPECT_EQ(reason_for(fleet, needing(22 * gib)), "no device has 22.0 GiB in total (largest: 16.0 GiB on dev-00)");
   fleet[0].memory_bytes_free = fleet[1].memory_bytes_free = Maybe();
   EXPECT_EQ(reason_for(fleet, needing(gib)),
             "no device has 1.0 GiB free (dev-00: needs 1.0 GiB, does not report free memory; 1 more)");
@@ -194,9 +194,9 @@ TEST(Explanation, TheReasonIsAboutTheSelectedDevice) {
   fleet[1].memory_bytes_free = 4 * gib;
   Requirements requirements = needing(10 * gib);
   requirements.only = {fleet.info(1).id};
-  EXPECT_EQ(reason_for(fleet, requirements), "no selected device has 10.0 GiB at all (largest: 4.0 GiB on dev-01)");
+  EXPECT_EQ(reason_for(fleet, requirements), "no selected device has 10.0 GiB in total (largest: 4.0 GiB on dev-01)");
   fleet[1].memory_bytes_free = Maybe();
-  EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB at all (largest: 16.0 GiB on dev-00)");
+  EXPECT_EQ(reason_for(fleet, needing(17 * gib)), "no device has 17.0 GiB in total (largest: 16.0 GiB on dev-00)");
   requirements.memory_bytes_min = gib;
   EXPECT_EQ(reason_for(fleet, requirements),
             "no selected device has 1.0 GiB free (dev-01: needs 1.0 GiB, does not report free memory)");

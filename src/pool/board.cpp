@@ -21,9 +21,11 @@ constexpr int tries_without_lock = 16;
 constexpr int claims_max = 16;
 
 // Lets the winner of a race get ahead: two requests that decide by load choose the same
-// device again and again, and each charge waits for cache lines that the other one has.
-void back_off(int losses) {
-  for (int pause = 0; pause < 8 << std::min(losses, 6); ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
+// device again and again, and each charge waits for cache lines that the other one has. A look
+// at many devices takes longer, and so does the pause.
+void back_off(int losses, std::size_t devices) {
+  const std::size_t pauses = (1 + devices / 16) * (std::size_t{8} << std::min(losses, 6));
+  for (std::size_t pause = 0; pause < pauses; ++pause) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Whether the decision needs whole views: preferences compare devices with each other, and
@@ -32,17 +34,20 @@ bool needs_views(const Requirements& requirements) noexcept {
   return !requirements.prefer.empty() || requirements.near || requirements.wants_alone();
 }
 
-// With the reason of every device in its text, and all of it as data.
+// With the reasons of the first devices in its text, and of all of them as data.
 Error refusal_of(Explanation explanation) {
+  constexpr std::size_t listed_max = 16;
   std::string message = explanation.reason();
   const char* separator = " [";
+  std::size_t rejected = 0;
   for (const Explanation::Candidate& candidate : explanation.candidates) {
-    if (!candidate.rejection) continue;
+    if (!candidate.rejection || ++rejected > listed_max) continue;
     message += separator + candidate.device.text() + ": " + std::string(to_string(*candidate.rejection));
     if (!candidate.detail.empty()) message += ", " + candidate.detail;
     separator = "; ";
   }
-  if (separator[0] == ';') message += "]";
+  if (rejected > listed_max) message += "; " + std::to_string(rejected - listed_max) + " more";
+  if (rejected > 0) message += "]";
   Error error{ErrorCode::no_eligible_device, std::move(message), explanation.advice()};
   error.explanation = std::make_shared<const Explanation>(std::move(explanation));
   return error;
@@ -94,7 +99,7 @@ Attempt Board::acquire_into(Lease& lease, const Policy& policy, const Requiremen
       if (result.kind == Attempt::unclaimed) promises_.grow(result.slot, result.bytes);
       if (result.kind == Attempt::none_eligible || result.kind == Attempt::full) break;
     }
-    back_off(losses);
+    back_off(losses, counters_.used());
   }
   // Each round claims what the one before lacked; other programs may take it in between.
   for (int round = 0; round < claims_max; ++round) {

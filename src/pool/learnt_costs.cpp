@@ -22,7 +22,7 @@ std::uint64_t update(Word& word, Change change) noexcept {
   std::uint64_t seen = word.load(std::memory_order_relaxed), next = 0;
   do {
     next = change(seen);
-  } while (!word.compare_exchange_weak(seen, next, std::memory_order_relaxed));
+  } while (!word.compare_exchange_weak(seen, next));
   return next;
 }
 
@@ -74,7 +74,8 @@ void LearntCosts::publish(std::size_t slot, std::size_t work_class) noexcept {
   std::uint64_t now = 0;
   do {
     now = word.load();
-    published.store(now ? policy::capped_ns(placement::Learnt::unpack(now).whole_ns()) : Maybe().raw());
+    const std::uint64_t value = now ? policy::capped_ns(placement::Learnt::unpack(now).whole_ns()) : Maybe().raw();
+    if (published.load() != value) published.store(value);
   } while (word.load() != now);
 }
 

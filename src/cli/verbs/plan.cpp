@@ -15,8 +15,11 @@ namespace berth::cli {
 namespace {
 
 // This machine as a fleet of one node.
-Result<Fleet> this_machine(const BackendOptions& backends) {
-  return take_inventory(backends).transform([](Inventory inventory) { return Fleet{{std::move(inventory.node)}}; });
+Result<Fleet> this_machine(const BackendOptions& backends, int& status) {
+  Result<Inventory> inventory = take_inventory(backends);
+  if (!inventory) return std::move(inventory).error();
+  status = inventory->status;
+  return Fleet{{std::move(inventory->node)}};
 }
 
 // Not an error: the entry has no effect, and is probably a mistake.
@@ -69,8 +72,10 @@ std::string readable(const Plan& plan, const Fleet& fleet) {
 int run_plan(const PlanArguments& arguments) {
   const auto project = load_project(arguments.project);
   if (!project) return print_error(project.error());
-  const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends);
+  int status = done;
+  const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends, status);
   if (!fleet) return print_error(fleet.error());
+  if (status != done) return status;  // a back end that an option names has failed, and was reported
   std::vector<Assignment> current;
   if (arguments.current) {
     auto read = read_text(*arguments.current).and_then([&](const std::string& text) {

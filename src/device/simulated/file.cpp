@@ -54,7 +54,8 @@ class Reader {
     if (value && *value >= least && std::in_range<T>(*value)) {
       into = static_cast<T>(*value);
     } else {
-      fail(*node, key, "must be a whole number, at least " + std::to_string(least));
+      const bool too_large = value && *value >= least;
+      fail(*node, key, too_large ? "is too large" : "must be a whole number, at least " + std::to_string(least));
     }
   }
   template <class T>

@@ -136,7 +136,7 @@ TEST(SimulatedFile, EveryMistakeIsNamedWithFileLineAndColumn) {
       {"[[device]]\nid = 'a'\nlaunch_us = -1\n", "f.toml:3:13:", "at least 0"},
       {"[[device]]\nid = 'a'\nlaunch_us = 1e15\n", "f.toml:3:13:", "less than a year"},
       {"[[device]]\nid = 'a'\nconcurrency = 0\n", "f.toml:3:15:", "a whole number, at least 1"},
-      {"[[device]]\nid = 'a'\nconcurrency = 5000000000\n", "f.toml:3:15:", "a whole number"},
+      {"[[device]]\nid = 'a'\nconcurrency = 5000000000\n", "f.toml:3:15:", "is too large"},
       {"[[device]]\nid = 'a'\nconcurrency = 1.5\n", "f.toml:3:15:", "a whole number"},
       {"[[device]]\nid = 'a'\nmemory_bytes = '80 GiBs'\n", "f.toml:3:16:", "a number of bytes"},
       {"[[device]]\nid = 'a'\nmemory_bytes = -1\n", "f.toml:3:16:", "a number of bytes"},
