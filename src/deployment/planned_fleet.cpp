@@ -11,9 +11,7 @@
 namespace berth::deployment {
 namespace {
 
-bool share_memory(const DeviceView& a, const DeviceView& b) {
-  return a.info->memory_home() == b.info->memory_home();
-}
+bool share_memory(const DeviceView& a, const DeviceView& b) { return a.info->memory_home() == b.info->memory_home(); }
 
 DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_usable) {
   DeviceView view;
