@@ -203,8 +203,11 @@ class Command(unittest.TestCase):
     def test_a_named_back_end_that_fails_is_the_error_of_every_verb(self):
         wrong = ("--partition", "cuda:99=1,1")
         project = str(ROOT / "examples/project.toml")
-        for arguments in (("devices",), ("inventory",), ("plan", project), ("cordon", "host:0")):
-            self.assertEqual(berth(*arguments, *wrong).returncode, 1, arguments)
+        # Without CUDA an environment error, with it wrong input.
+        status = berth("devices", *wrong).returncode
+        self.assertIn(status, (1, 2))
+        for arguments in (("inventory",), ("plan", project), ("cordon", "host:0")):
+            self.assertEqual(berth(*arguments, *wrong).returncode, status, arguments)
 
     def test_an_inventory_is_a_fleet(self):
         result = berth("inventory", "--json", "--simulated", str(ROOT / "examples/devices.toml"))
