@@ -198,9 +198,8 @@ Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<B
   auto opened = device::open_devices(backends, listing.devices, deadline);
   for (std::size_t i = 0; i < opened.size(); ++i) {
     Board& board = *(*pool)->board_;
-    const Result<std::size_t> slot =
-        opened[i] ? board.join(*std::move(opened[i]))
-                  : board.join_unusable(std::move(listing.devices[i]), std::move(opened[i]).error());
+    const Result<std::size_t> slot = opened[i] ? board.join(*std::move(opened[i]))
+                                               : board.join_unusable(listing.devices[i], std::move(opened[i]).error());
     if (!slot) return slot.error();
   }
   (*pool)->start();
