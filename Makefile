@@ -59,10 +59,10 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, the storm with all its kinds, ten minutes of soak
-	@BERTH_STORM_ALL=1 $(release)/bench/storm
+nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak
+	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
-	@echo "nightly: not run: make fresh-test (a clean Debian), make bench, make gpu-test (a GPU), the sanitizers (.ci/run)"
+	@echo "nightly: not run: make fresh-test (a clean Debian), make gpu-test (a GPU), the sanitizers (.ci/run)"
 
 .PHONY: fresh-test
 fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)
