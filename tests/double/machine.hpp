@@ -163,7 +163,7 @@ struct Event {
   Time at{};                   // of the last one that was reached
 };
 
-struct TaskOptions {
+struct Work {
   enum class Kind { kernel, copy, other } kind = Kind::other;
   Time enqueued{};
   // How long it takes, once reached; never: until released. May leave a code.
@@ -178,7 +178,7 @@ struct Stream {
   std::shared_ptr<Context> context;
   int priority = 0;
   bool destroyed = false;
-  std::deque<TaskOptions> work;
+  std::deque<Work> work;
   Time idle_since{};
 };
 
@@ -304,7 +304,7 @@ struct Machine {
   void advance(Time until);
   Time next_change() const;
   bool is_busy(const Unit& unit) const;
-  void enqueue(Stream& stream, TaskOptions work);
+  void enqueue(Stream& stream, Work work);
 
   // Memory. `reach`: what code of that context may touch there.
   std::optional<ptx::Range> reach(const Context& context, std::uint64_t address);

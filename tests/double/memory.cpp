@@ -94,7 +94,7 @@ Code copy(Call& call, const standin::Context& context, StreamHandle handle, std:
           std::function<void*()> to, std::function<const void*()> from) {
   std::shared_ptr<Stream> stream;
   if (const Code code = use_stream(call, context, handle, stream)) return code;
-  call.machine.enqueue(*stream, {TaskOptions::Kind::copy,
+  call.machine.enqueue(*stream, {Work::Kind::copy,
                                  {},
                                  [bytes](Time begin, int&) { return begin + copy_time(bytes); },
                                  [=](Time) -> int {
@@ -206,7 +206,7 @@ Code cuMemFreeAsync(DevicePointer pointer, StreamHandle handle) {
     std::shared_ptr<Stream> stream;
     if (const Code code = use_stream(call, *context, handle, stream)) return code;
     if (!call.state().allocations.contains(pointer)) return cuda_invalid_value;
-    call.machine.enqueue(*stream, {TaskOptions::Kind::other,
+    call.machine.enqueue(*stream, {Work::Kind::other,
                                    {},
                                    {},
                                    [&machine = call.machine, pointer](Time) { return machine.free(pointer), 0; },

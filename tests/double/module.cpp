@@ -171,7 +171,7 @@ Code cuLaunchKernel(Function handle, unsigned grid_x, unsigned grid_y, unsigned 
     const auto owner = stream->context->owner(stream->context);
     const std::uint64_t lanes = lanes_per_sm * std::max(stream->context->sms, 1U);
     call.machine.enqueue(
-        *stream, {TaskOptions::Kind::kernel,
+        *stream, {Work::Kind::kernel,
                   {},
                   [&machine = call.machine, function, owner, lanes, launch = std::move(launch)](Time begin, int& code) {
                     ptx::Launch started = launch;

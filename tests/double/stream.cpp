@@ -115,7 +115,7 @@ Code cuEventRecord(EventHandle handle, StreamHandle stream_handle) {
     if (const Code code = use_stream(call, *context, stream_handle, stream)) return code;
     if (!event->context->is_family_of(*stream->context)) return cuda_invalid_handle;
     const std::uint64_t record = ++event->records;
-    call.machine.enqueue(*stream, {TaskOptions::Kind::other,
+    call.machine.enqueue(*stream, {Work::Kind::other,
                                    {},
                                    {},
                                    [event, record](Time end) {

@@ -7,7 +7,7 @@
 
 namespace berth::standin {
 
-void Machine::enqueue(Stream& stream, TaskOptions work) {
+void Machine::enqueue(Stream& stream, Work work) {
   work.enqueued = now();
   stream.work.push_back(std::move(work));
   advance(now());
@@ -23,7 +23,7 @@ namespace {
 // When the stream's first work begins or ends.
 Time next_of(const Stream& stream) {
   if (stream.work.empty()) return never;
-  const TaskOptions& work = stream.work.front();
+  const Work& work = stream.work.front();
   return work.begun ? work.until : std::max(work.enqueued, stream.idle_since);
 }
 
@@ -44,13 +44,13 @@ void Machine::advance(Time until) {
     if (first == nullptr) return;
     const Time at = next_of(*first);
     if (at == never || at > until) break;
-    TaskOptions& work = first->work.front();
+    Work& work = first->work.front();
     if (!work.begun) {
       work.begun = true;
       work.until = work.begin ? work.begin(at, work.code) : at;
-      if (work.kind != TaskOptions::Kind::other) {
+      if (work.kind != Work::Kind::other) {
         const WorkOrders orders =
-            orders_for(*state, work.kind == TaskOptions::Kind::kernel ? "kernel" : "copy", first->context->unit.gpu);
+            orders_for(*state, work.kind == Work::Kind::kernel ? "kernel" : "copy", first->context->unit.gpu);
         if (orders.code != 0) work.code = orders.code;
         work.until = orders.hang || work.until == never ? never : work.until + orders.delay;
       }

@@ -109,9 +109,13 @@ std::string random_machine(Random& random, std::uint64_t gpus) {
   for (std::uint64_t rules = random.below(6); rules > 0; --rules) {
     const std::uint64_t kind = random.below(20);
     if (kind < 9) {
-      script += std::string("error ") + one_of(random, fallible) + at(12) +
-                " times=" + std::to_string(1 + random.below(3)) +
-                " code=" + std::to_string(codes[random.below(codes.size())].code) + "\n";
+      const std::string call = one_of(random, fallible);
+      // A fault on the device stays for the process, and a driver reports it with one of the codes that say so.
+      constexpr int codes_of_faults[] = {700, 714, 715, 716, 717, 718, 719};
+      const int code =
+          call == "kernel" || call == "copy" ? one_of(random, codes_of_faults) : codes[random.below(codes.size())].code;
+      script += "error " + call + at(12) + " times=" + std::to_string(1 + random.below(3)) +
+                " code=" + std::to_string(code) + "\n";
     } else if (kind < 12) {
       constexpr int nvml_codes[] = {1, 2, 3, 4, 6, 15, 16, 999};
       script += "error nvml*" + at(60) + " times=" + std::to_string(1 + random.below(20)) +
