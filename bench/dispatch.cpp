@@ -52,8 +52,8 @@ struct Ours {
     options.queue_capacity = 1 << 16;
     scheduler = std::move(Scheduler::start(*pool, options)).value();
   }
-  std::unique_ptr<Pool> pool;
-  std::unique_ptr<Scheduler> scheduler;
+  std::optional<Pool> pool;
+  std::optional<Scheduler> scheduler;
 };
 
 // The reference's dispatch: a mutex around each device's statistics, a scan for

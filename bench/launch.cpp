@@ -1,6 +1,7 @@
-// Launching an empty kernel and learning that it finished: through a Stream and
-// with raw driver calls, in turns. Both record an event and poll it; the raw
+// Launching an empty kernel and learning that it finished: through a Stream, through a lane of a
+// scheduler, and with raw driver calls, in turns. Both record an event and poll it; the raw
 // side keeps its context current and uses one event for all rounds.
+#include "berth/scheduler.hpp"
 #include "gpu.hpp"
 
 namespace {
@@ -39,6 +40,20 @@ void measure(bench::Report& report, const bench::Gpu& gpu) {
     bench::require(ran.has_value(), "our run");
   };
 
+  auto pool = Pool::open({gpu.device});
+  bench::require(pool.has_value(), "opening the pool");
+  const auto scheduler = Scheduler::start(*pool);
+  bench::require(scheduler.has_value(), "starting the scheduler");
+  const Kernel empty({.entry = "empty", .ptx = empty_kernel});
+  const TaskOptions options{.kernels = {empty}};
+  // As a program would: the whole of submit, launch on a lane, completion and get.
+  const auto ours_through_lane = [&](std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) {
+      auto task = scheduler->submit([&](TaskContext& on) { return on.launch(empty, {1}, {}); }, options);
+      bench::require(task.get().has_value(), "our work on a lane");
+    }
+  };
+
   const cuda::Driver& driver = *gpu.driver;
   cuda::Module module = nullptr;
   cuda::Function function = nullptr;
@@ -68,6 +83,7 @@ void measure(bench::Report& report, const bench::Gpu& gpu) {
   };
   add("empty", ours);
   add("empty/inside_run", ours_inside_run);
+  add("lane", ours_through_lane);
 
   const bench::Gpu::Scope scope(gpu);
   driver.cuEventDestroy_v2(event);

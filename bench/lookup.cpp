@@ -138,17 +138,17 @@ void route(bench::Report& report, std::size_t n) {
     spec.id = owner.id.text();
     devices.push_back(simulated::make_simulated_device(spec, real_clock()));
   }
-  const std::unique_ptr<Pool> pool = Pool::open(std::move(devices), pool_options).value();
+  const Pool pool = Pool::open(std::move(devices), pool_options).value();
   SchedulerOptions one_lane;
   one_lane.lanes_per_device = 1;
-  const std::unique_ptr<Scheduler> scheduler = Scheduler::start(*pool, one_lane).value();
+  const Scheduler scheduler = Scheduler::start(pool, one_lane).value();
   RouterOptions options;
   options.shards = n <= 64 ? 1024 : 32768;  // at least 20 for each device
   options.table_file = "";
-  const std::unique_ptr<Router> router = Router::start(*scheduler, options).value();
+  const Router router = Router::start(scheduler, options).value();
   const Reference reference(n);
   const auto ours = [&](std::size_t iterations) {
-    for (std::size_t i = 0; i < iterations; ++i) bench::keep(router->route(keys[i % keys_in_turn]).has_value());
+    for (std::size_t i = 0; i < iterations; ++i) bench::keep(router.route(keys[i % keys_in_turn]).has_value());
   };
   const auto [mine, peer] = bench::interleaved(15, 100'000, ours, lookups(reference, keys));
   const double fair = bench::fair_peer(report, name, peer, reference_ns);

@@ -44,10 +44,10 @@ double makespan_ms(const std::vector<double>& costs, bool sized, std::optional<s
   auto pool = std::move(Pool::open(std::move(devices))).value();
   SchedulerOptions options;
   options.policy = std::move(policy);
-  auto scheduler = std::move(Scheduler::start(*pool, options)).value();
+  auto scheduler = std::move(Scheduler::start(pool, options)).value();
 
   const TimePoint start = real_clock().now();
-  const auto results = scheduler->map(
+  const auto results = scheduler.map(
       costs,
       [](TaskContext& execution, double cost) -> Result<void> {
         Result<Stream*> stream = execution.stream();
@@ -74,9 +74,9 @@ double empty_item_ns() {
     devices.push_back(simulated::make_simulated_device(std::move(spec), real_clock()));
   }
   auto pool = std::move(Pool::open(std::move(devices))).value();
-  auto scheduler = std::move(Scheduler::start(*pool)).value();
+  auto scheduler = std::move(Scheduler::start(pool)).value();
   const std::vector<int> items(20'000);
-  const auto run = [&](std::size_t) { scheduler->map(items, [](TaskContext&, int) { return 0; }); };
+  const auto run = [&](std::size_t) { scheduler.map(items, [](TaskContext&, int) { return 0; }); };
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) times.push_back(bench::time_ns(items.size(), run));
   return bench::median(times);

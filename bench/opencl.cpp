@@ -50,7 +50,7 @@ class Direct {
 
  private:
   std::unique_ptr<Stream> stream_;
-  std::shared_ptr<Kernel> kernel_;
+  std::shared_ptr<LoadedKernel> kernel_;
 };
 
 // Objects live until the process ends.
@@ -87,7 +87,7 @@ class Lane {
  public:
   explicit Lane(Device& device)
       : pool_(Pool::open({std::shared_ptr<Device>(std::shared_ptr<void>(), &device)}).value()),
-        scheduler_(Scheduler::start(*pool_).value()),
+        scheduler_(Scheduler::start(pool_).value()),
         kernel_(device.load(empty_source()).value()) {}
   void operator()(std::size_t times) {
     const auto launch = [this](TaskContext& context) -> Result<void> {
@@ -96,14 +96,14 @@ class Lane {
       return (*stream)->launch(*kernel_, {}, {});
     };
     for (std::size_t i = 0; i < times; ++i) {
-      if (!scheduler_->submit(launch).get()) give_up("a launch through a lane failed");
+      if (!scheduler_.submit(launch).get()) give_up("a launch through a lane failed");
     }
   }
 
  private:
-  std::unique_ptr<Pool> pool_;
-  std::unique_ptr<Scheduler> scheduler_;
-  std::shared_ptr<Kernel> kernel_;
+  Pool pool_;
+  Scheduler scheduler_;
+  std::shared_ptr<LoadedKernel> kernel_;
 };
 
 template <class Ours>

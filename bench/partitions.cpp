@@ -71,7 +71,7 @@ again:
 // A device with the kernel on it.
 struct Burner {
   std::shared_ptr<Device> device;
-  std::shared_ptr<Kernel> kernel;
+  std::shared_ptr<LoadedKernel> kernel;
   Buffer out;
 
   explicit Burner(std::shared_ptr<Device> opened) : device(std::move(opened)) {
@@ -108,23 +108,22 @@ double makespan_ms(const std::map<DeviceId, Burner>& burners) {
   SchedulerOptions options;
   options.policy = "expected_finish";
   options.lanes_per_device = 1;
-  auto scheduler = Scheduler::start(**pool, options);
+  auto scheduler = Scheduler::start(*pool, options);
   bench::require(scheduler.has_value(), "starting the scheduler");
   const std::vector<int> items(kernels);
   const TimePoint start = real_clock().now();
-  const auto results = (*scheduler)
-                           ->map(
-                               items,
-                               [&](TaskContext& execution, int) -> Result<void> {
-                                 Result<Stream*> stream = execution.stream();
-                                 if (!stream) return std::move(stream).error();
-                                 return burners.at(execution.device().id()).burn(**stream);
-                               },
-                               [](int) {
-                                 TaskOptions work;
-                                 work.requirements.cost = 1;
-                                 return work;
-                               });
+  const auto results = scheduler->map(
+      items,
+      [&](TaskContext& execution, int) -> Result<void> {
+        Result<Stream*> stream = execution.stream();
+        if (!stream) return std::move(stream).error();
+        return burners.at(execution.device().id()).burn(**stream);
+      },
+      [](int) {
+        TaskOptions work;
+        work.requirements.cost = 1;
+        return work;
+      });
   const double elapsed = std::chrono::duration<double, std::milli>(real_clock().now() - start).count();
   for (const auto& result : results) bench::require(result.has_value(), "a kernel of the map");
   return elapsed;

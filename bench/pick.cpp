@@ -205,7 +205,7 @@ Times run(bool two, std::size_t iterations, Make make) {
   return {median(taken), median(given)};
 }
 
-std::unique_ptr<Pool> make_pool(const std::string& name, std::size_t devices, std::shared_ptr<Ledger> ledger) {
+std::optional<Pool> make_pool(const std::string& name, std::size_t devices, std::shared_ptr<Ledger> ledger) {
   std::vector<std::shared_ptr<Device>> all;
   for (std::size_t i = 0; i < devices; ++i) {
     simulated::SimulatedSpec spec;
@@ -221,13 +221,13 @@ std::unique_ptr<Pool> make_pool(const std::string& name, std::size_t devices, st
     options.policy = name;
   options.ledger = std::move(ledger);
   auto pool = Pool::open(std::move(all), options);
-  if (!pool || !(*pool)->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(5)))) return nullptr;
-  if ((*pool)->ledger_error()) return nullptr;
+  if (!pool || !pool->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(5)))) return std::nullopt;
+  if (pool->ledger_error()) return std::nullopt;
   return *std::move(pool);
 }
 
 // Learnt times, as some policies have them: every device is tried once.
-void teach(Pool& pool, const Requirements& requirements) {
+void teach(const Pool& pool, const Requirements& requirements) {
   std::vector<Lease> first;
   for (std::size_t i = 0; i < pool.device_count(); ++i) first.push_back(*pool.acquire(requirements));
   for (Lease& lease : first) lease.settle({{}, std::chrono::microseconds(100)});
@@ -237,7 +237,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
              bool two) {
   const std::string name = policy + "/" + std::to_string(devices) + (two ? "/2threads" : "");
   if (!report.wants(name)) return;
-  const std::unique_ptr<Pool> pool = make_pool(policy, devices, ledger), apart = make_pool(policy, devices, nullptr);
+  const std::optional<Pool> pool = make_pool(policy, devices, ledger), apart = make_pool(policy, devices, nullptr);
   if (!pool || !apart) return report.note(name + ": the pool could not be opened");
   Requirements requirements;
   requirements.memory_bytes_min = asked_bytes;
@@ -246,7 +246,7 @@ void measure(Report& report, const std::shared_ptr<Ledger>& ledger, const std::s
     teach(*pool, requirements);
     teach(*apart, requirements);
   }
-  const auto through = [&](Pool& from) {
+  const auto through = [&](const Pool& from) {
     return [&] {
       return [&, leases = Leases(batch)](std::size_t n) mutable {
         return times(

@@ -184,7 +184,7 @@ class Subject {
   DeviceId first() const { return pool_->devices().front()->id(); }
 
  private:
-  std::unique_ptr<Pool> pool_;
+  std::optional<Pool> pool_;
   std::vector<Lease> busy_;
 };
 

@@ -288,8 +288,8 @@ void run_pool(Self& self) {
   std::vector<std::shared_ptr<Device>> devices;
   for (std::size_t gpu = 0; gpu < gpus; ++gpu)
     devices.push_back(std::make_shared<ArenaDevice>(self.arena, self.number(), gpu));
-  Result<std::unique_ptr<Pool>> pool = Pool::open(std::move(devices), options);
-  if (!pool || !(*pool)->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(2)))) {
+  Result<Pool> pool = Pool::open(std::move(devices), options);
+  if (!pool || !pool->wait_ready(Deadline::after(real_clock(), std::chrono::seconds(2)))) {
     self.arena.errors.fetch_add(1);
     return;
   }
@@ -297,7 +297,7 @@ void run_pool(Self& self) {
     Requirements requirements;
     requirements.memory_bytes_min = (5 + self.random.below(30)) * gib;
     self.slot().looked_at.store(now_ns());
-    Result<Lease> lease = (*pool)->acquire(requirements, Deadline::after(real_clock(), std::chrono::milliseconds(200)));
+    Result<Lease> lease = pool->acquire(requirements, Deadline::after(real_clock(), std::chrono::milliseconds(200)));
     if (!lease) continue;
     self.arena.pool_leases.fetch_add(1);
     const std::size_t gpu = static_cast<ArenaDevice&>(lease->device()).gpu();

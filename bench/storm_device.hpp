@@ -22,7 +22,7 @@ class ArenaDevice final : public Device {
     return Buffer(std::move(memory));
   }
   Result<std::unique_ptr<Stream>> open_stream(Priority) override { return unsupported(); }
-  Result<std::shared_ptr<Kernel>> load(const KernelSource&) override { return unsupported(); }
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource&) override { return unsupported(); }
   NativeHandles native() const noexcept override { return {}; }
   void close() noexcept override {}
   std::size_t gpu() const { return gpu_; }

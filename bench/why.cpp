@@ -43,7 +43,7 @@ void lift(Cause cause, Situation& s) {
   switch (cause) {
     case Cause::pinned: return r.only.clear();
     case Cause::avoided: return r.avoid.clear();
-    case Cause::backend: return r.backend.reset();
+    case Cause::backend: return r.backends.clear();
     case Cause::capability: return r.capability_min.reset();
     case Cause::feature: return r.features.clear();
     case Cause::label: return r.labels.clear();

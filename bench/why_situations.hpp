@@ -55,7 +55,7 @@ struct Situation {
     requirements.capability_min = Capability{static_cast<std::int32_t>(7 + random.below(3)), 0};
     if (random.below(2) == 0) requirements.features = {"ptx"};
     if (random.below(2) == 0) requirements.labels = {{"zone", "a"}};
-    if (random.below(2) == 0) requirements.backend = "cuda";
+    if (random.below(2) == 0) requirements.backends = {"cuda"};
   }
   std::uint64_t need() const { return requirements.memory_bytes_min; }
   DeviceView& view(std::size_t i) { return machine.views[i]; }
@@ -158,7 +158,7 @@ constexpr auto lack_label = [](Situation& s, DeviceView&, DeviceInfo& info) {
   if (s.random.below(2) == 0) info.labels["rack"] = "r2";
 };
 constexpr auto other_back_end = [](Situation& s, DeviceView&, DeviceInfo& info) {
-  s.requirements.backend = "cuda";
+  s.requirements.backends = {"cuda"};
   info.backend = s.random.below(2) == 0 ? "opencl" : "host";
 };
 constexpr auto avoid_it = [](Situation& s, DeviceView&, DeviceInfo& info) { s.requirements.avoid.push_back(info.id); };

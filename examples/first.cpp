@@ -1,14 +1,35 @@
 #include <berth/scheduler.hpp>
 
 #include <cstdio>
-#include <vector>
+
+// One kernel in three languages; every device compiles the one it speaks.
+const berth::Kernel square({
+    .entry = "square",
+    .host =
+        [](const berth::LaunchShape&, unsigned begin, unsigned end, const berth::HostArguments& arguments) {
+          for (float& x : arguments.buffer<float>(0).subspan(begin, end - begin)) x *= x;
+        },
+    .opencl_c = R"(kernel void square(global float* x, uint n) {
+        const uint i = get_global_id(0); if (i < n) x[i] *= x[i]; })",
+    .cuda_cpp = R"(extern "C" __global__ void square(float* x, unsigned n) {
+        const unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= x[i]; })",
+});
 
 int main() {
-  auto pool = berth::Pool::open_all();  // every device of this machine
+  const auto pool = berth::Pool::open_all();  // every device of this machine
   if (!pool) return std::puts(pool.error().to_text().c_str()), 1;
-  auto scheduler = berth::Scheduler::start(**pool);
+  const auto scheduler = berth::Scheduler::start(*pool);
   if (!scheduler) return std::puts(scheduler.error().to_text().c_str()), 1;
-  const std::vector<int> numbers(1000, 7);
-  auto squares = (*scheduler)->map(numbers, [](berth::TaskContext&, int n) { return n * n; });
-  std::printf("%d, first computed on %s\n", squares[0]->value, squares[0]->device.text().c_str());
+
+  const std::vector<std::vector<float>> batches(16, std::vector<float>(1'000'000, 3.0f));
+  const auto squares = scheduler->map(
+      batches,
+      [](berth::TaskContext& task, const std::vector<float>& batch) -> berth::Result<std::vector<float>> {
+        const berth::Buffer x = BERTH_TRY(task.copy_in(batch));
+        BERTH_TRY(task.launch(square, {batch.size()}, {x, static_cast<unsigned>(batch.size())}));
+        return task.copy_out<float>(x);
+      },
+      {.kernels = {square}});
+  if (!squares[0]) return std::puts(squares[0].error().to_text().c_str()), 1;
+  std::printf("%g, the first batch computed on %s\n", squares[0]->value[0], squares[0]->device.text().c_str());
 }

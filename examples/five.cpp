@@ -33,7 +33,7 @@ void check(bool holds, const char* what) {
 int main() {
   // 1. The pool: every device of the machine, each with its state.
   const auto pool = need(berth::Pool::open_all());
-  for (const auto& device : pool->status())
+  for (const auto& device : pool.status())
     std::printf("device   %s (%s)\n", device.info.id.text().c_str(), device.info.name.c_str());
 
   // 2. Deployment: two replicas of a service that needs no GPU, planned onto this
@@ -41,7 +41,7 @@ int main() {
   berth::NodeView node;
   node.id = berth::NodeId("here");
   node.memory_bytes = std::uint64_t{1} << 30;
-  for (const auto& device : pool->status())
+  for (const auto& device : pool.status())
     node.devices.push_back({.info = device.info, .intent = device.view.intent, .health = device.view.health});
   berth::DeploymentSpec service;
   service.name = berth::DeploymentId("thumbnails");
@@ -55,33 +55,33 @@ int main() {
   // 3. Acquire: 64 MiB on whichever device the policy prefers, and why.
   berth::Requirements requirements;
   requirements.memory_bytes_min = 64 << 20;
-  const berth::Deadline soon = berth::Deadline::after(pool->clock(), std::chrono::seconds(10));
-  need(pool->wait_ready(soon).and_then([]() -> berth::Result<int> { return 0; }));
+  const berth::Deadline soon = berth::Deadline::after(pool.clock(), std::chrono::seconds(10));
+  need(pool.wait_ready(soon).and_then([]() -> berth::Result<int> { return 0; }));
   {
-    const berth::Lease lease = need(pool->acquire(requirements));
+    const berth::Lease lease = need(pool.acquire(requirements));
     std::printf("lease    64 MiB on %s\n", lease.id().text().c_str());
     check(lease.memory_bytes() == requirements.memory_bytes_min, "the lease does not hold its bytes");
   }
-  std::printf("%s", pool->explain(requirements).to_text().c_str());
+  std::printf("%s", pool.explain(requirements).to_text().c_str());
 
   // 4. The scheduler: squares of 200 numbers over all devices, results in order.
-  const auto scheduler = need(berth::Scheduler::start(*pool));
+  const auto scheduler = need(berth::Scheduler::start(pool));
   std::vector<int> numbers(200);
   std::iota(numbers.begin(), numbers.end(), 0);
-  const auto squares = scheduler->map(numbers, [](berth::TaskContext&, int n) { return n * n; });
+  const auto squares = scheduler.map(numbers, [](berth::TaskContext&, int n) { return n * n; });
   for (int n : numbers) check(squares[n] && squares[n]->value == n * n, "a square is wrong or out of order");
-  const auto total = scheduler->statistics().total();
+  const auto total = scheduler.statistics().total();
   std::printf("mapped   %zu items, %llu completed\n", squares.size(), static_cast<unsigned long long>(total.completed));
   check(total.dispatched == total.completed + total.failed + total.cancelled + total.in_flight,
         "the sum does not hold");
 
   // 5. The router: each session's requests all reach one device.
-  const auto router = need(berth::Router::start(*scheduler));
+  const auto router = need(berth::Router::start(scheduler));
   for (int session = 0; session < 8; ++session) {
     const std::string key = "session-" + std::to_string(session);
     std::set<berth::DeviceId> seen;
     for (int request = 0; request < 5; ++request)
-      seen.insert(need(router->submit(key, [](berth::TaskContext&) { return 1; }).get(soon)).device);
+      seen.insert(need(router.submit(key, [](berth::TaskContext&) { return 1; }).get(soon)).device);
     check(seen.size() == 1, "a session was served by two devices");
     std::printf("%s on %s\n", key.c_str(), seen.begin()->text().c_str());
   }

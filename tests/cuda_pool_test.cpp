@@ -37,30 +37,30 @@ TEST(CudaPool, S4_T7_PoolOfRealGpusCountsResolvesAndReports) {
   options.poll = false;
   auto pool = Pool::open(*devices, options);
   ASSERT_TRUE(pool.has_value()) << pool.error().to_text();
-  (*pool)->poll_now();
-  EXPECT_GT((*pool)->device_count(), 0u);
-  const auto next = (*pool)->next_device();
+  pool->poll_now();
+  EXPECT_GT(pool->device_count(), 0u);
+  const auto next = pool->next_device();
   ASSERT_TRUE(next.has_value()) << next.error().to_text();
-  const auto same = (*pool)->device_by_ordinal((*next)->info().ordinal);
+  const auto same = pool->device_by_ordinal((*next)->info().ordinal);
   ASSERT_TRUE(same.has_value()) << same.error().to_text();
   EXPECT_EQ((*same)->id(), (*next)->id());
   EXPECT_NE((*same)->native().context, nullptr);
-  const auto best = (*pool)->best_available_device();
+  const auto best = pool->best_available_device();
   ASSERT_TRUE(best.has_value()) << best.error().to_text();
   EXPECT_GT((*best)->sample().value_or(LoadSample{}).memory_bytes_free.value_or(0), 0u);
-  for (const auto& device : (*pool)->devices()) EXPECT_FALSE(device->info().name.empty());
+  for (const auto& device : pool->devices()) EXPECT_FALSE(device->info().name.empty());
 }
 
 TEST(CudaPool, S3_F13_SchedulerRunsRealKernelsOnEveryLane) {
   BERTH_NEEDS_GPUS(devices);
   auto pool = Pool::open(*devices);
   ASSERT_TRUE(pool.has_value()) << pool.error().to_text();
-  auto scheduler = Scheduler::start(**pool);
+  auto scheduler = Scheduler::start(*pool);
   ASSERT_TRUE(scheduler.has_value()) << scheduler.error().to_text();
   constexpr std::uint32_t count = 4096;
   std::vector<int> items(24);
   std::iota(items.begin(), items.end(), 0);
-  const auto results = (*scheduler)->map(items, [&](TaskContext& execution, int item) -> Result<std::vector<float>> {
+  const auto results = scheduler->map(items, [&](TaskContext& execution, int item) -> Result<std::vector<float>> {
     std::vector<float> values(count, static_cast<float>(item));
     const auto kernel = execution.device().load(contract::add_source());
     if (!kernel) return kernel.error();

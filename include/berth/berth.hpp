@@ -2,6 +2,8 @@
 #pragma once
 
 #include "berth/assert.hpp"
+#include "berth/batcher.hpp"
+#include "berth/buffer.hpp"
 #include "berth/bytes.hpp"
 #include "berth/clock.hpp"
 #include "berth/deployment.hpp"
@@ -10,6 +12,7 @@
 #include "berth/device_view.hpp"
 #include "berth/health.hpp"
 #include "berth/ids.hpp"
+#include "berth/kernel.hpp"
 #include "berth/ledger.hpp"
 #include "berth/placement.hpp"
 #include "berth/policy.hpp"
@@ -22,6 +25,7 @@
 #include "berth/shard_table.hpp"
 #include "berth/statistics.hpp"
 #include "berth/suggest.hpp"
+#include "berth/task.hpp"
 #include "berth/telemetry.hpp"
 #include "berth/topology.hpp"
 #include "berth/version.hpp"

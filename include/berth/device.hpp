@@ -8,23 +8,21 @@
 // No call leaves a context current on the caller's thread that was not before.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include "berth/assert.hpp"
+#include "berth/buffer.hpp"
 #include "berth/clock.hpp"
 #include "berth/device_info.hpp"
+#include "berth/kernel.hpp"
 #include "berth/result.hpp"
 #include "berth/telemetry.hpp"
 #include "berth/topology.hpp"
@@ -33,141 +31,6 @@ namespace berth {
 
 class Device;
 class Stream;
-
-// Device memory. Back ends derive from it; freeing happens in the destructor
-// and is safe after the device was lost.
-class Memory {
- public:
-  Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  virtual ~Memory() {
-    if (counted_) counted_->fetch_sub(bytes, std::memory_order_relaxed);
-  }
-  std::uint64_t bytes = 0;
-  std::uint64_t generation = 0;  // of the device when it was allocated
-  void* native = nullptr;        // CUdeviceptr, cl_mem or a host pointer
-  const Device* device = nullptr;
-
- private:
-  friend class Device;
-  std::shared_ptr<std::atomic<std::uint64_t>> counted_;
-};
-
-// Shared handle to device memory; copying it copies the handle.
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
-  explicit operator bool() const noexcept { return memory_ != nullptr; }
-  std::uint64_t bytes() const noexcept { return memory_ ? memory_->bytes : 0; }
-  void* native() const noexcept { return memory_ ? memory_->native : nullptr; }
-  const std::shared_ptr<Memory>& memory() const noexcept { return memory_; }
-
- private:
-  std::shared_ptr<Memory> memory_;
-};
-
-// Host memory that copies reach at the full rate of the link and without the
-// copy holding up the thread that enqueues it. Shared handle; the last one lets
-// the memory go (or, where it was the caller's own, unregisters it). On devices
-// that gain nothing from it, ordinary memory.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  // `owner` lets go of the bytes in its destructor.
-  PinnedMemory(std::span<std::byte> bytes, std::shared_ptr<void> owner) : bytes_(bytes), owner_(std::move(owner)) {}
-  explicit operator bool() const noexcept { return !bytes_.empty(); }
-  std::span<std::byte> bytes() const noexcept { return bytes_; }
-
- private:
-  std::span<std::byte> bytes_;
-  std::shared_ptr<void> owner_;
-};
-
-// One argument of a kernel: a buffer, or a plain value of up to 16 bytes.
-class Argument {
- public:
-  Argument(const Buffer& buffer) : buffer_(buffer) {}
-  template <class T>
-    requires(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && !std::is_pointer_v<T>)
-  Argument(T value) : size_(sizeof(T)) {
-    std::memcpy(bytes_.data(), &value, sizeof(T));
-  }
-  bool is_buffer() const noexcept { return size_ == 0; }
-  const Buffer& buffer() const noexcept { return buffer_; }
-  const void* value() const noexcept { return bytes_.data(); }
-  std::size_t value_size() const noexcept { return size_; }
-
- private:
-  Buffer buffer_;
-  alignas(16) std::array<std::byte, 16> bytes_{};
-  std::size_t size_ = 0;
-};
-
-// What a host kernel sees of its arguments. Asking for one that is not there, or
-// as something that it is not, is a bug of the kernel and asserts.
-class HostArguments {
- public:
-  explicit HostArguments(std::span<const Argument> arguments) : arguments_(arguments) {}
-  template <class T>
-  std::span<T> buffer(std::size_t i) const {
-    BERTH_ASSERT(i < arguments_.size() && arguments_[i].is_buffer());
-    const Buffer& b = arguments_[i].buffer();
-    return {static_cast<T*>(b.native()), static_cast<std::size_t>(b.bytes() / sizeof(T))};
-  }
-  template <class T>
-  T value(std::size_t i) const {
-    BERTH_ASSERT(i < arguments_.size() && arguments_[i].value_size() == sizeof(T));
-    T out;
-    std::memcpy(&out, arguments_[i].value(), sizeof(T));
-    return out;
-  }
-
- private:
-  std::span<const Argument> arguments_;
-};
-
-// Work items of a launch: `global` in all, in groups of `group` (0: the back end
-// chooses). CUDA launches whole groups, so a kernel checks its bounds.
-struct LaunchShape {
-  std::array<std::uint32_t, 3> global{1, 1, 1};
-  std::array<std::uint32_t, 3> group{0, 0, 0};
-
-  // The last dimension that is larger than 1, or the first: 0 for a vector,
-  // 1 for an image.
-  constexpr std::size_t outermost() const noexcept { return global[2] > 1 ? 2 : global[1] > 1 ? 1 : 0; }
-};
-
-// One kernel in the languages of the back ends; each uses the form it supports.
-struct KernelSource {
-  std::string entry;
-  // Called for rows [begin, end) of shape.outermost(); a kernel whose image may
-  // have a single row asks which dimension that is.
-  std::function<void(const LaunchShape&, std::uint32_t begin, std::uint32_t end, const HostArguments&)> host;
-  std::string opencl_c;
-  // CUDA takes the first of these that works on the device: a binary made for
-  // it (cubin or fat binary), PTX, CUDA C++ where the run-time compiler is
-  // installed. In CUDA C++ the entry is extern "C", or its name is another.
-  std::string ptx;
-  std::string cubin = {};
-  std::string cuda_cpp = {};
-};
-
-// How well a group size fills the device.
-struct Occupancy {
-  std::uint32_t groups_per_unit = 0;  // that run on one compute unit at a time
-  std::uint32_t group_best = 0;       // the group size that fills a unit best
-  double share = 0;                   // of the threads a unit can hold, 0 to 1
-};
-
-// A kernel ready to launch on the device that made it.
-class Kernel {
- public:
-  virtual ~Kernel() = default;
-  // For groups of this many work items; not_supported where it is not known.
-  virtual Result<Occupancy> occupancy(std::uint32_t group_items) const;
-};
 
 // The moment at which everything enqueued before it on its stream is done.
 class Event {
@@ -196,6 +59,15 @@ class Stream {
   // of it or a buffer of another device is refused.
   virtual Result<void> copy_in(const Buffer& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) = 0;
+  // The same with any values in a row: a span, a vector, an array.
+  template <class Values>
+  Result<void> copy_in(const Buffer& to, const Values& from) {
+    return copy_in(to, 0, std::as_bytes(std::span(from)));
+  }
+  template <class Values>
+  Result<void> copy_out(const Buffer& from, Values&& to) {
+    return copy_out(from, 0, std::as_writable_bytes(std::span(to)));
+  }
   // Between buffers of this device, or from a buffer of another device of the
   // same back end where the hardware or the driver can (not_supported if not:
   // OpenCL can between parts of one device only).
@@ -207,7 +79,8 @@ class Stream {
   // back in stream order, without waiting. Where the device has no such memory,
   // the same as Device::allocate.
   virtual Result<Buffer> allocate(std::uint64_t bytes);
-  virtual Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) = 0;
+  virtual Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                              std::span<const Argument> arguments) = 0;
   virtual Result<std::shared_ptr<Event>> record() = 0;
 
   // Calls `closure` on this thread with the device's context current, so that
@@ -247,7 +120,7 @@ class Device {
   virtual Result<PinnedMemory> pin(std::span<std::byte> memory);
   virtual Result<std::unique_ptr<Stream>> open_stream(Priority priority = Priority::normal) = 0;
   // not_supported when `source` has no form this back end speaks.
-  virtual Result<std::shared_ptr<Kernel>> load(const KernelSource& source) = 0;
+  virtual Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) = 0;
   virtual Result<LoadSample> sample() = 0;
   virtual NativeHandles native() const noexcept = 0;
   // Bytes of all buffers of this device that are alive.

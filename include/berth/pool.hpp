@@ -36,8 +36,8 @@ namespace detail {
 struct PoolInternals;  // src/pool/internals.hpp
 }
 namespace pool {
-class Board;   // the live counters; src/pool/board.hpp
-class Poller;  // asks the devices; src/pool/poller.hpp
+class Board;       // the live counters; src/pool/board.hpp
+struct PoolState;  // src/pool/pool_state.hpp
 }  // namespace pool
 class Ledger;  // what all programs of the machine promise; ledger.hpp
 
@@ -140,19 +140,17 @@ struct DeviceStatus {
   std::optional<Duration> age;  // of the load values; absent: never sampled
 };
 
+// A handle: its copies are the same pool, which closes with the last of them and the last
+// scheduler on it.
 class Pool {
  public:
   // All devices of all back ends that answer. No device at all: no_device, with
   // the reasons of the silent back ends. A named back end that is missing: its error.
-  static Result<std::unique_ptr<Pool>> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
+  static Result<Pool> open_all(const BackendOptions& backends = {}, PoolOptions options = {});
   // The same with these back ends alone; if one alone is given and it fails, its error.
-  static Result<std::unique_ptr<Pool>> open_backends(std::span<const std::shared_ptr<Backend>> backends,
-                                                     PoolOptions options = {});
+  static Result<Pool> open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options = {});
   // These devices, in this order. Empty, or the same id twice: invalid_argument.
-  static Result<std::unique_ptr<Pool>> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
-  ~Pool();
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  static Result<Pool> open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options = {});
 
   std::size_t device_count() const noexcept;             // devices in the pool, unusable ones included
   std::vector<std::shared_ptr<Device>> devices() const;  // usable ones, in pool order
@@ -161,78 +159,64 @@ class Pool {
   // Ordinals are for display and may change; an unknown one is no_device with code 101.
   Result<std::shared_ptr<Device>> device_by_ordinal(int ordinal) const;
   // Takes turns; never fails while a device is usable.
-  Result<std::shared_ptr<Device>> next_device();
+  Result<std::shared_ptr<Device>> next_device() const;
   // Most bytes available: free as reported minus promised. Ties: lowest id.
   Result<std::shared_ptr<Device>> best_available_device() const;
   std::vector<DeviceStatus> status() const;
   // The back ends that did not list their devices when the pool was opened, with the reasons.
-  std::span<const Listing::Silent> silent_backends() const noexcept { return silent_; }
+  std::span<const Listing::Silent> silent_backends() const noexcept;
   std::string to_text() const;
 
   // A lease on the device the policy prefers, or no_eligible_device with the reason of every
   // device (Error::explanation). If no device is eligible before the first poll has ended, waits
   // for it, at most the poll deadline, and decides again.
-  Result<Lease> acquire(const Requirements& requirements = {});
+  Result<Lease> acquire(const Requirements& requirements = {}) const;
   // By another policy than the pool's own.
-  Result<Lease> acquire(const Requirements& requirements, const Policy& policy);
+  Result<Lease> acquire(const Requirements& requirements, const Policy& policy) const;
   // Waits for a release or another change until the deadline, first by priority, then in order
   // of arrival; a request that does not fit yet holds up no request behind it. Too late: timeout,
   // with the reasons.
-  Result<Lease> acquire(const Requirements& requirements, Deadline deadline);
-  Result<Lease> acquire(const Requirements& requirements, Duration timeout) {
+  Result<Lease> acquire(const Requirements& requirements, Deadline deadline) const;
+  Result<Lease> acquire(const Requirements& requirements, Duration timeout) const {
     return acquire(requirements, Deadline::after(clock(), timeout));
   }
   // All of `count` different devices, or none; those that are joined best (choose_group).
-  Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count);
+  Result<std::vector<Lease>> acquire_group(const Requirements& requirements, std::size_t count) const;
   // The same decision without charging it, explained.
   Explanation explain(const Requirements& requirements = {}) const;
 
   // Devices come and go while the pool works.
-  Result<void> join(std::shared_ptr<Device> device);
-  Result<void> leave(const DeviceId& id);  // no new work; its leases stay valid until released
-  Result<void> set_intent(const DeviceId& id, Intent intent);
-  Result<void> set_weight(const DeviceId& id, double weight);  // finite and positive
+  Result<void> join(std::shared_ptr<Device> device) const;
+  Result<void> leave(const DeviceId& id) const;  // no new work; its leases stay valid until released
+  Result<void> set_intent(const DeviceId& id, Intent intent) const;
+  Result<void> set_weight(const DeviceId& id, double weight) const;  // finite and positive
 
   // Whether every device has answered its first poll or has timed out.
   bool ready() const;
-  Result<void> wait_ready(Deadline deadline);
+  Result<void> wait_ready(Deadline deadline) const;
   // The device's load as it is now, pushed by a caller that knows of a change before the next
   // poll (a driver's callback, an agent). Events in it count as if the device had reported them.
-  Result<void> report(const DeviceId& id, const LoadSample& sample);
+  Result<void> report(const DeviceId& id, const LoadSample& sample) const;
   // Starts a poll of every device that has none outstanding, and waits for
   // them until the poll deadline. Judges the age of all samples.
-  void poll_now();
+  void poll_now() const;
 
   // What has happened on each device, all read at one moment.
   Statistics statistics() const;
   // A number for a class of work, whose cost is learnt apart from other classes; the same
   // name, the same number. Names beyond the fifteenth share the class of unnamed work.
-  std::uint16_t work_class(std::string_view name);
+  std::uint16_t work_class(std::string_view name) const;
 
   // The error that keeps this pool out of the machine's ledger; absent: none.
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
-  const Policy& policy() const noexcept { return *policy_; }
-  Clock& clock() const noexcept { return *options_.clock; }
+  const Policy& policy() const noexcept;
+  Clock& clock() const noexcept;
 
  private:
   friend struct detail::PoolInternals;
-  Pool(PoolOptions options, const Policy* policy);
-  static Result<std::unique_ptr<Pool>> open_named(std::span<const std::shared_ptr<Backend>> backends,
-                                                  std::span<const std::string_view> named, PoolOptions options);
-  static Result<std::unique_ptr<Pool>> make(PoolOptions options, std::span<const DeviceInfo> devices);
-  void start();
-  bool await_first_poll() const;
-
-  PoolOptions options_;
-  const Policy* policy_;
-  const int process_;  // that opened it
-  std::optional<Error> ledger_error_;
-  std::vector<Listing::Silent> silent_;
-  std::unique_ptr<pool::Board> board_;
-  std::unique_ptr<pool::Poller> poller_;
-  std::atomic<Ticket> turn_{0};
-  mutable std::atomic<bool> first_poll_ended_{false};  // of every device that has joined
+  explicit Pool(std::shared_ptr<pool::PoolState> state) noexcept : state_(std::move(state)) {}
+  std::shared_ptr<pool::PoolState> state_;
 };
 
 }  // namespace berth

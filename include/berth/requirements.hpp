@@ -20,7 +20,7 @@ struct Requirements {
   std::optional<Capability> capability_min;  // absent: any
   std::optional<Priority> priority;          // absent: normal
 
-  std::optional<std::string> backend;         // only this back end
+  std::vector<std::string> backends;          // one of them; empty: any back end
   std::set<std::string> features;             // all of them
   std::map<std::string, std::string> labels;  // all of them, equal values
   std::vector<DeviceId> only;                 // empty: any device

@@ -9,15 +9,13 @@
 // one. Work of different keys runs side by side. Nothing is lost silently: every
 // delivery ends in a value or an error.
 //
-// All functions may be called from several threads. The scheduler outlives the
-// router; the router's destructor refuses what still waits for its turn.
+// All functions may be called from several threads.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -101,120 +99,59 @@ namespace router {
 struct RouterState;  // src/router/router_state.hpp
 struct EntityState;
 
-// A piece of work from Router::submit to its submission to the scheduler.
-class Delivery {
+// A piece of work from Router::submit on: it waits behind the earlier work of its key, then in
+// the queue of the key's device.
+class Delivery : public detail::Job {
  public:
-  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options);
-  virtual ~Delivery() = default;
-  Delivery(const Delivery&) = delete;
-  Delivery& operator=(const Delivery&) = delete;
-
-  // Waits until the scheduler has it: absent. An error: why the scheduler never got
-  // it, or timeout with `*again` when only the caller's deadline passed.
-  std::optional<Error> await_submission(Deadline deadline, bool* again);
-  bool waits() const;
-  // Ends it with this error, unless the scheduler has it.
-  void refuse(Error error);
+  // Ends it with this error; the router never got it.
+  void refuse(Error error) noexcept;
 
  protected:
-  friend struct RouterState;
-  virtual void submit_to(Scheduler& scheduler, TaskOptions options) = 0;
-  virtual void cancel_task() = 0;
-  void cancel();
-  void submit(Scheduler& scheduler);
-  void began();
-  void ended();
+  // `router` is null for one that will be refused. One reference for the handle, one for the
+  // router, which passes it on to the scheduler.
+  Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options);
+  virtual Result<void> call_closure(TaskContext& context) = 0;
 
  private:
-  enum class Stage { waiting, submitting, submitted, refused };
-  bool begin_submission();
+  friend struct RouterState;
+  Result<void> call(TaskContext& context) final;
+  void before_end() noexcept final;
 
-  std::shared_ptr<RouterState> router_;
+  const std::shared_ptr<RouterState> router_;
   const std::string key_;
-  const Deadline deadline_;
   TaskOptions options_;
-  std::uint32_t shard_ = 0;
-  EntityState* entity_ = nullptr;      // guarded by the router's lock; stays while work of it is under way
+  EntityState* entity_ = nullptr;  // guarded by the router's lock; stays while work of it is under way
+  std::uint32_t shard_ = 0;        // as the next: written before the scheduler gets it
+  bool submitted_ = false;
   std::optional<TimePoint> began_at_;  // written by the lane that runs it, read after its end
-
-  mutable std::mutex mutex_;  // guards the three below; taken after the router's
-  std::condition_variable changed_;
-  Stage stage_ = Stage::waiting;
-  bool cancel_requested_ = false;
-  std::optional<Error> error_;
 };
 
-template <class T>
-class DeliveryOf : public Delivery {
- public:
-  using Delivery::cancel;
-  using Delivery::Delivery;
-  Task<T> task;  // valid after the submission
-
- protected:
-  void cancel_task() override { task.cancel(); }
-};
-
-template <class F>
-class ClosureDelivery final : public DeliveryOf<detail::value_of_t<F&, TaskContext&>>,
-                              public std::enable_shared_from_this<ClosureDelivery<F>> {
-  using Value = detail::value_of_t<F&, TaskContext&>;
-
+template <class T, class F>
+class ClosureDelivery final : public Delivery {
  public:
   ClosureDelivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options, F f)
-      : DeliveryOf<Value>(std::move(router), key, std::move(options)), f_(std::move(f)) {}
+      : Delivery(std::move(router), key, std::move(options)), f_(std::move(f)) {}
+  std::optional<T> value;
 
  private:
-  // What the scheduler calls. The delivery owns its task and the task owns this, so
-  // the pointer is dropped at the end of the work.
-  struct Call {
-    std::shared_ptr<ClosureDelivery> delivery;
-    std::invoke_result_t<F&, TaskContext&> operator()(TaskContext& context) {
-      delivery->began();
-      return delivery->f_(context);
-    }
-    void after_end() noexcept {
-      const std::shared_ptr<ClosureDelivery> last = std::move(delivery);
-      last->ended();
-    }
-  };
-  void submit_to(Scheduler& scheduler, TaskOptions options) override {
-    this->task = scheduler.submit(Call{this->shared_from_this()}, std::move(options));
-  }
+  Result<void> call_closure(TaskContext& context) override { return detail::call_into(value, f_, context); }
   F f_;
 };
 
+// Takes the reference of the router.
+void accept(const std::shared_ptr<RouterState>& router, Delivery& delivery);
+
+template <class F>
+Task<detail::value_of_t<F&, TaskContext&>> submit(const std::shared_ptr<RouterState>& router, std::string_view key, F f,
+                                                  TaskOptions options) {
+  using Value = detail::value_of_t<F&, TaskContext&>;
+  auto* const delivery = new ClosureDelivery<Value, F>(router, key, std::move(options), std::move(f));
+  Task<Value> task(delivery, &delivery->value);
+  accept(router, *delivery);
+  return task;
+}
+
 }  // namespace router
-
-// A piece of routed work. Dropping the handle does not cancel the work.
-template <class T>
-class RoutedTask {
- public:
-  RoutedTask() = default;
-  explicit RoutedTask(std::shared_ptr<router::DeliveryOf<T>> delivery) : delivery_(std::move(delivery)) {}
-
-  // As Task::get.
-  Result<TaskResult<T>> get(Deadline deadline = {}) {
-    if (!delivery_)
-      return Error{
-          ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once", "", {}};
-    bool again = false;
-    if (std::optional<Error> error = delivery_->await_submission(deadline, &again)) {
-      if (!again) delivery_.reset();
-      return *std::move(error);
-    }
-    return delivery_->task.get(deadline);
-  }
-  // Whether get would answer at once.
-  bool ready() const { return !delivery_ || (!delivery_->waits() && delivery_->task.ready()); }
-  // Withdraws work that has not started; running work sees TaskContext::cancelled().
-  void cancel() {
-    if (delivery_) delivery_->cancel();
-  }
-
- private:
-  std::shared_ptr<router::DeliveryOf<T>> delivery_;
-};
 
 class Entity;
 
@@ -223,10 +160,15 @@ class Router {
   // All devices of the scheduler may be out of service. A number of shards out of
   // range, or a name that is not a valid file name, is invalid_argument. A table file that
   // cannot be used is no error: see RouterStatistics::table_warning.
-  static Result<std::unique_ptr<Router>> start(Scheduler& scheduler, RouterOptions options = {});
+  static Result<Router> start(const Scheduler& scheduler, RouterOptions options = {});
+  // Refuses what still waits for its turn; what runs goes on.
   ~Router();
-  Router(const Router&) = delete;
-  Router& operator=(const Router&) = delete;
+  Router(Router&&) noexcept = default;
+  Router& operator=(Router&& other) noexcept {
+    std::swap(scheduler_, other.scheduler_);
+    std::swap(state_, other.state_);
+    return *this;
+  }
 
   // The device that serves this key now, or no_eligible_device.
   Result<DeviceId> route(std::string_view key) const;
@@ -236,34 +178,33 @@ class Router {
   // `options.requirements.only` without the owner is invalid_argument; may_run_twice has
   // no effect, because another device is not the key's.
   template <class F>
-  RoutedTask<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions options = {}) {
-    auto delivery = std::make_shared<router::ClosureDelivery<F>>(state_, key, std::move(options), std::move(f));
-    accept(delivery);
-    return RoutedTask<detail::value_of_t<F&, TaskContext&>>(std::move(delivery));
+  Task<detail::value_of_t<F&, TaskContext&>> submit(std::string_view key, F f, TaskOptions options = {}) const {
+    return router::submit(state_, key, std::move(f), std::move(options));
   }
   // To the entity that the envelope names.
   template <class F>
-  RoutedTask<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) {
+  Task<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) const {
     return submit(envelope.entity, std::move(envelope.message), std::move(options));
   }
-  // A handle on one entity. The router outlives it.
-  Entity entity(std::string id);
+  // A handle on one entity.
+  Entity entity(std::string id) const;
 
   // Reads the state of the devices, moves shards, forgets idle entities; returns the
   // number of moves. Every delivery does the same: call it to let deferred moves and
   // forgetting go on while nothing is submitted.
-  Result<std::size_t> refresh();
+  Result<std::size_t> refresh() const;
   // Swaps hot shards for cold ones by the time they kept their devices busy
   // since the last call, within moves_per_round; returns the number of moves.
-  std::size_t rebalance_by_load();
+  std::size_t rebalance_by_load() const;
 
   // The table of this moment; never null.
   std::shared_ptr<const ShardTable> table() const;
   RouterStatistics statistics() const;
 
  private:
-  explicit Router(std::shared_ptr<router::RouterState> state) : state_(std::move(state)) {}
-  void accept(std::shared_ptr<router::Delivery> delivery);
+  Router(std::shared_ptr<scheduler::SchedulerState> scheduler, std::shared_ptr<router::RouterState> state)
+      : scheduler_(std::move(scheduler)), state_(std::move(state)) {}
+  std::shared_ptr<scheduler::SchedulerState> scheduler_;
   std::shared_ptr<router::RouterState> state_;
 };
 
@@ -272,29 +213,32 @@ class Entity {
  public:
   const std::string& id() const noexcept { return id_; }
   template <class F>
-  RoutedTask<detail::value_of_t<F&, TaskContext&>> submit(F f, TaskOptions options = {}) {
-    return router_->submit(id_, std::move(f), std::move(options));
+  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, TaskOptions options = {}) const {
+    return router::submit(router_, id_, std::move(f), std::move(options));
   }
   // An envelope without an id gets this entity's; the id of another entity is
   // invalid_argument.
   template <class F>
-  RoutedTask<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) {
+  Task<detail::value_of_t<F&, TaskContext&>> tell(Envelope<F> envelope, TaskOptions options = {}) const {
     if (envelope.entity.empty() || envelope.entity == id_)
       return submit(std::move(envelope.message), std::move(options));
-    auto delivery = std::make_shared<router::ClosureDelivery<F>>(nullptr, envelope.entity, std::move(options),
+    using Value = detail::value_of_t<F&, TaskContext&>;
+    auto* const delivery = new router::ClosureDelivery<Value, F>(nullptr, envelope.entity, std::move(options),
                                                                  std::move(envelope.message));
+    Task<Value> task(delivery, &delivery->value);
     delivery->refuse({ErrorCode::invalid_argument, "the envelope is for " + envelope.entity + " but was told to " + id_,
                       "tell it to the entity it names, or leave the name empty"});
-    return RoutedTask<detail::value_of_t<F&, TaskContext&>>(std::move(delivery));
+    return task;
   }
 
  private:
   friend class Router;
-  Entity(Router& router, std::string id) : router_(&router), id_(std::move(id)) {}
-  Router* router_;
+  Entity(std::shared_ptr<router::RouterState> router, std::string id)
+      : router_(std::move(router)), id_(std::move(id)) {}
+  std::shared_ptr<router::RouterState> router_;
   std::string id_;
 };
 
-inline Entity Router::entity(std::string id) { return Entity(*this, std::move(id)); }
+inline Entity Router::entity(std::string id) const { return Entity(state_, std::move(id)); }
 
 }  // namespace berth

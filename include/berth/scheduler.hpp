@@ -11,32 +11,31 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "berth/pool.hpp"
 #include "berth/statistics.hpp"
+#include "berth/task.hpp"
 
 namespace berth {
 
 namespace scheduler {
-class DeviceLanes;   // src/scheduler/lanes.hpp
-class WaitingQueue;  // src/scheduler/waiting_queue.hpp
+class DeviceLanes;     // src/scheduler/lanes.hpp
+class SchedulerState;  // src/scheduler/scheduler_state.hpp
 }  // namespace scheduler
-class Scheduler;
 
 // What a closure gets to work with.
 class TaskContext {
@@ -49,73 +48,74 @@ class TaskContext {
   // device may still run it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
-  virtual bool cancelled() const noexcept = 0;
+  virtual bool cancelled() const noexcept = 0;  // work that takes long looks from time to time
+  // The kernel on this device, loaded there once.
+  virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
+
+  // On the stream of the work, one after the other. Host memory must stay valid until the work
+  // is complete; a vector that copy_out gives holds its values from then on.
+  Result<Buffer> allocate(std::uint64_t bytes);
+  template <class Values>
+  Result<Buffer> copy_in(const Values& from) {
+    return copy_bytes_in(std::as_bytes(std::span(from)));
+  }
+  template <class Values>
+  Result<void> copy_out(const Buffer& from, Values&& to) {
+    return copy_bytes_out(from, std::as_writable_bytes(std::span(to)));
+  }
+  template <class T>
+  Result<std::vector<T>> copy_out(const Buffer& from) {
+    std::vector<T> values(from.bytes() / sizeof(T));
+    if (Result<void> copied = copy_out(from, values); !copied) return std::move(copied).error();
+    return values;
+  }
+  Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::initializer_list<Argument> arguments);
+
+ private:
+  Result<Buffer> copy_bytes_in(std::span<const std::byte> from);
+  Result<void> copy_bytes_out(const Buffer& from, std::span<std::byte> to);
 };
 
+// What submit does when the queue of the chosen device is full.
+enum class WhenFull {
+  reject,    // queue_full, in the task
+  wait,      // for room on a device, until the deadline of the work; inside a lane's work: run_here
+  run_here,  // on the calling thread, before submit returns
+};
+
+// On whose behalf work runs; see Scheduler::tenant.
+enum class TenantId : std::uint8_t { none };
+
 struct TaskOptions {
-  Requirements requirements;
-  Deadline deadline;           // not started by then: cancelled (timeout)
+  Requirements requirements = {};
+  TenantId tenant = TenantId::none;
+  Deadline deadline = {};      // not started by then: cancelled (timeout)
   bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
+  WhenFull when_full = WhenFull::reject;
+  // A request to stop cancels it, like Task::cancel; one token for all items cancels a whole map.
+  std::stop_token stop = {};
+  // Those that it launches: it is given to a device that can run all of them, and they are loaded
+  // before it begins. Where that fails it goes to another device.
+  std::vector<Kernel> kernels = {};
 };
 
 struct SchedulerOptions {
   std::optional<std::string> policy;  // absent: the pool's
   // Threads per device, which share its idle streams; absent: the device's concurrency.
   std::optional<std::size_t> lanes_per_device;
-  std::size_t queue_capacity = 1024;  // per device, waiting work
+  std::size_t queue_capacity = 1024;  // per device and tenant, waiting work
 };
 
 namespace detail {
 
-// What a closure returns, without its Result; closures without a value give std::monostate.
-template <class T>
-struct ValueOf {
-  using type = T;
-};
-template <>
-struct ValueOf<void> {
-  using type = std::monostate;
-};
-template <class T>
-struct ValueOf<Result<T>> : ValueOf<T> {};
-template <class F, class... Args>
+template <class F, class... Arguments>
 struct ValueOfCall {
-  static_assert(std::is_invocable_v<F, Args...>,
+  static_assert(std::is_invocable_v<F, Arguments...>,
                 "work must be callable as f(berth::TaskContext&), or f(berth::TaskContext&, item) in map");
-  using type = typename ValueOf<std::remove_cvref_t<std::invoke_result_t<F, Args...>>>::type;
+  using type = typename ValueOf<returned_t<F, Arguments...>>::type;
 };
-template <class F, class... Args>
-using value_of_t = typename ValueOfCall<F, Args...>::type;
-
-// The failure of a closure that threw.
-Error thrown_error(const char* what);
-
-// Calls f(args...) and keeps its value; an exception becomes work_failed.
-template <class Value, class F, class... Args>
-Result<void> call_into(std::optional<Value>& value, F& f, Args&&... args) {
-  using Returned = std::remove_cvref_t<std::invoke_result_t<F&, Args...>>;
-  try {
-    if constexpr (std::is_void_v<Returned>) {
-      std::invoke(f, std::forward<Args>(args)...);
-      value.emplace();
-    } else if constexpr (std::is_same_v<Returned, Result<void>>) {
-      Result<void> returned = std::invoke(f, std::forward<Args>(args)...);
-      if (!returned) return returned;
-      value.emplace();
-    } else if constexpr (std::is_same_v<Returned, Result<Value>>) {
-      Result<Value> returned = std::invoke(f, std::forward<Args>(args)...);
-      if (!returned) return std::move(returned).error();
-      value.emplace(std::move(returned).value());
-    } else {
-      value.emplace(std::invoke(f, std::forward<Args>(args)...));
-    }
-    return {};
-  } catch (const std::exception& thrown) {
-    return thrown_error(thrown.what());
-  } catch (...) {
-    return thrown_error(nullptr);
-  }
-}
+template <class F, class... Arguments>
+using value_of_t = typename ValueOfCall<F, Arguments...>::type;
 
 // A closure of any type behind two pointers; refers to it, does not own it.
 class ClosureRef {
@@ -132,153 +132,101 @@ class ClosureRef {
   Result<void> (*call_)(void*, TaskContext&);
 };
 
-// A piece of submitted work inside the scheduler: closure, lease and end in one
-// allocation, shared by its handle and the queue it waits in. The thread that moves its
-// state away from waiting owns it until it has ended; the end is final.
-class Job {
+class BatchQueue;  // batcher.hpp
+class Job;
+struct CancelJob {
+  Job* job;
+  void operator()() const noexcept;
+};
+
+// A piece of work inside the scheduler: closure, lease and end in one allocation, shared by its
+// handle and the queue it waits in. The thread that moves its stage away from waiting
+// owns it until it waits again or has ended.
+class Job : public TaskState {
  public:
-  virtual ~Job() = default;
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
+  enum class Stage : std::uint8_t { waiting, running, ending };
 
   virtual Result<void> call(TaskContext& context) = 0;
-  // Called once, on the thread that ended the job, after the end is visible to all threads.
-  virtual void after_end() noexcept {}
+  // Called once, on the thread that ends the job, before others can see the end.
+  virtual void before_end() noexcept {}
+  void cancel() noexcept override;
 
-  bool has_ended() const noexcept { return (state_.load(std::memory_order_acquire) & ~watched) == ended; }
-  // False when the deadline came first. Work whose own deadline passes while it
-  // waits ends here and now, not when its turn would have come.
-  bool wait(Deadline deadline);
-  void cancel();
-  void drop() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  // From waiting to `next`; false when another thread was first.
+  bool claim(Stage next) noexcept {
+    Stage seen = Stage::waiting;
+    return stage.compare_exchange_strong(seen, next, std::memory_order_acq_rel);
+  }
+  // Owned by the caller: this is how it ended.
+  void finish(std::optional<Error> how) noexcept {
+    stage.store(Stage::ending, std::memory_order_relaxed);
+    error = std::move(how);
+    before_end();
+    end();
   }
 
-  // How it ended, and where it last was; only to be read after the end.
-  std::optional<Error>& error() noexcept { return error_; }
-  DeviceId& device() noexcept { return device_; }
+  std::atomic<Stage> stage{Stage::waiting};
+  std::atomic<bool> cancel_requested{false};
+  Priority priority = Priority::normal;
+  TenantId tenant = TenantId::none;
+  double cost = 1;
+  bool exempt = false;  // bounded by its map, not by the queue's capacity
+  bool linked = false;  // guarded by the queue's lock, as the next three
+  std::uint64_t arrival = 0;
+  Job* next = nullptr;
+  Job* previous = nullptr;
+  Deadline deadline;
+  scheduler::SchedulerState* scheduler = nullptr;
+  scheduler::DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
+  std::vector<Kernel> kernels;
+  bool may_run_twice = false;
+  std::unique_ptr<Requirements> again;  // how to ask for another device; null: it is given to one only
+  Lease lease;
+  // Last: it waits for a call under way when it goes.
+  std::unique_ptr<std::stop_callback<CancelJob>> stop;
 
  protected:
-  explicit Job(std::uint32_t references) noexcept : references_(references) {}
-
- private:
-  friend class scheduler::DeviceLanes;
-  friend class berth::Scheduler;
-  friend class scheduler::WaitingQueue;
-  enum State : std::uint32_t { waiting, running, ending, ended };
-  static constexpr std::uint32_t watched = 4;  // beside the state: a thread sleeps on `changed_`
-
-  bool claim(State next) noexcept;
-  void end(std::optional<Error> error) noexcept;
-
-  std::atomic<std::uint32_t> references_;
-  std::atomic<std::uint32_t> state_{waiting};
-  std::atomic<bool> cancel_requested_{false};
-  Priority priority_ = Priority::normal;
-  bool exempt_ = false;  // bounded by its map, not by the queue's capacity
-  bool linked_ = false;  // guarded by the queue's lock, as the next three
-  std::uint64_t arrival_ = 0;
-  Job* next_ = nullptr;
-  Job* previous_ = nullptr;
-  Deadline deadline_;
-  scheduler::DeviceLanes* lanes_ = nullptr;
-  Clock* clock_ = nullptr;
-  std::unique_ptr<Requirements> again_;  // how to ask for another device; null: runs once
-  Lease lease_;
-  std::optional<Error> error_;
-  DeviceId device_;
-  std::mutex mutex_;  // guards nothing but the sleepers' wake-up
-  std::condition_variable changed_;
+  using TaskState::TaskState;
 };
 
-template <class T>
-class JobFor : public Job {
- public:
-  using Job::Job;
-  std::optional<T> value;
-};
+inline void CancelJob::operator()() const noexcept { job->cancel(); }
 
 template <class T, class F>
-class ClosureJob final : public JobFor<T> {
+class ClosureJob : public Job {
  public:
   // One reference for the handle, one for the queue.
-  explicit ClosureJob(F f) : JobFor<T>(2), f_(std::move(f)) {}
-  Result<void> call(TaskContext& context) override { return call_into(this->value, f_, context); }
-  // A closure with an after_end() of its own is told, however it ended.
-  void after_end() noexcept override {
-    if constexpr (requires(F& f) { f.after_end(); }) f_.after_end();
-  }
+  explicit ClosureJob(F f) : Job(2), f_(std::move(f)) {}
+  Result<void> call(TaskContext& context) override { return call_into(value, f_, context); }
+  std::optional<T> value;
 
  private:
   F f_;
 };
 
+// What map needs to know about its items, whatever their type.
+struct Batch {
+  std::size_t size = 0;
+  bool uniform = true;  // every item has the same TaskOptions
+  std::function<Result<TaskOptions>(std::size_t)> options;
+  std::function<Result<void>(std::size_t, TaskContext&)> call;
+  std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
+};
+
 }  // namespace detail
 
-// What work gave, and where it ran.
-template <class T>
-struct TaskResult {
-  T value;
-  DeviceId device;
-};
-
-// A piece of submitted work. Dropping the handle does not cancel the work. The
-// handle may outlive the scheduler: everything has ended then.
-template <class T>
-class Task {
- public:
-  Task() = default;
-  explicit Task(detail::JobFor<T>* job) noexcept : job_(job) {}
-  Task(Task&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
-  Task& operator=(Task&& other) noexcept {
-    std::swap(job_, other.job_);
-    return *this;
-  }
-  ~Task() {
-    if (job_) job_->drop();
-  }
-
-  // Waits; timeout leaves the work running. The result is given once: asked
-  // again after that, invalid_argument. Not for use inside a lane's work, which
-  // might wait for its own lane.
-  Result<TaskResult<T>> get(Deadline deadline = {}) {
-    if (!job_)
-      return Error{
-          ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once", "", {}};
-    if (!job_->wait(deadline))
-      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
-    detail::JobFor<T>* const job = std::exchange(job_, nullptr);
-    Result<TaskResult<T>> result = job->error() ? Result<TaskResult<T>>(std::move(*job->error()))
-                                                : TaskResult<T>{std::move(*job->value), std::move(job->device())};
-    job->drop();
-    return result;
-  }
-  // Whether get would answer at once.
-  bool ready() const { return !job_ || job_->has_ended(); }
-  // Withdraws work that has not started; running work sees TaskContext::cancelled().
-  void cancel() {
-    if (job_) job_->cancel();
-  }
-
- private:
-  detail::JobFor<T>* job_ = nullptr;
-};
-
-// May be used from several threads; must not be destroyed while a call is under way.
+// May be used from several threads. The last of a scheduler and the routers on it cancels what
+// waits and finishes what runs; no call may be under way then, but its own work may hold it.
 class Scheduler {
  public:
   // Starts the lanes of every usable device; devices that join the pool later
-  // get theirs with their first work. The pool outlives the scheduler.
-  static Result<std::unique_ptr<Scheduler>> start(Pool& pool, SchedulerOptions options = {});
-  // Cancels what waits, finishes what runs.
-  ~Scheduler();
-  Scheduler(const Scheduler&) = delete;
-  Scheduler& operator=(const Scheduler&) = delete;
+  // get theirs with their first work.
+  static Result<Scheduler> start(const Pool& pool, SchedulerOptions options = {});
+  Scheduler(Scheduler&&) noexcept = default;
+  Scheduler& operator=(Scheduler&&) noexcept = default;
 
   // Selects, charges and runs `f(TaskContext&)` on the calling thread. An error
   // names the device in `where`.
   template <class F>
-  Result<TaskResult<detail::value_of_t<F&, TaskContext&>>> run(F&& f, const TaskOptions& options = {}) {
+  Result<TaskResult<detail::value_of_t<F&, TaskContext&>>> run(F&& f, const TaskOptions& options = {}) const {
     std::optional<detail::value_of_t<F&, TaskContext&>> value;
     DeviceId device;
     auto closure = [&](TaskContext& context) { return detail::call_into(value, f, context); };
@@ -287,15 +235,15 @@ class Scheduler {
     return TaskResult<detail::value_of_t<F&, TaskContext&>>{*std::move(value), std::move(device)};
   }
 
-  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. A full
-  // queue is queue_full, in the task. A queue serves higher priority first, then
-  // the earlier deadline, then the earlier arrival; every eighth turn takes
-  // the job that has waited longest, so no job starves.
+  // Selects, charges and hands `f(TaskContext&)` to a lane of the device. Of each tenant, a queue
+  // serves higher priority first, then the earlier deadline, then the earlier arrival; every eighth
+  // turn takes the job that has waited longest, so no job starves.
   template <class F>
-  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) {
-    auto* job = new detail::ClosureJob<detail::value_of_t<F&, TaskContext&>, F>(std::move(f));
+  Task<detail::value_of_t<F&, TaskContext&>> submit(F f, const TaskOptions& options = {}) const {
+    auto* const job = new detail::ClosureJob<detail::value_of_t<F&, TaskContext&>, F>(std::move(f));
+    Task<detail::value_of_t<F&, TaskContext&>> task(job, &job->value);
     enqueue(*job, options);
-    return Task<detail::value_of_t<F&, TaskContext&>>(job);
+    return task;
   }
 
   // f(TaskContext&, const Item&) for every item, over all devices at once; one
@@ -304,61 +252,37 @@ class Scheduler {
   // or a function that gives the TaskOptions of an item: items with a higher cost start
   // first. Called from inside a lane's work it runs inline.
   template <class Items, class F, class OptionsOrFunction = TaskOptions>
-  auto map(const Items& items, F f, const OptionsOrFunction& options = {})
+  auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
       -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
   Result<DeviceId> select(const Requirements& requirements = {}) const;
+  // A tenant of this name with this weight, finite and positive; the same name, the same tenant,
+  // with the new weight. While several have work waiting for a device, each gets work in
+  // proportion to its weight, measured by Requirements::cost. Work without a tenant has weight 1.
+  Result<TenantId> tenant(std::string_view name, double weight = 1) const;
   // A number for a class of work whose cost is learnt apart from other classes.
-  std::uint16_t work_class(std::string_view name);
+  std::uint16_t work_class(std::string_view name) const;
   Statistics statistics() const;
-  Pool& pool() noexcept { return *pool_; }
-  const Policy& policy() const noexcept { return *policy_; }
+  const Pool& pool() const noexcept;
+  const Policy& policy() const noexcept;
+  // For the decisions from now on; a map keeps the policy it began with.
+  Result<void> set_policy(std::string_view name) const;
 
  private:
-  friend class scheduler::DeviceLanes;
-  friend class detail::Job;
-  class Mapping;
+  friend class Router;
+  friend class detail::BatchQueue;
+  explicit Scheduler(std::shared_ptr<scheduler::SchedulerState> state) noexcept : state_(std::move(state)) {}
+  Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) const;
+  void enqueue(detail::Job& job, const TaskOptions& options) const;
+  void run_batch(const detail::Batch& batch) const;
 
-  // What map needs to know about its items, whatever their type.
-  struct Batch {
-    std::size_t size = 0;
-    bool uniform = true;  // every item has the same TaskOptions
-    std::function<Result<TaskOptions>(std::size_t)> options;
-    std::function<Result<void>(std::size_t, TaskContext&)> call;
-    std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
-  };
-
-  Scheduler(Pool& pool, SchedulerOptions options, const Policy& policy);
-  scheduler::DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
-  scheduler::DeviceLanes& lanes_of(const Lease& lease);
-  Result<Lease> acquire(const Requirements& requirements) const;
-  // A second device for work that failed on its first; none when it may not or cannot.
-  std::optional<Lease> acquire_another(Requirements requirements, Deadline deadline, const DeviceId& failed,
-                                       const Error& failure);
-  // Runs the closure on the lease, waits for what it enqueued, and settles.
-  Result<void> run_on(Lease& lease, scheduler::DeviceLanes& lanes, Priority priority, Deadline deadline,
-                      const std::atomic<bool>* cancelled, detail::ClosureRef closure);
-  Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
-  void enqueue(detail::Job& job, const TaskOptions& options);
-  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease);
-  // Puts a job into the queue of its lease's device, or says why not.
-  Result<void> place(detail::Job& job, Lease& lease);
-  void run_job(detail::Job& job);
-  void run_batch(const Batch& batch);
-
-  Pool* pool_;
-  SchedulerOptions options_;
-  const Policy* policy_;
-  Clock* clock_;
-  std::mutex mutex_;                                               // guards the making of lanes
-  std::unique_ptr<std::atomic<scheduler::DeviceLanes*>[]> lanes_;  // by slot of the board
-  std::atomic<bool> stopping_{false};
+  std::shared_ptr<scheduler::SchedulerState> state_;
 };
 
 template <class Items, class F, class OptionsOrFunction>
-auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options)
+auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options) const
     -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>> {
   using Value = detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>;
   struct Ended {
@@ -370,7 +294,7 @@ auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options)
   for (auto item = std::begin(items); item != std::end(items); ++item) at.push_back(item);
   std::vector<Ended> ends(at.size());
 
-  Batch batch;
+  detail::Batch batch;
   batch.size = at.size();
   batch.uniform = std::is_convertible_v<const OptionsOrFunction&, TaskOptions>;
   batch.options = [&](std::size_t i) -> Result<TaskOptions> {

@@ -6,11 +6,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "berth/clock.hpp"
 #include "berth/ids.hpp"
 
 namespace berth {
+
+// How long completed work of one class kept a device busy; percentiles to within an eighth.
+struct ClassTimes {
+  std::string work_class;  // the name of the class; empty: work without a class
+  std::uint64_t count = 0;
+  Duration sum{}, p50{}, p90{}, p99{};
+};
 
 struct DeviceStatistics {
   DeviceId device;
@@ -21,6 +30,9 @@ struct DeviceStatistics {
   std::uint64_t in_flight = 0;
   // Mean of the measured rates of work without a class, in cost units per busy second.
   std::optional<double> rate;
+  // By class; classes of which nothing was measured are left out. Counted beside the counters
+  // above, not in one moment with them. Empty in a total.
+  std::vector<ClassTimes> times;
 };
 
 struct Statistics {
@@ -28,5 +40,8 @@ struct Statistics {
   std::uint64_t version = 0;              // changes whenever anything in it does
   DeviceStatistics total() const;
 };
+
+// The statistics in the text format of Prometheus.
+std::string prometheus_text(const Statistics& statistics);
 
 }  // namespace berth

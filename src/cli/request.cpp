@@ -86,7 +86,7 @@ Result<ReservationRequest> read_request(const RequestArguments& arguments) {
   wanted.requirements.priority = *priority;
   if (arguments.backend) {
     if (auto known = make_backend(*arguments.backend, arguments.backends); !known) return std::move(known).error();
-    wanted.requirements.backend = arguments.backend;
+    wanted.requirements.backends = {*arguments.backend};
   }
   wanted.requirements.features.insert(arguments.features.begin(), arguments.features.end());
   for (const std::string& label : arguments.labels) {

@@ -81,7 +81,7 @@ class DeviceContract : public testing::TestWithParam<Listed> {
     EXPECT_TRUE(works(stream_->wait(soon())));
     return *buffer;
   }
-  std::shared_ptr<Kernel> loaded(const KernelSource& source) {
+  std::shared_ptr<LoadedKernel> loaded(const KernelSource& source) {
     auto kernel = device_->load(source);
     EXPECT_TRUE(works(kernel));
     return kernel ? *kernel : nullptr;

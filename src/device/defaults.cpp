@@ -31,7 +31,16 @@ Result<void> Stream::check_apart(const Buffer& to, std::uint64_t to_offset, cons
 
 Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(bytes); }
 
-Result<Occupancy> Kernel::occupancy(std::uint32_t) const {
+std::vector<std::string> Kernel::backends() const {
+  std::vector<std::string> names;
+  if (!source_->cubin.empty() || !source_->ptx.empty() || !source_->cuda_cpp.empty()) names.push_back("cuda");
+  if (!source_->opencl_c.empty()) names.push_back("opencl");
+  if (source_->host) names.push_back("host");
+  if (!names.empty()) names.push_back("simulated");
+  return names;
+}
+
+Result<Occupancy> LoadedKernel::occupancy(std::uint32_t) const {
   return not_supported("this device does not report the occupancy of kernels", {});
 }
 

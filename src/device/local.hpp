@@ -55,7 +55,7 @@ Result<const std::byte*> locate_source(const Opening& opening, const Buffer& buf
                                        std::uint64_t bytes);
 
 // A kernel that may have a host form.
-class LocalKernel final : public Kernel {
+class LocalKernel final : public LoadedKernel {
  public:
   LocalKernel(Opening opening, const KernelSource& source);
   // Whether it can be launched on the opening, with this shape and these arguments.

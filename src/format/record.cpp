@@ -91,7 +91,8 @@ json::object to_json(const Requirements& requirements) {
   if (requirements.memory_share) out["memory_share"] = exact_text(*requirements.memory_share);
   if (requirements.capability_min) out["capability_min"] = to_string(*requirements.capability_min);
   if (requirements.priority) out["priority"] = to_string(*requirements.priority);
-  if (requirements.backend) out["backend"] = *requirements.backend;
+  if (!requirements.backends.empty())
+    out["backends"] = json::array(requirements.backends.begin(), requirements.backends.end());
   if (!requirements.features.empty())
     out["features"] = json::array(requirements.features.begin(), requirements.features.end());
   json::object labels;
@@ -111,8 +112,8 @@ json::object to_json(const Requirements& requirements) {
 Requirements requirements_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   check_keys(object,
-             {"memory_bytes_min", "memory_share", "capability_min", "priority", "backend", "features", "labels", "only",
-              "avoid", "prefer", "near", "exclusive", "whole", "cost", "work_class"},
+             {"memory_bytes_min", "memory_share", "capability_min", "priority", "backend", "backends", "features",
+              "labels", "only", "avoid", "prefer", "near", "exclusive", "whole", "cost", "work_class"},
              where);
   Requirements requirements;
   requirements.memory_bytes_min = optional_member(object, "memory_bytes_min", where, whole_of).value_or(0);
@@ -123,7 +124,9 @@ Requirements requirements_of(const json::value& value, const std::string& where)
   requirements.priority = optional_member(object, "priority", where, [](const json::value& v, const std::string& at) {
     return word_of(v, {Priority::low, Priority::normal, Priority::high}, at);
   });
-  requirements.backend = optional_member(object, "backend", where, text_of);
+  requirements.backends = optional_member(object, "backends", where, texts_of).value_or(std::vector<std::string>{});
+  // Until version 2 there was one at most.
+  if (const auto one = optional_member(object, "backend", where, text_of)) requirements.backends = {*one};
   for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     requirements.features.insert(std::move(feature));
   requirements.labels =

@@ -15,7 +15,7 @@
 namespace berth::format {
 
 // Version 1, which has neither `whole` and its related fields nor the check, is still read.
-inline constexpr std::uint64_t record_version = 2;
+inline constexpr std::uint64_t record_version = 3;
 
 struct DecisionRecord {
   struct Device {

@@ -49,7 +49,7 @@ struct Situation {
     if (random.below(3) == 0) requirements.memory_share = static_cast<double>(1 + random.below(1000)) / 3000;
     if (random.below(3) == 0) requirements.capability_min = Capability{static_cast<std::int32_t>(random.below(10)), 0};
     if (random.below(3) == 0) requirements.priority = Priority::high;
-    if (random.below(3) == 0) requirements.backend = "simulated";
+    if (random.below(3) == 0) requirements.backends = {"simulated"};
     if (random.below(4) == 0) requirements.features = {"ptx"};
     if (random.below(4) == 0) requirements.labels = {{"zone", "a"}};
     if (random.below(4) == 0) requirements.only = {some(), some()};

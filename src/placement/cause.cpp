@@ -153,7 +153,7 @@ Causes placement::causes_of(const Requirements& requirements, const DeviceView& 
   const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
   note(!requirements.only.empty() && !contains(requirements.only, info.id), Cause::pinned);
   note(contains(requirements.avoid, info.id), Cause::avoided);
-  note(requirements.backend && info.backend != *requirements.backend, Cause::backend);
+  note(!has_backend(requirements, info), Cause::backend);
   note(view.intent == Intent::cordoned, Cause::cordoned);
   note(view.intent == Intent::draining, Cause::draining);
   if (fails(Rejection::unhealthy, requirements, view)) {

@@ -110,8 +110,8 @@ TEST(Filters, SelectionFeaturesAndLabelsMustAllMatch) {
   EXPECT_EQ(rejection_for([&](Requirements& h) { h.only = {DeviceId("other")}; }), Rejection::not_selected);
   EXPECT_EQ(rejection_for([&](Requirements& h) { h.avoid = {DeviceId("other")}; }), std::nullopt);
   EXPECT_EQ(rejection_for([&](Requirements& h) { h.avoid = {info.id}; }), Rejection::not_selected);
-  EXPECT_EQ(rejection_for([](Requirements& h) { h.backend = "simulated"; }), std::nullopt);
-  EXPECT_EQ(rejection_for([](Requirements& h) { h.backend = "cuda"; }), Rejection::not_selected);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.backends = {"simulated"}; }), std::nullopt);
+  EXPECT_EQ(rejection_for([](Requirements& h) { h.backends = {"cuda"}; }), Rejection::not_selected);
   EXPECT_EQ(rejection_for([](Requirements& h) { h.features = {"ptx"}; }), std::nullopt);
   EXPECT_EQ(rejection_for([](Requirements& h) { h.features = {"ptx", "stream_priority"}; }), Rejection::feature);
   EXPECT_EQ(rejection_for([](Requirements& h) { h.labels = {{"zone", "a"}}; }), std::nullopt);

@@ -91,8 +91,8 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
   if (!rejection) return view.health == Health::healthy ? "" : std::string(to_string(view.health));
   switch (*rejection) {
     case Rejection::not_selected:
-      if (requirements.backend && view.info->backend != *requirements.backend) {
-        return "is " + device_of_backend(view.info->backend) + ", needs " + *requirements.backend;
+      if (!has_backend(requirements, *view.info)) {
+        return "is " + device_of_backend(view.info->backend) + ", needs " + wanted_backends(requirements);
       }
       return contains(requirements.avoid, view.info->id) ? "to be avoided" : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
@@ -118,7 +118,7 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
 std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requirements) {
   switch (filter) {
     case Rejection::not_selected:
-      return {"selected", !requirements.only.empty() || !requirements.avoid.empty() || requirements.backend};
+      return {"selected", !requirements.only.empty() || !requirements.avoid.empty() || !requirements.backends.empty()};
     case Rejection::not_in_service: return {"in service", false};
     case Rejection::unhealthy: return {"healthy", false};
     case Rejection::stale: return {"with fresh load", false};
@@ -135,9 +135,11 @@ std::pair<std::string, bool> stage_of(Rejection filter, const Requirements& requ
   return {};
 }
 
-bool has_backend(const Explanation& explanation) {
-  return std::any_of(explanation.candidates.begin(), explanation.candidates.end(),
-                     [&](const auto& candidate) { return candidate.backend == explanation.requirements.backend; });
+bool any_has_backend(const Explanation& explanation) {
+  const std::vector<std::string>& any = explanation.requirements.backends;
+  return std::any_of(explanation.candidates.begin(), explanation.candidates.end(), [&](const auto& candidate) {
+    return std::find(any.begin(), any.end(), candidate.backend) != any.end();
+  });
 }
 
 std::vector<Cause> causes_in_order(Causes causes) {
@@ -274,7 +276,8 @@ std::string Explanation::reason() const {
   const std::string free = subject + "has " + wanted_memory(requirements) + " free";
   switch (*cause) {
     case Cause::backend:
-      if (!has_backend(*this)) return prefix + "there is no " + *requirements.backend + " device" + example();
+      if (!any_has_backend(*this))
+        return prefix + "there is no " + wanted_backends(requirements) + " device" + example();
       [[fallthrough]];
     case Cause::pinned:
     case Cause::avoided: return prefix + other + "is selected" + example();
@@ -310,7 +313,7 @@ std::string Explanation::advice() const {
   switch (*cause) {
     case Cause::too_few_devices: return candidates.empty() ? "run berth doctor to see why" : "ask for fewer";
     case Cause::backend: {
-      if (has_backend(*this)) break;
+      if (any_has_backend(*this)) break;
       std::vector<std::string_view> names;
       std::string list;
       for (const Candidate& candidate : candidates) {
@@ -318,7 +321,7 @@ std::string Explanation::advice() const {
         names.push_back(candidate.backend);
         list += (list.empty() ? "" : ", ") + candidate.backend;
       }
-      if (const auto nearest = nearest_name(*requirements.backend, names))
+      if (const auto nearest = nearest_name(requirements.backends.front(), names))
         return "did you mean \"" + std::string(*nearest) + "\"?";
       return std::string(names.size() == 1 ? "the available back end is " : "the available back ends are ") + list;
     }

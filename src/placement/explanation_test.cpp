@@ -73,7 +73,7 @@ TEST(Explanation, TheMainReasonIsOneSentence) {
   requirements.labels = {{"zone", "a"}};
   EXPECT_EQ(reason_for(TestFleet(1), requirements), "no device has ptx, zone=a (dev-00: lacks ptx)");
   requirements = {};
-  requirements.backend = "cuda";
+  requirements.backends = {"cuda"};
   EXPECT_EQ(reason_for(TestFleet(1), requirements),
             "there is no cuda device (dev-00: is a simulated device, needs cuda)");
 
@@ -177,12 +177,12 @@ TEST(Explanation, AnUnknownBackEndIsReportedWithTheNearestName) {
   fleet.info(0).backend = "cuda";
   fleet.info(1).backend = "opencl";
   Requirements requirements;
-  requirements.backend = "cudda";
+  requirements.backends = {"cudda"};
   const Explanation explanation = explain_with("least_loaded", fleet, requirements);
   EXPECT_EQ(explanation.reason(), "there is no cudda device (dev-00: is a cuda device, needs cudda; 1 more)");
   EXPECT_EQ(explanation.advice(), "did you mean \"cuda\"?");
   EXPECT_EQ(explanation.candidates[1].detail, "is an opencl device, needs cudda");
-  requirements.backend = "levelzero";
+  requirements.backends = {"levelzero"};
   EXPECT_EQ(explain_with("least_loaded", fleet, requirements).advice(), "the available back ends are cuda, opencl");
   EXPECT_EQ(explain_with("least_loaded", fleet, needing(99 * gib)).advice(), "ask for less, or for another device");
 }

@@ -13,7 +13,7 @@ namespace {
 
 bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
   return (requirements.only.empty() || contains(requirements.only, info.id)) &&
-         !contains(requirements.avoid, info.id) && (!requirements.backend || info.backend == *requirements.backend);
+         !contains(requirements.avoid, info.id) && has_backend(requirements, info);
 }
 
 bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexcept {
@@ -26,6 +26,17 @@ bool placement::contains(const std::vector<DeviceId>& ids, const DeviceId& id) n
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+bool placement::has_backend(const Requirements& requirements, const DeviceInfo& info) noexcept {
+  const std::vector<std::string>& any = requirements.backends;
+  return any.empty() || std::find(any.begin(), any.end(), info.backend) != any.end();
+}
+
+std::string placement::wanted_backends(const Requirements& requirements) {
+  std::string text;
+  for (const std::string& name : requirements.backends) text += (text.empty() ? "" : " or ") + name;
+  return text;
+}
+
 bool placement::has_features(const Requirements& requirements, const DeviceInfo& info) noexcept {
   return std::includes(info.features.begin(), info.features.end(), requirements.features.begin(),
                        requirements.features.end());
@@ -36,12 +47,12 @@ bool placement::has_labels(const Requirements& requirements, const DeviceInfo& i
 }
 
 bool placement::has_static_limits(const Requirements& requirements) noexcept {
-  return requirements.capability_min || requirements.backend || !requirements.only.empty() ||
+  return requirements.capability_min || !requirements.backends.empty() || !requirements.only.empty() ||
          !requirements.avoid.empty() || !requirements.features.empty() || !requirements.labels.empty();
 }
 
 bool placement::has_same_static_limits(const Requirements& a, const Requirements& b) noexcept {
-  return a.capability_min == b.capability_min && a.backend == b.backend && a.only == b.only && a.avoid == b.avoid &&
+  return a.capability_min == b.capability_min && a.backends == b.backends && a.only == b.only && a.avoid == b.avoid &&
          a.features == b.features && a.labels == b.labels;
 }
 

@@ -23,8 +23,12 @@ bool meets_static_limits(const Requirements& requirements, const DeviceInfo& inf
 
 // The parts of these limits that are causes of their own.
 bool contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept;
+bool has_backend(const Requirements& requirements, const DeviceInfo& info) noexcept;
 bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept;
 bool has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept;
+
+// "cuda or opencl"; precondition: there is one.
+std::string wanted_backends(const Requirements& requirements);
 
 // A device on probation is tried with one piece of work at a time.
 constexpr bool is_usable(Health health, std::uint64_t in_flight) noexcept {

@@ -453,13 +453,14 @@ class Suggestions {
   }
 
   void other_backend() {
-    if (!requirements_.backend) return;
+    if (requirements_.backends.empty()) return;
     std::set<std::string> others;
     for (const DeviceView& view : views_) others.insert(view.info->backend);
-    others.erase(*requirements_.backend);
+    for (const std::string& wanted : requirements_.backends) others.erase(wanted);
     for (const std::string& other : others) {
-      if (!fits_changed([&](Requirements& changed) { changed.backend = other; })) continue;
-      add(Kind::other_backend, "use " + other + " devices instead of " + *requirements_.backend, "--backend " + other)
+      if (!fits_changed([&](Requirements& changed) { changed.backends = {other}; })) continue;
+      add(Kind::other_backend, "use " + other + " devices instead of " + wanted_backends(requirements_),
+          "--backend " + other)
           .name = other;
       return;
     }

@@ -43,7 +43,7 @@ struct Request {
     if (one_in(4)) requirements.capability_min = Capability{static_cast<std::int32_t>(5 + random.below(6)), 0};
     if (one_in(5)) requirements.features = {"ptx"};
     if (one_in(5)) requirements.labels = {{"zone", "a"}};
-    if (one_in(5)) requirements.backend = "cuda";
+    if (one_in(5)) requirements.backends = {"cuda"};
     if (one_in(5)) requirements.only = {fleet.info(random.below(fleet.size())).id};
     if (one_in(4)) requirements.avoid = {fleet.info(0).id, fleet.info(random.below(fleet.size())).id};
     requirements.exclusive = one_in(4);
@@ -249,8 +249,8 @@ TEST_F(SuggestLaw, RequirementsToDrop) {
                   [](Requirements& h) { h.features.clear(); });
     check_request(request, suggestions, Kind::drop_label, !requirements.labels.empty(),
                   [](Requirements& h) { h.labels.clear(); });
-    check_request(request, suggestions, Kind::other_backend, requirements.backend.has_value(),
-                  [](Requirements& h) { h.backend = "simulated"; });
+    check_request(request, suggestions, Kind::other_backend, !requirements.backends.empty(),
+                  [](Requirements& h) { h.backends = {"simulated"}; });
   });
 }
 

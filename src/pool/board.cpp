@@ -60,7 +60,8 @@ Board::Board(PoolOptions options)
       counters_(options_.capacity),
       promises_(counters_, mutex_, options_.ledger),
       membership_(counters_, options_.health, options_.stale_after),
-      learnt_(counters_.columns(), options_.capacity) {
+      learnt_(counters_.columns(), options_.capacity),
+      times_(options_.capacity) {
   BERTH_ASSERT(options_.capacity >= 1 && options_.capacity <= capacity_max);
   if (!options_.clock) options_.clock = &real_clock();
   if (!options_.topology) options_.topology.emplace();
@@ -393,8 +394,11 @@ void Board::settle(Lease& lease, const Outcome* outcome) noexcept {
     verdict = outcome->error ? Verdict::failed : Verdict::completed;
     // What an earlier incarnation did says nothing about this one.
     const bool current = held.device == membership_.device(slot);
-    if (!outcome->error && outcome->busy && current)
+    if (!outcome->error && outcome->busy && current) {
       learnt_.learn(slot, held.work_class, held.cost, static_cast<double>(outcome->busy->count()));
+      if (*outcome->busy >= Duration::zero())
+        times_.count(slot, held.work_class, static_cast<std::uint64_t>(outcome->busy->count()));
+    }
     const bool news = outcome->error ? blames_device(*outcome->error) : membership_.is_troubled(slot);
     if (news && current) [[unlikely]] {
       settle_health(slot, *outcome);

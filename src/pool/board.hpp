@@ -25,6 +25,7 @@
 #include "pool/learnt_costs.hpp"
 #include "pool/membership.hpp"
 #include "pool/promises.hpp"
+#include "pool/time_histograms.hpp"
 #include "pool/waiting_line.hpp"
 
 namespace berth::pool {
@@ -170,6 +171,7 @@ class Board {
   Promises promises_;
   Membership membership_;
   LearntCosts learnt_;
+  TimeHistograms times_;
   WaitingLine line_;
   mutable std::atomic<std::uint64_t> sequence_{0};  // the next ticket
   mutable std::atomic<std::uint64_t> policy_errors_{0};

@@ -22,6 +22,7 @@ Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> 
   if (!slot) return slot;
   promises_.add(*slot, membership_.memory_home(*slot), device, std::move(shared));
   learnt_.forget(*slot);
+  times_.open(*slot);
   membership_.join(*slot, std::move(device), std::move(why));
   serve_waiters();
   return slot;
@@ -148,6 +149,7 @@ Statistics Board::statistics() const {
     version = membership_.version();
     cut = counters_.cut(0);
   }
+  const std::vector<std::string> names = learnt_.names();
   Statistics statistics;
   statistics.version = version;
   for (std::size_t slot = 0; slot < cut->size(); ++slot) {
@@ -162,7 +164,8 @@ Statistics Board::statistics() const {
     if (device.dispatched == 0 && !membership_.is_present(slot)) continue;
     device.device = membership_.info(slot).id;
     device.rate = learnt_.mean_rate(slot);
-    statistics.devices.push_back(device);
+    device.times = times_.of(slot, names);
+    statistics.devices.push_back(std::move(device));
   }
   return statistics;
 }

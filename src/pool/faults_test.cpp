@@ -156,7 +156,7 @@ class Overheard final : public Device {
   std::uint64_t generation() const noexcept override { return inner_->generation(); }
   Result<Buffer> allocate(std::uint64_t bytes) override { return inner_->allocate(bytes); }
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override { return inner_->open_stream(priority); }
-  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override { return inner_->load(source); }
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override { return inner_->load(source); }
   Result<LoadSample> sample() override {
     asked_ = true;
     Result<LoadSample> answer = inner_->sample();
@@ -945,7 +945,7 @@ class World {
   std::vector<bool> seen_stale_;
   std::list<Waiting> waiting_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Pool> pool_;
+  std::optional<Pool> pool_;
   std::vector<Piece> pieces_;
 };
 thread_local TimePoint World::poll_began{};

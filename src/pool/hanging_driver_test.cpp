@@ -46,7 +46,7 @@ class HangingDriver : public testing::Test {
   }
 
   std::shared_ptr<HangingBackend> stuck_;
-  std::unique_ptr<Pool> pool_;
+  std::optional<Pool> pool_;
 };
 
 TEST_F(HangingDriver, InListIsReportedAndTheOtherBackEndsDevicesAreInThePool) {

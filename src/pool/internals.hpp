@@ -2,16 +2,16 @@
 #pragma once
 
 #include "berth/pool.hpp"
-#include "pool/board.hpp"
+#include "pool/pool_state.hpp"
 
 struct berth::detail::PoolInternals {
-  static pool::Board& board(Pool& pool) noexcept { return *pool.board_; }
+  static pool::Board& board(const Pool& pool) noexcept { return pool.state_->board; }
   // Whether a decision is worth another try: the first poll has just ended.
-  static bool await_first_poll(Pool& pool) { return pool.await_first_poll(); }
+  static bool await_first_poll(const Pool& pool) { return pool.state_->await_first_poll(); }
 };
 
 namespace berth::pool {
 
-inline Board& board_of(Pool& pool) noexcept { return detail::PoolInternals::board(pool); }
+inline Board& board_of(const Pool& pool) noexcept { return detail::PoolInternals::board(pool); }
 
 }  // namespace berth::pool

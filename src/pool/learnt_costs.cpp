@@ -37,6 +37,13 @@ std::uint16_t LearntCosts::work_class(std::string_view name) {
   return static_cast<std::uint16_t>(next);
 }
 
+std::vector<std::string> LearntCosts::names() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> by_class(names_.size() + 1);
+  for (const auto& [name, number] : names_) by_class[number] = name;
+  return by_class;
+}
+
 void LearntCosts::fill(std::size_t slot, std::uint16_t work_class, DeviceView& view) const noexcept {
   const placement::Learnt learnt = of(slot, work_class);
   view.unit_cost_ns = learnt.measurements ? Maybe(learnt.whole_ns()) : Maybe();

@@ -26,6 +26,7 @@ class LearntCosts {
   // A number for a class of work; the same name, the same number. Class 0 is for work
   // without a name and for names beyond the fifteenth.
   std::uint16_t work_class(std::string_view name);
+  std::vector<std::string> names() const;  // by class
   placement::Learnt of(std::size_t slot, std::uint16_t work_class) const noexcept {
     return placement::Learnt::unpack(word(slot, work_class).load(std::memory_order_relaxed));
   }
@@ -56,8 +57,8 @@ class LearntCosts {
     std::uint64_t word = 0;
     TimePoint at{};
   };
-  std::vector<Seen> seen_;  // guarded by the board's lock
-  std::mutex mutex_;        // guards names_
+  std::vector<Seen> seen_;    // guarded by the board's lock
+  mutable std::mutex mutex_;  // guards names_
   std::map<std::string, std::uint16_t, std::less<>> names_;
 };
 

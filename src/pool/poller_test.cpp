@@ -23,7 +23,7 @@ struct Polled {
     PoolOptions options;
     options.clock = &clock;
     options.poll_period = period;
-    Result<std::unique_ptr<Pool>> opened = Pool::open({devices.begin(), devices.end()}, options);
+    Result<Pool> opened = Pool::open({devices.begin(), devices.end()}, options);
     EXPECT_TRUE(opened);
     pool = std::move(*opened);
   }
@@ -42,7 +42,7 @@ struct Polled {
 
   FakeClock clock{FakeClock::Sleepers::block};
   std::vector<std::shared_ptr<TestDevice>> devices;
-  std::unique_ptr<Pool> pool;
+  std::optional<Pool> pool;
 };
 
 TEST(Poller, S0_17_TheFirstPollRunsAtOnce) {

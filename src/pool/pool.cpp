@@ -9,14 +9,13 @@
 #include "berth/ledger.hpp"
 #include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
-#include "pool/board.hpp"
-#include "pool/poller.hpp"
+#include "pool/pool_state.hpp"
 
 namespace berth {
 namespace {
 
 using pool::Board;
-using pool::Poller;
+using pool::PoolState;
 
 // The drivers' own numbers, which callers of CUDA code look for.
 const DriverError invalid_value{1, "CUDA_ERROR_INVALID_VALUE"};
@@ -81,23 +80,7 @@ std::string line(const Board::Entry& entry, TimePoint now) {
   return text;
 }
 
-}  // namespace
-
-Pool::Pool(PoolOptions options, const Policy* policy)
-    : options_(std::move(options)),
-      policy_(options_.custom_policy ? &*options_.custom_policy : policy),
-      process_(getpid()),
-      board_(std::make_unique<Board>(options_)) {}
-
-Pool::~Pool() {
-  if (getpid() == process_) return;
-  // A forked child: the threads and the claims are the other process's, and nothing
-  // here can be waited for.
-  static_cast<void>(poller_.release());
-  static_cast<void>(board_.release());
-}
-
-Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const DeviceInfo> infos) {
+Result<std::shared_ptr<PoolState>> make(PoolOptions options, std::span<const DeviceInfo> infos) {
   const Policy* policy = nullptr;
   if (options.custom_policy) {
     if (!options.custom_policy->choose) return wrong_option("the custom policy has no choose function");
@@ -123,61 +106,19 @@ Result<std::unique_ptr<Pool>> Pool::make(PoolOptions options, std::span<const De
     else
       ledger_error = std::move(ledger).error();
   }
-  std::unique_ptr<Pool> pool(new Pool(std::move(options), policy));
-  pool->ledger_error_ = std::move(ledger_error);
-  return pool;
-}
-
-Result<std::unique_ptr<Pool>> Pool::open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options) {
-  if (devices.empty()) {
-    return Error{
-        ErrorCode::invalid_argument, "the list of devices is empty", "name at least one device", {}, invalid_value};
-  }
-  std::vector<DeviceInfo> infos;
-  for (const std::shared_ptr<Device>& device : devices) {
-    if (device) infos.push_back(device->info());
-  }
-  Result<std::unique_ptr<Pool>> pool = make(std::move(options), infos);
-  if (!pool) return pool;
-  for (std::shared_ptr<Device>& device : devices) {
-    Result<std::size_t> slot = (*pool)->board_->join(std::move(device));
-    if (slot) continue;
-    Error error = std::move(slot).error();
-    error.code = ErrorCode::invalid_argument;
-    error.driver = invalid_value;
-    return error;
-  }
-  (*pool)->start();
-  return pool;
-}
-
-Result<std::unique_ptr<Pool>> Pool::open_all(const BackendOptions& given, PoolOptions options) {
-  const Result<BackendOptions> completed = with_environment(given);
-  if (!completed) return completed.error();
-  const BackendOptions& backends = *completed;
-  std::vector<std::shared_ptr<Backend>> made;
-  std::vector<std::string_view> named;
-  for (const BackendEntry& entry : backend_list()) {
-    if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
-    made.push_back(entry.make(backends));
-    const bool cut = std::any_of(
-        backends.partitions.begin(), backends.partitions.end(),
-        [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
-    if (entry.name == "simulated" || cut) named.push_back(entry.name);
-  }
-  return open_named(made, named, std::move(options));
-}
-
-Result<std::unique_ptr<Pool>> Pool::open_backends(std::span<const std::shared_ptr<Backend>> backends,
-                                                  PoolOptions options) {
-  std::vector<std::string_view> named;
-  if (backends.size() == 1) named.push_back(backends.front()->name());
-  return open_named(backends, named, std::move(options));
+  // In a forked child the threads and the claims are the other process's, and nothing here can
+  // be waited for.
+  const auto close = [process = getpid()](PoolState* state) {
+    if (getpid() == process) delete state;
+  };
+  std::shared_ptr<PoolState> state(new PoolState(std::move(options), policy), close);
+  state->ledger_error = std::move(ledger_error);
+  return state;
 }
 
 // The error of a back end in `named` is the caller's to know.
-Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<Backend>> backends,
-                                               std::span<const std::string_view> named, PoolOptions options) {
+Result<std::shared_ptr<PoolState>> open_named(std::span<const std::shared_ptr<Backend>> backends,
+                                              std::span<const std::string_view> named, PoolOptions options) {
   const Duration deadline = options.driver_deadline;
   if (deadline <= Duration::zero()) return wrong_option("the time to wait for a driver must be positive");
   Listing listing = list_devices(backends, deadline);
@@ -192,43 +133,101 @@ Result<std::unique_ptr<Pool>> Pool::open_named(std::span<const std::shared_ptr<B
     return Error{ErrorCode::no_device, std::move(message), "install a driver, or use the host back end", {}, no_device};
   }
   if (!options.topology) options.topology = topology_of(backends, listing.devices, deadline);
-  Result<std::unique_ptr<Pool>> pool = make(std::move(options), listing.devices);
-  if (!pool) return pool;
-  (*pool)->silent_ = std::move(listing.silent);
+  Result<std::shared_ptr<PoolState>> state = make(std::move(options), listing.devices);
+  if (!state) return state;
+  (*state)->silent = std::move(listing.silent);
   auto opened = device::open_devices(backends, listing.devices, deadline);
   for (std::size_t i = 0; i < opened.size(); ++i) {
-    Board& board = *(*pool)->board_;
+    Board& board = (*state)->board;
     const Result<std::size_t> slot = opened[i] ? board.join(*std::move(opened[i]))
                                                : board.join_unusable(listing.devices[i], std::move(opened[i]).error());
     if (!slot) return slot.error();
   }
-  (*pool)->start();
-  return pool;
+  (*state)->start();
+  return state;
 }
 
-void Pool::start() {
-  poller_ = std::make_unique<Poller>(*board_, options_);
-  board_->on_device_failure([poller = poller_.get()](std::size_t slot) { poller->ask_soon(slot); });
+}  // namespace
+
+pool::PoolState::PoolState(PoolOptions given, const Policy* named)
+    : options(std::move(given)), policy(options.custom_policy ? &*options.custom_policy : named), board(options) {}
+
+void pool::PoolState::start() {
+  poller = std::make_unique<Poller>(board, options);
+  board.on_device_failure([this](std::size_t slot) { poller->ask_soon(slot); });
 }
 
-std::size_t Pool::device_count() const noexcept { return board_->entries().size(); }
+bool pool::PoolState::await_first_poll() {
+  if (!options.poll || first_poll_ended.load(std::memory_order_acquire)) return false;
+  const bool ended = poller->wait_ready(Deadline::after(*options.clock, options.poll_deadline)).has_value();
+  if (ended) first_poll_ended.store(true, std::memory_order_release);
+  return true;
+}
+
+Result<Pool> Pool::open(std::vector<std::shared_ptr<Device>> devices, PoolOptions options) {
+  if (devices.empty()) {
+    return Error{
+        ErrorCode::invalid_argument, "the list of devices is empty", "name at least one device", {}, invalid_value};
+  }
+  std::vector<DeviceInfo> infos;
+  for (const std::shared_ptr<Device>& device : devices) {
+    if (device) infos.push_back(device->info());
+  }
+  Result<std::shared_ptr<PoolState>> state = make(std::move(options), infos);
+  if (!state) return std::move(state).error();
+  for (std::shared_ptr<Device>& device : devices) {
+    Result<std::size_t> slot = (*state)->board.join(std::move(device));
+    if (slot) continue;
+    Error error = std::move(slot).error();
+    error.code = ErrorCode::invalid_argument;
+    error.driver = invalid_value;
+    return error;
+  }
+  (*state)->start();
+  return Pool(*std::move(state));
+}
+
+Result<Pool> Pool::open_all(const BackendOptions& given, PoolOptions options) {
+  const Result<BackendOptions> completed = with_environment(given);
+  if (!completed) return completed.error();
+  const BackendOptions& backends = *completed;
+  std::vector<std::shared_ptr<Backend>> made;
+  std::vector<std::string_view> named;
+  for (const BackendEntry& entry : backend_list()) {
+    if (entry.name == "simulated" && backends.simulated_file.empty()) continue;
+    made.push_back(entry.make(backends));
+    const bool cut = std::any_of(
+        backends.partitions.begin(), backends.partitions.end(),
+        [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
+    if (entry.name == "simulated" || cut) named.push_back(entry.name);
+  }
+  return open_named(made, named, std::move(options)).transform([](auto state) { return Pool(std::move(state)); });
+}
+
+Result<Pool> Pool::open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options) {
+  std::vector<std::string_view> named;
+  if (backends.size() == 1) named.push_back(backends.front()->name());
+  return open_named(backends, named, std::move(options)).transform([](auto state) { return Pool(std::move(state)); });
+}
+
+std::size_t Pool::device_count() const noexcept { return state_->board.entries().size(); }
 
 std::vector<std::shared_ptr<Device>> Pool::devices() const {
   std::vector<std::shared_ptr<Device>> found;
-  for (Board::Entry& entry : board_->entries()) {
+  for (Board::Entry& entry : state_->board.entries()) {
     if (entry.device && entry.view.health != Health::lost) found.push_back(std::move(entry.device));
   }
   return found;
 }
 
 Result<std::shared_ptr<Device>> Pool::device(const DeviceId& id) const {
-  const Result<Board::Entry> entry = board_->entry(id);
+  const Result<Board::Entry> entry = state_->board.entry(id);
   if (!entry) return entry.error();
   return usable(*entry);
 }
 
 Result<std::shared_ptr<Device>> Pool::device_at(std::size_t position) const {
-  const std::vector<Board::Entry> entries = board_->entries();
+  const std::vector<Board::Entry> entries = state_->board.entries();
   if (position < entries.size()) return usable(entries[position]);
   return Error{ErrorCode::invalid_argument,
                "position " + std::to_string(position) + " is beyond the " + std::to_string(entries.size()) +
@@ -239,7 +238,7 @@ Result<std::shared_ptr<Device>> Pool::device_at(std::size_t position) const {
 }
 
 Result<std::shared_ptr<Device>> Pool::device_by_ordinal(int ordinal) const {
-  for (const Board::Entry& entry : board_->entries()) {
+  for (const Board::Entry& entry : state_->board.entries()) {
     if (entry.info->ordinal == ordinal) return usable(entry);
   }
   return Error{ErrorCode::no_device,
@@ -249,19 +248,19 @@ Result<std::shared_ptr<Device>> Pool::device_by_ordinal(int ordinal) const {
                invalid_device};
 }
 
-Result<std::shared_ptr<Device>> Pool::next_device() {
+Result<std::shared_ptr<Device>> Pool::next_device() const {
   static const Policy& round_robin = *find_policy("round_robin");
-  const std::vector<Board::Entry> entries = board_->entries();
+  const std::vector<Board::Entry> entries = state_->board.entries();
   std::vector<DeviceView> views;
   for (const Board::Entry& entry : entries) views.push_back(entry.view);
-  const Decision decision = choose(round_robin, {}, views, turn_.fetch_add(1, std::memory_order_relaxed));
+  const Decision decision = choose(round_robin, {}, views, state_->turn.fetch_add(1, std::memory_order_relaxed));
   if (!decision.winner) return none_usable(entries);
   return entries[*decision.winner].device;
 }
 
 Result<std::shared_ptr<Device>> Pool::best_available_device() const {
-  await_first_poll();
-  const std::vector<Board::Entry> entries = board_->entries();
+  state_->await_first_poll();
+  const std::vector<Board::Entry> entries = state_->board.entries();
   const Board::Entry* best = nullptr;
   const auto bytes = [](const Board::Entry& entry) { return entry.view.memory_bytes_available().value_or(0); };
   for (const Board::Entry& entry : entries) {
@@ -276,7 +275,7 @@ Result<std::shared_ptr<Device>> Pool::best_available_device() const {
 std::vector<DeviceStatus> Pool::status() const {
   const TimePoint now = clock().now();
   std::vector<DeviceStatus> all;
-  for (Board::Entry& entry : board_->entries()) {
+  for (Board::Entry& entry : state_->board.entries()) {
     DeviceStatus status{*entry.info, entry.view, std::move(entry.error), {}};
     if (entry.sampled) status.age = now - entry.view.sampled_at;
     all.push_back(std::move(status));
@@ -285,73 +284,71 @@ std::vector<DeviceStatus> Pool::status() const {
 }
 
 std::string Pool::to_text() const {
-  const std::vector<Board::Entry> entries = board_->entries();
+  const std::vector<Board::Entry> entries = state_->board.entries();
   std::string text = std::to_string(entries.size()) + (entries.size() == 1 ? " device" : " devices");
   for (const Board::Entry& entry : entries) text += "\n  " + line(entry, clock().now());
   // A driver that is not installed is not worth a line.
-  for (const Listing::Silent& silent : silent_) {
+  for (const Listing::Silent& silent : state_->silent) {
     if (silent.error.code != ErrorCode::not_initialized) text += "\n  " + silent.error.to_text();
   }
   return text;
 }
 
-// Waits for the first poll to end. False if it was known to have ended before,
-// so that deciding again would make no difference.
-bool Pool::await_first_poll() const {
-  if (!options_.poll || first_poll_ended_.load(std::memory_order_acquire)) return false;
-  const bool ended = poller_->wait_ready(Deadline::after(clock(), options_.poll_deadline)).has_value();
-  if (ended) first_poll_ended_.store(true, std::memory_order_release);
-  return true;
-}
+Result<Lease> Pool::acquire(const Requirements& requirements) const { return acquire(requirements, *state_->policy); }
 
-Result<Lease> Pool::acquire(const Requirements& requirements) { return acquire(requirements, *policy_); }
-
-Result<Lease> Pool::acquire(const Requirements& requirements, const Policy& policy) {
-  Result<Lease> lease = board_->acquire(policy, requirements);
-  if (!lease && await_first_poll()) lease = board_->acquire(policy, requirements);
+Result<Lease> Pool::acquire(const Requirements& requirements, const Policy& policy) const {
+  Result<Lease> lease = state_->board.acquire(policy, requirements);
+  if (!lease && state_->await_first_poll()) lease = state_->board.acquire(policy, requirements);
   return lease;
 }
 
-Result<Lease> Pool::acquire(const Requirements& requirements, Deadline deadline) {
-  return board_->acquire(*policy_, requirements, deadline);
+Result<Lease> Pool::acquire(const Requirements& requirements, Deadline deadline) const {
+  return state_->board.acquire(*state_->policy, requirements, deadline);
 }
 
-Result<std::vector<Lease>> Pool::acquire_group(const Requirements& requirements, std::size_t count) {
-  Result<std::vector<Lease>> leases = board_->acquire_group(*policy_, requirements, count);
-  if (!leases && await_first_poll()) leases = board_->acquire_group(*policy_, requirements, count);
+Result<std::vector<Lease>> Pool::acquire_group(const Requirements& requirements, std::size_t count) const {
+  Result<std::vector<Lease>> leases = state_->board.acquire_group(*state_->policy, requirements, count);
+  if (!leases && state_->await_first_poll()) leases = state_->board.acquire_group(*state_->policy, requirements, count);
   return leases;
 }
 
-Statistics Pool::statistics() const { return board_->statistics(); }
-std::uint16_t Pool::work_class(std::string_view name) { return board_->work_class(name); }
+Statistics Pool::statistics() const { return state_->board.statistics(); }
+std::uint16_t Pool::work_class(std::string_view name) const { return state_->board.work_class(name); }
 
 Explanation Pool::explain(const Requirements& requirements) const {
-  Explanation explanation = board_->explain(*policy_, requirements);
-  if (!explanation.winner && await_first_poll()) explanation = board_->explain(*policy_, requirements);
+  Explanation explanation = state_->board.explain(*state_->policy, requirements);
+  if (!explanation.winner && state_->await_first_poll())
+    explanation = state_->board.explain(*state_->policy, requirements);
   return explanation;
 }
 
-Result<void> Pool::join(std::shared_ptr<Device> device) {
-  const Result<std::size_t> slot = board_->join(std::move(device));
+Result<void> Pool::join(std::shared_ptr<Device> device) const {
+  const Result<std::size_t> slot = state_->board.join(std::move(device));
   if (!slot) return slot.error();
-  first_poll_ended_.store(false, std::memory_order_release);
-  poller_->ask_new_devices();
+  state_->first_poll_ended.store(false, std::memory_order_release);
+  state_->poller->ask_new_devices();
   return {};
 }
 
-Result<void> Pool::leave(const DeviceId& id) { return board_->leave(id); }
-Result<void> Pool::set_intent(const DeviceId& id, Intent intent) { return board_->set_intent(id, intent); }
-Result<void> Pool::set_weight(const DeviceId& id, double weight) { return board_->set_weight(id, weight); }
+Result<void> Pool::leave(const DeviceId& id) const { return state_->board.leave(id); }
+Result<void> Pool::set_intent(const DeviceId& id, Intent intent) const { return state_->board.set_intent(id, intent); }
+Result<void> Pool::set_weight(const DeviceId& id, double weight) const { return state_->board.set_weight(id, weight); }
 
-bool Pool::ready() const { return poller_->ready(); }
-Result<void> Pool::wait_ready(Deadline deadline) { return poller_->wait_ready(deadline); }
-Result<void> Pool::report(const DeviceId& id, const LoadSample& sample) {
-  return board_->apply_report(id, sample, clock().now());
+bool Pool::ready() const { return state_->poller->ready(); }
+Result<void> Pool::wait_ready(Deadline deadline) const { return state_->poller->wait_ready(deadline); }
+Result<void> Pool::report(const DeviceId& id, const LoadSample& sample) const {
+  return state_->board.apply_report(id, sample, clock().now());
 }
-void Pool::poll_now() { poller_->poll_now(); }
+void Pool::poll_now() const { state_->poller->poll_now(); }
 
-std::optional<Error> Pool::ledger_error() const { return ledger_error_ ? ledger_error_ : board_->ledger_error(); }
+std::optional<Error> Pool::ledger_error() const {
+  return state_->ledger_error ? state_->ledger_error : state_->board.ledger_error();
+}
 
-std::uint64_t Pool::policy_errors() const noexcept { return board_->policy_errors(); }
+std::span<const Listing::Silent> Pool::silent_backends() const noexcept { return state_->silent; }
+const Policy& Pool::policy() const noexcept { return *state_->policy; }
+Clock& Pool::clock() const noexcept { return *state_->options.clock; }
+
+std::uint64_t Pool::policy_errors() const noexcept { return state_->board.policy_errors(); }
 
 }  // namespace berth

@@ -31,13 +31,13 @@ PoolOptions quiet(std::string policy = "least_loaded") {
   return options;
 }
 
-std::unique_ptr<Pool> open(std::vector<std::shared_ptr<TestDevice>> devices, PoolOptions options = quiet()) {
-  Result<std::unique_ptr<Pool>> pool = Pool::open({devices.begin(), devices.end()}, std::move(options));
+Pool open(std::vector<std::shared_ptr<TestDevice>> devices, PoolOptions options = quiet()) {
+  Result<Pool> pool = Pool::open({devices.begin(), devices.end()}, std::move(options));
   EXPECT_TRUE(pool) << (pool ? "" : pool.error().to_text());
-  return pool ? std::move(*pool) : nullptr;
+  return *std::move(pool);
 }
 
-std::unique_ptr<Pool> open_three(PoolOptions options = quiet()) {
+Pool open_three(PoolOptions options = quiet()) {
   return open({make_device("b", 100, 0), make_device("a", 300, 1), make_device("c", 200, 2)}, std::move(options));
 }
 
@@ -48,18 +48,18 @@ Error failing(ErrorCode code, int driver_code, std::string name) {
 }
 
 TEST(Pool, S4_1_OwnsItsDevicesInOrderAndTurnsBeginWithTheFirst) {
-  std::unique_ptr<Pool> pool = open_three();
-  EXPECT_EQ(pool->devices().size(), 3U);
-  EXPECT_EQ((*pool->next_device())->id().text(), "b");
-  EXPECT_EQ((*pool->next_device())->id().text(), "a");
+  Pool pool = open_three();
+  EXPECT_EQ(pool.devices().size(), 3U);
+  EXPECT_EQ((*pool.next_device())->id().text(), "b");
+  EXPECT_EQ((*pool.next_device())->id().text(), "a");
 }
 
 TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
   const auto pool = Pool::open_backends(
       backends_of(std::make_unique<TestBackend>(std::vector{make_device("x"), make_device("y", 1, 1)})), quiet());
   ASSERT_TRUE(pool);
-  EXPECT_EQ((*pool)->device_count(), 2U);
-  EXPECT_EQ((*(*pool)->device_at(0))->id().text(), "x");
+  EXPECT_EQ(pool->device_count(), 2U);
+  EXPECT_EQ((*pool->device_at(0))->id().text(), "x");
 
   auto silent = std::make_unique<TestBackend>(std::vector<std::shared_ptr<TestDevice>>{});
   silent->be_silent(failing(ErrorCode::not_initialized, 3, "CUDA_ERROR_NOT_INITIALIZED"));
@@ -76,17 +76,17 @@ TEST(Pool, S4_2_OpensEveryDeviceOrSaysWhyThereIsNone) {
 }
 
 TEST(Pool, S4_3_TheListDefinesTheOrder) {
-  std::unique_ptr<Pool> pool = open_three();
+  Pool pool = open_three();
   std::string order;
-  for (const auto& device : pool->devices()) order += device->id().text();
+  for (const auto& device : pool.devices()) order += device->id().text();
   EXPECT_EQ(order, "bac");
 }
 
 TEST(Pool, S4_4_AnOrdinalFindsTheFirstDeviceThatHasIt) {
-  std::unique_ptr<Pool> pool = open({make_device("x", 1, 4), make_device("y", 1, 7), make_device("z", 1, 7)});
-  EXPECT_EQ((*pool->device_by_ordinal(7))->id().text(), "y");
+  Pool pool = open({make_device("x", 1, 4), make_device("y", 1, 7), make_device("z", 1, 7)});
+  EXPECT_EQ((*pool.device_by_ordinal(7))->id().text(), "y");
   for (const int ordinal : {0, -1, 99}) {
-    const auto none = pool->device_by_ordinal(ordinal);
+    const auto none = pool.device_by_ordinal(ordinal);
     ASSERT_FALSE(none);
     EXPECT_EQ(none.error().code, ErrorCode::no_device);
     EXPECT_EQ(none.error().driver, (DriverError{101, "CUDA_ERROR_INVALID_DEVICE"}));
@@ -94,65 +94,65 @@ TEST(Pool, S4_4_AnOrdinalFindsTheFirstDeviceThatHasIt) {
 }
 
 TEST(Pool, S4_5_APoolIsOpenedWithAtLeastOneDeviceAndTheLastOneMayLeave) {
-  EXPECT_EQ(open_three()->device_count(), 3U);
-  std::unique_ptr<Pool> pool = open({make_device("x")});
-  EXPECT_EQ(pool->device_count(), 1U);
-  ASSERT_TRUE(pool->leave(DeviceId("x")));
-  EXPECT_EQ(pool->device_count(), 0U);
-  EXPECT_EQ(pool->acquire().error().code, ErrorCode::no_eligible_device);
-  EXPECT_EQ(pool->next_device().error().code, ErrorCode::no_eligible_device);
-  EXPECT_EQ(pool->best_available_device().error().code, ErrorCode::no_eligible_device);
-  ASSERT_TRUE(pool->join(make_device("y")));
-  EXPECT_EQ(pool->acquire()->id().text(), "y");
+  EXPECT_EQ(open_three().device_count(), 3U);
+  Pool pool = open({make_device("x")});
+  EXPECT_EQ(pool.device_count(), 1U);
+  ASSERT_TRUE(pool.leave(DeviceId("x")));
+  EXPECT_EQ(pool.device_count(), 0U);
+  EXPECT_EQ(pool.acquire().error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(pool.next_device().error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(pool.best_available_device().error().code, ErrorCode::no_eligible_device);
+  ASSERT_TRUE(pool.join(make_device("y")));
+  EXPECT_EQ(pool.acquire()->id().text(), "y");
 }
 
 TEST(Pool, S4_6_BestAvailableHasTheMostFreeBytes) {
   // The reference compares total memory, ours what is free (S4-F1); equal: the lowest id.
-  std::unique_ptr<Pool> pool = open_three();
-  EXPECT_EQ((*pool->best_available_device())->id().text(), "a") << "nothing known yet: the lowest id";
-  pool->poll_now();
-  EXPECT_EQ((*pool->best_available_device())->id().text(), "a");
-  std::unique_ptr<Pool> equal = open({make_device("z", 5), make_device("y", 5)});
-  equal->poll_now();
-  EXPECT_EQ((*equal->best_available_device())->id().text(), "y");
+  Pool pool = open_three();
+  EXPECT_EQ((*pool.best_available_device())->id().text(), "a") << "nothing known yet: the lowest id";
+  pool.poll_now();
+  EXPECT_EQ((*pool.best_available_device())->id().text(), "a");
+  Pool equal = open({make_device("z", 5), make_device("y", 5)});
+  equal.poll_now();
+  EXPECT_EQ((*equal.best_available_device())->id().text(), "y");
 }
 
 TEST(Pool, S4_F1_BestAvailableCountsWhatIsPromised) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
-  const Result<Lease> lease = pool->acquire([] {
+  Pool pool = open_three();
+  pool.poll_now();
+  const Result<Lease> lease = pool.acquire([] {
     Requirements requirements = on("a");
     requirements.memory_bytes_min = 150;
     return requirements;
   }());
   ASSERT_TRUE(lease);
-  EXPECT_EQ((*pool->best_available_device())->id().text(), "c") << "200 free beats 300 free minus 150 promised";
+  EXPECT_EQ((*pool.best_available_device())->id().text(), "c") << "200 free beats 300 free minus 150 promised";
 }
 
 TEST(Pool, S4_7_TurnsAreDistinctUnderConcurrency) {
-  std::unique_ptr<Pool> pool = open_three();
+  Pool pool = open_three();
   std::array<std::atomic<int>, 3> turns{};
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 300; ++i) ++turns[static_cast<std::size_t>((*pool->next_device())->info().ordinal)];
+      for (int i = 0; i < 300; ++i) ++turns[static_cast<std::size_t>((*pool.next_device())->info().ordinal)];
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& count : turns) EXPECT_EQ(count, 300);
 }
 
 TEST(Pool, S4_8_DevicesComeInPoolOrder) {
-  std::unique_ptr<Pool> pool = open_three();
-  const auto devices = pool->devices();
-  for (std::size_t i = 0; i < devices.size(); ++i) EXPECT_EQ(devices[i], *pool->device_at(i));
+  Pool pool = open_three();
+  const auto devices = pool.devices();
+  for (std::size_t i = 0; i < devices.size(); ++i) EXPECT_EQ(devices[i], *pool.device_at(i));
 }
 
 TEST(Pool, S4_9_PositionsCountFromZeroAndEndAtTheCount) {
-  std::unique_ptr<Pool> pool = open_three();
-  EXPECT_EQ((*pool->device_at(0))->id().text(), "b");
-  EXPECT_EQ((*pool->device_at(2))->id().text(), "c");
+  Pool pool = open_three();
+  EXPECT_EQ((*pool.device_at(0))->id().text(), "b");
+  EXPECT_EQ((*pool.device_at(2))->id().text(), "c");
   for (const std::size_t beyond : {std::size_t{3}, std::numeric_limits<std::size_t>::max()}) {
-    const auto none = pool->device_at(beyond);
+    const auto none = pool.device_at(beyond);
     ASSERT_FALSE(none);
     EXPECT_EQ(none.error().code, ErrorCode::invalid_argument);
     EXPECT_EQ(none.error().driver->code, 1);
@@ -160,8 +160,8 @@ TEST(Pool, S4_9_PositionsCountFromZeroAndEndAtTheCount) {
 }
 
 TEST(Pool, S4_10_TheTextShowsCountAndOrdinalsAndNoHandles) {
-  std::unique_ptr<Pool> pool = open_three();
-  const std::string text = pool->to_text();
+  Pool pool = open_three();
+  const std::string text = pool.to_text();
   EXPECT_NE(text.find("3 devices"), std::string::npos) << text;
   for (const char* part : {"simulated:0 b", "simulated:1 a", "simulated:2 c", "healthy"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
@@ -169,10 +169,10 @@ TEST(Pool, S4_10_TheTextShowsCountAndOrdinalsAndNoHandles) {
 }
 
 TEST(Pool, S4_11_ExactlyOneDeviceObjectPerId) {
-  std::unique_ptr<Pool> pool = open_three();
+  Pool pool = open_three();
   std::set<const Device*> objects;
-  for (int i = 0; i < 12; ++i) objects.insert(pool->next_device()->get());
-  for (const char* id : {"a", "b", "c"}) objects.insert(pool->device(DeviceId(id))->get());
+  for (int i = 0; i < 12; ++i) objects.insert(pool.next_device()->get());
+  for (const char* id : {"a", "b", "c"}) objects.insert(pool.device(DeviceId(id))->get());
   EXPECT_EQ(objects.size(), 3U);
 }
 
@@ -186,8 +186,8 @@ TEST(Pool, S4_T1_AnEmptyListIsInvalidValue) {
 TEST(Pool, S4_T2_OpeningEverythingWorksWithAndWithoutADriver) {
   const auto pool = Pool::open_all(BackendOptions{}, quiet());
   ASSERT_TRUE(pool) << pool.error().to_text();  // the host device always exists
-  EXPECT_GE((*pool)->device_count(), 1U);
-  EXPECT_TRUE((*pool)->next_device());
+  EXPECT_GE(pool->device_count(), 1U);
+  EXPECT_TRUE(pool->next_device());
 }
 
 TEST(Pool, APartitionThatDoesNotFitIsTheCallersToKnow) {
@@ -199,19 +199,19 @@ TEST(Pool, APartitionThatDoesNotFitIsTheCallersToKnow) {
   backends.partitions = {{"host:0", {1}}};
   const auto cut = Pool::open_all(backends, quiet());
   ASSERT_TRUE(cut) << cut.error().to_text();
-  EXPECT_TRUE((*cut)->device(DeviceId("host/core1.0")));
+  EXPECT_TRUE(cut->device(DeviceId("host/core1.0")));
 }
 
 TEST(Pool, S4_T3_TheTextOfARealPoolTellsWhatAPersonAsks) {
   FakeClock clock;
   PoolOptions options = quiet();
   options.clock = &clock;
-  std::unique_ptr<Pool> pool = open_three(options);
-  pool->poll_now();
+  Pool pool = open_three(options);
+  pool.poll_now();
   clock.advance(40ms);
-  const Result<Lease> lease = pool->acquire(on("a"));
-  ASSERT_TRUE(pool->set_intent(DeviceId("c"), Intent::cordoned));
-  EXPECT_EQ(pool->to_text(),
+  const Result<Lease> lease = pool.acquire(on("a"));
+  ASSERT_TRUE(pool.set_intent(DeviceId("c"), Intent::cordoned));
+  EXPECT_EQ(pool.to_text(),
             "3 devices\n"
             "  simulated:0 b (test device b): healthy, 100 B available, 40 ms old\n"
             "  simulated:1 a (test device a): healthy, 1 in flight, 300 B available, 40 ms old\n"
@@ -219,27 +219,27 @@ TEST(Pool, S4_T3_TheTextOfARealPoolTellsWhatAPersonAsks) {
 }
 
 TEST(Pool, S4_T4_ThreeDevicesTakeTurns) {
-  std::unique_ptr<Pool> pool = open_three();
+  Pool pool = open_three();
   std::vector<int> ordinals;
-  for (int i = 0; i < 7; ++i) ordinals.push_back((*pool->next_device())->info().ordinal);
+  for (int i = 0; i < 7; ++i) ordinals.push_back((*pool.next_device())->info().ordinal);
   EXPECT_EQ(ordinals, (std::vector{0, 1, 2, 0, 1, 2, 0}));
 }
 
 TEST(Pool, S4_T5_ASingleDeviceTakesEveryTurn) {
-  std::unique_ptr<Pool> pool = open({make_device("x", 1, 5)});
-  for (int i = 0; i < 4; ++i) EXPECT_EQ((*pool->next_device())->info().ordinal, 5);
+  Pool pool = open({make_device("x", 1, 5)});
+  for (int i = 0; i < 4; ++i) EXPECT_EQ((*pool.next_device())->info().ordinal, 5);
 }
 
 TEST(Pool, S4_T6_InvalidValueHasTheDriversCodeOne) {
   EXPECT_EQ(Pool::open({}, quiet()).error().driver->code, 1);
-  EXPECT_EQ(open_three()->device_at(3).error().driver->code, 1);
+  EXPECT_EQ(open_three().device_at(3).error().driver->code, 1);
 }
 
 TEST(Pool, S4_F2_AHandleOfADeviceOutlivesThePoolAndMovesBetweenThreads) {
   std::shared_ptr<Device> device;
   {
-    std::unique_ptr<Pool> pool = open_three();
-    std::thread elsewhere([&] { device = *pool->next_device(); });
+    Pool pool = open_three();
+    std::thread elsewhere([&] { device = *pool.next_device(); });
     elsewhere.join();
   }
   EXPECT_EQ(device->id().text(), "b");
@@ -251,7 +251,7 @@ TEST(Pool, S4_F5_ADeviceThatDoesNotOpenIsThereWithItsReasonAndStopsNobody) {
   backend->refuse("x", failing(ErrorCode::unavailable, 46, "CUDA_ERROR_DEVICE_UNAVAILABLE"));
   const auto opened = Pool::open_backends(backends_of(std::move(backend)), quiet());
   ASSERT_TRUE(opened);
-  Pool& pool = **opened;
+  const Pool& pool = *opened;
   EXPECT_EQ(pool.device_count(), 2U);
   EXPECT_EQ(pool.devices().size(), 1U);
   for (int i = 0; i < 3; ++i) EXPECT_EQ((*pool.next_device())->id().text(), "y");
@@ -272,40 +272,40 @@ TEST(Pool, S4_F6_TheSameDeviceTwiceIsRefused) {
 }
 
 TEST(Pool, S4_F7_IdentityIsTheIdWhateverTheOrdinal) {
-  std::unique_ptr<Pool> before = open({make_device("x", 1, 0), make_device("y", 2, 1)});
-  std::unique_ptr<Pool> after = open({make_device("y", 2, 0), make_device("x", 1, 1)});
-  for (const char* id : {"x", "y"}) EXPECT_EQ((*after->device(DeviceId(id)))->id().text(), id);
-  EXPECT_EQ((*before->device_by_ordinal(0))->id().text(), "x");
-  EXPECT_EQ((*after->device_by_ordinal(0))->id().text(), "y");
-  EXPECT_EQ(before->device(DeviceId("z")).error().code, ErrorCode::not_found);
+  Pool before = open({make_device("x", 1, 0), make_device("y", 2, 1)});
+  Pool after = open({make_device("y", 2, 0), make_device("x", 1, 1)});
+  for (const char* id : {"x", "y"}) EXPECT_EQ((*after.device(DeviceId(id)))->id().text(), id);
+  EXPECT_EQ((*before.device_by_ordinal(0))->id().text(), "x");
+  EXPECT_EQ((*after.device_by_ordinal(0))->id().text(), "y");
+  EXPECT_EQ(before.device(DeviceId("z")).error().code, ErrorCode::not_found);
 }
 
 TEST(Pool, S4_F8_TurnsAreCountedIn64BitsAndSkipWhoIsOut) {
   static_assert(sizeof(Ticket) == 8, "at a thousand million turns a second it wraps after 584 years");
-  std::unique_ptr<Pool> pool = open_three();
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
+  Pool pool = open_three();
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::draining));
   std::map<std::string, int> turns;
-  for (int i = 0; i < 100; ++i) ++turns[(*pool->next_device())->id().text()];
+  for (int i = 0; i < 100; ++i) ++turns[(*pool.next_device())->id().text()];
   EXPECT_EQ(turns, (std::map<std::string, int>{{"b", 50}, {"c", 50}}));
 }
 
 TEST(Pool, S4_F9_HealthDrainAndWeightArePartOfEveryChoice) {
-  std::unique_ptr<Pool> pool = open_three(quiet("weighted_capacity"));
-  ASSERT_TRUE(pool->set_weight(DeviceId("a"), 8));
+  Pool pool = open_three(quiet("weighted_capacity"));
+  ASSERT_TRUE(pool.set_weight(DeviceId("a"), 8));
   std::map<std::string, int> share;
   for (int i = 0; i < 10; ++i) {
-    Result<Lease> lease = pool->acquire();
+    Result<Lease> lease = pool.acquire();
     ASSERT_TRUE(lease);
     ++share[lease->id().text()];
     lease->settle({});
   }
   EXPECT_EQ(share, (std::map<std::string, int>{{"a", 8}, {"b", 1}, {"c", 1}}));
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
-  EXPECT_NE(pool->acquire()->id().text(), "a");
-  pool->acquire(on("b"))->settle({ErrorCode::device_lost, {}});
-  EXPECT_EQ(pool->acquire()->id().text(), "c");
-  EXPECT_EQ(pool->devices().size(), 2U) << "the lost one is not usable";
-  EXPECT_EQ((*pool->next_device())->id().text(), "c");
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::draining));
+  EXPECT_NE(pool.acquire()->id().text(), "a");
+  pool.acquire(on("b"))->settle({ErrorCode::device_lost, {}});
+  EXPECT_EQ(pool.acquire()->id().text(), "c");
+  EXPECT_EQ(pool.devices().size(), 2U) << "the lost one is not usable";
+  EXPECT_EQ((*pool.next_device())->id().text(), "c");
 }
 
 TEST(Pool, S4_F10_APoolWithoutAUsableDeviceIsAskedItselfOverAFakeDriver) {
@@ -315,48 +315,48 @@ TEST(Pool, S4_F10_APoolWithoutAUsableDeviceIsAskedItselfOverAFakeDriver) {
   const auto opened = Pool::open_backends(backends_of(std::move(backend)), quiet());
   ASSERT_TRUE(opened);
   for (const Error& error :
-       {(*opened)->next_device().error(), (*opened)->best_available_device().error(), (*opened)->acquire().error()}) {
+       {opened->next_device().error(), opened->best_available_device().error(), opened->acquire().error()}) {
     EXPECT_EQ(error.code, ErrorCode::no_eligible_device);
     EXPECT_NE(error.message.find("x"), std::string::npos) << error.message;
   }
 }
 
 TEST(Pool, S4_F11_NextDeviceFailsOnlyWhenNobodyIsUsable) {
-  std::unique_ptr<Pool> pool = open({make_device("x")});
-  EXPECT_TRUE(pool->next_device());
-  ASSERT_TRUE(pool->set_intent(DeviceId("x"), Intent::cordoned));
-  const auto none = pool->next_device();
+  Pool pool = open({make_device("x")});
+  EXPECT_TRUE(pool.next_device());
+  ASSERT_TRUE(pool.set_intent(DeviceId("x"), Intent::cordoned));
+  const auto none = pool.next_device();
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("cordoned"), std::string::npos) << none.error().message;
 }
 
 TEST(Pool, S0_3_ALeaseNamesTheDeviceHandlesItAndShowsWhatTheDecisionSaw) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
-  const Result<Lease> lease = pool->acquire(on("a"));
+  Pool pool = open_three();
+  pool.poll_now();
+  const Result<Lease> lease = pool.acquire(on("a"));
   ASSERT_TRUE(lease);
   EXPECT_EQ(lease->id().text(), "a");
-  EXPECT_EQ(&lease->device(), pool->device(DeviceId("a"))->get());
+  EXPECT_EQ(&lease->device(), pool.device(DeviceId("a"))->get());
   EXPECT_EQ(*lease->memory_bytes_free(), 300U);
   EXPECT_EQ(lease->in_flight_before(), 0U) << "as it was before the charge";
-  const Result<Lease> second = pool->acquire(on("a"));
+  const Result<Lease> second = pool.acquire(on("a"));
   EXPECT_EQ(second->in_flight_before(), 1U);
 }
 
 TEST(Pool, S0_5_PicksPollsAndAnswersMeetOnTheBoard) {
   auto device = make_device("x", 100);
-  std::unique_ptr<Pool> pool = open({device});
-  EXPECT_FALSE(pool->acquire(bytes(50)));
-  pool->poll_now();
-  EXPECT_TRUE(pool->acquire(bytes(50)));
+  Pool pool = open({device});
+  EXPECT_FALSE(pool.acquire(bytes(50)));
+  pool.poll_now();
+  EXPECT_TRUE(pool.acquire(bytes(50)));
   device->answer_free(10);
-  EXPECT_TRUE(pool->acquire(bytes(50))) << "the next poll has not happened";
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes(50)));
+  EXPECT_TRUE(pool.acquire(bytes(50))) << "the next poll has not happened";
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes(50)));
 }
 
 TEST(Pool, S0_6_IsBuiltFromAnOrderedListAndAPolicy) {
-  EXPECT_EQ(open_three(quiet("round_robin"))->acquire()->id().text(), "b");
+  EXPECT_EQ(open_three(quiet("round_robin")).acquire()->id().text(), "b");
   const auto unknown = Pool::open({make_device("x")}, quiet("rond_robin"));
   ASSERT_FALSE(unknown);
   EXPECT_NE(unknown.error().to_text().find("round_robin"), std::string::npos) << unknown.error().to_text();
@@ -374,10 +374,10 @@ TEST(Pool, S0_20_ThePolicySeesTheDevicesInTheOrderOfRegistrationOnce) {
     for (std::size_t i = 0; i < all.size(); ++i) seen.push_back(all[i].info().id.text());
     return all.size() - 1;
   };
-  std::unique_ptr<Pool> pool = open_three(std::move(options));
+  Pool pool = open_three(std::move(options));
   // The reference shows unhealthy devices too; ours are filtered before (S0-F13).
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::cordoned));
-  EXPECT_EQ(pool->acquire()->id().text(), "c");
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::cordoned));
+  EXPECT_EQ(pool.acquire()->id().text(), "c");
   EXPECT_EQ(seen, (std::vector<std::string>{"b", "c"}));
 }
 
@@ -386,15 +386,15 @@ TEST(Pool, S0_22_APolicyThatAnswersOutsideOfItsListIsOverruledAndCounted) {
   PoolOptions options = quiet();
   options.custom_policy = Policy{};
   options.custom_policy->choose = [](const Candidates&) { return std::size_t{1000}; };
-  std::unique_ptr<Pool> pool = open_three(std::move(options));
-  EXPECT_EQ(pool->acquire()->id().text(), "a");
-  EXPECT_EQ(pool->policy_errors(), 1U);
+  Pool pool = open_three(std::move(options));
+  EXPECT_EQ(pool.acquire()->id().text(), "a");
+  EXPECT_EQ(pool.policy_errors(), 1U);
 }
 
 TEST(Pool, S0_T1_TwoDevicesTakeTurns) {
-  std::unique_ptr<Pool> pool = open({make_device("0"), make_device("1")}, quiet("round_robin"));
+  Pool pool = open({make_device("0"), make_device("1")}, quiet("round_robin"));
   std::string ids;
-  for (int i = 0; i < 4; ++i) ids += pool->acquire({}, Deadline::after(pool->clock(), 2s))->id().text();
+  for (int i = 0; i < 4; ++i) ids += pool.acquire({}, Deadline::after(pool.clock(), 2s))->id().text();
   EXPECT_EQ(ids, "0101");
 }
 
@@ -404,10 +404,10 @@ TEST(Pool, S0_F1_LoadComesFromTheDeviceAndFromOurOwnCount) {
   sample.memory_bytes_free = 77;
   sample.queue_depth = 3;
   device->answer(sample);
-  std::unique_ptr<Pool> pool = open({device});
-  pool->poll_now();
-  const Result<Lease> lease = pool->acquire();
-  const DeviceView view = pool->status().at(0).view;
+  Pool pool = open({device});
+  pool.poll_now();
+  const Result<Lease> lease = pool.acquire();
+  const DeviceView view = pool.status().at(0).view;
   EXPECT_EQ(*view.memory_bytes_free, 77U);
   EXPECT_EQ(*view.queue_depth, 3U);
   EXPECT_FALSE(view.active_streams) << "what the device does not say is absent";
@@ -416,10 +416,10 @@ TEST(Pool, S0_F1_LoadComesFromTheDeviceAndFromOurOwnCount) {
 }
 
 TEST(Pool, S0_F12_NobodyEligibleNamesTheReasonOfEveryDevice) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::cordoned));
-  const Result<Lease> none = pool->acquire(bytes(250));
+  Pool pool = open_three();
+  pool.poll_now();
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::cordoned));
+  const Result<Lease> none = pool.acquire(bytes(250));
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::no_eligible_device);
   EXPECT_EQ(none.error().reaction(), Reaction::wait);
@@ -450,22 +450,22 @@ std::string ids_of(const Result<std::vector<Lease>>& group) {
 TEST(Pool, S0_F17_AGroupIsOfDevicesThatAreJoinedBest) {
   const auto pool = Pool::open_backends(two_islands(), quiet());
   ASSERT_TRUE(pool);
-  (*pool)->poll_now();
+  pool->poll_now();
   {
-    const auto pair = (*pool)->acquire_group({}, 2), other = (*pool)->acquire_group(bytes(1), 2);
+    const auto pair = pool->acquire_group({}, 2), other = pool->acquire_group(bytes(1), 2);
     EXPECT_EQ(ids_of(pair), "ac") << "by rank it would be a and b";
     EXPECT_EQ(ids_of(other), "bd") << "as good, and less loaded";
   }
-  ASSERT_TRUE((*pool)->set_intent(DeviceId("c"), Intent::cordoned));
-  EXPECT_EQ(ids_of((*pool)->acquire_group({}, 2)), "bd") << "the island that is whole";
+  ASSERT_TRUE(pool->set_intent(DeviceId("c"), Intent::cordoned));
+  EXPECT_EQ(ids_of(pool->acquire_group({}, 2)), "bd") << "the island that is whole";
 
   // Where the caller knows better, and where nobody knows.
   PoolOptions told = quiet();
   told.topology =
       make_topology({DeviceId("a"), DeviceId("d")}, {{DeviceId("a"), DeviceId("d"), LinkKind::nvlink, 1, {}}}).value();
-  EXPECT_EQ(ids_of((*Pool::open_backends(two_islands(), told))->acquire_group({}, 2)), "ad");
+  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), told)->acquire_group({}, 2)), "ad");
   told.topology = Topology();
-  EXPECT_EQ(ids_of((*Pool::open_backends(two_islands(), told))->acquire_group({}, 2)), "ab");
+  EXPECT_EQ(ids_of(Pool::open_backends(two_islands(), told)->acquire_group({}, 2)), "ab");
 }
 
 TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
@@ -474,69 +474,69 @@ TEST(Pool, NearADeviceIsWhoIsJoinedToItBest) {
   Requirements requirements;
   requirements.near = DeviceId("d");
   requirements.avoid = {DeviceId("d")};
-  EXPECT_EQ((*pool)->acquire(requirements)->id().text(), "b");
-  EXPECT_EQ((*pool)->explain(requirements).winner->text(), "b");
-  EXPECT_EQ(board_of(**pool).select((*pool)->policy(), requirements)->text(), "b");
+  EXPECT_EQ(pool->acquire(requirements)->id().text(), "b");
+  EXPECT_EQ(pool->explain(requirements).winner->text(), "b");
+  EXPECT_EQ(board_of(*pool).select(pool->policy(), requirements)->text(), "b");
 }
 
 TEST(Pool, S0_F18_FiltersPollingAndLeastLoadedWorkTogether) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
+  Pool pool = open_three();
+  pool.poll_now();
   std::vector<Lease> leases;
   std::map<std::string, int> got;
   for (int i = 0; i < 6; ++i) {
-    Result<Lease> lease = pool->acquire(bytes(100));
+    Result<Lease> lease = pool.acquire(bytes(100));
     ASSERT_TRUE(lease);
     ++got[lease->id().text()];
     leases.push_back(std::move(*lease));
   }
   EXPECT_EQ(got, (std::map<std::string, int>{{"a", 3}, {"b", 1}, {"c", 2}})) << "each exactly as much as fits";
-  EXPECT_FALSE(pool->acquire(bytes(100)));
-  EXPECT_TRUE(pool->acquire());
+  EXPECT_FALSE(pool.acquire(bytes(100)));
+  EXPECT_TRUE(pool.acquire());
 }
 
 TEST(Pool, ExplainingTellsTheSameDecisionAndChargesNothing) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
-  const Explanation explanation = pool->explain(bytes(150));
+  Pool pool = open_three();
+  pool.poll_now();
+  const Explanation explanation = pool.explain(bytes(150));
   ASSERT_TRUE(explanation.winner);
   EXPECT_EQ(explanation.winner->text(), "a");
-  EXPECT_EQ(board_of(*pool).statistics().total().dispatched, 0U);
-  EXPECT_EQ(pool->acquire(bytes(150))->id(), *explanation.winner);
+  EXPECT_EQ(board_of(pool).statistics().total().dispatched, 0U);
+  EXPECT_EQ(pool.acquire(bytes(150))->id(), *explanation.winner);
 }
 
 TEST(Pool, X_F2_WhatOneCallerHoldsEveryQuestionSees) {
-  std::unique_ptr<Pool> pool = open_three();
-  pool->poll_now();
-  const Result<std::vector<Lease>> group = pool->acquire_group(bytes(100), 3);
+  Pool pool = open_three();
+  pool.poll_now();
+  const Result<std::vector<Lease>> group = pool.acquire_group(bytes(100), 3);
   ASSERT_TRUE(group);
-  for (const DeviceStatus& status : pool->status()) EXPECT_EQ(status.view.memory_bytes_promised, 100U);
-  EXPECT_EQ(board_of(*pool).statistics().total().in_flight, 3U);
-  EXPECT_EQ((*pool->best_available_device())->id().text(), "a");
-  EXPECT_EQ(pool->explain(bytes(150)).winner->text(), "a");
-  EXPECT_FALSE(pool->acquire(bytes(250)));
-  EXPECT_EQ(board_of(*pool).select(pool->policy(), bytes(200))->text(), "a");
+  for (const DeviceStatus& status : pool.status()) EXPECT_EQ(status.view.memory_bytes_promised, 100U);
+  EXPECT_EQ(board_of(pool).statistics().total().in_flight, 3U);
+  EXPECT_EQ((*pool.best_available_device())->id().text(), "a");
+  EXPECT_EQ(pool.explain(bytes(150)).winner->text(), "a");
+  EXPECT_FALSE(pool.acquire(bytes(250)));
+  EXPECT_EQ(board_of(pool).select(pool.policy(), bytes(200))->text(), "a");
 }
 
 TEST(Pool, X_F3_OneNameOfADeviceWorksEverywhere) {
-  std::unique_ptr<Pool> pool = open_three();
+  Pool pool = open_three();
   const DeviceId id("c");
-  EXPECT_EQ((*pool->device(id))->id(), id);
-  EXPECT_EQ(pool->acquire(on("c"))->id(), id);
-  EXPECT_TRUE(pool->set_weight(id, 2));
-  EXPECT_TRUE(pool->set_intent(id, Intent::cordoned));
-  EXPECT_EQ(pool->status().at(2).info.id, id);
-  EXPECT_EQ(board_of(*pool).statistics().devices.at(2).device, id);
-  EXPECT_TRUE(pool->leave(id));
-  EXPECT_EQ(pool->leave(id).error().where, "c");
+  EXPECT_EQ((*pool.device(id))->id(), id);
+  EXPECT_EQ(pool.acquire(on("c"))->id(), id);
+  EXPECT_TRUE(pool.set_weight(id, 2));
+  EXPECT_TRUE(pool.set_intent(id, Intent::cordoned));
+  EXPECT_EQ(pool.status().at(2).info.id, id);
+  EXPECT_EQ(board_of(pool).statistics().devices.at(2).device, id);
+  EXPECT_TRUE(pool.leave(id));
+  EXPECT_EQ(pool.leave(id).error().where, "c");
 }
 
 TEST(Pool, ManyMoreDevicesThanTheCapacityGiven) {
   PoolOptions options = quiet();
   options.capacity = 1;
-  std::unique_ptr<Pool> pool = open({make_device("x"), make_device("y")}, options);
-  EXPECT_EQ(pool->device_count(), 2U);
-  EXPECT_EQ(pool->join(make_device("z")).error().code, ErrorCode::unavailable);
+  Pool pool = open({make_device("x"), make_device("y")}, options);
+  EXPECT_EQ(pool.device_count(), 2U);
+  EXPECT_EQ(pool.join(make_device("z")).error().code, ErrorCode::unavailable);
   options.capacity = 5000;
   EXPECT_EQ(Pool::open({make_device("x")}, options).error().code, ErrorCode::invalid_argument);
 }
@@ -547,27 +547,27 @@ TEST(Pool, S0_F6_AReportIsSeenAtOnceAndAnOlderAnswerDoesNotUndoIt) {
   options.clock = &clock;
   const auto device = make_device("a", 100);
   const auto pool = open({device}, options);
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes(200)));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes(200)));
   LoadSample more;
   more.memory_bytes_free = 500;
   const TimePoint before = clock.now();
   clock.advance(10ms);
-  ASSERT_TRUE(pool->report(DeviceId("a"), more));
-  EXPECT_TRUE(pool->acquire(bytes(200))) << "without a poll";
+  ASSERT_TRUE(pool.report(DeviceId("a"), more));
+  EXPECT_TRUE(pool.acquire(bytes(200))) << "without a poll";
   clock.advance(10ms);
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes(200))) << "the next poll counts again";
-  ASSERT_TRUE(pool->report(DeviceId("a"), more));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes(200))) << "the next poll counts again";
+  ASSERT_TRUE(pool.report(DeviceId("a"), more));
   LoadSample old;
   old.memory_bytes_free = 100;
-  EXPECT_FALSE(board_of(*pool).apply_sample(0, 1000, old, before, board_of(*pool).entries()[0].incarnation));
-  EXPECT_TRUE(pool->acquire(bytes(200))) << "that was asked before the report";
+  EXPECT_FALSE(board_of(pool).apply_sample(0, 1000, old, before, board_of(pool).entries()[0].incarnation));
+  EXPECT_TRUE(pool.acquire(bytes(200))) << "that was asked before the report";
   LoadSample gone = more;
   gone.events.push_back({DeviceEvent::Kind::xid, 79, clock.now()});
-  ASSERT_TRUE(pool->report(DeviceId("a"), gone));
-  EXPECT_FALSE(pool->acquire()) << "events count too";
-  EXPECT_EQ(pool->report(DeviceId("b"), more).error().code, ErrorCode::not_found);
+  ASSERT_TRUE(pool.report(DeviceId("a"), gone));
+  EXPECT_FALSE(pool.acquire()) << "events count too";
+  EXPECT_EQ(pool.report(DeviceId("b"), more).error().code, ErrorCode::not_found);
 }
 
 TEST(Pool, AWholeDeviceHasNoProcessOfAnotherProgram) {
@@ -577,49 +577,49 @@ TEST(Pool, AWholeDeviceHasNoProcessOfAnotherProgram) {
   LoadSample sample;
   sample.memory_bytes_free = 1000;
   sample.processes = {{.pid = 1, .kind = ProcessKind::foreign, .name = "other", .memory_bytes = 0}};
-  ASSERT_TRUE(pool->report(DeviceId("a"), sample));
-  EXPECT_FALSE(pool->acquire(whole));
-  EXPECT_EQ(pool->explain(whole).cause, Cause::occupied);
-  EXPECT_TRUE(pool->acquire()) << "the process is in the way of the whole device only";
+  ASSERT_TRUE(pool.report(DeviceId("a"), sample));
+  EXPECT_FALSE(pool.acquire(whole));
+  EXPECT_EQ(pool.explain(whole).cause, Cause::occupied);
+  EXPECT_TRUE(pool.acquire()) << "the process is in the way of the whole device only";
   sample.processes->clear();
-  ASSERT_TRUE(pool->report(DeviceId("a"), sample));
-  EXPECT_TRUE(pool->acquire(whole));
+  ASSERT_TRUE(pool.report(DeviceId("a"), sample));
+  EXPECT_TRUE(pool.acquire(whole));
 }
 
 TEST(Pool, ADeviceHeldAloneIsNobodyElsesUntilItIsGivenBack) {
   const auto pool = open_three();
-  pool->poll_now();
+  pool.poll_now();
   Requirements alone;
   alone.exclusive = true;
-  const Result<Lease> shared = pool->acquire(on("a"));
-  Result<Lease> held = pool->acquire(alone);
+  const Result<Lease> shared = pool.acquire(on("a"));
+  Result<Lease> held = pool.acquire(alone);
   ASSERT_TRUE(held);
   EXPECT_NE(held->id(), DeviceId("a")) << "somebody works there";
-  for (int i = 0; i < 20; ++i) EXPECT_NE(pool->acquire()->id(), held->id());
-  EXPECT_EQ(pool->explain(on(held->id().text())).cause, Cause::held_exclusively);
-  EXPECT_FALSE(pool->acquire_group(alone, 2)) << "one of three works, one is held";
-  EXPECT_TRUE(pool->acquire(alone)) << "a refused group holds nothing";
+  for (int i = 0; i < 20; ++i) EXPECT_NE(pool.acquire()->id(), held->id());
+  EXPECT_EQ(pool.explain(on(held->id().text())).cause, Cause::held_exclusively);
+  EXPECT_FALSE(pool.acquire_group(alone, 2)) << "one of three works, one is held";
+  EXPECT_TRUE(pool.acquire(alone)) << "a refused group holds nothing";
   const DeviceId id = held->id();
   held->settle({});
-  EXPECT_TRUE(pool->acquire(on(id.text())));
+  EXPECT_TRUE(pool.acquire(on(id.text())));
 }
 
 TEST(Pool, WaitersAreServedWhenADeviceHeldAloneIsGivenBack) {
   const auto pool = open({make_device("a")});
-  pool->poll_now();
+  pool.poll_now();
   Requirements alone;
   alone.exclusive = true;
-  std::optional<Lease> held = pool->acquire(alone).value();
+  std::optional<Lease> held = pool.acquire(alone).value();
   std::jthread other([&] {
-    EXPECT_TRUE(eventually([&] { return board_of(*pool).waiting() == 1; }));
+    EXPECT_TRUE(eventually([&] { return board_of(pool).waiting() == 1; }));
     held.reset();
   });
-  EXPECT_TRUE(pool->acquire({}, Deadline::after(real_clock(), 60s)));
+  EXPECT_TRUE(pool.acquire({}, Deadline::after(real_clock(), 60s)));
 }
 
 TEST(Pool, ManyWhoWantADeviceAloneNeverShareIt) {
   const auto pool = open({make_device("a"), make_device("b")});
-  pool->poll_now();
+  pool.poll_now();
   std::map<std::string, std::atomic<int>> inside;
   inside["a"], inside["b"];
   std::atomic<int> most_alone{0}, granted{0};
@@ -629,7 +629,7 @@ TEST(Pool, ManyWhoWantADeviceAloneNeverShareIt) {
       Requirements requirements;
       requirements.exclusive = t != 0;
       for (int i = 0; i < 2000; ++i) {
-        const Result<Lease> lease = pool->acquire(requirements);
+        const Result<Lease> lease = pool.acquire(requirements);
         if (!lease) continue;
         std::atomic<int>& here = inside.at(lease->id().text());
         const int before = here.fetch_add(1);

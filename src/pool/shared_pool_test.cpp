@@ -29,14 +29,14 @@ class SharedPool : public testing::Test {
   std::shared_ptr<Ledger> ledger() { return Ledger::open({folder_.path, nullptr}).value(); }
 
   // One program: two devices of 1000 bytes each, both empty.
-  std::unique_ptr<Pool> open() {
+  Pool open() {
     PoolOptions options;
     options.poll = false;
     options.ledger = ledger();
     auto pool = Pool::open({make_device("a"), make_device("b")}, options);
     EXPECT_TRUE(pool) << pool.error().to_text();
-    (*pool)->poll_now();
-    EXPECT_FALSE((*pool)->ledger_error());
+    pool->poll_now();
+    EXPECT_FALSE(pool->ledger_error());
     return *std::move(pool);
   }
   static Requirements bytes_of(std::uint64_t bytes, const std::string& device = "a") {
@@ -53,9 +53,9 @@ class SharedPool : public testing::Test {
 
   // What is not used any more goes back at a poll, unless it was claimed since the
   // one before; the others believe it at a poll of their own.
-  static void settle(std::initializer_list<Pool*> pools) {
+  static void settle(std::initializer_list<Pool> pools) {
     for (int i = 0; i < 3; ++i) {
-      for (Pool* const pool : pools) pool->poll_now();
+      for (const Pool& pool : pools) pool.poll_now();
     }
   }
   std::uint64_t promised(const std::string& domain) {
@@ -67,18 +67,18 @@ class SharedPool : public testing::Test {
 
 TEST_F(SharedPool, WhatOneProgramHoldsAnotherCannotHave) {
   const auto one = open(), other = open();
-  Result<Lease> held = one->acquire(bytes_of(700));
+  Result<Lease> held = one.acquire(bytes_of(700));
   ASSERT_TRUE(held);
   // At once, before any poll: the promise is checked where it is made.
-  EXPECT_FALSE(other->acquire(bytes_of(301)));
+  EXPECT_FALSE(other.acquire(bytes_of(301)));
   EXPECT_EQ(promised("a"), 700U) << "what is refused is not claimed";
-  EXPECT_TRUE(other->acquire(bytes_of(300)));
-  Result<Lease> elsewhere = other->acquire(bytes_anywhere(700));
+  EXPECT_TRUE(other.acquire(bytes_of(300)));
+  Result<Lease> elsewhere = other.acquire(bytes_anywhere(700));
   ASSERT_TRUE(elsewhere);
   EXPECT_EQ(elsewhere->id(), DeviceId("b"));
   held->release();
-  settle({one.get(), other.get()});
-  EXPECT_TRUE(other->acquire(bytes_of(1000)));
+  settle({one, other});
+  EXPECT_TRUE(other.acquire(bytes_of(1000)));
 }
 
 TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
@@ -89,20 +89,20 @@ TEST_F(SharedPool, AnOpenPoolHoldsItsDevicesAlsoWithoutBytes) {
 
 TEST_F(SharedPool, WhatIsIdleGoesBackAtOnceWhenSomebodyWaits) {
   const auto pool = open();
-  ASSERT_TRUE(pool->acquire(bytes_of(700)));
+  ASSERT_TRUE(pool.acquire(bytes_of(700)));
   EXPECT_EQ(promised("a"), 700U) << "kept for the next request";
-  pool->poll_now();
+  pool.poll_now();
   EXPECT_EQ(promised("a"), 700U) << "it was claimed since the last poll";
-  ASSERT_TRUE(pool->acquire(bytes_of(701)));
+  ASSERT_TRUE(pool.acquire(bytes_of(701)));
   Ledger::Request waiting;
   waiting.kind = EntryKind::waiting;
   const auto other = ledger();
   const LedgerLease place = std::move(other->lock().value().add(waiting).value());
-  pool->poll_now();
+  pool.poll_now();
   EXPECT_EQ(promised("a"), 0U);
-  const Result<Lease> held = pool->acquire(bytes_of(300));
-  ASSERT_TRUE(pool->acquire(bytes_of(200)));
-  pool->poll_now();
+  const Result<Lease> held = pool.acquire(bytes_of(300));
+  ASSERT_TRUE(pool.acquire(bytes_of(200)));
+  pool.poll_now();
   EXPECT_EQ(promised("a"), 300U) << "but not what is held";
 }
 
@@ -115,20 +115,20 @@ TEST_F(SharedPool, WhatWasAllocatedUnderAPromiseIsNotSubtractedAgain) {
   std::vector<Lease> leases;
   std::vector<Buffer> buffers;
   for (int i = 0; i < 4; ++i) {
-    pool->poll_now();
-    Result<Lease> lease = pool->acquire(bytes_of(250));
+    pool.poll_now();
+    Result<Lease> lease = pool.acquire(bytes_of(250));
     ASSERT_TRUE(lease) << i << ": " << lease.error().to_text();
     leases.push_back(*std::move(lease));
     buffers.push_back(leases.back().device().allocate(250).value());
     device->answer_free(1000 - 250 * (static_cast<std::uint64_t>(i) + 1));
   }
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(1)));
   // Freed before its lease ends, the promise still stands.
   buffers.pop_back();
   device->answer_free(250);
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(1)));
 }
 
 TEST_F(SharedPool, APoolInsideALeaseIsBoundedByItAndCountedWithinIt) {
@@ -141,25 +141,25 @@ TEST_F(SharedPool, APoolInsideALeaseIsBoundedByItAndCountedWithinIt) {
   const auto beside = open();
   unsetenv("BERTH_LEASE");
   const auto outside = open();
-  EXPECT_FALSE(inside->acquire(bytes_of(401))) << "the lease is the bound";
-  const Result<Lease> held = inside->acquire(bytes_of(300));
+  EXPECT_FALSE(inside.acquire(bytes_of(401))) << "the lease is the bound";
+  const Result<Lease> held = inside.acquire(bytes_of(300));
   ASSERT_TRUE(held);
-  EXPECT_FALSE(beside->acquire(bytes_of(101))) << "both together";
-  EXPECT_TRUE(beside->acquire(bytes_of(100)));
+  EXPECT_FALSE(beside.acquire(bytes_of(101))) << "both together";
+  EXPECT_TRUE(beside.acquire(bytes_of(100)));
   EXPECT_EQ(promised("a"), 400U) << "the lease and what is inside it count once";
-  EXPECT_FALSE(outside->acquire(bytes_of(601)));
-  EXPECT_TRUE(outside->acquire(bytes_of(600)));
+  EXPECT_FALSE(outside.acquire(bytes_of(601)));
+  EXPECT_TRUE(outside.acquire(bytes_of(600)));
 }
 
 TEST_F(SharedPool, AForkedChildChangesNothingOfItsParents) {
-  const auto pool = open();
+  std::optional<Pool> pool = open();
   Result<Lease> held = pool->acquire(bytes_of(700));
   ASSERT_TRUE(held);
   const pid_t child = fork();
   if (child == 0) {
     const bool refused = !pool->acquire(bytes_of(100));
     held->release();
-    const_cast<std::unique_ptr<Pool>&>(pool).reset();
+    pool.reset();
     _exit(refused ? 0 : 1);
   }
   int status = 0;
@@ -180,7 +180,7 @@ TEST_F(SharedPool, AForkedChildThatExitsLeavesItsParentsClaim) {
     }
   };
   static const Last last;
-  static std::unique_ptr<Pool> pool;
+  static std::optional<Pool> pool;
   pool = Pool::open({make_device("a")}, options).value();
   pool->poll_now();
   static std::optional<Lease> held;
@@ -200,24 +200,24 @@ TEST_F(SharedPool, AForkedChildThatExitsLeavesItsParentsClaim) {
 
 TEST_F(SharedPool, WithoutDescriptorsAProgramKeepsItsClaimAndGetsNoMore) {
   const auto pool = open();
-  Result<Lease> held = pool->acquire(bytes_of(700));
+  Result<Lease> held = pool.acquire(bytes_of(700));
   ASSERT_TRUE(held);
   rlimit before{}, none{};
   getrlimit(RLIMIT_NOFILE, &before);
   none = before;
   none.rlim_cur = 3;
   setrlimit(RLIMIT_NOFILE, &none);
-  pool->poll_now();
-  const bool more = static_cast<bool>(pool->acquire(bytes_of(200)));
-  const bool elsewhere = static_cast<bool>(pool->acquire(bytes_of(1, "b")));
-  const bool says_why = pool->ledger_error().has_value();
+  pool.poll_now();
+  const bool more = static_cast<bool>(pool.acquire(bytes_of(200)));
+  const bool elsewhere = static_cast<bool>(pool.acquire(bytes_of(1, "b")));
+  const bool says_why = pool.ledger_error().has_value();
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(more || elsewhere) << "what cannot be written is not promised";
   EXPECT_TRUE(says_why);
   EXPECT_EQ(promised("a"), 700U);
-  settle({pool.get()});
+  settle({pool});
   EXPECT_EQ(promised("a"), 700U);
-  EXPECT_TRUE(pool->acquire(bytes_of(200)));
+  EXPECT_TRUE(pool.acquire(bytes_of(200)));
 }
 
 // Idle bytes go back at every poll, because somebody waits, while others are taken.
@@ -232,7 +232,7 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
   {
     const std::jthread polls([&] {
       while (!done) {
-        pool->poll_now();
+        pool.poll_now();
         ++polled;
       }
     });
@@ -241,7 +241,7 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
       takers.emplace_back([&, bytes] {
         const auto other = ledger();
         for (int i = 0; i < 300; ++i) {
-          const Result<Lease> lease = pool->acquire(bytes_of(bytes + static_cast<std::uint64_t>(i % 7)));
+          const Result<Lease> lease = pool.acquire(bytes_of(bytes + static_cast<std::uint64_t>(i % 7)));
           if (!lease) continue;
           ++granted;
           // What was on its way to the ledger has arrived.
@@ -255,7 +255,7 @@ TEST_F(SharedPool, AClaimThatShrinksWhileItGrowsIsNeverLessThanWhatIsHeld) {
     done = true;
   }
   EXPECT_GT(granted.load(), 0U);
-  settle({pool.get()});
+  settle({pool});
   EXPECT_EQ(promised("a"), 0U);
 }
 
@@ -271,23 +271,23 @@ TEST_F(SharedPool, AFolderForEverybodyThatIsMadeLaterIsSeenByOpenPools) {
   options.poll = false;
   options.ledger = Ledger::open({{}, nullptr, paths}).value();
   const auto pool = Pool::open({make_device("a")}, options).value();
-  pool->poll_now();
+  pool.poll_now();
   make(paths[0]);
   Ledger::Request command;
   command.claims = {{DeviceId("a"), "a", 700, 0, false}};
   const auto later = Ledger::open({{}, nullptr, paths}).value();
   const LedgerLease lease = std::move(later->lock().value().add(command).value());
   EXPECT_FALSE(std::filesystem::is_empty(paths[0]));
-  EXPECT_FALSE(pool->acquire(bytes_of(301)));
-  EXPECT_TRUE(pool->acquire(bytes_of(300)));
+  EXPECT_FALSE(pool.acquire(bytes_of(301)));
+  EXPECT_TRUE(pool.acquire(bytes_of(300)));
 }
 
 TEST_F(SharedPool, ARemovedFileIsWrittenAnew) {
   const auto pool = open();
-  const Result<Lease> held = pool->acquire(bytes_of(700));
+  const Result<Lease> held = pool.acquire(bytes_of(700));
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path)) std::filesystem::remove(entry.path());
   EXPECT_EQ(promised("a"), 0U);
-  pool->poll_now();
+  pool.poll_now();
   EXPECT_EQ(promised("a"), 700U);
 }
 
@@ -296,18 +296,18 @@ TEST_F(SharedPool, AnExclusiveLeaseKeepsEveryOtherProgramOff) {
   Requirements alone = bytes_of(0);
   alone.exclusive = true;
   {
-    const Result<Lease> held = one->acquire(alone);
+    const Result<Lease> held = one.acquire(alone);
     ASSERT_TRUE(held);
     EXPECT_TRUE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
     const auto other = open();
-    EXPECT_FALSE(other->acquire(bytes_of(1)));
-    EXPECT_FALSE(other->acquire(alone));
+    EXPECT_FALSE(other.acquire(bytes_of(1)));
+    EXPECT_FALSE(other.acquire(alone));
   }
-  one->poll_now();
+  one.poll_now();
   EXPECT_FALSE(ledger()->snapshot().value().held_exclusively(DeviceId("a")));
   const auto other = open();
-  EXPECT_FALSE(other->acquire(alone)) << "another program has the device open";
-  EXPECT_TRUE(other->acquire(bytes_of(1)));
+  EXPECT_FALSE(other.acquire(alone)) << "another program has the device open";
+  EXPECT_TRUE(other.acquire(bytes_of(1)));
 }
 
 TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
@@ -325,15 +325,15 @@ TEST_F(SharedPool, PartsShareTheirBytesWhateverTheLedgerHeardOfOneBefore) {
     options.poll = false;
     options.ledger = ledger();
     auto pool = Pool::open(std::move(parts), options).value();
-    pool->poll_now();
+    pool.poll_now();
     return pool;
   };
   const auto one = open_parts(), other = open_parts();
-  const Result<Lease> held = one->acquire(bytes_of(700));
+  const Result<Lease> held = one.acquire(bytes_of(700));
   ASSERT_TRUE(held);
-  EXPECT_EQ(one->acquire(bytes_anywhere(400)).error().code, ErrorCode::no_eligible_device);
-  for (const char* part : {"a", "b", "c"}) EXPECT_FALSE(other->acquire(bytes_of(400, part))) << part;
-  EXPECT_TRUE(other->acquire(bytes_of(300, "c")));
+  EXPECT_EQ(one.acquire(bytes_anywhere(400)).error().code, ErrorCode::no_eligible_device);
+  for (const char* part : {"a", "b", "c"}) EXPECT_FALSE(other.acquire(bytes_of(400, part))) << part;
+  EXPECT_TRUE(other.acquire(bytes_of(300, "c")));
 }
 
 // Its memory moved away, and the one it shared stays what it was.
@@ -349,15 +349,15 @@ TEST_F(SharedPool, ADeviceThatComesBackInAnotherMemoryLeavesItsOldSiblingsAlone)
   const auto one = Pool::open({part("a", "x"), part("b", "y"), part("c", "y")}, options).value();
   options.ledger = ledger();
   const auto other = Pool::open({part("d", "y")}, options).value();
-  ASSERT_TRUE(one->leave(DeviceId("b")));
-  ASSERT_TRUE(one->join(part("b", "x")));
-  one->poll_now();
-  other->poll_now();
-  const Result<Lease> held = other->acquire(bytes_of(700, "d"));
+  ASSERT_TRUE(one.leave(DeviceId("b")));
+  ASSERT_TRUE(one.join(part("b", "x")));
+  one.poll_now();
+  other.poll_now();
+  const Result<Lease> held = other.acquire(bytes_of(700, "d"));
   ASSERT_TRUE(held);
-  EXPECT_FALSE(one->acquire(bytes_of(400, "c")));
-  EXPECT_TRUE(one->acquire(bytes_of(300, "c")));
-  EXPECT_TRUE(one->acquire(bytes_of(1000, "b")));
+  EXPECT_FALSE(one.acquire(bytes_of(400, "c")));
+  EXPECT_TRUE(one.acquire(bytes_of(300, "c")));
+  EXPECT_TRUE(one.acquire(bytes_of(1000, "b")));
 }
 
 TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
@@ -375,23 +375,23 @@ TEST_F(SharedPool, MemoryThatTheDriverReportsLateIsNotPromisedTwice) {
   options.poll = false;
   options.ledger = ledger();
   const auto pool = Pool::open({device}, options).value();
-  pool->poll_now();
-  const Result<Lease> held = pool->acquire(bytes_of(400));
+  pool.poll_now();
+  const Result<Lease> held = pool.acquire(bytes_of(400));
   ASSERT_TRUE(held);
   const Buffer buffer = device->allocate(400).value();
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(700))) << "the driver does not know of the buffer yet";
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(700))) << "the driver does not know of the buffer yet";
   answer(600);
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(700)));
-  EXPECT_TRUE(pool->acquire(bytes_of(600)));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(700)));
+  EXPECT_TRUE(pool.acquire(bytes_of(600)));
 }
 
 TEST_F(SharedPool, ReasonsSayWhatIsLeft) {
   const auto one = open(), other = open();
-  const Result<Lease> held = one->acquire(bytes_of(700));
-  other->poll_now();
-  const Explanation explanation = other->explain(bytes_of(400));
+  const Result<Lease> held = one.acquire(bytes_of(700));
+  other.poll_now();
+  const Explanation explanation = other.explain(bytes_of(400));
   EXPECT_EQ(explanation.candidates[0].memory_bytes_available, Maybe(300));
 }
 
@@ -401,7 +401,7 @@ TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
   const pid_t child = fork();
   if (child == 0) {
     const auto pool = open();
-    const Result<Lease> held = pool->acquire(bytes_of(1000));
+    const Result<Lease> held = pool.acquire(bytes_of(1000));
     static_cast<void>(!write(told[1], held ? "y" : "n", 1));
     pause();
   }
@@ -409,11 +409,11 @@ TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
   ASSERT_EQ(read(told[0], &answer, 1), 1);
   ASSERT_EQ(answer, 'y');
   const auto pool = open();
-  EXPECT_FALSE(pool->acquire(bytes_of(1)));
+  EXPECT_FALSE(pool.acquire(bytes_of(1)));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  settle({pool.get()});
-  EXPECT_TRUE(pool->acquire(bytes_of(1000)));
+  settle({pool});
+  EXPECT_TRUE(pool.acquire(bytes_of(1000)));
   close(told[0]);
   close(told[1]);
 }
@@ -421,16 +421,16 @@ TEST_F(SharedPool, AProgramThatDiesGivesBackWhatItHeld) {
 TEST_F(SharedPool, TheOperatorsIntentReachesEveryProgramAndRecoveryDoesNotUndoIt) {
   const auto pool = open();
   ASSERT_TRUE(ledger()->lock().value().set_intent(DeviceId("a"), Intent::cordoned));
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(1)));
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::in_service));
-  EXPECT_FALSE(pool->acquire(bytes_of(1))) << "the program's own word does not end the operator's";
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::draining));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(1)));
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::in_service));
+  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "the program's own word does not end the operator's";
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::draining));
   ASSERT_TRUE(ledger()->lock().value().set_intent(DeviceId("a"), Intent::in_service));
-  pool->poll_now();
-  EXPECT_FALSE(pool->acquire(bytes_of(1))) << "nor the other way round";
-  ASSERT_TRUE(pool->set_intent(DeviceId("a"), Intent::in_service));
-  EXPECT_TRUE(pool->acquire(bytes_of(1)));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(1))) << "nor the other way round";
+  ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::in_service));
+  EXPECT_TRUE(pool.acquire(bytes_of(1)));
 }
 
 TEST_F(SharedPool, ADeviceThatACommandHoldsAloneGetsNoWork) {
@@ -439,26 +439,26 @@ TEST_F(SharedPool, ADeviceThatACommandHoldsAloneGetsNoWork) {
   command.claims = {{DeviceId("a"), "a", 0, 0, true}};
   const auto machine = ledger();
   const LedgerLease lease = std::move(machine->lock().value().add(command).value());
-  pool->poll_now();
-  EXPECT_EQ(pool->acquire()->id(), DeviceId("b"));
-  EXPECT_EQ(pool->explain(bytes_of(1)).candidates[0].rejection, Rejection::held);
+  pool.poll_now();
+  EXPECT_EQ(pool.acquire()->id(), DeviceId("b"));
+  EXPECT_EQ(pool.explain(bytes_of(1)).candidates[0].rejection, Rejection::held);
   ASSERT_TRUE(machine->lock().value().release(lease.reference()));
-  pool->poll_now();
-  EXPECT_TRUE(pool->acquire(bytes_of(1)));
+  pool.poll_now();
+  EXPECT_TRUE(pool.acquire(bytes_of(1)));
 }
 
 TEST_F(SharedPool, EveryLeaseIsGivenBackToTheLedger) {
   const auto pool = open();
   {
     std::vector<Lease> leases;
-    for (int i = 0; i < 20; ++i) leases.push_back(pool->acquire(bytes_anywhere(100)).value());
-    EXPECT_FALSE(pool->acquire(bytes_anywhere(100)));
+    for (int i = 0; i < 20; ++i) leases.push_back(pool.acquire(bytes_anywhere(100)).value());
+    EXPECT_FALSE(pool.acquire(bytes_anywhere(100)));
     EXPECT_EQ(promised("a"), 1000U);
     leases[0].settle({ErrorCode::work_failed, {}});
-    const auto group = pool->acquire_group(bytes_anywhere(50), 2);
+    const auto group = pool.acquire_group(bytes_anywhere(50), 2);
     EXPECT_FALSE(group) << "one of the two is full";
   }
-  settle({pool.get()});
+  settle({pool});
   EXPECT_EQ(promised("a"), 0U);
   EXPECT_EQ(promised("b"), 0U);
 }
@@ -482,9 +482,9 @@ TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
       const auto pool = open();
       const auto work = [&] {
         for (int i = 0; i < 500; ++i) {
-          Result<Lease> lease = pool->acquire(bytes_of(400));
+          Result<Lease> lease = pool.acquire(bytes_of(400));
           if (!lease) {
-            pool->poll_now();
+            pool.poll_now();
             continue;
           }
           const std::int64_t now = shared.held.fetch_add(400) + 400;
@@ -520,9 +520,9 @@ TEST_F(SharedPool, WithoutALedgerAProgramWorksAloneAndSaysWhy) {
   const auto pool = Pool::open_backends(all, {});
   unsetenv("BERTH_RUNTIME_DIR");
   ASSERT_TRUE(pool);
-  ASSERT_TRUE((*pool)->ledger_error());
-  EXPECT_NE((*pool)->ledger_error()->message.find("/proc/nowhere"), std::string::npos);
-  EXPECT_TRUE((*pool)->acquire(bytes_anywhere(1)));
+  ASSERT_TRUE(pool->ledger_error());
+  EXPECT_NE(pool->ledger_error()->message.find("/proc/nowhere"), std::string::npos);
+  EXPECT_TRUE(pool->acquire(bytes_anywhere(1)));
 }
 
 }  // namespace

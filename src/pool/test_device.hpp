@@ -86,7 +86,7 @@ class TestDevice final : public Device {
     return Buffer(std::move(memory));
   }
   Result<std::unique_ptr<Stream>> open_stream(Priority) override { return unsupported(); }
-  Result<std::shared_ptr<Kernel>> load(const KernelSource&) override { return unsupported(); }
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource&) override { return unsupported(); }
   NativeHandles native() const noexcept override { return {}; }
   void close() noexcept override {}
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <thread>
 
 #include "router/router_state.hpp"
 
@@ -9,85 +10,32 @@ namespace berth {
 namespace router {
 
 Delivery::Delivery(std::shared_ptr<RouterState> router, std::string_view key, TaskOptions options)
-    : router_(std::move(router)), key_(key), deadline_(options.deadline), options_(std::move(options)) {}
-
-bool Delivery::begin_submission() {
-  const std::lock_guard lock(mutex_);
-  if (stage_ != Stage::waiting) return false;
-  stage_ = Stage::submitting;
-  return true;
+    : detail::Job(2), router_(std::move(router)), key_(key), options_(std::move(options)) {
+  deadline = options_.deadline;
 }
 
-bool Delivery::waits() const {
-  const std::lock_guard lock(mutex_);
-  return stage_ == Stage::waiting || stage_ == Stage::submitting;
+void Delivery::refuse(Error error) noexcept {
+  finish(std::move(error));
+  drop();
 }
 
-void Delivery::refuse(Error error) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stage_ == Stage::submitted || stage_ == Stage::refused) return;
-    stage_ = Stage::refused;
-    error_ = std::move(error);
-  }
-  changed_.notify_all();
+Result<void> Delivery::call(TaskContext& context) {
+  began_at_ = router_->clock->now();
+  return call_closure(context);
 }
 
-void Delivery::submit(Scheduler& scheduler) {
-  submit_to(scheduler, std::move(options_));
-  bool cancel = false;
-  {
-    const std::lock_guard lock(mutex_);
-    stage_ = Stage::submitted;
-    cancel = cancel_requested_;
-    changed_.notify_all();
-  }
-  if (cancel) cancel_task();
+void Delivery::before_end() noexcept {
+  if (submitted_) router_->ended(*this);
 }
 
-void Delivery::cancel() {
-  {
-    const std::lock_guard lock(mutex_);
-    cancel_requested_ = true;
-    if (stage_ == Stage::waiting) {
-      stage_ = Stage::refused;
-      error_ = Error{ErrorCode::cancelled, "the work was cancelled before it began"};
-    }
-    if (stage_ != Stage::submitted) return changed_.notify_all();
-  }
-  cancel_task();
-}
-
-std::optional<Error> Delivery::await_submission(Deadline deadline, bool* again) {
-  std::unique_lock lock(mutex_);
-  while (stage_ == Stage::waiting || stage_ == Stage::submitting) {
-    Clock& clock = *router_->clock;
-    const TimePoint time = clock.now();
-    if (deadline.passed(time)) {
-      *again = true;
-      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
-    }
-    if (stage_ == Stage::waiting && deadline_.passed(time)) {
-      stage_ = Stage::refused;
-      error_ = Error{
-          ErrorCode::timeout, "the deadline passed before the work began", "allow more time or submit less", "", {}};
-      break;
-    }
-    // A submission under way does not wait for anything.
-    clock.wait_until(changed_, lock, stage_ == Stage::waiting ? std::min(deadline.at, deadline_.at) : deadline.at);
-  }
-  return error_;
-}
-
-void Delivery::began() { began_at_ = router_->clock->now(); }
-void Delivery::ended() { router_->ended(*this); }
+void accept(const std::shared_ptr<RouterState>& router, Delivery& delivery) { router->accept(delivery); }
 
 }  // namespace router
 
 using router::Delivery;
 using router::RouterState;
 
-Result<std::unique_ptr<Router>> Router::start(Scheduler& scheduler, RouterOptions options) {
+Result<Router> Router::start(const Scheduler& scheduler, RouterOptions options) {
   const std::size_t devices = std::max<std::size_t>(1, scheduler.pool().device_count());
   const ShardSpace space(options.shards == 0 ? static_cast<std::uint32_t>(devices) : options.shards, options.hash);
   if (!options.table)
@@ -105,7 +53,7 @@ Result<std::unique_ptr<Router>> Router::start(Scheduler& scheduler, RouterOption
   }
   if (options.table) table_file.clear();
 
-  auto state = std::make_shared<RouterState>(scheduler, std::move(options), std::move(table_file));
+  auto state = std::make_shared<RouterState>(*scheduler.state_, std::move(options), std::move(table_file));
   {
     const std::lock_guard lock(state->mutex);
     const std::optional<ShardTable>& given = state->options.table;
@@ -118,13 +66,15 @@ Result<std::unique_ptr<Router>> Router::start(Scheduler& scheduler, RouterOption
     if (const Result<std::size_t> updated = state->update_owners(time); !updated) return updated.error();
   }
   state->keep_table();
-  return std::unique_ptr<Router>(new Router(state));
+  return Router(scheduler.state_, std::move(state));
 }
 
 Router::~Router() {
-  std::vector<std::shared_ptr<Delivery>> left;
+  if (!state_) return;
+  std::vector<Delivery*> left;
   {
     const std::lock_guard lock(state_->mutex);
+    state_->closed = true;
     for (auto& [key, entity] : state_->entities) {
       std::move(entity.waiting.begin(), entity.waiting.end(), std::back_inserter(left));
       entity.waiting.clear();
@@ -136,8 +86,12 @@ Router::~Router() {
     const std::lock_guard lock(state_->file_mutex);
     state_->file.close();
   }
-  for (const std::shared_ptr<Delivery>& delivery : left)
-    delivery->refuse({ErrorCode::cancelled, "the router was shut down before the work began"});
+  for (Delivery* delivery : left) {
+    if (delivery->claim(detail::Job::Stage::ending)) scheduler_->withdraw(*delivery, router::closed_error());
+    // A thread that was first needs the scheduler until the work has ended.
+    while (!delivery->has_ended()) std::this_thread::yield();
+    delivery->drop();
+  }
 }
 
 Result<DeviceId> Router::route(std::string_view key) const {
@@ -150,9 +104,7 @@ Result<DeviceId> Router::route(std::string_view key) const {
   return owner;
 }
 
-void Router::accept(std::shared_ptr<Delivery> delivery) { state_->accept(std::move(delivery)); }
-
-Result<std::size_t> Router::refresh() {
+Result<std::size_t> Router::refresh() const {
   Result<std::size_t> moved = [&] {
     const TimePoint time = state_->clock->now();
     const std::lock_guard lock(state_->mutex);
@@ -163,7 +115,7 @@ Result<std::size_t> Router::refresh() {
   return moved;
 }
 
-std::size_t Router::rebalance_by_load() {
+std::size_t Router::rebalance_by_load() const {
   const std::size_t moved = [&] {
     const std::lock_guard lock(state_->mutex);
     return state_->rebalance_by_load(state_->options.moves_per_round);

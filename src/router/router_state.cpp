@@ -25,6 +25,8 @@ Error no_owner(std::string_view key, std::uint32_t shard) {
 
 }  // namespace
 
+Error closed_error() { return {ErrorCode::cancelled, "the router was shut down before the work began"}; }
+
 // The table of the file where it fits the options, else an empty one.
 ShardTable RouterState::first_table(ShardSpace space) {
   if (const Result<void> locked = file.lock(); !locked) write_warning = locked.error();
@@ -160,22 +162,32 @@ Result<DeviceId> RouterState::owner(std::string_view key, std::uint32_t shard) {
   return *id;
 }
 
-void RouterState::accept(std::shared_ptr<Delivery> delivery) {
+void RouterState::accept(Delivery& delivery) {
   const TimePoint time = clock->now();
   std::unique_lock lock(mutex);
-  EntityState& to = entity(delivery->key_, time);
+  if (closed) {
+    lock.unlock();
+    return delivery.refuse(closed_error());
+  }
+  EntityState& to = entity(delivery.key_, time);
   passivate(time);
   if (to.busy() && waiting >= options.waiting_max) {
     lock.unlock();
-    delivery->refuse({ErrorCode::queue_full, "too much work waits behind earlier work of its key",
-                      "wait for work to end, or raise waiting_max"});
-    return;
+    return delivery.refuse({ErrorCode::queue_full, "too much work waits behind earlier work of its key",
+                            "wait for work to end, or raise waiting_max"});
   }
-  delivery->entity_ = &to;
-  delivery->shard_ = to.shard;
+  const std::stop_token stop = std::exchange(delivery.options_.stop, {});
+  delivery.entity_ = &to;
+  delivery.shard_ = to.shard;
+  delivery.scheduler = scheduler;
+  delivery.clock = clock;
+  scheduler->watch_deadline(delivery);
   ++waiting;
-  to.waiting.push_back(std::move(delivery));
+  to.waiting.push_back(&delivery);
   send_waiting(to, lock);
+  lock.unlock();
+  if (stop.stop_possible())
+    delivery.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(stop, detail::CancelJob{&delivery});
 }
 
 // One thread at a time sends for an entity, so the order is kept, and a series of
@@ -184,10 +196,13 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
   if (entity.sending) return;
   entity.sending = true;
   while (!entity.running && !entity.waiting.empty()) {
-    const std::shared_ptr<Delivery> delivery = std::move(entity.waiting.front());
+    Delivery* const delivery = entity.waiting.front();
     entity.waiting.pop_front();
     --waiting;
-    if (!delivery->begin_submission()) continue;
+    if (!delivery->claim(detail::Job::Stage::running)) {  // it was withdrawn
+      delivery->drop();
+      continue;
+    }
 
     const TimePoint time = clock->now();
     std::optional<Error> error;
@@ -204,6 +219,7 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     } else {
       only = {*device};
       delivery->options_.may_run_twice = false;
+      delivery->submitted_ = true;
       entity.running = true;
       ++delivered;
       ++shards[entity.shard].delivered;
@@ -211,10 +227,14 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     }
     lock.unlock();
     keep_table();
-    if (error)
-      delivery->refuse(*std::move(error));
-    else
-      delivery->submit(*scheduler);
+    if (error) {
+      scheduler->end(*delivery, std::move(error));
+      delivery->drop();
+    } else {
+      // Moved out: the delivery may have ended before enqueue returns.
+      const TaskOptions options = std::move(delivery->options_);
+      scheduler->enqueue(*delivery, options);
+    }
     lock.lock();
   }
   entity.sending = false;

@@ -17,22 +17,23 @@
 #include "berth/router.hpp"
 #include "pool/internals.hpp"
 #include "router/table_file.hpp"
+#include "scheduler/scheduler_state.hpp"
 
 namespace berth::router {
 
 struct EntityState {
   std::uint32_t shard = 0;
-  bool running = false;  // its work is with the scheduler
-  bool sending = false;  // a thread is in send_waiting
-  std::deque<std::shared_ptr<Delivery>> waiting;
+  bool running = false;           // its work is with the scheduler
+  bool sending = false;           // a thread is in send_waiting
+  std::deque<Delivery*> waiting;  // a reference on each
   TimePoint active_at{};
   std::list<const std::string*>::iterator in_order;  // position in by_activity
   bool busy() const { return running || sending || !waiting.empty(); }
 };
 
 struct RouterState {
-  RouterState(Scheduler& s, RouterOptions o, std::string table_file)
-      : scheduler(&s), clock(&s.pool().clock()), options(std::move(o)), file(std::move(table_file)) {}
+  RouterState(scheduler::SchedulerState& s, RouterOptions o, std::string table_file)
+      : scheduler(&s), clock(&s.clock()), options(std::move(o)), file(std::move(table_file)) {}
 
   // All of these: the lock is held.
   ShardTable first_table(ShardSpace space);
@@ -46,14 +47,14 @@ struct RouterState {
   Result<DeviceId> owner(std::string_view key, std::uint32_t shard);
 
   // The lock is not held.
-  void accept(std::shared_ptr<Delivery> delivery);
+  void accept(Delivery& delivery);
   void ended(Delivery& delivery);
   void keep_table();
 
   // The lock is held at the beginning and at the end, and not in between.
   void send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock);
 
-  Scheduler* scheduler;
+  scheduler::SchedulerState* scheduler;  // of the router; not used once that is closed
   Clock* clock;
   const RouterOptions options;
 
@@ -67,6 +68,7 @@ struct RouterState {
   std::unordered_map<std::string, EntityState> entities;
   std::list<const std::string*> by_activity;  // keys of `entities`, longest idle first
   std::size_t waiting = 0;
+  bool closed = false;  // the router is gone
   std::uint64_t delivered = 0, undeliverable = 0, moves = 0, passivated = 0;
   std::vector<ShardStatistics> shards;         // by number; statistics() fills in the owner
   std::vector<std::uint64_t> busy_ns_counted;  // by shard, as of the last rebalance by load
@@ -76,5 +78,8 @@ struct RouterState {
   std::mutex file_mutex;                   // guards `file`; taken before `mutex`
   TableFile file;
 };
+
+// Why work has ended that still waited when the router went away.
+Error closed_error();
 
 }  // namespace berth::router

@@ -24,9 +24,9 @@ TEST(RouterTable, S2_4_StartingNeedsNeitherAShardCountNorAWorkingDevice) {
 
   Site site(1);
   ASSERT_TRUE(site.pool->set_intent(gpu(0), Intent::cordoned));
-  const Result<std::unique_ptr<Router>> router = Router::start(*site.scheduler, options);
+  const Result<Router> router = Router::start(*site.scheduler, options);
   ASSERT_TRUE(router) << router.error().to_text();
-  EXPECT_EQ((*router)->table()->space().count(), 1u);
+  EXPECT_EQ(router->table()->space().count(), 1u);
 }
 
 TEST(RouterTable, ShardCountZeroAndTwoDevicesGiveAtMostTwoShards) {
@@ -145,9 +145,9 @@ TEST(RouterTable, TheTableIsKeptByDefaultInTheUsersStateFolder) {
   RouterOptions options;
   options.name = "sessions";
   const auto router = *Router::start(*site.scheduler, options);
-  EXPECT_FALSE(router->statistics().table_warning);
+  EXPECT_FALSE(router.statistics().table_warning);
   const auto path = folder.path / ("shards-" + std::to_string(::geteuid())) / "sessions.table";
-  EXPECT_EQ(*ShardTable::parse(*world::read_text(path)), *router->table());
+  EXPECT_EQ(*ShardTable::parse(*world::read_text(path)), *router.table());
   EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
 
   options.name = "../sessions";
@@ -333,10 +333,10 @@ TEST(RouterTable, HotShardsAreSwappedByThemselvesOnceInAnIntervalAndOnlyIfAskedF
 
   options.load_interval = {};
   Site by_default(2, options);
-  std::vector<RoutedTask<std::monostate>> tasks;  // all submitted first, so that the load comes between two updates
+  std::vector<Task<std::monostate>> tasks;  // all submitted first, so that the load comes between two updates
   for (const std::string& key : keys)
     tasks.push_back(by_default.router->submit(key, [&](TaskContext&) { by_default.clock.advance(milliseconds(10)); }));
-  for (RoutedTask<std::monostate>& task : tasks) ASSERT_TRUE(task.get());
+  for (Task<std::monostate>& task : tasks) ASSERT_TRUE(task.get());
   by_default.wait_until_counted();
   by_default.clock.advance(seconds(3600));
   ASSERT_TRUE(by_default.router->refresh());
@@ -362,7 +362,7 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   std::vector<std::thread> clients;
   for (int t = 0; t < threads; ++t)
     clients.emplace_back([&, t] {
-      std::vector<RoutedTask<std::monostate>> tasks;
+      std::vector<Task<std::monostate>> tasks;
       for (int i = 1; i <= rounds; ++i) {
         const std::string key = user(i % keys);
         tasks.push_back(site.router->submit(key, [&, key, t, i](TaskContext&) {
@@ -371,7 +371,7 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
           before = i;
         }));
       }
-      for (RoutedTask<std::monostate>& task : tasks) {
+      for (Task<std::monostate>& task : tasks) {
         const Result<TaskResult<std::monostate>> got = task.get();
         got ? ++served : ++refused;
         if (!got && got.error().code != ErrorCode::no_eligible_device) ++refused_for_another_reason;

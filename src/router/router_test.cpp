@@ -70,10 +70,10 @@ TEST(Router, S2_7_TheShardAndNotTheIdAloneDecidesTheDevice) {
 
 TEST(Router, TheSameIdSentAHundredTimesReachesOneDevice) {
   Site site(4, {}, 2);
-  std::vector<RoutedTask<DeviceId>> tasks;
+  std::vector<Task<DeviceId>> tasks;
   for (int i = 0; i < 100; ++i)
     tasks.push_back(site.router->submit("user-42", [](TaskContext& e) { return e.device().id(); }));
-  for (RoutedTask<DeviceId>& task : tasks) EXPECT_EQ(task.get()->value, *site.router->route("user-42"));
+  for (Task<DeviceId>& task : tasks) EXPECT_EQ(task.get()->value, *site.router->route("user-42"));
 }
 
 TEST(Router, S2_8_WithoutADeviceTheCallerIsTold) {
@@ -139,14 +139,14 @@ TEST(Router, WorkOfOneKeyRunsInOrderAndOneAtATimeOnManyLanes) {
   Site site(1, {}, 4);
   std::vector<int> order;
   std::atomic<int> running{0}, overlaps{0};
-  std::vector<RoutedTask<std::monostate>> tasks;
+  std::vector<Task<std::monostate>> tasks;
   for (int i = 0; i < 200; ++i)
     tasks.push_back(site.router->submit("user-42", [&, i](TaskContext&) {
       if (++running > 1) ++overlaps;
       order.push_back(i);
       --running;
     }));
-  for (RoutedTask<std::monostate>& task : tasks) EXPECT_TRUE(task.get());
+  for (Task<std::monostate>& task : tasks) EXPECT_TRUE(task.get());
   EXPECT_EQ(overlaps, 0);
   ASSERT_EQ(order.size(), 200u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
@@ -293,10 +293,10 @@ TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
   BackendOptions backends;
   backends.host_devices = 2;
   auto pool = *Pool::open_all(backends);
-  auto scheduler = *Scheduler::start(*pool);
-  auto router = *Router::start(*scheduler);
+  auto scheduler = *Scheduler::start(pool);
+  auto router = *Router::start(scheduler);
 
-  Entity session = router->entity("user-42");
+  Entity session = router.entity("user-42");
   auto first = session.submit([](TaskContext& on) { return on.device().allocate(64); });
   auto second = session.submit([](TaskContext& on) { return on.device().id(); });
   Result<TaskResult<DeviceId>> answer = second.get();

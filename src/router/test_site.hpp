@@ -69,9 +69,9 @@ struct Site {
   }
 
   FakeClock clock{FakeClock::Sleepers::block};
-  std::unique_ptr<Pool> pool;
-  std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Router> router;
+  std::optional<Pool> pool;
+  std::optional<Scheduler> scheduler;
+  std::optional<Router> router;
 };
 
 // An environment variable for one test.

@@ -94,11 +94,11 @@ class Bench {
     for (std::size_t i = 0; i < count; ++i) specs.push_back(spec(i));
     return specs;
   }
-  Scheduler* operator->() { return scheduler.get(); }
+  Scheduler* operator->() { return &*scheduler; }
   DeviceStatistics total() const { return scheduler->statistics().total(); }
 
-  std::unique_ptr<Pool> pool;
-  std::unique_ptr<Scheduler> scheduler;
+  std::optional<Pool> pool;
+  std::optional<Scheduler> scheduler;
 };
 
 inline SchedulerOptions with_policy(std::string policy, std::optional<std::size_t> lanes = {}) {

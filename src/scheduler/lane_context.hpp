@@ -13,15 +13,19 @@ namespace berth::scheduler {
 
 class LaneContext final : public TaskContext {
  public:
-  // `cancelled` may be null: the work cannot be cancelled.
+  // `cancelled` may be null.
   LaneContext(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
-              const std::atomic<bool>* cancelled) noexcept
-      : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled) {}
+              const std::atomic<bool>* cancelled, const std::stop_token& stop) noexcept
+      : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled), stop_(stop) {}
 
   Device& device() noexcept override { return device_; }
   Result<Stream*> stream() override;
   Deadline deadline() const noexcept override { return deadline_; }
-  bool cancelled() const noexcept override { return cancelled_ && cancelled_->load(std::memory_order_relaxed); }
+  bool cancelled() const noexcept override {
+    return (cancelled_ && cancelled_->load(std::memory_order_relaxed)) || stop_.stop_requested();
+  }
+
+  Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 
   bool used_stream() const noexcept { return stream_.stream != nullptr; }
   // Waits until everything on the stream is done or the deadline passed. Gives
@@ -34,6 +38,7 @@ class LaneContext final : public TaskContext {
   const Priority priority_;
   const Deadline deadline_;
   const std::atomic<bool>* const cancelled_;
+  const std::stop_token& stop_;
   KeptStream stream_;
   std::shared_ptr<Event> begun_;  // null: the device did not record it
 };

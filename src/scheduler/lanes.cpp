@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <system_error>
 
+#include "scheduler/scheduler_state.hpp"
+
 namespace berth::scheduler {
 namespace {
 
-thread_local const Scheduler* lane_of = nullptr;
+thread_local const SchedulerState* lane_of = nullptr;
 
 // Lanes of the whole process that are awake without work. More than half of the
 // processors would take time from those that have some.
@@ -23,10 +25,12 @@ void pause_briefly() noexcept {
   for (int i = 0; i < 64; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-bool on_lane_of(const Scheduler& scheduler) noexcept { return lane_of == &scheduler; }
+bool on_lane_of(const SchedulerState& scheduler) noexcept { return lane_of == &scheduler; }
 
-DeviceLanes::DeviceLanes(Scheduler& scheduler, std::size_t lanes, std::size_t capacity)
-    : scheduler_(scheduler), capacity_(capacity + lanes) {
+DeviceLanes::DeviceLanes(SchedulerState& scheduler, std::size_t lanes, std::size_t capacity)
+    : scheduler_(scheduler),
+      capacity_(capacity + lanes),
+      queue_([&tenants = scheduler.tenants()](TenantId tenant) { return tenants.weight(tenant); }) {
   threads_.reserve(lanes);
   for (std::size_t i = 0; i < lanes; ++i) {
     try {
@@ -42,15 +46,45 @@ DeviceLanes::~DeviceLanes() {
   join();
 }
 
-bool DeviceLanes::enter(bool exempt) noexcept {
-  if (places_.fetch_add(1, std::memory_order_relaxed) < capacity_ || exempt) return true;
-  leave();
+bool DeviceLanes::enter(const detail::Job& job) noexcept {
+  std::atomic<std::uint32_t>& taken = places_[static_cast<std::size_t>(job.tenant)];
+  if (taken.fetch_add(1) < capacity_ || job.exempt) return true;
+  taken.fetch_sub(1);
   return false;
 }
 
+bool DeviceLanes::idle() const noexcept {
+  return std::all_of(places_.begin(), places_.end(), [](const auto& taken) { return taken.load() == 0; });
+}
+
+bool DeviceLanes::enter_when_possible(const detail::Job& job, const std::stop_token& stop, Clock& clock) {
+  waiting_for_room_.fetch_add(1);
+  const auto wake = [this] {
+    const std::lock_guard lock(room_mutex_);
+    room_made_.notify_all();
+  };
+  bool entered = false;
+  {
+    const std::stop_callback<decltype(wake)> on_stop(stop, wake);
+    std::unique_lock lock(room_mutex_);
+    while (!(entered = enter(job)) && !stop.stop_requested() && !job.deadline.passed(clock.now()))
+      clock.wait_until(room_made_, lock, job.deadline.at);
+  }
+  waiting_for_room_.fetch_sub(1);
+  return entered;
+}
+
+void DeviceLanes::leave(TenantId tenant) noexcept {
+  places_[static_cast<std::size_t>(tenant)].fetch_sub(1);
+  if (waiting_for_room_.load() == 0) return;
+  const std::lock_guard lock(room_mutex_);
+  room_made_.notify_all();
+}
+
 void DeviceLanes::push(detail::Job& job) noexcept {
+  job.woke_a_thread = awake_.load(std::memory_order_relaxed) == 0 && parked_.load(std::memory_order_relaxed) > 0;
   detail::Job* head = inbox_.load(std::memory_order_relaxed);
-  do job.next_ = head;
+  do job.next = head;
   while (!inbox_.compare_exchange_weak(head, &job, std::memory_order_seq_cst, std::memory_order_relaxed));
   // A lane that is awake looks at the inbox after it has counted itself out, so
   // it finds the job, and wakes another one if it leaves any.
@@ -66,13 +100,13 @@ void DeviceLanes::sort_inbox() {
   detail::Job* job = inbox_.exchange(nullptr, std::memory_order_seq_cst);
   detail::Job* in_order = nullptr;
   while (job) {
-    detail::Job* const rest = job->next_;
-    job->next_ = in_order;
+    detail::Job* const rest = job->next;
+    job->next = in_order;
     in_order = job;
     job = rest;
   }
   while (in_order) {
-    detail::Job* const rest = in_order->next_;
+    detail::Job* const rest = in_order->next;
     queue_.push(*in_order);
     in_order = rest;
   }
@@ -81,7 +115,7 @@ void DeviceLanes::sort_inbox() {
 detail::Job* DeviceLanes::take() {
   sort_inbox();
   while (detail::Job* const job = queue_.pop()) {
-    if (job->claim(detail::Job::running)) {
+    if (job->claim(detail::Job::Stage::running)) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
@@ -127,20 +161,12 @@ void DeviceLanes::serve() noexcept {
   while (detail::Job* const job = next()) scheduler_.run_job(*job);
 }
 
-void DeviceLanes::withdraw(detail::Job& job, Error error) noexcept {
-  bool was_queued = false;
-  {
-    const std::lock_guard lock(mutex_);
-    sort_inbox();
-    was_queued = job.linked_;
-    if (was_queued) queue_.erase(job);
-  }
-  job.device_ = job.lease_.id();
-  job.lease_.release();
-  leave();
-  error.where = job.device_.text();
-  job.end(std::move(error));
-  if (was_queued) job.drop();
+bool DeviceLanes::unlink(detail::Job& job) noexcept {
+  const std::lock_guard lock(mutex_);
+  sort_inbox();
+  if (!job.linked) return false;
+  queue_.erase(job);
+  return true;
 }
 
 void DeviceLanes::stop() noexcept {
@@ -160,8 +186,8 @@ void DeviceLanes::cancel_waiting() noexcept {
       job = queue_.pop();
     }
     if (!job) return;
-    if (job->claim(detail::Job::ending))
-      withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began"});
+    if (job->claim(detail::Job::Stage::ending))
+      scheduler_.withdraw(*job, {ErrorCode::cancelled, "the scheduler was shut down before the work began"});
     job->drop();
   }
 }
@@ -188,7 +214,7 @@ Result<KeptStream> DeviceLanes::borrow_stream(Device& device, Priority priority)
   Result<std::unique_ptr<Stream>> opened = device.open_stream(priority);
   if (!opened) return std::move(opened).error();
   KeptStream stream{nullptr, std::move(opened).value()};
-  if (Result<std::shared_ptr<Device>> owner = scheduler_.pool_->device(device.id()); owner && owner->get() == &device)
+  if (Result<std::shared_ptr<Device>> owner = scheduler_.pool().device(device.id()); owner && owner->get() == &device)
     stream.device = std::move(owner).value();
   return stream;
 }

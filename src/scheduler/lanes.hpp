@@ -8,6 +8,7 @@
 // device that left is finished while the same slot serves its successor.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -16,7 +17,8 @@
 #include <vector>
 
 #include "berth/scheduler.hpp"
-#include "scheduler/waiting_queue.hpp"
+#include "scheduler/fair_queue.hpp"
+#include "scheduler/tenants.hpp"
 
 namespace berth::scheduler {
 
@@ -28,25 +30,27 @@ struct KeptStream {
 
 class DeviceLanes {
  public:
-  DeviceLanes(Scheduler& scheduler, std::size_t lanes, std::size_t capacity);
+  DeviceLanes(SchedulerState& scheduler, std::size_t lanes, std::size_t capacity);
   ~DeviceLanes();
 
+  SchedulerState& scheduler() noexcept { return scheduler_; }
   // How many run; fewer than asked for when the system gave no more threads.
   std::size_t lanes() const noexcept { return threads_.size(); }
 
-  // Takes a place in the queue; false when it is full. A place keeps the lanes alive until
-  // leave(), which is the last call of its holder.
-  bool enter(bool exempt) noexcept;
-  void leave() noexcept { places_.fetch_sub(1, std::memory_order_release); }
+  // Takes a place in the queue; false when it is full. A place keeps the lanes alive until leave().
+  bool enter(const detail::Job& job) noexcept;
+  // Waits for a place; false when the job's deadline or a request to stop came first.
+  bool enter_when_possible(const detail::Job& job, const std::stop_token& stop, Clock& clock);
+  void leave(TenantId tenant) noexcept;
 
   void push(detail::Job& job) noexcept;
-  // Ends a job that the caller claimed while it waited.
-  void withdraw(detail::Job& job, Error error) noexcept;
+  // Takes a job out of the queue; false when it is not in it.
+  bool unlink(detail::Job& job) noexcept;
   // Lets no lane begin another job.
   void stop() noexcept;
   void cancel_waiting() noexcept;
   void join() noexcept;
-  bool idle() const noexcept { return places_.load(std::memory_order_acquire) == 0; }
+  bool idle() const noexcept;
 
   // Streams are opened when first wanted and kept for the next piece of work.
   Result<KeptStream> borrow_stream(Device& device, Priority priority);
@@ -62,12 +66,16 @@ class DeviceLanes {
   void sort_inbox();
   bool stay_awake() const noexcept;
 
-  Scheduler& scheduler_;
-  const std::size_t capacity_;  // waiting and running
+  SchedulerState& scheduler_;
+  const std::size_t capacity_;  // waiting and running, per tenant
 
   // What producers write.
-  alignas(64) std::atomic<detail::Job*> inbox_{nullptr};  // last come first
-  std::atomic<std::uint32_t> places_{0};
+  alignas(64) std::atomic<detail::Job*> inbox_{nullptr};                 // last come first
+  std::array<std::atomic<std::uint32_t>, Tenants::count_max> places_{};  // taken, by tenant
+
+  std::atomic<std::uint32_t> waiting_for_room_{0};  // producers
+  std::mutex room_mutex_;                           // guards nothing but their wake-up
+  std::condition_variable room_made_;
 
   // Tells producers whether a lane must be woken.
   alignas(64) std::atomic<std::uint32_t> parked_{0};
@@ -76,7 +84,7 @@ class DeviceLanes {
 
   alignas(64) std::mutex mutex_;  // guards the queue and the links of the jobs in it
   std::condition_variable pushed_;
-  WaitingQueue queue_;
+  FairQueue queue_;
 
   std::mutex streams_mutex_;  // guards the idle streams
   std::vector<KeptStream> streams_;
@@ -87,6 +95,6 @@ class DeviceLanes {
 void pause_briefly() noexcept;
 
 // Whether this thread is a lane of that scheduler.
-bool on_lane_of(const Scheduler& scheduler) noexcept;
+bool on_lane_of(const SchedulerState& scheduler) noexcept;
 
 }  // namespace berth::scheduler

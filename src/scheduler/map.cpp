@@ -7,13 +7,16 @@
 
 #include "placement/late_binding.hpp"
 #include "pool/internals.hpp"
-#include "scheduler/lanes.hpp"
+#include "scheduler/scheduler_state.hpp"
 
-namespace berth {
+namespace berth::scheduler {
+namespace {
 
-class Scheduler::Mapping {
+using detail::Batch;
+
+class Mapping {
  public:
-  Mapping(Scheduler& scheduler, const Batch& batch);
+  Mapping(SchedulerState& scheduler, const Batch& batch);
   // Blocks until every item has ended.
   void run();
 
@@ -26,7 +29,7 @@ class Scheduler::Mapping {
   Lease acquire(const Requirements& requirements);
   void item_ended(Item& item) noexcept;
 
-  Scheduler& scheduler_;
+  SchedulerState& scheduler_;
   const Batch& batch_;
   std::vector<std::size_t> order_;
 
@@ -37,15 +40,16 @@ class Scheduler::Mapping {
   std::uint64_t size_left_ = 0;    // of what has no device yet
   std::vector<std::uint32_t> at_;  // items by slot, waiting or running there
   Lease held_;                     // of the next item, whose turn has come but whose device is full
-  Policy policy_;                  // the scheduler's, among the devices that should get an item now
+  const Policy& given_;            // the scheduler's at the beginning
+  Policy policy_;                  // the same, among the devices that should get an item now
 };
 
-class Scheduler::Mapping::Item final : public detail::Job {
+class Mapping::Item final : public detail::Job {
  public:
   Item(Mapping& mapping, std::size_t item, std::size_t at_slot)
       : detail::Job(1), index(item), slot(at_slot), mapping_(mapping) {}
   Result<void> call(TaskContext& execution) override { return mapping_.batch_.call(index, execution); }
-  void after_end() noexcept override { mapping_.item_ended(*this); }
+  void before_end() noexcept override { mapping_.item_ended(*this); }
 
   const std::size_t index;
   const std::size_t slot;
@@ -54,17 +58,17 @@ class Scheduler::Mapping::Item final : public detail::Job {
   Mapping& mapping_;
 };
 
-Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
+Mapping::Mapping(SchedulerState& scheduler, const Batch& batch)
     : scheduler_(scheduler),
       batch_(batch),
       order_(batch.size),
-      at_(pool::board_of(*scheduler.pool_).capacity()),
-      policy_(*scheduler.policy_) {
+      at_(pool::board_of(scheduler.pool()).capacity()),
+      given_(scheduler.policy()),
+      policy_(given_) {
   policy_.choose = [this](const Candidates& all) {
     const policy::LateBinding binding(all, size_left_);
-    return policy::choose_among(*scheduler_.policy_, all, [&](Candidate device) {
-      return has_room(device.slot()) && !binding.is_too_slow(device);
-    });
+    return policy::choose_among(
+        given_, all, [&](Candidate device) { return has_room(device.slot()) && !binding.is_too_slow(device); });
   };
   std::iota(order_.begin(), order_.end(), std::size_t{0});
   if (batch.size == 0) return;
@@ -95,14 +99,14 @@ Scheduler::Mapping::Mapping(Scheduler& scheduler, const Batch& batch)
   });
 }
 
-void Scheduler::Mapping::run() {
+void Mapping::run() {
   std::unique_lock lock(mutex_);
   refill();
   all_ended_.wait(lock, [&] { return ended_ == batch_.size; });
 }
 
-void Scheduler::Mapping::item_ended(Item& item) noexcept {
-  batch_.end(item.index, std::move(item.error()), item.device());
+void Mapping::item_ended(Item& item) noexcept {
+  batch_.end(item.index, std::move(item.error), item.device);
   const std::lock_guard lock(mutex_);
   --at_[item.slot];
   ++ended_;
@@ -110,35 +114,37 @@ void Scheduler::Mapping::item_ended(Item& item) noexcept {
   if (ended_ == batch_.size) all_ended_.notify_all();
 }
 
-void Scheduler::Mapping::refill() {
+void Mapping::refill() {
   while (next_ < order_.size() && assign(order_[next_])) ++next_;
 }
 
-bool Scheduler::Mapping::has_room(std::size_t slot) const {
-  const scheduler::DeviceLanes* lanes = scheduler_.lanes_[slot].load(std::memory_order_acquire);
+bool Mapping::has_room(std::size_t slot) const {
+  const DeviceLanes* lanes = scheduler_.lanes_at(slot);
   return at_[slot] < (lanes ? lanes->lanes() : 0) + 1;
 }
 
 // Empty: no device should get the item now.
-Lease Scheduler::Mapping::acquire(const Requirements& requirements) {
-  return pool::board_of(*scheduler_.pool_).try_acquire(policy_, requirements);
+Lease Mapping::acquire(const Requirements& requirements) {
+  return pool::board_of(scheduler_.pool()).try_acquire(policy_, requirements);
 }
 
 // False when the item has to wait until another one has ended.
-bool Scheduler::Mapping::assign(std::size_t index) {
-  const Result<TaskOptions> options = batch_.options(index);
+bool Mapping::assign(std::size_t index) {
+  Result<TaskOptions> options = batch_.options(index);
+  if (options) scheduler_.limit(*options);
   if (!options) return refuse(index, policy::size_of(1), options.error());
   const std::uint64_t size = policy::size_of(options->requirements.cost);
+  if (options->stop.stop_requested()) return refuse(index, size, withdrawn_error({}));
   // With no item of this map under way none would end and assign this one: then it is now or
   // never, on any device.
   const bool may_wait = next_ != ended_;
   // A policy that takes turns is not asked twice: the device whose turn it is, is waited for.
-  const bool in_turn = scheduler_.policy_->takes_turns;
+  const bool in_turn = given_.takes_turns;
   if (!held_ && may_wait && !in_turn) {
     held_ = acquire(options->requirements);
     if (!held_) return false;
   } else if (!held_) {
-    Result<Lease> lease = scheduler_.acquire(options->requirements);
+    Result<Lease> lease = scheduler_.pool().acquire(options->requirements, given_);
     if (!lease && may_wait) return false;
     if (!lease) return refuse(index, size, std::move(lease).error());
     held_ = std::move(lease).value();
@@ -147,7 +153,7 @@ bool Scheduler::Mapping::assign(std::size_t index) {
   if (may_wait && in_turn && !has_room(slot)) return false;
 
   auto item = std::make_unique<Item>(*this, index, slot);
-  item->exempt_ = true;  // how many wait is bounded here
+  item->exempt = true;  // how many wait is bounded here
   if (Result<void> queued = scheduler_.enqueue(*item, *options, std::move(held_)); !queued)
     return refuse(index, size, std::move(queued).error());
   static_cast<void>(item.release());  // the queue's, until it has ended
@@ -156,15 +162,17 @@ bool Scheduler::Mapping::assign(std::size_t index) {
   return true;
 }
 
-bool Scheduler::Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
+bool Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
   batch_.end(index, std::move(error), {});
   ++ended_;
   size_left_ -= std::min(size_left_, size);
   return true;
 }
 
-void Scheduler::run_batch(const Batch& batch) {
-  if (!scheduler::on_lane_of(*this)) return Mapping(*this, batch).run();
+}  // namespace
+
+void SchedulerState::run_batch(const Batch& batch) {
+  if (!on_lane_of(*this)) return Mapping(*this, batch).run();
   // A lane that waited for items in its own queue would wait for ever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;
@@ -176,4 +184,4 @@ void Scheduler::run_batch(const Batch& batch) {
   }
 }
 
-}  // namespace berth
+}  // namespace berth::scheduler

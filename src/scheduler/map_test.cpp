@@ -209,16 +209,16 @@ TEST(RealDevices, MapKeepsEveryDeviceOfTheMachineBusyAtOnce) {
   BackendOptions backends;
   backends.host_devices = 2;
   auto pool = std::move(Pool::open_all(backends)).value();
-  auto scheduler = std::move(Scheduler::start(*pool, with_policy("round_robin", 1))).value();
-  const std::size_t count = pool->devices().size();
+  auto scheduler = std::move(Scheduler::start(pool, with_policy("round_robin", 1))).value();
+  const std::size_t count = pool.devices().size();
   ASSERT_GE(count, 2U);
   bool opencl = false;
-  for (const auto& device : pool->devices()) opencl |= device->info().backend == "opencl";
+  for (const auto& device : pool.devices()) opencl |= device->info().backend == "opencl";
   if (!opencl) std::fprintf(stderr, "SKIPPED in part: no OpenCL device here, host devices only\n");
 
   Gate gate;
   const auto results =
-      scheduler->map(std::vector<std::size_t>(count, count), [&](TaskContext& execution, std::size_t n) {
+      scheduler.map(std::vector<std::size_t>(count, count), [&](TaskContext& execution, std::size_t n) {
         // Something real beside the meeting: bytes to the device and back.
         std::vector<std::byte> out(4096, std::byte{7});
         std::vector<std::byte> back(4096);
@@ -245,7 +245,7 @@ TEST(RealDevices, HostKernelsComputeThroughTheScheduler) {
   const std::vector<DeviceInfo> listed = std::move(backend->list()).value();
   for (const DeviceInfo& info : listed) devices.push_back(std::move(backend->open(info.id)).value());
   auto pool = std::move(Pool::open(std::move(devices))).value();
-  auto scheduler = std::move(Scheduler::start(*pool)).value();
+  auto scheduler = std::move(Scheduler::start(pool)).value();
 
   KernelSource doubling;
   doubling.entry = "doubling";
@@ -256,13 +256,13 @@ TEST(RealDevices, HostKernelsComputeThroughTheScheduler) {
   for (std::size_t i = 0; i < frames.size(); ++i) frames[i].assign(256, static_cast<std::uint32_t>(i));
 
   // The results are read after map: the bytes arrive when the stream drained.
-  const auto results = scheduler->map(frames, [&](TaskContext& execution, const auto& frame) -> Result<void> {
+  const auto results = scheduler.map(frames, [&](TaskContext& execution, const auto& frame) -> Result<void> {
     auto& bytes = const_cast<std::vector<std::uint32_t>&>(frame);
     Result<Stream*> stream = execution.stream();
     if (!stream) return std::move(stream).error();
     Result<Buffer> buffer = execution.device().allocate(bytes.size() * sizeof(std::uint32_t));
     if (!buffer) return std::move(buffer).error();
-    Result<std::shared_ptr<Kernel>> kernel = execution.device().load(doubling);
+    Result<std::shared_ptr<LoadedKernel>> kernel = execution.device().load(doubling);
     if (!kernel) return std::move(kernel).error();
     const std::vector<Argument> arguments{Argument(*buffer)};
     LaunchShape shape;

@@ -3,31 +3,31 @@
 namespace berth::scheduler {
 
 bool WaitingQueue::Earlier::operator()(const detail::Job* a, const detail::Job* b) const noexcept {
-  if (a->deadline_.at != b->deadline_.at) return a->deadline_.at < b->deadline_.at;
-  return a->arrival_ < b->arrival_;
+  if (a->deadline.at != b->deadline.at) return a->deadline.at < b->deadline.at;
+  return a->arrival < b->arrival;
 }
 
 std::size_t WaitingQueue::level_of(const detail::Job& job) noexcept {
-  return static_cast<std::size_t>(Priority::high) - static_cast<std::size_t>(job.priority_);
+  return static_cast<std::size_t>(Priority::high) - static_cast<std::size_t>(job.priority);
 }
 
 void WaitingQueue::push(detail::Job& job) {
   Level& level = levels_[level_of(job)];
-  job.arrival_ = arrivals_++;
-  if (job.deadline_.at != TimePoint::max()) level.urgent.insert(&job);
-  job.next_ = nullptr;
-  job.previous_ = level.last;
-  (level.last ? level.last->next_ : level.first) = &job;
+  job.arrival = arrivals_++;
+  if (job.deadline.at != TimePoint::max()) level.urgent.insert(&job);
+  job.next = nullptr;
+  job.previous = level.last;
+  (level.last ? level.last->next : level.first) = &job;
   level.last = &job;
-  job.linked_ = true;
+  job.linked = true;
 }
 
 void WaitingQueue::erase(detail::Job& job) noexcept {
   Level& level = levels_[level_of(job)];
-  if (job.deadline_.at != TimePoint::max()) level.urgent.erase(&job);
-  (job.previous_ ? job.previous_->next_ : level.first) = job.next_;
-  (job.next_ ? job.next_->previous_ : level.last) = job.previous_;
-  job.linked_ = false;
+  if (job.deadline.at != TimePoint::max()) level.urgent.erase(&job);
+  (job.previous ? job.previous->next : level.first) = job.next;
+  (job.next ? job.next->previous : level.last) = job.previous;
+  job.linked = false;
 }
 
 detail::Job* WaitingQueue::pop() noexcept {
@@ -36,7 +36,7 @@ detail::Job* WaitingQueue::pop() noexcept {
   for (const Level& level : levels_) {
     if (!level.first) continue;
     if (!next) next = level.urgent.empty() ? level.first : *level.urgent.begin();
-    if (!oldest || level.first->arrival_ < oldest->arrival_) oldest = level.first;
+    if (!oldest || level.first->arrival < oldest->arrival) oldest = level.first;
   }
   if (!next) return nullptr;
   if (next != oldest && skips_ == skips_max) next = oldest;

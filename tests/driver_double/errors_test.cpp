@@ -13,7 +13,7 @@ namespace {
 struct Bench {
   std::shared_ptr<Device> device;
   std::unique_ptr<Stream> stream;
-  std::shared_ptr<Kernel> kernel;
+  std::shared_ptr<LoadedKernel> kernel;
   Buffer buffer, other;
   std::vector<std::byte> host = std::vector<std::byte>(64);
 

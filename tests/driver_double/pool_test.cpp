@@ -83,7 +83,7 @@ class PoolOnDouble : public testing::Test {
 
   std::unique_ptr<Backend> backend_ = device::make_cuda_backend({});
   std::vector<std::shared_ptr<Device>> devices_;
-  std::unique_ptr<Pool> pool_;
+  std::optional<Pool> pool_;
 };
 
 // The calls that are made while a device is used and watched.
@@ -204,12 +204,12 @@ TEST_F(PoolOnDouble, AGpuThatCannotBeOpenedIsInThePoolWithItsReasonAndTheOthersW
   const std::vector<std::shared_ptr<Backend>> backends{device::make_cuda_backend({})};
   auto pool = Pool::open_backends(backends);
   ASSERT_TRUE(works(pool));
-  EXPECT_EQ((*pool)->device_count(), gpus);
-  EXPECT_EQ((*pool)->devices().size(), gpus - 1);
-  const auto status = (*pool)->status();
+  EXPECT_EQ(pool->device_count(), gpus);
+  EXPECT_EQ(pool->devices().size(), gpus - 1);
+  const auto status = pool->status();
   ASSERT_TRUE(status[bad].error.has_value());
   EXPECT_EQ(status[bad].error->driver->code, 46);
-  for (const auto& device : (*pool)->devices()) EXPECT_TRUE(works(add_vectors(*device, soon())));
+  for (const auto& device : pool->devices()) EXPECT_TRUE(works(add_vectors(*device, soon())));
 }
 
 TEST_F(PoolOnDouble, ADriverThatHangsWhenItIsListedIsReportedAndThePoolOpensWithoutIt) {
@@ -218,12 +218,12 @@ TEST_F(PoolOnDouble, ADriverThatHangsWhenItIsListedIsReportedAndThePoolOpensWith
   options.driver_deadline = 1s;
   auto pool = Pool::open_all({}, std::move(options));
   ASSERT_TRUE(works(pool));
-  EXPECT_TRUE((*pool)->device(DeviceId("host")));
-  const auto silent = (*pool)->silent_backends();
+  EXPECT_TRUE(pool->device(DeviceId("host")));
+  const auto silent = pool->silent_backends();
   ASSERT_FALSE(silent.empty());
   EXPECT_EQ(silent[0].backend, "cuda");
   EXPECT_EQ(silent[0].error.code, ErrorCode::timeout);
-  pool->reset();
+  pool = Error{};
   also("calm");
   release();
   EXPECT_TRUE(eventually([] { return device::detached_threads() == 0; })) << "the late answer was dropped";

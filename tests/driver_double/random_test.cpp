@@ -282,7 +282,7 @@ class User {
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<Buffer> buffers_;
-  std::vector<std::pair<std::shared_ptr<Kernel>, DeviceId>> kernels_;
+  std::vector<std::pair<std::shared_ptr<LoadedKernel>, DeviceId>> kernels_;
   std::vector<std::shared_ptr<Event>> events_;
   std::vector<PinnedMemory> pinned_;
 };

@@ -367,7 +367,7 @@ TEST(Telemetry, AStuckGpuDoesNotHoldUpThePool) {
     const auto pool = Pool::open(devices, options);
     ASSERT_TRUE(works(pool));
     const auto deadline = soon();
-    const auto state = [&](std::size_t i) { return (*pool)->status().at(i).view.sample; };
+    const auto state = [&](std::size_t i) { return pool->status().at(i).view.sample; };
     while ((state(0) != SampleState::stale || state(1) != SampleState::fresh) && !deadline.passed(real_clock().now()))
       std::this_thread::yield();
     EXPECT_EQ(state(0), SampleState::stale);
@@ -387,20 +387,20 @@ TEST(Telemetry, AnXidTakesAGpuOutOfThePoolWithinOnePoll) {
   options.poll = false;
   const auto pool = Pool::open(devices, options);
   ASSERT_TRUE(works(pool));
-  (*pool)->poll_now();
+  pool->poll_now();
   also("event gpu=0 kind=xid code=31\n");
-  (*pool)->poll_now();
-  EXPECT_EQ((*pool)->status()[0].view.health, Health::healthy) << "the task's fault";
+  pool->poll_now();
+  EXPECT_EQ(pool->status()[0].view.health, Health::healthy) << "the task's fault";
   also("event gpu=0 kind=xid code=95\n");
-  (*pool)->poll_now();
-  const DeviceStatus status = (*pool)->status()[0];
+  pool->poll_now();
+  const DeviceStatus status = pool->status()[0];
   EXPECT_EQ(status.view.health, Health::quarantined);
   ASSERT_TRUE(status.error);
   EXPECT_NE(status.error->message.find("Xid 95"), std::string::npos);
-  EXPECT_EQ((*pool)->acquire()->id(), m.id(1));
+  EXPECT_EQ(pool->acquire()->id(), m.id(1));
   also("lost gpu=0\n");
-  (*pool)->poll_now();
-  EXPECT_EQ((*pool)->status()[0].view.health, Health::lost);
+  pool->poll_now();
+  EXPECT_EQ(pool->status()[0].view.health, Health::lost);
 }
 
 Link between(const std::vector<Link>& links, DeviceId a, DeviceId b) {

@@ -42,7 +42,7 @@ std::vector<Frame> filter_on_processor(const std::vector<Frame>& frames) {
 
 Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::make(Device& device) const {
   const std::uint64_t bytes = frames_.front().luma.size();
-  Result<std::shared_ptr<Kernel>> kernel = device.load(sobel_source());
+  Result<std::shared_ptr<LoadedKernel>> kernel = device.load(sobel_source());
   if (!kernel) return std::move(kernel).error();
   Result<Buffer> front = device.allocate(bytes);
   if (!front) return std::move(front).error();

@@ -37,7 +37,7 @@ class FrameFilter {
 
  private:
   struct Workspace {
-    std::shared_ptr<Kernel> kernel;
+    std::shared_ptr<LoadedKernel> kernel;
     Buffer front, back;
     PinnedMemory picture;
   };

@@ -22,7 +22,7 @@ double seconds_since(TimePoint start) { return std::chrono::duration<double>(rea
 
 class Measuring {
  public:
-  Measuring(Scheduler& scheduler, FrameFilter& filter, const MeasureProgress& progress, DemoReport& report)
+  Measuring(const Scheduler& scheduler, FrameFilter& filter, const MeasureProgress& progress, DemoReport& report)
       : scheduler_(scheduler), filter_(filter), progress_(progress), report_(report) {}
 
   // False where the device gets no work: it is held, cordoned or not healthy.
@@ -54,7 +54,7 @@ class Measuring {
 
   void run_together(std::size_t frames, const std::optional<std::string>& backend) {
     TaskOptions work;
-    work.requirements.backend = backend;
+    if (backend) work.requirements.backends = {*backend};
     report_.frames = frames;
     const TimePoint began = real_clock().now();
     const auto results = map(frames, work, [&](std::size_t finished) {
@@ -116,7 +116,7 @@ class Measuring {
     return failed;
   }
 
-  Scheduler& scheduler_;
+  const Scheduler& scheduler_;
   FrameFilter& filter_;
   const MeasureProgress& progress_;
   std::mutex mutex_;  // guards the counts of report_
@@ -136,7 +136,7 @@ double DemoReport::frame_share(const DeviceMeasurement& device) const {
   return completed > 0 ? static_cast<double>(device.frames) / static_cast<double>(completed) : 0;
 }
 
-DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+DemoReport measure(const Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
                    const std::optional<std::string>& backend, const MeasureProgress& progress) {
   DemoReport report;
   for (const DeviceStatus& status : scheduler.pool().status()) {

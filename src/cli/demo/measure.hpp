@@ -37,7 +37,7 @@ using MeasureProgress = std::function<void(const std::string& phase, double shar
 
 // `frames`: of all devices together; absent: as many as take about two seconds at the
 // measured speeds. `backend`: only its devices. Errors are in the report.
-DemoReport measure(Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+DemoReport measure(const Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
                    const std::optional<std::string>& backend, const MeasureProgress& progress);
 
 }  // namespace berth::cli

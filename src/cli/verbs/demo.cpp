@@ -30,7 +30,7 @@ struct DemoArguments {
 constexpr std::size_t distinct_frames = 4;
 
 // 4K where there is an accelerator; on a processor, a frame that takes milliseconds.
-std::vector<Frame> frames_for(Pool& pool) {
+std::vector<Frame> frames_for(const Pool& pool) {
   for (const DeviceStatus& status : pool.status()) {
     const DeviceInfo& info = status.info;
     if (!info.is_fallback && (info.backend == "cuda" || info.backend == "opencl"))
@@ -132,9 +132,9 @@ int run_demo(const DemoArguments& arguments) {
   if (const char* const chosen = std::getenv(opencl::pocl_devices_variable)) {
     if (const std::optional<Error> problem = opencl::pocl_devices_problem(chosen)) print_error(*problem);
   }
-  const auto scheduler = Scheduler::start(**pool);
+  const auto scheduler = Scheduler::start(*pool);
   if (!scheduler) return print_error(scheduler.error());
-  if (frames.empty()) frames = frames_for(**pool);
+  if (frames.empty()) frames = frames_for(*pool);
   if (!arguments.json) {
     std::printf("frames of %ux%u, %zu passes of a Sobel filter each, policy %s\n", frames[0].width, frames[0].height,
                 filter_passes, arguments.policy.c_str());
@@ -147,7 +147,7 @@ int run_demo(const DemoArguments& arguments) {
   if (!arguments.input && arguments.frames > 0) count = arguments.frames;
   const DemoReport report = [&] {
     ProgressLine line;
-    return measure(**scheduler, filter, count, arguments.backend,
+    return measure(*scheduler, filter, count, arguments.backend,
                    [&](const std::string& phase, double share) { line.show(phase, share); });
   }();
   for (const std::string& label : report.left_out)

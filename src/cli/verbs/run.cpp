@@ -238,7 +238,7 @@ int run_command(const RunArguments& arguments) {
   if (!context) return print_error(context.error());
   context->wanted.name = program->substr(program->rfind('/') + 1);
   if (checked->load_lock > Duration::zero()) context->wanted.load_lock = checked->load_lock;
-  if (checked->limit == Limit::mps) context->wanted.requirements.backend = "cuda";
+  if (checked->limit == Limit::mps) context->wanted.requirements.backends = {"cuda"};
 
   RestartLimit restarts;
   std::vector<DeviceId> failed;

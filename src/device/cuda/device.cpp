@@ -24,10 +24,10 @@ Result<std::unique_ptr<Stream>> CudaDevice::open_stream(Priority priority) {
   return std::unique_ptr<Stream>(*std::move(stream));
 }
 
-Result<std::shared_ptr<Kernel>> CudaDevice::load(const KernelSource& source) {
+Result<std::shared_ptr<LoadedKernel>> CudaDevice::load(const KernelSource& source) {
   Result<std::shared_ptr<CudaKernel>> kernel = CudaKernel::load(context_, source);
   if (!kernel) return std::move(kernel).error();
-  return std::shared_ptr<Kernel>(*std::move(kernel));
+  return std::shared_ptr<LoadedKernel>(*std::move(kernel));
 }
 
 Result<LoadSample> CudaDevice::sample() {

@@ -27,7 +27,7 @@ class CudaDevice final : public Device {
   Result<PinnedMemory> pin(std::uint64_t bytes) override;
   Result<PinnedMemory> pin(std::span<std::byte> memory) override;
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
-  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override;
   Result<LoadSample> sample() override;
 
  private:

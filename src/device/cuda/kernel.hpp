@@ -13,7 +13,7 @@
 
 namespace berth::cuda {
 
-class CudaKernel final : public Kernel {
+class CudaKernel final : public LoadedKernel {
  public:
   static Result<std::shared_ptr<CudaKernel>> load(const std::shared_ptr<CudaContext>& context,
                                                   const KernelSource& source);

@@ -129,7 +129,8 @@ Result<Buffer> CudaStream::allocate(std::uint64_t bytes) {
   return allocate_cuda(context_, device_, bytes, context_->has_pool() ? stream_ : nullptr);
 }
 
-Result<void> CudaStream::launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) {
+Result<void> CudaStream::launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                                std::span<const Argument> arguments) {
   if (Result<void> ok = context_->usable(); !ok) return ok;
   if (typeid(kernel) != typeid(CudaKernel)) {
     return context_->refuse("the kernel was loaded by another back end", "load it on the device that launches it");

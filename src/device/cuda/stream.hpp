@@ -49,7 +49,8 @@ class CudaStream final : public Stream {
   Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                     std::uint64_t bytes) override;
   Result<Buffer> allocate(std::uint64_t bytes) override;
-  Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
+  Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                      std::span<const Argument> arguments) override;
   Result<std::shared_ptr<Event>> record() override;
   Result<void> run(const std::function<Result<void>(Stream&)>& closure) override;
 

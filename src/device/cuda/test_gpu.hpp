@@ -174,15 +174,15 @@ inline OpenGpu open_with_stream(const Gpu& gpu, const DeviceId& id) {
 }
 inline OpenGpu open_with_stream(const Gpu& gpu) { return open_with_stream(gpu, gpu.info.id); }
 
-inline std::shared_ptr<Kernel> load(Device& device, const char* entry) {
-  Result<std::shared_ptr<Kernel>> kernel = device.load(source(entry));
+inline std::shared_ptr<LoadedKernel> load(Device& device, const char* entry) {
+  Result<std::shared_ptr<LoadedKernel>> kernel = device.load(source(entry));
   EXPECT_TRUE(works(kernel));
   return *std::move(kernel);
 }
 
 inline void expect_ok(const Result<void>& result) { EXPECT_TRUE(works(result)); }
 
-inline Result<void> spin(Stream& stream, const Kernel& kernel, std::chrono::nanoseconds duration) {
+inline Result<void> spin(Stream& stream, const LoadedKernel& kernel, std::chrono::nanoseconds duration) {
   const std::array<Argument, 1> arguments{static_cast<std::uint64_t>(duration.count())};
   return stream.launch(kernel, {}, arguments);
 }
@@ -208,7 +208,7 @@ inline std::vector<std::byte> content(Stream& stream, const Buffer& buffer) {
   return bytes;
 }
 
-inline void expect_counts_up(Device& device, Stream& stream, const Kernel& kernel) {
+inline void expect_counts_up(Device& device, Stream& stream, const LoadedKernel& kernel) {
   constexpr std::uint32_t count = 1000;
   Result<Buffer> buffer = device.allocate(count * sizeof(std::uint32_t));
   ASSERT_TRUE(buffer.has_value());

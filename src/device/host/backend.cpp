@@ -62,7 +62,8 @@ class HostStream final : public Stream {
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
   Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                     std::uint64_t bytes) override;
-  Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
+  Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                      std::span<const Argument> arguments) override;
   Result<std::shared_ptr<Event>> record() override;
   Result<void> run(const std::function<Result<void>(Stream&)>& closure) override;
   void* native() const noexcept override { return nullptr; }
@@ -123,13 +124,13 @@ class HostDevice final : public Device, public std::enable_shared_from_this<Host
     return std::unique_ptr<Stream>(std::make_unique<HostStream>(shared_from_this(), priority));
   }
 
-  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override {
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override {
     if (closed()) return lost();
     if (!source.host) {
       return Error{ErrorCode::not_supported, "kernel '" + source.entry + "' has no host form",
                    "give its source a host function", id().text()};
     }
-    return std::shared_ptr<Kernel>(std::make_shared<LocalKernel>(opening_, source));
+    return std::shared_ptr<LoadedKernel>(std::make_shared<LocalKernel>(opening_, source));
   }
 
   Result<LoadSample> sample() override {
@@ -186,7 +187,8 @@ Result<void> HostStream::copy(const Buffer& to, std::uint64_t to_offset, const B
   return {};
 }
 
-Result<void> HostStream::launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) {
+Result<void> HostStream::launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                                std::span<const Argument> arguments) {
   if (device_->closed()) return device_->lost();
   const auto* local = dynamic_cast<const LocalKernel*>(&kernel);
   if (local == nullptr) {

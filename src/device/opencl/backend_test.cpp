@@ -326,9 +326,9 @@ TEST_F(Opencl, SizesThatAreNotMultiplesOfTheGroupComputeEveryItem) {
   const std::vector<int> zeros(count, 0);
   ASSERT_TRUE(stream->copy_in(buffer, 0, std::as_bytes(std::span(zeros))));
   const Argument arguments[] = {buffer, cl_int{count}};
-  ASSERT_TRUE(stream->launch(*kernel, {.global = {count, 1, 1}, .group = {0, 0, 0}}, arguments));
-  ASSERT_TRUE(stream->launch(*kernel, {.global = {count, 1, 1}, .group = {16, 1, 1}}, arguments));
-  ASSERT_TRUE(stream->launch(*kernel, {.global = {count, 1, 1}, .group = {8, 0, 0}}, arguments));
+  ASSERT_TRUE(stream->launch(*kernel, {{count, 1, 1}, {0, 0, 0}}, arguments));
+  ASSERT_TRUE(stream->launch(*kernel, {{count, 1, 1}, {16, 1, 1}}, arguments));
+  ASSERT_TRUE(stream->launch(*kernel, {{count, 1, 1}, {8, 0, 0}}, arguments));
   EXPECT_EQ(read_back(*stream, buffer), std::vector<int>(count, 3));
 }
 
@@ -338,7 +338,7 @@ TEST_F(Opencl, AnImpossibleGroupIsRefusedAndTheStreamStaysUsable) {
   const auto kernel = device->load(add_one_source()).value();
   const Buffer buffer = device->allocate(sizeof(int)).value();
   const Argument arguments[] = {buffer, cl_int{1}};
-  const auto refused = stream->launch(*kernel, {.global = {1U << 30, 1, 1}, .group = {1U << 30, 1, 1}}, arguments);
+  const auto refused = stream->launch(*kernel, {{1U << 30, 1, 1}, {1U << 30, 1, 1}}, arguments);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument) << refused.error().to_text();
   EXPECT_TRUE(stream->launch(*kernel, {}, arguments));
@@ -360,7 +360,7 @@ TEST_F(Opencl, StreamsOnTwoThreadsShareAKernelWithoutMixingArguments) {
     ASSERT_TRUE(stream->copy_in(buffer, 0, std::as_bytes(std::span(zeros))));
     const Argument arguments[] = {buffer, cl_int{count}};
     for (int n = 0; n < rounds; ++n) {
-      ASSERT_TRUE(stream->launch(*kernel, {.global = {static_cast<std::uint32_t>(count), 1, 1}}, arguments));
+      ASSERT_TRUE(stream->launch(*kernel, {{static_cast<std::uint32_t>(count), 1, 1}, {}}, arguments));
     }
     result[i] = read_back(*stream, buffer);
   };

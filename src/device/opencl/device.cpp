@@ -140,7 +140,7 @@ Result<std::unique_ptr<Stream>> OpenclDevice::open_stream(Priority priority) {
       shared_from_this(), Owned<cl_command_queue>(queue, api_.clReleaseCommandQueue), priority));
 }
 
-Result<std::shared_ptr<Kernel>> OpenclDevice::load(const KernelSource& source) {
+Result<std::shared_ptr<LoadedKernel>> OpenclDevice::load(const KernelSource& source) {
   if (closed()) return lost();
   if (source.opencl_c.empty()) {
     return Error{ErrorCode::not_supported, "kernel '" + source.entry + "' has no OpenCL C form",
@@ -164,7 +164,7 @@ Result<std::shared_ptr<Kernel>> OpenclDevice::load(const KernelSource& source) {
   }
   auto kernel = std::make_shared<OpenclKernel>(shared_from_this(), std::move(program), source.entry);
   if (Result<void> ready = kernel->prepare(); !ready) return std::move(ready).error();
-  return std::shared_ptr<Kernel>(std::move(kernel));
+  return std::shared_ptr<LoadedKernel>(std::move(kernel));
 }
 
 Result<LoadSample> OpenclDevice::sample() {

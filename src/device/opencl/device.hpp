@@ -33,7 +33,7 @@ class OpenclDevice final : public Device, public std::enable_shared_from_this<Op
   std::uint64_t generation() const noexcept override { return generation_; }
   Result<Buffer> allocate(std::uint64_t bytes) override;
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
-  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override;
   Result<LoadSample> sample() override;
   NativeHandles native() const noexcept override { return {found_.device, context_->handle.get()}; }
   void close() noexcept override;

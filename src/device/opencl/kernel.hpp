@@ -14,7 +14,7 @@ namespace berth::opencl {
 // Compiled once, launched from any stream of its device. Arguments are state of a
 // cl_kernel, so each launch borrows one: there are as many cl_kernels as there were
 // launches at the same time.
-class OpenclKernel final : public Kernel {
+class OpenclKernel final : public LoadedKernel {
  public:
   OpenclKernel(std::shared_ptr<OpenclDevice> device, Owned<cl_program> program, std::string entry)
       : device_(std::move(device)), program_(std::move(program)), entry_(std::move(entry)) {}

@@ -41,7 +41,8 @@ Result<void> OpenclStream::copy(const Buffer& to, std::uint64_t to_offset, const
   return accept(code, event, "the copy between buffers could not be enqueued");
 }
 
-Result<void> OpenclStream::launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) {
+Result<void> OpenclStream::launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                                  std::span<const Argument> arguments) {
   if (device_->closed()) return device_->lost();
   const auto* ours = dynamic_cast<const OpenclKernel*>(&kernel);
   if (!ours) return device_->refused("the kernel belongs to another back end", "load it on this device");

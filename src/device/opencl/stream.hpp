@@ -25,7 +25,8 @@ class OpenclStream final : public Stream {
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
   Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                     std::uint64_t bytes) override;
-  Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
+  Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                      std::span<const Argument> arguments) override;
   // Uses the event of the last command, because a marker costs as much as an empty
   // kernel. A marker is needed when nothing was enqueued since the last record, or
   // when the caller may have used the native queue.

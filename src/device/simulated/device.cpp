@@ -24,13 +24,14 @@ Result<std::unique_ptr<Stream>> SimulatedDevice::open_stream(Priority priority) 
   return std::unique_ptr<Stream>(std::make_unique<SimulatedStream>(shared_from_this(), opened_, opening_, priority));
 }
 
-Result<std::shared_ptr<Kernel>> SimulatedDevice::load(const KernelSource& source) {
+Result<std::shared_ptr<LoadedKernel>> SimulatedDevice::load(const KernelSource& source) {
   if (!alive()) return opened_.lost();
-  if (!source.host && source.opencl_c.empty() && source.ptx.empty()) {
+  if (!source.host && source.opencl_c.empty() && source.ptx.empty() && source.cubin.empty() &&
+      source.cuda_cpp.empty()) {
     return opened_.error(ErrorCode::not_supported, "kernel '" + source.entry + "' has no source",
                          "give its source a host function");
   }
-  return std::shared_ptr<Kernel>(std::make_shared<device::LocalKernel>(opening_, source));
+  return std::shared_ptr<LoadedKernel>(std::make_shared<device::LocalKernel>(opening_, source));
 }
 
 Result<LoadSample> SimulatedDevice::sample() {

@@ -29,7 +29,7 @@ class SimulatedDevice final : public Device, public std::enable_shared_from_this
   Result<std::unique_ptr<Stream>> open_stream(Priority priority) override;
 
   // A kernel in any language is accepted; only its host form computes.
-  Result<std::shared_ptr<Kernel>> load(const KernelSource& source) override;
+  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override;
 
   Result<LoadSample> sample() override;
 

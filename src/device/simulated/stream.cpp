@@ -80,7 +80,7 @@ Result<void> SimulatedStream::copy_out(const Buffer& from, std::uint64_t offset,
   return transfer(to.data(), *source, to.size(), link_out);
 }
 
-Result<void> SimulatedStream::launch(const Kernel& kernel, const LaunchShape& shape,
+Result<void> SimulatedStream::launch(const LoadedKernel& kernel, const LaunchShape& shape,
                                      std::span<const Argument> arguments) {
   const auto* local = dynamic_cast<const device::LocalKernel*>(&kernel);
   if (local == nullptr) {

@@ -51,7 +51,8 @@ class SimulatedStream final : public Stream {
   Result<void> copy_out(const Buffer& from, std::uint64_t offset, std::span<std::byte> to) override;
   Result<void> copy(const Buffer& to, std::uint64_t to_offset, const Buffer& from, std::uint64_t from_offset,
                     std::uint64_t bytes) override;
-  Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments) override;
+  Result<void> launch(const LoadedKernel& kernel, const LaunchShape& shape,
+                      std::span<const Argument> arguments) override;
   Result<void> work(double cost);
   Result<std::shared_ptr<Event>> record() override;
   // A closure that launches nothing counts as one launch of cost 0.

@@ -1,0 +1,66 @@
+// Buffer and PinnedMemory: handles on memory of a device, and on host memory for copies with it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace berth {
+
+class Device;
+
+// Device memory. Back ends derive from it; freeing happens in the destructor
+// and is safe after the device was lost.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  virtual ~Memory() {
+    if (counted_) counted_->fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  std::uint64_t bytes = 0;
+  std::uint64_t generation = 0;  // of the device when it was allocated
+  void* native = nullptr;        // CUdeviceptr, cl_mem or a host pointer
+  const Device* device = nullptr;
+
+ private:
+  friend class Device;
+  std::shared_ptr<std::atomic<std::uint64_t>> counted_;
+};
+
+// Shared handle to device memory; copying it copies the handle.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+  explicit operator bool() const noexcept { return memory_ != nullptr; }
+  std::uint64_t bytes() const noexcept { return memory_ ? memory_->bytes : 0; }
+  void* native() const noexcept { return memory_ ? memory_->native : nullptr; }
+  const std::shared_ptr<Memory>& memory() const noexcept { return memory_; }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+};
+
+// Host memory that copies reach at the full rate of the link and without the
+// copy holding up the thread that enqueues it. Shared handle; the last one lets
+// the memory go (or, where it was the caller's own, unregisters it). On devices
+// that gain nothing from it, ordinary memory.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  // `owner` lets go of the bytes in its destructor.
+  PinnedMemory(std::span<std::byte> bytes, std::shared_ptr<void> owner) : bytes_(bytes), owner_(std::move(owner)) {}
+  explicit operator bool() const noexcept { return !bytes_.empty(); }
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::shared_ptr<void> owner_;
+};
+
+}  // namespace berth

@@ -1,0 +1,313 @@
+// Task: a piece of work that was handed over, and what it will give. Wait for it (get), look
+// whether it has ended (ready), go on when it has (then, co_await), or withdraw it (cancel).
+// Nothing but get blocks, so an event loop can use the rest.
+//
+// A continuation (then, co_await) runs on the thread that ended the work, which is a lane of a
+// device: it should hand longer work on, to the caller's own loop or to the scheduler.
+#pragma once
+
+#include <atomic>
+#include <coroutine>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "berth/clock.hpp"
+#include "berth/ids.hpp"
+#include "berth/result.hpp"
+
+namespace berth {
+
+template <class T>
+class Task;
+
+// What work gave, and where it ran.
+template <class T>
+struct TaskResult {
+  T value;
+  DeviceId device;
+};
+
+namespace detail {
+
+// What a closure gives in the end: its value without Result or Task; std::monostate without one.
+template <class T>
+struct ValueOf {
+  using type = T;
+};
+template <>
+struct ValueOf<void> {
+  using type = std::monostate;
+};
+template <class T>
+struct ValueOf<Result<T>> : ValueOf<T> {};
+template <class T>
+struct ValueOf<Task<T>> : ValueOf<T> {};
+template <class F, class... Arguments>
+using returned_t = std::remove_cvref_t<std::invoke_result_t<F, Arguments...>>;
+
+// The failure of a closure that threw.
+Error thrown_error(const char* what);
+
+// Calls f(arguments...) and keeps its value; an exception becomes work_failed.
+template <class Value, class F, class... Arguments>
+Result<void> call_into(std::optional<Value>& value, F& f, Arguments&&... arguments) {
+  using Returned = returned_t<F&, Arguments...>;
+  try {
+    if constexpr (std::is_void_v<Returned>) {
+      std::invoke(f, std::forward<Arguments>(arguments)...);
+      value.emplace();
+    } else if constexpr (std::is_same_v<Returned, Result<void>>) {
+      Result<void> returned = std::invoke(f, std::forward<Arguments>(arguments)...);
+      if (!returned) return returned;
+      value.emplace();
+    } else if constexpr (std::is_same_v<Returned, Result<Value>>) {
+      Result<Value> returned = std::invoke(f, std::forward<Arguments>(arguments)...);
+      if (!returned) return std::move(returned).error();
+      value.emplace(std::move(returned).value());
+    } else {
+      value.emplace(std::invoke(f, std::forward<Arguments>(arguments)...));
+    }
+    return {};
+  } catch (const std::exception& thrown) {
+    return thrown_error(thrown.what());
+  } catch (...) {
+    return thrown_error(nullptr);
+  }
+}
+
+// Told that a piece of work has ended, once, on the thread that ended it.
+class Continuation {
+ public:
+  virtual void task_ended() noexcept = 0;
+
+ protected:
+  ~Continuation() = default;
+};
+
+// The end of a piece of work, shared by its handle and by what runs it.
+class TaskState {
+ public:
+  TaskState(const TaskState&) = delete;
+  TaskState& operator=(const TaskState&) = delete;
+
+  void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  bool has_ended() const noexcept { return continuation_.load(std::memory_order_acquire) == &after_the_end; }
+  // False when the deadline came first.
+  bool wait(Deadline deadline);
+  // Has the continuation told of the end; false when it has ended already. At most one at a time.
+  bool notify(Continuation& continuation) noexcept {
+    Continuation* none = nullptr;
+    return continuation_.compare_exchange_strong(none, &continuation, std::memory_order_acq_rel);
+  }
+  virtual void cancel() noexcept = 0;
+
+  // How it ended, and where it last was; only to be read after the end.
+  std::optional<Error> error;
+  DeviceId device;
+  Clock* clock = nullptr;  // by which its waiters measure time
+  // A thread had to be woken for it: that takes longer than a waiter would stay awake, and a waiter
+  // that is awake may keep the woken thread from its processor.
+  bool woke_a_thread = false;
+
+ protected:
+  // The references of those who hold it from the beginning.
+  explicit TaskState(std::uint32_t references) noexcept : references_(references) {}
+  virtual ~TaskState() = default;
+  // Everything above is final. The last thing its owner does with it, but for drop().
+  void end() noexcept;
+
+ private:
+  class Sleeper;
+  class AfterTheEnd final : public Continuation {
+    void task_ended() noexcept override {}
+  };
+  static AfterTheEnd after_the_end;  // in place of a continuation: it has ended
+
+  std::atomic<std::uint32_t> references_;
+  std::atomic<Continuation*> continuation_{nullptr};
+};
+
+// What a task gave; it has ended.
+template <class T>
+Result<TaskResult<T>> result_of(TaskState& state, std::optional<T>& value) {
+  if (state.error) return *std::move(state.error);
+  return TaskResult<T>{*std::move(value), state.device};
+}
+
+template <class T>
+struct IsTask : std::false_type {};
+template <class T>
+struct IsTask<Task<T>> : std::true_type {};
+
+template <class T, class F>
+class Chained;
+
+}  // namespace detail
+
+// Dropping the handle does not cancel the work. The handle may outlive the scheduler:
+// everything has ended then. Used by one thread at a time.
+template <class T>
+class Task {
+ public:
+  using value_type = T;
+
+  Task() = default;
+  Task(detail::TaskState* state, std::optional<T>* value) noexcept : state_(state), value_(value) {}
+  Task(Task&& other) noexcept : state_(std::exchange(other.state_, nullptr)), value_(other.value_) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(state_, other.state_);
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  ~Task() {
+    if (state_) state_->drop();
+  }
+
+  // Waits; timeout leaves the work running. The result is given once: asked
+  // again after that, invalid_argument. Not for use inside a lane's work, which
+  // might wait for its own lane.
+  Result<TaskResult<T>> get(Deadline deadline = {}) {
+    if (!state_)
+      return Error{ErrorCode::invalid_argument, "the result was already taken, or the task is empty", "call get once"};
+    if (!state_->wait(deadline))
+      return Error{ErrorCode::timeout, "the work has not ended by the deadline of get", "call get again"};
+    return take();
+  }
+  // Whether get would answer at once.
+  bool ready() const { return !state_ || state_->has_ended(); }
+  // Withdraws work that has not started; running work sees TaskContext::cancelled().
+  void cancel() {
+    if (state_) state_->cancel();
+  }
+
+  // Calls f(Result<TaskResult<T>>) when the work has ended, at once if it already has, and gives
+  // a task for what f returns; for a task that f returns, its end. An exception is work_failed.
+  // Dropping the new task leaves f as a plain callback; cancelling it cancels this work.
+  template <class F>
+  auto then(F f) && {
+    BERTH_ASSERT(state_);
+    auto* const chained = new detail::Chained<T, F>(std::exchange(state_, nullptr), value_, std::move(f));
+    Task<typename detail::Chained<T, F>::Value> task(chained, &chained->value);
+    chained->start();
+    return task;
+  }
+
+  // co_await std::move(task) gives what get would, and blocks no thread.
+  auto operator co_await() && {
+    struct Awaiter final : detail::Continuation {
+      explicit Awaiter(Task awaited) : task(std::move(awaited)) {}
+      bool await_ready() const { return task.ready(); }
+      bool await_suspend(std::coroutine_handle<> coroutine) {
+        suspended = coroutine;
+        return task.state_->notify(*this);
+      }
+      Result<TaskResult<T>> await_resume() { return task.get(); }
+      void task_ended() noexcept override { suspended.resume(); }
+      Task task;
+      std::coroutine_handle<> suspended;
+    };
+    return Awaiter(std::move(*this));
+  }
+
+ private:
+  template <class, class>
+  friend class detail::Chained;
+
+  Result<TaskResult<T>> take() {
+    Result<TaskResult<T>> result = detail::result_of(*state_, *value_);
+    std::exchange(state_, nullptr)->drop();
+    return result;
+  }
+
+  detail::TaskState* state_ = nullptr;
+  std::optional<T>* value_ = nullptr;
+};
+
+namespace detail {
+
+// The task that Task::then gives: it follows one task, and a second one if f returns one.
+template <class T, class F>
+class Chained final : public TaskState, private Continuation {
+  using Returned = returned_t<F&, Result<TaskResult<T>>>;
+
+ public:
+  using Value = typename ValueOf<Returned>::type;
+
+  // One reference for the handle, one for the end of what it follows.
+  Chained(TaskState* first, std::optional<T>* first_value, F f)
+      : TaskState(2), first_(first), first_value_(first_value), f_(std::move(f)) {
+    clock = first->clock;
+  }
+  ~Chained() override {
+    first_->drop();
+    if (TaskState* const second = second_.load(std::memory_order_relaxed)) second->drop();
+  }
+
+  void start() {
+    if (!first_->notify(*this)) task_ended();
+  }
+  void cancel() noexcept override {
+    cancel_requested_.store(true);
+    first_->cancel();
+    if (TaskState* const second = second_.load()) second->cancel();
+  }
+
+  std::optional<Value> value;
+
+ private:
+  void task_ended() noexcept override {
+    if (TaskState* const second = second_.load(std::memory_order_relaxed))
+      return finish(result_of(*second, *second_value_));
+    device = first_->device;
+    if constexpr (IsTask<Returned>::value) {
+      std::optional<Returned> task;
+      if (Result<void> called = call_into(task, f_, result_of(*first_, *first_value_)); !called)
+        return finish(std::move(called).error());
+      follow(*std::move(task));
+    } else {
+      Result<void> called = call_into(value, f_, result_of(*first_, *first_value_));
+      if (!called) error = std::move(called).error();
+      end();
+      drop();
+    }
+  }
+  void follow(Task<Value> second) {
+    if (!second.state_)
+      return finish(Error{ErrorCode::invalid_argument, "the function given to then returned an empty task",
+                          "return a task whose result was not taken"});
+    second_value_ = second.value_;
+    second_.store(std::exchange(second.state_, nullptr));
+    if (cancel_requested_.load()) second_.load()->cancel();
+    if (!second_.load()->notify(*this)) task_ended();
+  }
+  void finish(Result<TaskResult<Value>> result) noexcept {
+    if (result) {
+      device = result->device;
+      value = std::move(result->value);
+    } else {
+      error = std::move(result).error();
+    }
+    end();
+    drop();
+  }
+
+  TaskState* const first_;
+  std::optional<T>* const first_value_;
+  F f_;
+  std::atomic<TaskState*> second_{nullptr};
+  std::optional<Value>* second_value_ = nullptr;
+  std::atomic<bool> cancel_requested_{false};
+};
+
+}  // namespace detail
+}  // namespace berth

@@ -1,0 +1,377 @@
+#include "scheduler/scheduler_state.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "pool/internals.hpp"
+#include "scheduler/lane_context.hpp"
+
+namespace berth::scheduler {
+namespace {
+
+Error full_error(const DeviceId& device) {
+  return {ErrorCode::queue_full, "the queue of the device is full",
+          "wait for work to end, raise queue_capacity, or set when_full", device.text()};
+}
+
+Error no_thread_error(const DeviceId& device) {
+  return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
+}
+
+// Settles the lease whatever happens in between; work that did not get as far
+// as saying how it went has failed.
+class Settlement {
+ public:
+  explicit Settlement(Lease& lease) noexcept : lease_(lease) {}
+  ~Settlement() {
+    if (cancelled)
+      lease_.release();
+    else
+      lease_.settle(outcome);
+  }
+  Settlement(const Settlement&) = delete;
+  Settlement& operator=(const Settlement&) = delete;
+
+  Outcome outcome{ErrorCode::internal, {}};
+  bool cancelled = false;
+
+ private:
+  Lease& lease_;
+};
+
+// Counts a piece of work as running on its device while it lives.
+class Running {
+ public:
+  explicit Running(std::atomic<std::uint32_t>& running) noexcept
+      : running_(running), at_start_(running.fetch_add(1, std::memory_order_relaxed) + 1) {}
+  ~Running() { running_.fetch_sub(1, std::memory_order_relaxed); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // The part of `elapsed` that the device spent on this work: it was shared
+  // with those running beside it, as many as at the start and now on average.
+  // Without this a device that does four things at once would look four times
+  // as slow as it is.
+  Duration share(Duration elapsed) const noexcept {
+    const std::uint32_t both = at_start_ + running_.load(std::memory_order_relaxed);
+    return both == 2 ? elapsed : 2 * elapsed / both;
+  }
+
+ private:
+  std::atomic<std::uint32_t>& running_;
+  const std::uint32_t at_start_;
+};
+
+// Counts the caller while it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) noexcept : count_(count) { count_.fetch_add(1); }
+  ~Counted() { count_.fetch_sub(1); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+};
+
+}  // namespace
+
+Error late_error(const DeviceId& device) {
+  return {ErrorCode::timeout, "the deadline passed before the work began", "allow more time or submit less",
+          device.text()};
+}
+
+Error withdrawn_error(const DeviceId& device) {
+  return {ErrorCode::cancelled, "the work was cancelled before it began", "", device.text()};
+}
+
+SchedulerState::SchedulerState(const Pool& pool, SchedulerOptions options, const Policy& policy)
+    : pool_(pool),
+      options_(std::move(options)),
+      policy_(&policy),
+      clock_(pool.clock()),
+      lanes_(std::make_unique<std::atomic<DeviceLanes*>[]>(pool::board_of(pool).capacity())),
+      timer_(clock_),
+      kernels_(pool) {}
+
+SchedulerState::~SchedulerState() {
+  std::vector<std::unique_ptr<DeviceLanes>> all;
+  for (std::size_t slot = 0; slot < pool::board_of(pool_).capacity(); ++slot)
+    if (DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
+  stopping_.store(true);
+  timer_.stop();
+  for (const auto& lanes : all) lanes->stop();
+  for (const auto& lanes : all) lanes->cancel_waiting();
+  for (const auto& lanes : all) lanes->join();
+  // A lane that was just failing may have handed its work to another device.
+  for (const auto& lanes : all) lanes->cancel_waiting();
+  // A thread that is withdrawing its work at this moment is about to leave.
+  for (const auto& lanes : all)
+    while (!lanes->idle()) std::this_thread::yield();
+  while (withdrawing_.load() != 0) std::this_thread::yield();
+}
+
+Result<void> SchedulerState::start_lanes() {
+  for (const pool::Board::Entry& entry : pool::board_of(pool_).entries()) {
+    if (entry.device && make_lanes(entry.slot, entry.device->info()).lanes() == 0)
+      return no_thread_error(entry.device->id());
+  }
+  return {};
+}
+
+DeviceLanes& SchedulerState::make_lanes(std::size_t slot, const DeviceInfo& info) {
+  const std::lock_guard lock(mutex_);
+  if (DeviceLanes* made = lanes_[slot].load(std::memory_order_relaxed)) return *made;
+  const std::size_t count = options_.lanes_per_device.value_or(std::max<std::size_t>(1, info.concurrency));
+  auto* made = new DeviceLanes(*this, count, options_.queue_capacity);
+  lanes_[slot].store(made, std::memory_order_release);
+  return *made;
+}
+
+DeviceLanes& SchedulerState::lanes_of(const Lease& lease) {
+  if (DeviceLanes* made = lanes_[lease.slot()].load(std::memory_order_acquire)) return *made;
+  return make_lanes(lease.slot(), lease.device().info());
+}
+
+// --- running ----------------------------------------------------------------
+
+Result<Stream*> LaneContext::stream() {
+  if (!used_stream()) {
+    Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
+    if (!opened) return std::move(opened).error();
+    stream_ = std::move(opened).value();
+    if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
+  }
+  return stream_.stream.get();
+}
+
+Result<std::shared_ptr<LoadedKernel>> LaneContext::load(const Kernel& kernel) {
+  return lanes_.scheduler().kernels().load(kernel, device_);
+}
+
+Result<std::optional<Duration>> LaneContext::drain() {
+  Result<std::shared_ptr<Event>> end = stream_.stream->record();
+  if (!end) return std::move(end).error();
+  if (Result<void> done = (*end)->wait(deadline_); !done) return std::move(done).error();
+  std::optional<Duration> busy;
+  if (begun_)
+    if (const Result<Duration> measured = (*end)->since(*begun_)) busy = *measured;
+  begun_.reset();
+  // A stream that failed or still has work on it is not used again.
+  lanes_.return_stream(std::move(stream_));
+  return busy;
+}
+
+// Of work that has begun, when it may run twice and its device failed.
+bool SchedulerState::Attempt::may_repeat(const Error& error, bool may_run_twice) const {
+  return !begun || (may_run_twice && blames_device(error.code));
+}
+
+Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure) {
+  Settlement settlement(lease);
+  if (Result<void> loaded = kernels_.load_all(attempt.kernels, lease.device()); !loaded) {
+    settlement.cancelled = true;
+    return loaded;
+  }
+  const TimePoint start = clock_.now();
+  if (attempt.deadline.passed(start)) {
+    settlement.cancelled = true;
+    return late_error(lease.id());
+  }
+  if (attempt.stop.stop_requested()) {
+    settlement.cancelled = true;
+    return withdrawn_error(lease.id());
+  }
+  attempt.begun = true;
+  const Running running(lanes.running);
+  LaneContext execution(lanes, lease.device(), attempt.priority, attempt.deadline, attempt.cancelled, attempt.stop);
+  Result<void> result = closure(execution);
+  std::optional<Duration> busy;
+  if (execution.used_stream()) {
+    // Also after a failure: what was enqueued may still use what the caller
+    // frees when it hears of it.
+    Result<std::optional<Duration>> drained = execution.drain();
+    if (drained)
+      busy = *drained;
+    else if (result)
+      result = std::move(drained).error();
+  }
+  if (!busy) busy = clock_.now() - start;
+  settlement.outcome.busy = running.share(*busy);
+  if (result) {
+    settlement.outcome.error.reset();
+    return result;
+  }
+  Error error = std::move(result).error();
+  if (error.where.empty()) error.where = lease.id().text();
+  settlement.outcome.error = error.code;
+  settlement.cancelled = error.code == ErrorCode::cancelled && execution.cancelled();
+  return error;
+}
+
+std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements, Deadline deadline,
+                                                     const DeviceId& failed) {
+  if (deadline.passed(clock_.now()) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
+  requirements.avoid.push_back(failed);
+  Result<Lease> lease = acquire(requirements);
+  if (!lease) return std::nullopt;
+  return std::move(lease).value();
+}
+
+Result<void> SchedulerState::run_inline(const TaskOptions& given, detail::ClosureRef closure, DeviceId& device) {
+  std::optional<TaskOptions> limited;
+  const TaskOptions& options = given.kernels.empty() ? given : limit(limited.emplace(given));
+  Result<Lease> lease = acquire(options.requirements);
+  if (!lease) return std::move(lease).error();
+  std::optional<Requirements> again;
+  for (bool may_run_twice = options.may_run_twice;;) {
+    device = lease->id();
+    Attempt attempt{options.requirements.priority.value_or(Priority::normal), options.deadline, nullptr, options.stop,
+                    options.kernels};
+    Result<void> result = run_on(*lease, lanes_of(*lease), attempt, closure);
+    if (result || !attempt.may_repeat(result.error(), may_run_twice)) return result;
+    if (!again) again = options.requirements;
+    std::optional<Lease> other = acquire_another(*again, options.deadline, device);
+    if (!other) return result;
+    if (attempt.begun) may_run_twice = false;
+    lease = *std::move(other);
+  }
+}
+
+// --- queueing ---------------------------------------------------------------
+
+void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
+  std::optional<TaskOptions> limited;
+  const TaskOptions& with_limits = options.kernels.empty() ? options : limit(limited.emplace(options));
+  Result<Lease> lease = acquire(with_limits.requirements);
+  Result<void> queued = lease ? enqueue(job, with_limits, *std::move(lease)) : std::move(lease).error();
+  if (queued) return;
+  end(job, std::move(queued).error());
+  job.drop();
+}
+
+Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {
+  job.scheduler = this;
+  job.clock = &clock_;
+  job.deadline = options.deadline;
+  job.priority = options.requirements.priority.value_or(Priority::normal);
+  job.tenant = options.tenant;
+  if (const double cost = options.requirements.cost; std::isfinite(cost) && cost > 0) job.cost = cost;
+  job.kernels = options.kernels;
+  job.may_run_twice = options.may_run_twice;
+  if (options.may_run_twice || !options.kernels.empty())
+    job.again = std::make_unique<Requirements>(options.requirements);
+
+  DeviceLanes& lanes = lanes_of(lease);
+  if (lanes.lanes() == 0) return no_thread_error(lease.id());
+  if (options.stop.stop_requested()) return withdrawn_error(lease.id());
+  if (!tenants_.has(job.tenant))
+    return Error{ErrorCode::invalid_argument, "the tenant is not one of this scheduler", "use Scheduler::tenant"};
+  if (!lanes.enter(job)) {
+    if (options.when_full == WhenFull::reject) return full_error(lease.id());
+    if (options.when_full == WhenFull::run_here || on_lane_of(*this)) {
+      run_here(job, lanes, std::move(lease), options.stop);
+      return {};
+    }
+    if (!lanes.enter_when_possible(job, options.stop, clock_))
+      return options.stop.stop_requested() ? withdrawn_error(lease.id()) : late_error(lease.id());
+  }
+  if (!options.stop.stop_possible()) {
+    place(job, lanes, std::move(lease));
+    return {};
+  }
+  job.hold();  // it may end before this returns
+  place(job, lanes, std::move(lease));
+  job.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(options.stop, detail::CancelJob{&job});
+  job.drop();
+  return {};
+}
+
+void SchedulerState::place(detail::Job& job, DeviceLanes& lanes, Lease lease) {
+  job.lease = std::move(lease);
+  job.lanes = &lanes;
+  // The job was waiting (a new one) or running (one that failed elsewhere, or waited in a router).
+  // From here on another thread may withdraw it; a lane then finds it in the queue and drops it.
+  job.stage.store(detail::Job::Stage::waiting, std::memory_order_release);
+  watch_deadline(job);
+  lanes.push(job);
+}
+
+void SchedulerState::run_here(detail::Job& job, DeviceLanes& lanes, Lease lease, const std::stop_token& stop) {
+  job.device = lease.id();
+  auto closure = [&](TaskContext& context) { return job.call(context); };
+  Attempt attempt{job.priority, job.deadline, &job.cancel_requested, stop, job.kernels};
+  Result<void> result = run_on(lease, lanes, attempt, detail::ClosureRef(closure));
+  end(job, result ? std::nullopt : std::optional<Error>(std::move(result).error()));
+  job.drop();
+}
+
+void SchedulerState::run_job(detail::Job& job) {
+  DeviceLanes& lanes = *job.lanes;
+  job.device = job.lease.id();
+  Result<void> result;
+  if (job.cancel_requested.load(std::memory_order_relaxed)) {
+    job.lease.release();
+    result = withdrawn_error(job.device);
+  } else {
+    auto closure = [&](TaskContext& context) { return job.call(context); };
+    static const std::stop_token no_stop;  // a job's sets cancel_requested
+    Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, job.kernels};
+    result = run_on(job.lease, lanes, attempt, detail::ClosureRef(closure));
+    if (!result && job.again && attempt.may_repeat(result.error(), job.may_run_twice) &&
+        !job.cancel_requested.load(std::memory_order_relaxed)) {
+      if (attempt.begun) job.may_run_twice = false;
+      std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device);
+      if (other && lanes_of(*other).enter(job)) {
+        const TenantId tenant = job.tenant;
+        DeviceLanes& others = lanes_of(*other);
+        place(job, others, *std::move(other));
+        return lanes.leave(tenant);
+      }
+    }
+  }
+  lanes.leave(job.tenant);
+  end(job, result ? std::nullopt : std::optional<Error>(std::move(result).error()));
+  job.drop();
+}
+
+void SchedulerState::watch_deadline(detail::Job& job) {
+  if (job.deadline.at == TimePoint::max()) return;
+  job.hold();
+  const bool added = timer_.call_at(job.deadline.at, &job, [this, &job] {
+    if (job.claim(detail::Job::Stage::ending)) withdraw(job, late_error({}));
+    job.drop();
+  });
+  if (!added) job.drop();
+}
+
+void SchedulerState::forget_deadline(detail::Job& job) noexcept {
+  if (job.deadline.at != TimePoint::max() && timer_.remove(job.deadline.at, &job)) job.drop();
+}
+
+void SchedulerState::end(detail::Job& job, std::optional<Error> error) noexcept {
+  forget_deadline(job);
+  job.finish(std::move(error));
+}
+
+void SchedulerState::withdraw(detail::Job& job, Error error) noexcept {
+  bool was_queued = false;
+  {
+    // The scheduler may be going away: nothing of it is used after this.
+    const Counted counted(withdrawing_);
+    forget_deadline(job);
+    if (job.lanes) {
+      was_queued = job.lanes->unlink(job);
+      job.device = job.lease.id();
+      job.lease.release();
+      job.lanes->leave(job.tenant);
+    }
+  }
+  error.where = job.device.text();
+  job.finish(std::move(error));
+  if (was_queued) job.drop();
+}
+
+}  // namespace berth::scheduler

@@ -1,0 +1,103 @@
+// SchedulerState: the lanes of every device, and the path of a piece of work through them:
+// acquire a device, take a place in its queue, run on a lane or inline, settle, end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "berth/scheduler.hpp"
+#include "scheduler/kernel_cache.hpp"
+#include "scheduler/lanes.hpp"
+#include "scheduler/tenants.hpp"
+#include "scheduler/timer.hpp"
+
+namespace berth::scheduler {
+
+class SchedulerState {
+ public:
+  SchedulerState(const Pool& pool, SchedulerOptions options, const Policy& policy);
+  // Cancels what waits, finishes what runs.
+  ~SchedulerState();
+  SchedulerState(const SchedulerState&) = delete;
+  SchedulerState& operator=(const SchedulerState&) = delete;
+
+  // The lanes of every device that is usable now.
+  Result<void> start_lanes();
+
+  Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
+  // Of a new job; one that cannot be queued ends with the reason.
+  void enqueue(detail::Job& job, const TaskOptions& options);
+  // On a lease that the caller has acquired; the job is still the caller's after an error.
+  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease);
+  void run_batch(const detail::Batch& batch);
+  // Runs a job that the calling lane has claimed, to its end or into another queue.
+  void run_job(detail::Job& job);
+  // Ends the job at its deadline if it still waits then; until it has ended.
+  void watch_deadline(detail::Job& job);
+  // Ends a job that the caller claimed while it waited.
+  void withdraw(detail::Job& job, Error error) noexcept;
+  // Ends a job that is the caller's.
+  void end(detail::Job& job, std::optional<Error> error) noexcept;
+
+  // Adds to the requirements of a piece of work what its kernels demand of a device.
+  const TaskOptions& limit(TaskOptions& options) const {
+    kernels_.limit(options.requirements, options.kernels);
+    return options;
+  }
+  Result<Lease> acquire(const Requirements& requirements) const { return pool_.acquire(requirements, policy()); }
+  KernelCache& kernels() noexcept { return kernels_; }
+  const DeviceLanes* lanes_at(std::size_t slot) const noexcept { return lanes_[slot].load(std::memory_order_acquire); }
+
+  // Whether the caller is a lane or the timer.
+  bool is_on_own_thread() const noexcept { return on_lane_of(*this) || timer_.is_this_thread(); }
+
+  const Pool& pool() const noexcept { return pool_; }
+  const Policy& policy() const noexcept { return *policy_.load(std::memory_order_acquire); }
+  void set_policy(const Policy& policy) noexcept { policy_.store(&policy, std::memory_order_release); }
+  Clock& clock() const noexcept { return clock_; }
+  Timer& timer() noexcept { return timer_; }
+  Tenants& tenants() noexcept { return tenants_; }
+
+ private:
+  void forget_deadline(detail::Job& job) noexcept;
+  DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
+  DeviceLanes& lanes_of(const Lease& lease);
+  // A device for work that failed on another, which it avoids from now on; none when there is none.
+  std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed);
+  // A piece of work on one device.
+  struct Attempt {
+    Priority priority;
+    Deadline deadline;
+    const std::atomic<bool>* cancelled;  // null: only by `stop`
+    const std::stop_token& stop;
+    std::span<const Kernel> kernels;
+    bool begun = false;  // the closure was called
+    bool may_repeat(const Error& error, bool may_run_twice) const;
+  };
+  // Loads the kernels, runs the closure on the lease, waits for what it enqueued, and settles.
+  Result<void> run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure);
+  // Puts a job into the queue of its lease's device, where it has a place.
+  void place(detail::Job& job, DeviceLanes& lanes, Lease lease);
+  void run_here(detail::Job& job, DeviceLanes& lanes, Lease lease, const std::stop_token& stop);
+
+  const Pool pool_;
+  const SchedulerOptions options_;
+  std::atomic<const Policy*> policy_;
+  Clock& clock_;
+  std::mutex mutex_;                                    // guards the making of lanes
+  std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
+  std::atomic<bool> stopping_{false};
+  Tenants tenants_;
+  Timer timer_;
+  KernelCache kernels_;
+
+  std::atomic<std::uint32_t> withdrawing_{0};  // threads in withdraw
+};
+
+// Why work has ended without having begun.
+Error late_error(const DeviceId& device);
+Error withdrawn_error(const DeviceId& device);
+
+}  // namespace berth::scheduler

@@ -1,0 +1,412 @@
+// What a task can be asked: wait, look, go on when it has ended, withdraw.
+#include <atomic>
+#include <coroutine>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "scheduler/fixture.hpp"
+
+namespace berth::scheduler {
+namespace {
+
+using Number = Result<TaskResult<int>>;
+
+Deadline soon() { return Deadline::after(real_clock(), patience); }
+
+// A coroutine that starts at once and whose end nobody waits for.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+TEST(Task, ThenGetsTheResultAndItsOwnValueIsATask) {
+  Bench bench(2);
+  Gate gate;
+  auto text = bench
+                  ->submit(
+                      [&](TaskContext&) {
+                        gate.pass();
+                        return 20;
+                      },
+                      only_on(1))
+                  .then([](Number number) { return number->value + 1; })
+                  .then([](Number number) { return std::to_string(number->value); });
+  EXPECT_FALSE(text.ready());
+  gate.open();
+  const auto result = text.get(soon());
+  ASSERT_TRUE(result) << result.error().to_text();
+  EXPECT_EQ(result->value, "21");
+  EXPECT_EQ(result->device, sim(1)) << "where the work ran";
+}
+
+TEST(Task, ThenAfterTheEndIsCalledAtOnceOnThisThread) {
+  Bench bench(1);
+  auto task = bench->submit([](TaskContext&) { return 1; });
+  while (!task.ready()) std::this_thread::yield();
+  std::thread::id called;
+  const auto next = std::move(task).then([&](Number) { called = std::this_thread::get_id(); });
+  EXPECT_EQ(called, std::this_thread::get_id());
+  EXPECT_TRUE(next.ready());
+}
+
+TEST(Task, ThenHearsOfFailuresAndItsOwnAreTheNewTasks) {
+  Bench bench(1);
+  const auto failing = [](TaskContext&) -> Result<int> { return failure(ErrorCode::unavailable); };
+  const auto seen = bench->submit(failing).then([](Number number) { return number.error().code; }).get(soon());
+  EXPECT_EQ(seen->value, ErrorCode::unavailable);
+
+  auto passed_on = bench->submit(failing).then([](Number number) -> Result<int> { return BERTH_TRY(number).value; });
+  EXPECT_EQ(passed_on.get(soon()).error().code, ErrorCode::unavailable);
+
+  auto thrown =
+      bench->submit([](TaskContext&) { return 1; }).then([](Number) -> int { throw std::runtime_error("not today"); });
+  const auto error = thrown.get(soon()).error();
+  EXPECT_EQ(error.code, ErrorCode::work_failed);
+  EXPECT_NE(error.message.find("not today"), std::string::npos);
+}
+
+TEST(Task, ThenThatGivesATaskEndsWithIt) {
+  Bench bench(2);
+  Gate gate;
+  auto both = bench->submit([](TaskContext&) { return 4; }, only_on(0)).then([&](Number first) {
+    return bench->submit(
+        [&gate, value = first->value](TaskContext&) {
+          gate.pass();
+          return value * 10;
+        },
+        only_on(1));
+  });
+  EXPECT_TRUE(gate.wait_for_arrivals(1));
+  EXPECT_FALSE(both.ready());
+  gate.open();
+  const auto result = both.get(soon());
+  ASSERT_TRUE(result) << result.error().to_text();
+  EXPECT_EQ(result->value, 40);
+  EXPECT_EQ(result->device, sim(1));
+
+  auto empty = bench->submit([](TaskContext&) { return 4; }).then([](Number) { return Task<int>(); });
+  EXPECT_EQ(empty.get(soon()).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Task, CancellingAChainedTaskCancelsTheWorkItFollows) {
+  Bench bench(1, with_policy("least_loaded", 1));
+  Gate gate;
+  auto blocking = bench->submit([&](TaskContext&) { gate.pass(); });
+  auto waiting = bench->submit([](TaskContext&) { return 1; }).then([](Number number) -> Result<int> {
+    return BERTH_TRY(number).value;
+  });
+  waiting.cancel();
+  EXPECT_TRUE(waiting.ready());
+  EXPECT_EQ(waiting.get(soon()).error().code, ErrorCode::cancelled);
+
+  // The second task of a chain, which did not exist when the chain was made.
+  Gate reached;
+  auto second = bench->submit(nothing).then([&](Result<TaskResult<std::monostate>>) {
+    auto task = bench->submit([](TaskContext&) { return 2; });
+    reached.pass();
+    return task;
+  });
+  gate.open();
+  ASSERT_TRUE(reached.wait_for_arrivals(1));
+  second.cancel();
+  reached.open();
+  EXPECT_EQ(second.get(soon()).error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(blocking.get(soon()));
+  EXPECT_TRUE(adds_up(bench->statistics()));
+}
+
+TEST(Task, ADroppedChainIsACallback) {
+  Bench bench(1);
+  Gate called;
+  bench->submit([](TaskContext&) { return 3; }).then([&](Number number) {
+    if (number->value == 3) called.pass();
+  });
+  EXPECT_TRUE(called.wait_for_arrivals(1));
+  called.open();
+}
+
+// One thread that owns all state, and never waits for work.
+TEST(Task, AnEventLoopIsToldAndNeverBlocks) {
+  Bench bench(2);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<int> arrived;
+  constexpr int count = 100;
+  for (int i = 0; i < count; ++i) {
+    bench->submit([i](TaskContext&) { return i; }).then([&](Number number) {
+      const std::lock_guard lock(mutex);
+      arrived.push_back(number->value);
+      changed.notify_one();
+    });
+  }
+  int sum = 0;
+  for (int i = 0; i < count; ++i) {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(changed.wait_for(lock, patience, [&] { return !arrived.empty(); }));
+    sum += arrived.front();
+    arrived.pop_front();
+  }
+  EXPECT_EQ(sum, count * (count - 1) / 2);
+}
+
+TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
+  Bench bench(2);
+  Gate gate;
+  std::atomic<int> sum{0};
+  std::atomic<bool> failed{false};
+  Gate finished;
+  const auto coroutine = [&]() -> Detached {
+    const Number first = co_await bench->submit([&](TaskContext&) {
+      gate.pass();
+      return 5;
+    });
+    sum += first->value;
+    for (int i = 0; i < 10; ++i) sum += (co_await bench->submit([i](TaskContext&) { return i; }))->value;
+    const Number refused = co_await bench->submit([](TaskContext&) -> Result<int> { return failure(); });
+    failed = !refused;
+    finished.pass();
+  };
+  coroutine();
+  EXPECT_EQ(sum, 0) << "it is suspended, and this thread goes on";
+  gate.open();
+  EXPECT_TRUE(finished.wait_for_arrivals(1));
+  EXPECT_EQ(sum, 50);
+  EXPECT_TRUE(failed);
+  finished.open();
+}
+
+TEST(Task, TheLastHandleOfASchedulerMayGoInsideOfItsOwnWork) {
+  for (int i = 0; i < 20; ++i) {
+    Bench bench(2);
+    Gate gate;
+    auto shared = std::make_shared<Scheduler>(*std::move(bench.scheduler));
+    bench.scheduler.reset();
+    Scheduler& scheduler = *shared;
+    auto task = scheduler.submit([&gate, last = shared](TaskContext&) mutable {
+      gate.pass();
+      last.reset();
+      return 1;
+    });
+    ASSERT_TRUE(gate.wait_for_arrivals(1));
+    shared.reset();
+    gate.open();
+    EXPECT_EQ(task.get(soon())->value, 1);
+    while (bench.pool->statistics().total().in_flight != 0) std::this_thread::yield();
+  }
+}
+
+TEST(Task, GivingUpAndEndingAtTheSameMomentLosesNothing) {
+  Bench bench(1);
+  for (int i = 0; i < 2000; ++i) {
+    auto task = bench->submit([](TaskContext&) { return 7; });
+    Number result = task.get(Deadline::after(real_clock(), std::chrono::microseconds(i % 30)));
+    while (!result && result.error().code == ErrorCode::timeout) result = task.get(soon());
+    ASSERT_TRUE(result);
+    ASSERT_EQ(result->value, 7);
+  }
+}
+
+TEST(Task, AnAbandonedPieceOfWorkEndsAtItsDeadlineAlsoWhenNobodyWaits) {
+  FakeClock clock{FakeClock::Sleepers::block};
+  Bench bench(1, with_policy("least_loaded", 1), clock);
+  Gate gate;
+  auto blocking = bench->submit([&](TaskContext&) { gate.pass(); });
+  ASSERT_TRUE(gate.wait_for_arrivals(1));
+  TaskOptions late;
+  late.deadline = {clock.now() + seconds(5)};
+  Gate told;
+  std::atomic<bool> timed_out{false};
+  bench->submit([](TaskContext&) { return 1; }, late).then([&](Number number) {
+    timed_out = !number && number.error().code == ErrorCode::timeout;
+    told.pass();
+  });
+  clock.advance(seconds(4));
+  EXPECT_FALSE(timed_out);
+  clock.advance(seconds(1));
+  EXPECT_TRUE(told.wait_for_arrivals(1)) << "while the only lane is busy";
+  EXPECT_TRUE(timed_out);
+  told.open();
+  EXPECT_EQ(bench.total().cancelled, 1U);
+  gate.open();
+  EXPECT_TRUE(blocking.get(soon()));
+}
+
+// --- a request to stop ------------------------------------------------------
+
+TEST(Task, ARequestToStopWithdrawsWhatWaitsAndTellsWhatRuns) {
+  Bench bench(1, with_policy("least_loaded", 1));
+  std::stop_source source;
+  const TaskOptions stoppable{.stop = source.get_token()};
+  Gate started;
+  auto running = bench->submit(
+      [&](TaskContext& context) {
+        started.open();
+        started.pass();
+        while (!context.cancelled()) std::this_thread::yield();
+      },
+      stoppable);
+  ASSERT_TRUE(started.wait_for_arrivals(1));
+  auto waiting = bench->submit(nothing, stoppable);
+  auto other = bench->submit(nothing);
+  source.request_stop();
+  EXPECT_TRUE(waiting.ready()) << "at once, not when its turn comes";
+  EXPECT_EQ(waiting.get(soon()).error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(running.get(soon()));
+  EXPECT_TRUE(other.get(soon())) << "it has no such token";
+  EXPECT_EQ(bench->submit(nothing, stoppable).get(soon()).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(bench->run(nothing, stoppable).error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(adds_up(bench->statistics()));
+}
+
+TEST(Task, S3_F1_ARequestToStopCancelsAWholeMap) {
+  Bench bench(2);
+  std::stop_source source;
+  std::atomic<int> begun{0};
+  const auto results = bench->map(
+      std::vector<int>(1000),
+      [&](TaskContext& context, int) {
+        if (++begun == 10) source.request_stop();
+        return context.cancelled();
+      },
+      TaskOptions{.stop = source.get_token()});
+  ASSERT_EQ(results.size(), 1000U);
+  int cancelled = 0, done = 0;
+  for (const auto& result : results) {
+    if (result)
+      ++done;
+    else if (result.error().code == ErrorCode::cancelled)
+      ++cancelled;
+  }
+  EXPECT_EQ(done, begun);
+  EXPECT_EQ(done + cancelled, 1000);
+  EXPECT_LT(done, 100) << "the rest was not begun";
+  EXPECT_TRUE(adds_up(bench->statistics()));
+  EXPECT_EQ(bench.total().in_flight, 0U);
+}
+
+TEST(Task, RequestsToStopAndEndsAtTheSameMomentAgree) {
+  Bench bench(2);
+  for (int round = 0; round < 200; ++round) {
+    std::stop_source source;
+    std::vector<Task<int>> tasks;
+    for (int i = 0; i < 8; ++i)
+      tasks.push_back(bench->submit([i](TaskContext&) { return i; }, TaskOptions{.stop = source.get_token()}));
+    std::thread stopper([&] { source.request_stop(); });
+    for (int i = 0; i < 8; ++i) {
+      const auto result = tasks[static_cast<std::size_t>(i)].get(soon());
+      if (result)
+        EXPECT_EQ(result->value, i);
+      else
+        EXPECT_EQ(result.error().code, ErrorCode::cancelled);
+    }
+    stopper.join();
+  }
+  EXPECT_TRUE(adds_up(bench->statistics()));
+}
+
+// --- when the queue is full -------------------------------------------------
+
+class FullQueue : public testing::Test {
+ protected:
+  FullQueue() {
+    SchedulerOptions options = with_policy("least_loaded", 1);
+    options.queue_capacity = 1;
+    bench.emplace(1, options, clock);
+    running = bench->scheduler->submit([&](TaskContext&) { gate.pass(); });
+    EXPECT_TRUE(gate.wait_for_arrivals(1));
+    waiting = bench->scheduler->submit(nothing);
+  }
+  ~FullQueue() override { gate.open(); }
+  static TaskOptions when(WhenFull choice) {
+    TaskOptions options;
+    options.when_full = choice;
+    return options;
+  }
+
+  FakeClock clock{FakeClock::Sleepers::block};
+  Gate gate;
+  std::optional<Bench> bench;
+  Task<std::monostate> running, waiting;
+};
+
+TEST_F(FullQueue, RejectsByDefault) {
+  EXPECT_EQ(bench->scheduler->submit(nothing).get(soon()).error().code, ErrorCode::queue_full);
+}
+
+TEST_F(FullQueue, WaitsForRoom) {
+  std::atomic<bool> returned{false};
+  std::thread producer([&] {
+    auto task = bench->scheduler->submit([](TaskContext&) { return 9; }, when(WhenFull::wait));
+    returned = true;
+    EXPECT_EQ(task.get(soon())->value, 9);
+  });
+  while (bench->total().in_flight != 3) std::this_thread::yield();  // it has its device, and waits for a place
+  EXPECT_FALSE(returned);
+  gate.open();
+  producer.join();
+  EXPECT_TRUE(adds_up(bench->scheduler->statistics()));
+}
+
+TEST_F(FullQueue, WaitsForRoomUntilTheDeadline) {
+  TaskOptions options = when(WhenFull::wait);
+  options.deadline = {clock.now() + seconds(1)};
+  std::thread other([&] {
+    while (bench->total().in_flight != 3) std::this_thread::yield();
+    clock.advance(seconds(1));
+  });
+  EXPECT_EQ(bench->scheduler->submit(nothing, options).get(soon()).error().code, ErrorCode::timeout);
+  EXPECT_EQ(bench->total().in_flight, 2U) << "its charge was given back";
+  other.join();
+}
+
+TEST_F(FullQueue, RunsOnTheCallersThread) {
+  const auto here = std::this_thread::get_id();
+  auto task = bench->scheduler->submit([&](TaskContext&) { return std::this_thread::get_id() == here; },
+                                       when(WhenFull::run_here));
+  EXPECT_TRUE(task.ready());
+  EXPECT_TRUE(task.get(soon())->value);
+}
+
+TEST_F(FullQueue, WorkThatWaitsForRoomInsideItsOwnLaneRunsInline) {
+  waiting.cancel();
+  auto outer = bench->scheduler->submit([&](TaskContext&) {
+    auto first = bench->scheduler->submit(nothing, when(WhenFull::wait));   // takes the only place
+    auto second = bench->scheduler->submit(nothing, when(WhenFull::wait));  // would wait for this lane
+    return second.ready();
+  });
+  gate.open();
+  const auto result = outer.get(soon());
+  ASSERT_TRUE(result) << result.error().to_text();
+  EXPECT_TRUE(result->value);
+}
+
+TEST(Scheduler, ProducersThatWaitForRoomAllGetTheirTurn) {
+  SchedulerOptions options;
+  options.queue_capacity = 2;
+  Bench bench(2, options);
+  std::atomic<int> done{0};
+  std::vector<std::thread> producers;
+  for (int p = 0; p < 4; ++p) {
+    producers.emplace_back([&] {
+      TaskOptions waits;
+      waits.when_full = WhenFull::wait;
+      for (int i = 0; i < 500; ++i)
+        bench->submit([](TaskContext&) {}, waits).then([&](Result<TaskResult<std::monostate>> ended) {
+          if (ended) ++done;
+        });
+    });
+  }
+  for (std::thread& producer : producers) producer.join();
+  bench.scheduler.reset();
+  EXPECT_EQ(bench.pool->statistics().total().completed + bench.pool->statistics().total().cancelled, 2000U);
+  EXPECT_EQ(static_cast<std::uint64_t>(done), bench.pool->statistics().total().completed);
+}
+
+}  // namespace
+}  // namespace berth::scheduler

@@ -1,0 +1,55 @@
+#include "scheduler/timer.hpp"
+
+#include <system_error>
+
+namespace berth::scheduler {
+
+bool Timer::call_at(TimePoint when, const void* key, std::function<void()> function) {
+  const std::lock_guard lock(mutex_);
+  const auto [place, added] = functions_.emplace(std::pair(when, key), std::move(function));
+  if (!added) return false;
+  try {
+    if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error&) {
+    // Without a thread a deadline is judged when the turn of the work comes.
+  }
+  if (place == functions_.begin()) changed_.notify_one();
+  return true;
+}
+
+bool Timer::remove(TimePoint when, const void* key) noexcept {
+  const std::lock_guard lock(mutex_);
+  return functions_.erase({when, key}) != 0;
+}
+
+void Timer::serve() {
+  id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (functions_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const auto next = functions_.begin();
+    if (const TimePoint when = next->first.first; !Deadline{when}.passed(clock_.now())) {
+      clock_.wait_until(changed_, lock, when);
+      continue;
+    }
+    const std::function<void()> function = std::move(next->second);
+    functions_.erase(next);
+    lock.unlock();
+    function();
+    lock.lock();
+  }
+}
+
+void Timer::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace berth::scheduler
