@@ -246,6 +246,7 @@ TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
   const Fleet fleet{{gpu_node("n", 4)}};
   for (const char* policy : {"least_loaded", "weighted_capacity", "round_robin", "spread"}) {
     DeploymentSpec spec = gpu_spec("d", 4);
+    spec.sharing = Sharing::memory;
     spec.memory_bytes = 10 * gib;
     spec.policy = policy;
     EXPECT_EQ(sorted(places(plan_one(spec, fleet))), (Words{"n/gpu0", "n/gpu1", "n/gpu2", "n/gpu3"})) << policy;
@@ -253,6 +254,7 @@ TEST(Deployment, PoliciesOfLoadAndShareSpreadReplicasThatShareGpus) {
   Fleet held = fleet;
   for (std::size_t gpu = 0; gpu < 3; ++gpu) held.nodes[0].devices[gpu].holders = 1;
   DeploymentSpec one = gpu_spec("d", 1);
+  one.sharing = Sharing::memory;
   one.memory_bytes = 10 * gib;
   for (const char* policy : {"least_loaded", "weighted_capacity"}) {
     one.policy = policy;
