@@ -28,6 +28,8 @@ class LaneContext final : public TaskContext {
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 
   bool used_stream() const noexcept { return stream_.stream != nullptr; }
+  // Work on a stream is measured now and then, other work always.
+  bool is_measured() const noexcept { return measured_; }
   // Waits until everything on the stream is done or the deadline passed. Gives
   // the time on the device; absent when it cannot tell.
   Result<std::optional<Duration>> drain();
@@ -40,7 +42,8 @@ class LaneContext final : public TaskContext {
   const std::atomic<bool>* const cancelled_;
   const std::stop_token& stop_;
   KeptStream stream_;
-  std::shared_ptr<Event> begun_;  // null: the device did not record it
+  bool measured_ = true;
+  std::shared_ptr<Event> begun_;  // null: not measured, or the device did not record it
 };
 
 }  // namespace berth::scheduler

@@ -15,15 +15,7 @@ thread_local const SchedulerState* lane_of = nullptr;
 std::atomic<std::uint32_t> awake_in_process{0};
 const std::uint32_t awake_in_process_max = std::max(1U, std::thread::hardware_concurrency() / 2);
 
-// About 20 us: longer than a producer's pause between two pieces of work it
-// waits for, shorter than a noticeable load.
-constexpr int awake_rounds = 600;
-
 }  // namespace
-
-void pause_briefly() noexcept {
-  for (int i = 0; i < 64; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
-}
 
 bool on_lane_of(const SchedulerState& scheduler) noexcept { return lane_of == &scheduler; }
 
@@ -125,11 +117,8 @@ detail::Job* DeviceLanes::take() {
 }
 
 bool DeviceLanes::stay_awake() const noexcept {
-  for (int i = 0; i < awake_rounds; ++i) {
-    if (inbox_.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed)) return true;
-    pause_briefly();
-  }
-  return false;
+  return poll_briefly(
+      [&] { return inbox_.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed); });
 }
 
 detail::Job* DeviceLanes::next() {

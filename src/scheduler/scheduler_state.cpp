@@ -142,7 +142,9 @@ Result<Stream*> LaneContext::stream() {
     Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
     if (!opened) return std::move(opened).error();
     stream_ = std::move(opened).value();
-    if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
+    measured_ = lanes_.measures_next();
+    if (measured_)
+      if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
   }
   return stream_.stream.get();
 }
@@ -198,8 +200,8 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
     else if (result)
       result = std::move(drained).error();
   }
-  if (!busy) busy = clock_.now() - start;
-  settlement.outcome.busy = running.share(*busy);
+  if (!busy && execution.is_measured()) busy = clock_.now() - start;
+  if (busy) settlement.outcome.busy = running.share(*busy);
   if (result) {
     settlement.outcome.error.reset();
     return result;

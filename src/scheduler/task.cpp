@@ -30,8 +30,7 @@ class TaskState::Sleeper final : public Continuation {
 };
 
 bool TaskState::wait(Deadline deadline) {
-  // Work that ends within a few microseconds is worth waiting for awake.
-  for (int i = 0; i < 200 && !woke_a_thread && !has_ended(); ++i) scheduler::pause_briefly();
+  if (!woke_a_thread && scheduler::poll_briefly([&] { return has_ended(); })) return true;
   Sleeper sleeper;
   if (!notify(sleeper)) return true;
   std::unique_lock lock(sleeper.mutex);

@@ -208,6 +208,10 @@ bool CudaContext::has_pool() {
       if (driver.cuMemPoolSetAttribute(pool, pool_release_threshold, &share) == code_success) {
         trimmed_.store(pool);
       }
+      // Memory that another stream has freed, but not yet passed, is not reused: the stream that
+      // allocates would wait for the other, and lanes that should overlap would take turns.
+      int no = 0;
+      driver.cuMemPoolSetAttribute(pool, pool_reuse_makes_streams_wait, &no);
     });
   });
   return has_pool_;
