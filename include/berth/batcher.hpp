@@ -21,7 +21,9 @@ struct BatchOptions {
   Duration max_wait = std::chrono::milliseconds(2);  // of the first item of a batch
   // Items that wait for their batch, or whose batch has not ended; more are refused with queue_full.
   std::size_t max_items = 1024;
-  TaskOptions task = {};  // of every batch; its cost is that of one item
+  // Of every batch; its cost is that of one item, its deadline one moment for all of them. A batch
+  // always finds a place in the queue: max_items is the bound.
+  TaskOptions task = {};
 };
 
 namespace detail {

@@ -15,19 +15,19 @@ namespace berth {
 
 // What a caller asks for. A default-constructed value constrains nothing.
 struct Requirements {
-  std::uint64_t memory_bytes_min = 0;        // must be free and is promised to the lease
-  std::optional<double> memory_share;        // the same as a part of the device's total, 0 < x <= 1
-  std::optional<Capability> capability_min;  // absent: any
-  std::optional<Priority> priority;          // absent: normal
+  std::uint64_t memory_bytes_min = 0;             // must be free and is promised to the lease
+  std::optional<double> memory_share = {};        // the same as a part of the device's total, 0 < x <= 1
+  std::optional<Capability> capability_min = {};  // absent: any
+  std::optional<Priority> priority = {};          // absent: normal
 
-  std::vector<std::string> backends;          // one of them; empty: any back end
-  std::set<std::string> features;             // all of them
-  std::map<std::string, std::string> labels;  // all of them, equal values
-  std::vector<DeviceId> only;                 // empty: any device
-  std::vector<DeviceId> avoid;
-  std::vector<DeviceId> prefer;  // these before any other, where they are eligible
-  std::optional<DeviceId> near;  // then the nearest to this one, itself first
-  bool exclusive = false;        // no other lease on the device, now or while this one lasts
+  std::vector<std::string> backends = {};          // one of them; empty: any back end
+  std::set<std::string> features = {};             // all of them
+  std::map<std::string, std::string> labels = {};  // all of them, equal values
+  std::vector<DeviceId> only = {};                 // empty: any device
+  std::vector<DeviceId> avoid = {};
+  std::vector<DeviceId> prefer = {};  // these before any other, where they are eligible
+  std::optional<DeviceId> near = {};  // then the nearest to this one, itself first
+  bool exclusive = false;             // no other lease on the device, now or while this one lasts
   // The whole device: exclusive, and practically all of its memory free. One that
   // does not answer, or that processes of others use, is not whole.
   bool whole = false;

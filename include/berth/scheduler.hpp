@@ -59,6 +59,10 @@ class TaskContext {
   Result<Buffer> copy_in(const Values& from) {
     return copy_bytes_in(std::as_bytes(std::span(from)));
   }
+  // Values that are gone after the call.
+  template <class Values>
+    requires(!std::ranges::enable_borrowed_range<Values>)
+  Result<Buffer> copy_in(const Values&& from) = delete;
   template <class Values>
   Result<void> copy_out(const Buffer& from, Values&& to) {
     return copy_bytes_out(from, std::as_writable_bytes(std::span(to)));
@@ -70,6 +74,9 @@ class TaskContext {
     return values;
   }
   Result<void> launch(const Kernel& kernel, const LaunchShape& shape, std::initializer_list<Argument> arguments);
+  // Until everything so far is done, or the deadline: before the closure looks at values that it
+  // copied out, and before its own variables go that were copied in.
+  Result<void> wait();
 
  private:
   Result<Buffer> copy_bytes_in(std::span<const std::byte> from);
@@ -79,7 +86,7 @@ class TaskContext {
 // What submit does when the queue of the chosen device is full.
 enum class WhenFull {
   reject,    // queue_full, in the task
-  wait,      // for room on a device, until the deadline of the work; inside a lane's work: run_here
+  wait,      // for room in that queue, until the deadline of the work; inside a lane's work: run_here
   run_here,  // on the calling thread, before submit returns
 };
 
@@ -100,9 +107,9 @@ struct TaskOptions {
 };
 
 struct SchedulerOptions {
-  std::optional<std::string> policy;  // absent: the pool's
-  // Threads per device, which share its idle streams; absent: the device's concurrency.
-  std::optional<std::size_t> lanes_per_device;
+  std::optional<std::string> policy = {};  // absent: the pool's
+  // Threads per device, which share its idle streams, 1 to 1024; absent: the device's concurrency.
+  std::optional<std::size_t> lanes_per_device = {};
   std::size_t queue_capacity = 1024;  // per device and tenant, waiting work
 };
 
@@ -112,6 +119,7 @@ template <class F, class... Arguments>
 struct ValueOfCall {
   static_assert(std::is_invocable_v<F, Arguments...>,
                 "work must be callable as f(berth::TaskContext&), or f(berth::TaskContext&, item) in map");
+  static_assert(!IsTask<returned_t<F, Arguments...>>::value, "work must not return a Task: use Task::then");
   using type = typename ValueOf<returned_t<F, Arguments...>>::type;
 };
 template <class F, class... Arguments>
@@ -188,7 +196,13 @@ class Job : public TaskState {
   using TaskState::TaskState;
 };
 
-inline void CancelJob::operator()() const noexcept { job->cancel(); }
+// The last reference may be going on another thread, which then waits for this call.
+inline void CancelJob::operator()() const noexcept {
+  Job& called = *job;
+  if (!called.try_hold()) return;
+  called.cancel();
+  called.drop();
+}
 
 template <class T, class F>
 class ClosureJob : public Job {
@@ -213,7 +227,7 @@ struct Batch {
 
 }  // namespace detail
 
-// May be used from several threads. The last of a scheduler and the routers on it cancels what
+// May be used from several threads. The last of a scheduler and the routers and batchers on it cancels what
 // waits and finishes what runs; no call may be under way then, but its own work may hold it.
 class Scheduler {
  public:
@@ -258,13 +272,15 @@ class Scheduler {
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
   Result<DeviceId> select(const Requirements& requirements = {}) const;
-  // A tenant of this name with this weight, finite and positive; the same name, the same tenant,
+  // A tenant of this name with this weight, from 0.000001 to 1000000; the same name, the same tenant,
   // with the new weight. While several have work waiting for a device, each gets work in
   // proportion to its weight, measured by Requirements::cost. Work without a tenant has weight 1.
   Result<TenantId> tenant(std::string_view name, double weight = 1) const;
   // A number for a class of work whose cost is learnt apart from other classes.
   std::uint16_t work_class(std::string_view name) const;
   Statistics statistics() const;
+  // Kernels that a device could not load, with what it said. Work that named them went elsewhere.
+  std::vector<Error> kernel_errors() const;
   const Pool& pool() const noexcept;
   const Policy& policy() const noexcept;
   // For the decisions from now on; a map keeps the policy it began with.
@@ -308,7 +324,8 @@ auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options) c
     }
   };
   batch.call = [&](std::size_t i, TaskContext& context) {
-    return detail::call_into(ends[i].value, f, context, *at[i]);
+    auto call = [&](TaskContext& on) -> decltype(auto) { return f(on, *at[i]); };
+    return detail::call_into(ends[i].value, call, context);
   };
   batch.end = [&](std::size_t i, std::optional<Error> error, DeviceId device) {
     ends[i].error = std::move(error);

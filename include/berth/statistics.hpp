@@ -15,7 +15,7 @@
 namespace berth {
 
 // How long completed work of one class kept a device busy; percentiles to within an eighth. Of work
-// on a stream, the first sixteen pieces and then one in seventeen are measured.
+// on a stream, the first sixteen pieces and then one every ten milliseconds are measured.
 struct ClassTimes {
   std::string work_class;  // the name of the class; empty: work without a class
   std::uint64_t count = 0;

@@ -2,8 +2,9 @@
 // whether it has ended (ready), go on when it has (then, co_await), or withdraw it (cancel).
 // Nothing but get blocks, so an event loop can use the rest.
 //
-// A continuation (then, co_await) runs on the thread that ended the work, which is a lane of a
-// device: it should hand longer work on, to the caller's own loop or to the scheduler.
+// A continuation (then, co_await) runs on the thread that ends the work: a lane of a device, the
+// thread that cancels it, or at once on the caller's own where the work has ended or was refused. It
+// should hand longer work on, to the caller's own loop or to the scheduler, and must not wait.
 #pragma once
 
 #include <atomic>
@@ -97,6 +98,13 @@ class TaskState {
   TaskState& operator=(const TaskState&) = delete;
 
   void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // For a caller whose own reference may be gone: false when the last one is.
+  bool try_hold() noexcept {
+    std::uint32_t held = references_.load(std::memory_order_relaxed);
+    while (held != 0)
+      if (references_.compare_exchange_weak(held, held + 1, std::memory_order_relaxed)) return true;
+    return false;
+  }
   void drop() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
@@ -109,15 +117,20 @@ class TaskState {
     Continuation* none = nullptr;
     return continuation_.compare_exchange_strong(none, &continuation, std::memory_order_acq_rel);
   }
+  // The continuation is not told any more; false when it has been, or is being told.
+  bool forget(Continuation& continuation) noexcept {
+    Continuation* expected = &continuation;
+    return continuation_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel);
+  }
   virtual void cancel() noexcept = 0;
 
   // How it ended, and where it last was; only to be read after the end.
   std::optional<Error> error;
   DeviceId device;
-  Clock* clock = nullptr;  // by which its waiters measure time
+  Clock* clock = &real_clock();  // by which its waiters measure time
   // A thread had to be woken for it: that takes longer than a waiter would stay awake, and a waiter
   // that is awake may keep the woken thread from its processor.
-  bool woke_a_thread = false;
+  std::atomic<bool> woke_a_thread{false};
 
  protected:
   // The references of those who hold it from the beginning.
@@ -187,14 +200,21 @@ class Task {
   bool ready() const { return !state_ || state_->has_ended(); }
   // Withdraws work that has not started; running work sees TaskContext::cancelled().
   void cancel() {
-    if (state_) state_->cancel();
+    if (!state_) return;
+    detail::TaskState& state = *state_;
+    state.hold();  // a continuation may let go of this handle
+    state.cancel();
+    state.drop();
   }
 
   // Calls f(Result<TaskResult<T>>) when the work has ended, at once if it already has, and gives
   // a task for what f returns; for a task that f returns, its end. An exception is work_failed.
-  // Dropping the new task leaves f as a plain callback; cancelling it cancels this work.
+  // Dropping the new task leaves f as a plain callback; cancelling it cancels this work. Asserts
+  // that this task is not empty.
   template <class F>
   auto then(F f) && {
+    static_assert(std::is_invocable_v<F&, Result<TaskResult<T>>>,
+                  "then takes a function that is callable as f(berth::Result<berth::TaskResult<T>>)");
     BERTH_ASSERT(state_);
     auto* const chained = new detail::Chained<T, F>(std::exchange(state_, nullptr), value_, std::move(f));
     Task<typename detail::Chained<T, F>::Value> task(chained, &chained->value);
@@ -202,10 +222,18 @@ class Task {
     return task;
   }
 
+  template <class F>
+  void then(F) & {
+    static_assert(!sizeof(F), "a task is continued once: write std::move(task).then(f)");
+  }
+
   // co_await std::move(task) gives what get would, and blocks no thread.
   auto operator co_await() && {
     struct Awaiter final : detail::Continuation {
       explicit Awaiter(Task awaited) : task(std::move(awaited)) {}
+      ~Awaiter() {
+        if (suspended && task.state_) task.state_->forget(*this);  // the coroutine was destroyed
+      }
       bool await_ready() const { return task.ready(); }
       bool await_suspend(std::coroutine_handle<> coroutine) {
         suspended = coroutine;
@@ -218,6 +246,7 @@ class Task {
     };
     return Awaiter(std::move(*this));
   }
+  void operator co_await() & = delete;  // write co_await std::move(task)
 
  private:
   template <class, class>

@@ -53,7 +53,7 @@ Result<Router> Router::start(const Scheduler& scheduler, RouterOptions options) 
   }
   if (options.table) table_file.clear();
 
-  auto state = std::make_shared<RouterState>(*scheduler.state_, std::move(options), std::move(table_file));
+  auto state = std::make_shared<RouterState>(scheduler.state_, std::move(options), std::move(table_file));
   {
     const std::lock_guard lock(state->mutex);
     const std::optional<ShardTable>& given = state->options.table;
@@ -87,7 +87,8 @@ Router::~Router() {
     state_->file.close();
   }
   for (Delivery* delivery : left) {
-    if (delivery->claim(detail::Job::Stage::ending)) scheduler_->withdraw(*delivery, router::closed_error());
+    if (delivery->claim(detail::Job::Stage::ending))
+      scheduler::SchedulerState::withdraw(*delivery, router::closed_error());
     // A thread that was first needs the scheduler until the work has ended.
     while (!delivery->has_ended()) std::this_thread::yield();
     delivery->drop();

@@ -163,28 +163,32 @@ Result<DeviceId> RouterState::owner(std::string_view key, std::uint32_t shard) {
 }
 
 void RouterState::accept(Delivery& delivery) {
+  // Let go after the lock: it may be the last.
+  const std::shared_ptr<scheduler::SchedulerState> alive = scheduler_alive.lock();
+  if (!alive) return delivery.refuse(closed_error());
+  const std::stop_token stop = std::exchange(delivery.options_.stop, {});
+  if (stop.stop_requested()) return delivery.refuse(scheduler::withdrawn_error({}));
   const TimePoint time = clock->now();
+  delivery.clock = clock;
   std::unique_lock lock(mutex);
   if (closed) {
     lock.unlock();
     return delivery.refuse(closed_error());
   }
-  EntityState& to = entity(delivery.key_, time);
   passivate(time);
+  EntityState& to = entity(delivery.key_, time);
   if (to.busy() && waiting >= options.waiting_max) {
     lock.unlock();
     return delivery.refuse({ErrorCode::queue_full, "too much work waits behind earlier work of its key",
                             "wait for work to end, or raise waiting_max"});
   }
-  const std::stop_token stop = std::exchange(delivery.options_.stop, {});
   delivery.entity_ = &to;
   delivery.shard_ = to.shard;
-  delivery.scheduler = scheduler;
-  delivery.clock = clock;
-  scheduler->watch_deadline(delivery);
+  delivery.scheduler = alive.get();
+  alive->watch_deadline(delivery);
   ++waiting;
   to.waiting.push_back(&delivery);
-  send_waiting(to, lock);
+  send_waiting(to, lock, alive.get(), &delivery);
   lock.unlock();
   if (stop.stop_possible())
     delivery.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(stop, detail::CancelJob{&delivery});
@@ -192,7 +196,8 @@ void RouterState::accept(Delivery& delivery) {
 
 // One thread at a time sends for an entity, so the order is kept, and a series of
 // refusals is a loop and not a recursion.
-void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock) {
+void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock,
+                               scheduler::SchedulerState* alive, const Delivery* own) {
   if (entity.sending) return;
   entity.sending = true;
   while (!entity.running && !entity.waiting.empty()) {
@@ -200,7 +205,17 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     entity.waiting.pop_front();
     --waiting;
     if (!delivery->claim(detail::Job::Stage::running)) {  // it was withdrawn
+      lock.unlock();
       delivery->drop();
+      lock.lock();
+      continue;
+    }
+    // Only the caller of submit may wait for room; what has waited here is bounded by waiting_max.
+    if (delivery != own) delivery->exempt = true;
+    if (!alive) {
+      lock.unlock();
+      delivery->refuse(closed_error());
+      lock.lock();
       continue;
     }
 
@@ -228,12 +243,12 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
     lock.unlock();
     keep_table();
     if (error) {
-      scheduler->end(*delivery, std::move(error));
+      alive->end(*delivery, std::move(error));
       delivery->drop();
     } else {
       // Moved out: the delivery may have ended before enqueue returns.
       const TaskOptions options = std::move(delivery->options_);
-      scheduler->enqueue(*delivery, options);
+      alive->enqueue(*delivery, options);
     }
     lock.lock();
   }
@@ -242,6 +257,9 @@ void RouterState::send_waiting(EntityState& entity, std::unique_lock<std::mutex>
 }
 
 void RouterState::ended(Delivery& delivery) {
+  // On its own thread the scheduler is there, and must not be kept: its end waits for this thread.
+  const bool own = scheduler::on_thread_of(scheduler);
+  const std::shared_ptr<scheduler::SchedulerState> kept = own ? nullptr : scheduler_alive.lock();
   const TimePoint time = clock->now();
   std::unique_lock lock(mutex);
   EntityState& entity = *delivery.entity_;
@@ -249,7 +267,7 @@ void RouterState::ended(Delivery& delivery) {
   ShardStatistics& shard = shards[delivery.shard_];
   --shard.in_flight;
   if (delivery.began_at_) shard.busy += time - *delivery.began_at_;
-  send_waiting(entity, lock);
+  send_waiting(entity, lock, own ? scheduler : kept.get(), nullptr);
 }
 
 }  // namespace berth::router

@@ -32,8 +32,12 @@ struct EntityState {
 };
 
 struct RouterState {
-  RouterState(scheduler::SchedulerState& s, RouterOptions o, std::string table_file)
-      : scheduler(&s), clock(&s.clock()), options(std::move(o)), file(std::move(table_file)) {}
+  RouterState(const std::shared_ptr<scheduler::SchedulerState>& s, RouterOptions o, std::string table_file)
+      : scheduler(s.get()),
+        scheduler_alive(s),
+        clock(&s->clock()),
+        options(std::move(o)),
+        file(std::move(table_file)) {}
 
   // All of these: the lock is held.
   ShardTable first_table(ShardSpace space);
@@ -52,9 +56,13 @@ struct RouterState {
   void keep_table();
 
   // The lock is held at the beginning and at the end, and not in between.
-  void send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock);
+  // `alive` is the scheduler, or null when it is gone; `own` what the caller submits itself.
+  void send_waiting(EntityState& entity, std::unique_lock<std::mutex>& lock, scheduler::SchedulerState* alive,
+                    const Delivery* own);
 
-  scheduler::SchedulerState* scheduler;  // of the router; not used once that is closed
+  scheduler::SchedulerState* const scheduler;  // for the router, which keeps it
+  // For deliveries, which may outlive the router.
+  const std::weak_ptr<scheduler::SchedulerState> scheduler_alive;
   Clock* clock;
   const RouterOptions options;
 

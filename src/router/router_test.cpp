@@ -287,6 +287,21 @@ TEST(Router, S2_F11_AResolvedReplyMeansServedByTheRightDeviceAndNotDropped) {
     EXPECT_EQ(device.completed, device.device == owner ? 10u : 0u) << device.device;
 }
 
+TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
+  for (const std::size_t entities_max : {0, 1, 2}) {
+    RouterOptions options;
+    options.entities_max = entities_max;
+    Site site(2, options);
+    std::promise<void> open;
+    const std::shared_future<void> opened = open.get_future().share();
+    std::vector<Task<std::monostate>> tasks;
+    for (int key = 0; key < 8; ++key)
+      tasks.push_back(site.router->submit("key-" + std::to_string(key), [opened](TaskContext&) { opened.wait(); }));
+    open.set_value();
+    for (auto& task : tasks) EXPECT_TRUE(task.get());
+  }
+}
+
 TEST(Router, TheExampleOfThePageWorks) {  // docs/sharding.md
   const TestFolder folder;
   const EnvironmentVariable state("BERTH_RUNTIME_DIR", folder.path);

@@ -1,5 +1,6 @@
 #include "berth/batcher.hpp"
 
+#include <condition_variable>
 #include <mutex>
 
 #include "scheduler/scheduler_state.hpp"
@@ -16,12 +17,12 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
         options_(std::move(options)),
         run_(std::move(run)),
         deliver_(deliver),
+        scheduler_raw_(scheduler.get()),
         scheduler_(std::move(scheduler)) {}
 
   void add(detail::BatchItem& item) override {
     item.clock = &clock_;
     Items full;
-    std::shared_ptr<SchedulerState> scheduler;
     {
       std::unique_lock lock(mutex_);
       if (!scheduler_ || items_ >= options_.max_items) {
@@ -33,30 +34,32 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
       waiting_.push_back(&item);
       if (waiting_.size() == 1 && options_.max_batch > 1) begin_wait();
       if (waiting_.size() >= options_.max_batch) full = take();
-      scheduler = scheduler_;
+      ++handing_over_;
     }
-    submit(std::move(full), std::move(scheduler));
+    hand_over(std::move(full));
   }
 
   void flush() override {
     Items batch;
-    std::shared_ptr<SchedulerState> scheduler;
     {
       const std::lock_guard lock(mutex_);
+      if (!scheduler_) return;
       batch = take();
-      scheduler = scheduler_;
+      ++handing_over_;
     }
-    submit(std::move(batch), std::move(scheduler));
+    hand_over(std::move(batch));
   }
 
   void close() noexcept override {
     Items left;
     std::shared_ptr<SchedulerState> scheduler;
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       left = take();
       // A batch under way keeps this queue, and must not keep the scheduler, on whose lane it runs.
       scheduler = std::move(scheduler_);
+      // The timer may be handing a batch over; inside of its own work this cannot wait for it.
+      if (!scheduler->is_on_own_thread()) handed_over_.wait(lock, [&] { return handing_over_ == 0; });
     }
     for (detail::BatchItem* item : left) item->finish(closed_error(), {});
   }
@@ -69,7 +72,7 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
 
   // The lock is held.
   void begin_wait() {
-    due_ = clock_.now() + options_.max_wait;
+    due_ = Deadline::after(clock_, options_.max_wait).at;
     scheduler_->timer().call_at(due_, this, [queue = weak_from_this()] {
       if (const std::shared_ptr<Queue> alive = queue.lock()) alive->flush();
     });
@@ -103,7 +106,13 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
     std::shared_ptr<void> kept_;
   };
 
-  void submit(Items batch, std::shared_ptr<SchedulerState> scheduler) {
+  void hand_over(Items batch) {
+    submit(std::move(batch));
+    const std::lock_guard lock(mutex_);
+    if (--handing_over_ == 0) handed_over_.notify_all();
+  }
+
+  void submit(Items batch) {
     Items cancelled;
     std::erase_if(batch, [&](detail::BatchItem* item) {
       if (!item->cancelled.load(std::memory_order_relaxed)) return false;
@@ -120,18 +129,21 @@ class Queue final : public detail::BatchQueue, public std::enable_shared_from_th
     if (batch.empty()) return;
     TaskOptions task = options_.task;
     task.requirements.cost *= static_cast<double>(batch.size());
-    scheduler->enqueue(*new Batch(shared_from_this(), std::move(batch)), task);
+    scheduler_raw_->enqueue(*new Batch(shared_from_this(), std::move(batch)), task);
   }
 
   Clock& clock_;
   const BatchOptions options_;
   const Run run_;
   const Deliver deliver_;
+  SchedulerState* const scheduler_raw_;        // used while handing over, which close() waits for
   std::mutex mutex_;                           // guards everything below
   std::shared_ptr<SchedulerState> scheduler_;  // null once closed
   Items waiting_;                              // in the order of their arrival
   TimePoint due_{};                            // when they are handed over, if there are any
   std::size_t items_ = 0;
+  std::size_t handing_over_ = 0;  // threads in hand_over
+  std::condition_variable handed_over_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "scheduler/kernel_cache.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace berth::scheduler {
 namespace {
@@ -32,8 +33,8 @@ Result<std::shared_ptr<LoadedKernel>> KernelCache::load(const Kernel& kernel, De
   if (entry->loaded) return *entry->loaded;
   Result<std::shared_ptr<LoadedKernel>> loaded = device.load(*kernel.source());
   if (loaded || is_final(loaded.error().code)) {
-    entry->failed = !loaded;
     entry->loaded = loaded;
+    entry->failed = !loaded;
   }
   return loaded;
 }
@@ -44,22 +45,44 @@ Result<void> KernelCache::load_all(std::span<const Kernel> kernels, Device& devi
   return {};
 }
 
-void KernelCache::limit(Requirements& requirements, std::span<const Kernel> kernels) const {
+std::optional<Error> KernelCache::limit(Requirements& requirements, std::span<const Kernel> kernels) const {
   for (const Kernel& kernel : kernels) {
     std::vector<std::string> forms = kernel.backends();
-    if (!requirements.backends.empty())
+    if (forms.empty())
+      return Error{ErrorCode::invalid_argument, "kernel '" + kernel.source()->entry + "' has no form",
+                   "give it as CUDA C++, PTX, OpenCL C or a host function"};
+    const std::vector<std::string>& wanted = requirements.backends;
+    if (!wanted.empty())
       std::erase_if(forms, [&](const std::string& name) {
-        return std::find(requirements.backends.begin(), requirements.backends.end(), name) ==
-               requirements.backends.end();
+        return std::find(wanted.begin(), wanted.end(), name) == wanted.end();
       });
-    // None in common: no device has this name.
-    if (forms.empty()) forms.push_back("any with a form of " + kernel.source()->entry);
+    if (forms.empty())
+      return Error{ErrorCode::not_supported,
+                   "kernel '" + kernel.source()->entry + "' has no form for a back end that the work may use",
+                   "give it another form, or allow other back ends"};
     requirements.backends = std::move(forms);
     const std::lock_guard lock(mutex_);
     for (const std::shared_ptr<Entry>& entry : entries_)
       if (entry->failed && entry->source.lock() == kernel.source() && !entry->device.expired())
         requirements.avoid.push_back(entry->id);
   }
+  return std::nullopt;
+}
+
+std::vector<Error> KernelCache::errors() const {
+  std::vector<std::shared_ptr<Entry>> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    std::copy_if(entries_.begin(), entries_.end(), std::back_inserter(failed),
+                 [](const auto& entry) { return entry->failed.load(); });
+  }
+  std::vector<Error> errors;
+  for (const std::shared_ptr<Entry>& entry : failed) {
+    const std::lock_guard lock(entry->loading);
+    Error& error = errors.emplace_back(entry->loaded->error());
+    if (error.where.empty()) error.where = entry->id.text();
+  }
+  return errors;
 }
 
 }  // namespace berth::scheduler

@@ -2,6 +2,7 @@
 // that could not load one.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,8 +22,10 @@ class KernelCache {
   // Loads all of them, or says why one cannot be.
   Result<void> load_all(std::span<const Kernel> kernels, Device& device);
   // Leaves the devices that can run all of them: those whose back end has a form of each, and
-  // that did not fail to load one.
-  void limit(Requirements& requirements, std::span<const Kernel> kernels) const;
+  // that did not fail to load one. Absent: there may be some.
+  std::optional<Error> limit(Requirements& requirements, std::span<const Kernel> kernels) const;
+  // Of those that failed.
+  std::vector<Error> errors() const;
 
  private:
   struct Entry {

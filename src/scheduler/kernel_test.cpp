@@ -76,9 +76,12 @@ TEST_F(Kernels, WorkIsNotGivenToADeviceWithoutAFormOfItsKernel) {
     EXPECT_EQ(backend_of(result->device), "host");
 
   const auto nowhere = scheduler->submit(adding(on_host), with(on_host, {"opencl"})).get();
-  EXPECT_EQ(nowhere.error().code, ErrorCode::no_eligible_device);
+  EXPECT_EQ(nowhere.error().code, ErrorCode::not_supported) << nowhere.error().to_text();
   const Kernel formless{KernelSource{.entry = "add"}};
-  EXPECT_EQ(scheduler->submit(adding(formless), with(formless)).get().error().code, ErrorCode::no_eligible_device);
+  const Error error = scheduler->submit(adding(formless), with(formless)).get().error();
+  EXPECT_EQ(error.code, ErrorCode::invalid_argument);
+  EXPECT_EQ(error.message, "kernel 'add' has no form");
+  EXPECT_EQ(scheduler->run(adding(formless), with(formless)).error().code, ErrorCode::invalid_argument);
 }
 
 TEST_F(Kernels, AKernelIsLoadedOncePerDevice) {
@@ -118,6 +121,10 @@ TEST_F(Kernels, AKernelThatOneDeviceCannotCompileRunsOnTheOthersAndNothingIsLost
   for (const DeviceStatistics& device : scheduler->statistics().devices)
     if (backend_of(device.device) == "opencl") tried += device.dispatched;
   EXPECT_EQ(tried, devices_of("opencl"));
+  const std::vector<Error> errors = scheduler->kernel_errors();
+  ASSERT_EQ(errors.size(), devices_of("opencl")) << "who wonders why a device has no work finds it here";
+  EXPECT_EQ(errors[0].code, ErrorCode::invalid_argument);
+  EXPECT_FALSE(errors[0].where.empty());
   EXPECT_TRUE(adds_up(scheduler->statistics()));
 
   const auto nowhere = scheduler->submit(adding(broken), with(broken, {"opencl"})).get();

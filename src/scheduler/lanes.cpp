@@ -8,7 +8,7 @@
 namespace berth::scheduler {
 namespace {
 
-thread_local const SchedulerState* lane_of = nullptr;
+thread_local const SchedulerState* thread_of = nullptr;
 
 // Lanes of the whole process that are awake without work. More than half of the
 // processors would take time from those that have some.
@@ -17,11 +17,12 @@ const std::uint32_t awake_in_process_max = std::max(1U, std::thread::hardware_co
 
 }  // namespace
 
-bool on_lane_of(const SchedulerState& scheduler) noexcept { return lane_of == &scheduler; }
+bool on_thread_of(const SchedulerState* scheduler) noexcept { return thread_of == scheduler; }
+void mark_thread_of(const SchedulerState& scheduler) noexcept { thread_of = &scheduler; }
 
 DeviceLanes::DeviceLanes(SchedulerState& scheduler, std::size_t lanes, std::size_t capacity)
     : scheduler_(scheduler),
-      capacity_(capacity + lanes),
+      capacity_(std::min<std::size_t>(capacity, 1U << 30) + lanes),
       queue_([&tenants = scheduler.tenants()](TenantId tenant) { return tenants.weight(tenant); }) {
   threads_.reserve(lanes);
   for (std::size_t i = 0; i < lanes; ++i) {
@@ -40,8 +41,9 @@ DeviceLanes::~DeviceLanes() {
 
 bool DeviceLanes::enter(const detail::Job& job) noexcept {
   std::atomic<std::uint32_t>& taken = places_[static_cast<std::size_t>(job.tenant)];
-  if (taken.fetch_add(1) < capacity_ || job.exempt) return true;
-  taken.fetch_sub(1);
+  std::uint32_t seen = taken.load();
+  while (seen < capacity_ || job.exempt)
+    if (taken.compare_exchange_weak(seen, seen + 1)) return true;
   return false;
 }
 
@@ -74,7 +76,8 @@ void DeviceLanes::leave(TenantId tenant) noexcept {
 }
 
 void DeviceLanes::push(detail::Job& job) noexcept {
-  job.woke_a_thread = awake_.load(std::memory_order_relaxed) == 0 && parked_.load(std::memory_order_relaxed) > 0;
+  job.woke_a_thread.store(awake_.load(std::memory_order_relaxed) == 0 && parked_.load(std::memory_order_relaxed) > 0,
+                          std::memory_order_relaxed);
   detail::Job* head = inbox_.load(std::memory_order_relaxed);
   do job.next = head;
   while (!inbox_.compare_exchange_weak(head, &job, std::memory_order_seq_cst, std::memory_order_relaxed));
@@ -104,14 +107,18 @@ void DeviceLanes::sort_inbox() {
   }
 }
 
-detail::Job* DeviceLanes::take() {
+detail::Job* DeviceLanes::take(std::unique_lock<std::mutex>& lock) {
   sort_inbox();
   while (detail::Job* const job = queue_.pop()) {
     if (job->claim(detail::Job::Stage::running)) {
       if (parked_.load(std::memory_order_relaxed) > 0 && !queue_.empty()) pushed_.notify_one();
       return job;
     }
-    job->drop();  // withdrawn a moment ago; the thread that did it ends it
+    // Withdrawn a moment ago; the thread that did it ends it. What it holds may call back when it goes.
+    lock.unlock();
+    job->drop();
+    lock.lock();
+    sort_inbox();
   }
   return nullptr;
 }
@@ -125,7 +132,7 @@ detail::Job* DeviceLanes::next() {
   std::unique_lock lock(mutex_);
   for (bool rested = false;;) {
     if (stopping_.load(std::memory_order_relaxed)) return nullptr;
-    if (detail::Job* const job = take()) return job;
+    if (detail::Job* const job = take(lock)) return job;
     if (!rested) {
       rested = true;
       if (awake_in_process.fetch_add(1, std::memory_order_relaxed) < awake_in_process_max) {
@@ -146,7 +153,7 @@ detail::Job* DeviceLanes::next() {
 }
 
 void DeviceLanes::serve() noexcept {
-  lane_of = &scheduler_;
+  mark_thread_of(scheduler_);
   while (detail::Job* const job = next()) scheduler_.run_job(*job);
 }
 
@@ -184,6 +191,15 @@ void DeviceLanes::cancel_waiting() noexcept {
 void DeviceLanes::join() noexcept {
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
+}
+
+bool DeviceLanes::measures_next(TimePoint now) noexcept {
+  if (measured_.load(std::memory_order_relaxed) < 16)
+    measured_.fetch_add(1, std::memory_order_relaxed);
+  else if (now - measured_at_.load(std::memory_order_relaxed) < std::chrono::milliseconds(10))
+    return false;
+  measured_at_.store(now, std::memory_order_relaxed);
+  return true;
 }
 
 Result<KeptStream> DeviceLanes::borrow_stream(Device& device, Priority priority) {

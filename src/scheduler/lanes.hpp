@@ -57,13 +57,10 @@ class DeviceLanes {
   Result<KeptStream> borrow_stream(Device& device, Priority priority);
   void return_stream(KeptStream stream);
 
-  // Whether the next piece of work on a stream is measured: the first sixteen, then one in
-  // seventeen. An event at its beginning keeps copies and kernels of other lanes from overlapping
-  // with it: with one for every frame, a GPU does a fifth fewer frames.
-  bool measures_next() noexcept {
-    const std::uint64_t before = streamed_.fetch_add(1, std::memory_order_relaxed);
-    return before < 16 || before % 17 == 0;
-  }
+  // Whether work that uses a stream now is measured: the first sixteen pieces, then one every ten
+  // milliseconds. An event at its beginning keeps copies and kernels of other lanes from
+  // overlapping with it: with one for every frame, a GPU does a fifth fewer frames.
+  bool measures_next(TimePoint now) noexcept;
 
   // Pieces of work that share the device at this moment, inline ones included.
   std::atomic<std::uint32_t> running{0};
@@ -71,7 +68,7 @@ class DeviceLanes {
  private:
   void serve() noexcept;
   detail::Job* next();
-  detail::Job* take();
+  detail::Job* take(std::unique_lock<std::mutex>& lock);
   void sort_inbox();
   bool stay_awake() const noexcept;
 
@@ -95,13 +92,15 @@ class DeviceLanes {
   std::condition_variable pushed_;
   FairQueue queue_;
 
-  std::atomic<std::uint64_t> streamed_{0};
+  std::atomic<std::uint32_t> measured_{0};  // up to sixteen
+  std::atomic<TimePoint> measured_at_{};
   std::mutex streams_mutex_;  // guards the idle streams
   std::vector<KeptStream> streams_;
   std::vector<std::thread> threads_;
 };
 
-// Whether this thread is a lane of that scheduler.
-bool on_lane_of(const SchedulerState& scheduler) noexcept;
+// Whether this thread is a lane or the timer of that scheduler, which may be gone.
+bool on_thread_of(const SchedulerState* scheduler) noexcept;
+void mark_thread_of(const SchedulerState& scheduler) noexcept;
 
 }  // namespace berth::scheduler

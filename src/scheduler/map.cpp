@@ -131,8 +131,9 @@ Lease Mapping::acquire(const Requirements& requirements) {
 // False when the item has to wait until another one has ended.
 bool Mapping::assign(std::size_t index) {
   Result<TaskOptions> options = batch_.options(index);
-  if (options) scheduler_.limit(*options);
   if (!options) return refuse(index, policy::size_of(1), options.error());
+  if (std::optional<Error> error = scheduler_.limit(*options))
+    return refuse(index, policy::size_of(1), *std::move(error));
   const std::uint64_t size = policy::size_of(options->requirements.cost);
   if (options->stop.stop_requested()) return refuse(index, size, withdrawn_error({}));
   // With no item of this map under way none would end and assign this one: then it is now or
@@ -163,6 +164,7 @@ bool Mapping::assign(std::size_t index) {
 }
 
 bool Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
+  held_.release();  // it was for this item
   batch_.end(index, std::move(error), {});
   ++ended_;
   size_left_ -= std::min(size_left_, size);
@@ -172,7 +174,7 @@ bool Mapping::refuse(std::size_t index, std::uint64_t size, Error error) {
 }  // namespace
 
 void SchedulerState::run_batch(const Batch& batch) {
-  if (!on_lane_of(*this)) return Mapping(*this, batch).run();
+  if (!is_on_own_thread() && !is_of_another_process()) return Mapping(*this, batch).run();
   // A lane that waited for items in its own queue would wait for ever.
   for (std::size_t i = 0; i < batch.size; ++i) {
     DeviceId device;

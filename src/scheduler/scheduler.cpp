@@ -12,6 +12,8 @@ namespace berth {
 Result<Scheduler> Scheduler::start(const Pool& pool, SchedulerOptions options) {
   if (options.lanes_per_device == std::size_t{0})
     return Error{ErrorCode::invalid_argument, "a device needs at least one lane", "set lanes_per_device to 1 or more"};
+  if (options.lanes_per_device > std::size_t{1024})
+    return Error{ErrorCode::invalid_argument, "a device has at most 1024 lanes", "set lanes_per_device lower"};
   const Policy* policy = &pool.policy();
   if (options.policy) {
     Result<const Policy*> named = policy_named(*options.policy);
@@ -48,6 +50,7 @@ Result<TenantId> Scheduler::tenant(std::string_view name, double weight) const {
 }
 std::uint16_t Scheduler::work_class(std::string_view name) const { return pool().work_class(name); }
 Statistics Scheduler::statistics() const { return pool().statistics(); }
+std::vector<Error> Scheduler::kernel_errors() const { return state_->kernels().errors(); }
 const Pool& Scheduler::pool() const noexcept { return state_->pool(); }
 const Policy& Scheduler::policy() const noexcept { return state_->policy(); }
 Result<void> Scheduler::set_policy(std::string_view name) const {

@@ -1,7 +1,8 @@
 #include "scheduler/scheduler_state.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
-#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -15,6 +16,14 @@ Error full_error(const DeviceId& device) {
   return {ErrorCode::queue_full, "the queue of the device is full",
           "wait for work to end, raise queue_capacity, or set when_full", device.text()};
 }
+
+Error forked_error() {
+  return {ErrorCode::not_supported, "the scheduler belongs to the process that forked this one",
+          "open a pool and a scheduler in the child"};
+}
+
+// How often this process was made by fork() from one that had a scheduler.
+std::atomic<std::uint32_t> forks{0};
 
 Error no_thread_error(const DeviceId& device) {
   return {ErrorCode::unavailable, "cannot start a thread for a lane", "raise the limit on threads", device.text()};
@@ -64,6 +73,19 @@ class Running {
   const std::uint32_t at_start_;
 };
 
+class JobReference {
+ public:
+  explicit JobReference(detail::Job& job) noexcept : job_(job) { job_.hold(); }
+  JobReference(const JobReference& other) noexcept : JobReference(other.job_) {}
+  JobReference& operator=(const JobReference&) = delete;
+  ~JobReference() { job_.drop(); }
+  detail::Job& operator*() const noexcept { return job_; }
+  detail::Job* operator->() const noexcept { return &job_; }
+
+ private:
+  detail::Job& job_;
+};
+
 // Counts the caller while it lives.
 class Counted {
  public:
@@ -93,24 +115,39 @@ SchedulerState::SchedulerState(const Pool& pool, SchedulerOptions options, const
       policy_(&policy),
       clock_(pool.clock()),
       lanes_(std::make_unique<std::atomic<DeviceLanes*>[]>(pool::board_of(pool).capacity())),
-      timer_(clock_),
-      kernels_(pool) {}
+      timer_(clock_, [this] { mark_thread_of(*this); }),
+      kernels_(pool) {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  forks_ = forks.load(std::memory_order_relaxed);
+}
+
+bool SchedulerState::is_of_another_process() const noexcept { return forks.load(std::memory_order_relaxed) != forks_; }
 
 SchedulerState::~SchedulerState() {
-  std::vector<std::unique_ptr<DeviceLanes>> all;
-  for (std::size_t slot = 0; slot < pool::board_of(pool_).capacity(); ++slot)
-    if (DeviceLanes* lanes = lanes_[slot].load()) all.emplace_back(lanes);
   stopping_.store(true);
   timer_.stop();
-  for (const auto& lanes : all) lanes->stop();
-  for (const auto& lanes : all) lanes->cancel_waiting();
-  for (const auto& lanes : all) lanes->join();
-  // A lane that was just failing may have handed its work to another device.
-  for (const auto& lanes : all) lanes->cancel_waiting();
+  // Again when a lane that was just failing has handed its work to a device without lanes.
+  std::vector<DeviceLanes*> all;
+  do {
+    all = made_lanes();
+    for (DeviceLanes* lanes : all) lanes->stop();
+    for (DeviceLanes* lanes : all) lanes->cancel_waiting();
+    for (DeviceLanes* lanes : all) lanes->join();
+    for (DeviceLanes* lanes : all) lanes->cancel_waiting();
+  } while (made_lanes().size() != all.size());
   // A thread that is withdrawing its work at this moment is about to leave.
-  for (const auto& lanes : all)
+  for (DeviceLanes* lanes : all)
     while (!lanes->idle()) std::this_thread::yield();
   while (withdrawing_.load() != 0) std::this_thread::yield();
+  for (DeviceLanes* lanes : all) delete lanes;
+}
+
+std::vector<DeviceLanes*> SchedulerState::made_lanes() const {
+  std::vector<DeviceLanes*> all;
+  for (std::size_t slot = 0; slot < pool::board_of(pool_).capacity(); ++slot)
+    if (DeviceLanes* lanes = lanes_[slot].load()) all.push_back(lanes);
+  return all;
 }
 
 Result<void> SchedulerState::start_lanes() {
@@ -142,7 +179,7 @@ Result<Stream*> LaneContext::stream() {
     Result<KeptStream> opened = lanes_.borrow_stream(device_, priority_);
     if (!opened) return std::move(opened).error();
     stream_ = std::move(opened).value();
-    measured_ = lanes_.measures_next();
+    measured_ = lanes_.measures_next(lanes_.scheduler().clock().now());
     if (measured_)
       if (Result<std::shared_ptr<Event>> begun = stream_.stream->record()) begun_ = std::move(begun).value();
   }
@@ -166,28 +203,37 @@ Result<std::optional<Duration>> LaneContext::drain() {
   return busy;
 }
 
-// Of work that has begun, when it may run twice and its device failed.
+// Work that has not begun may go elsewhere, unless it is late or cancelled; work that has, when it
+// may run twice and its device failed.
 bool SchedulerState::Attempt::may_repeat(const Error& error, bool may_run_twice) const {
-  return !begun || (may_run_twice && blames_device(error.code));
+  if (!begun) return error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled;
+  return may_run_twice && blames_device(error.code);
+}
+
+std::optional<Error> SchedulerState::Attempt::end_before_begin(const DeviceId& device, TimePoint now) const {
+  if (deadline.passed(now)) return late_error(device);
+  if (stop.stop_requested() || (cancelled && cancelled->load(std::memory_order_relaxed)))
+    return withdrawn_error(device);
+  return std::nullopt;
 }
 
 Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure) {
+  const Running running(lanes.running);  // until it is settled: another sees it beside itself, or its measurement
   Settlement settlement(lease);
-  if (Result<void> loaded = kernels_.load_all(attempt.kernels, lease.device()); !loaded) {
-    settlement.cancelled = true;
-    return loaded;
+  settlement.cancelled = true;  // until it has begun
+  TimePoint start = clock_.now();
+  if (std::optional<Error> ended = attempt.end_before_begin(lease.id(), start)) return *std::move(ended);
+  if (!attempt.kernels.empty()) {
+    if (Result<void> loaded = kernels_.load_all(attempt.kernels, lease.device()); !loaded) {
+      Error error = std::move(loaded).error();
+      if (error.where.empty()) error.where = lease.id().text();
+      return error;
+    }
+    start = clock_.now();  // compiling may have taken long
+    if (std::optional<Error> ended = attempt.end_before_begin(lease.id(), start)) return *std::move(ended);
   }
-  const TimePoint start = clock_.now();
-  if (attempt.deadline.passed(start)) {
-    settlement.cancelled = true;
-    return late_error(lease.id());
-  }
-  if (attempt.stop.stop_requested()) {
-    settlement.cancelled = true;
-    return withdrawn_error(lease.id());
-  }
+  settlement.cancelled = false;
   attempt.begun = true;
-  const Running running(lanes.running);
   LaneContext execution(lanes, lease.device(), attempt.priority, attempt.deadline, attempt.cancelled, attempt.stop);
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
@@ -223,16 +269,24 @@ std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements,
 }
 
 Result<void> SchedulerState::run_inline(const TaskOptions& given, detail::ClosureRef closure, DeviceId& device) {
+  if (is_of_another_process()) return forked_error();
   std::optional<TaskOptions> limited;
-  const TaskOptions& options = given.kernels.empty() ? given : limit(limited.emplace(given));
+  if (!given.kernels.empty())
+    if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
+  const TaskOptions& options = limited ? *limited : given;
   Result<Lease> lease = acquire(options.requirements);
   if (!lease) return std::move(lease).error();
+  return run_inline(*std::move(lease), options, closure, device);
+}
+
+Result<void> SchedulerState::run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure,
+                                        DeviceId& device) {
   std::optional<Requirements> again;
   for (bool may_run_twice = options.may_run_twice;;) {
-    device = lease->id();
+    device = lease.id();
     Attempt attempt{options.requirements.priority.value_or(Priority::normal), options.deadline, nullptr, options.stop,
                     options.kernels};
-    Result<void> result = run_on(*lease, lanes_of(*lease), attempt, closure);
+    Result<void> result = run_on(lease, lanes_of(lease), attempt, closure);
     if (result || !attempt.may_repeat(result.error(), may_run_twice)) return result;
     if (!again) again = options.requirements;
     std::optional<Lease> other = acquire_another(*again, options.deadline, device);
@@ -245,22 +299,30 @@ Result<void> SchedulerState::run_inline(const TaskOptions& given, detail::Closur
 // --- queueing ---------------------------------------------------------------
 
 void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
-  std::optional<TaskOptions> limited;
-  const TaskOptions& with_limits = options.kernels.empty() ? options : limit(limited.emplace(options));
-  Result<Lease> lease = acquire(with_limits.requirements);
-  Result<void> queued = lease ? enqueue(job, with_limits, *std::move(lease)) : std::move(lease).error();
+  set_owner(job);
+  Result<void> queued = try_enqueue(job, options);
   if (queued) return;
   end(job, std::move(queued).error());
   job.drop();
 }
 
+Result<void> SchedulerState::try_enqueue(detail::Job& job, const TaskOptions& given) {
+  if (is_of_another_process()) return forked_error();
+  std::optional<TaskOptions> limited;
+  if (!given.kernels.empty())
+    if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
+  const TaskOptions& options = limited ? *limited : given;
+  Result<Lease> lease = acquire(options.requirements);
+  if (!lease) return std::move(lease).error();
+  return enqueue(job, options, *std::move(lease));
+}
+
 Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {
-  job.scheduler = this;
-  job.clock = &clock_;
+  set_owner(job);
   job.deadline = options.deadline;
   job.priority = options.requirements.priority.value_or(Priority::normal);
   job.tenant = options.tenant;
-  if (const double cost = options.requirements.cost; std::isfinite(cost) && cost > 0) job.cost = cost;
+  if (const double cost = options.requirements.cost; cost > 0 && cost <= 1e12) job.cost = cost;
   job.kernels = options.kernels;
   job.may_run_twice = options.may_run_twice;
   if (options.may_run_twice || !options.kernels.empty())
@@ -273,22 +335,30 @@ Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& option
     return Error{ErrorCode::invalid_argument, "the tenant is not one of this scheduler", "use Scheduler::tenant"};
   if (!lanes.enter(job)) {
     if (options.when_full == WhenFull::reject) return full_error(lease.id());
-    if (options.when_full == WhenFull::run_here || on_lane_of(*this)) {
-      run_here(job, lanes, std::move(lease), options.stop);
+    if (options.when_full == WhenFull::run_here || is_on_own_thread()) {
+      auto closure = [&](TaskContext& context) { return job.call(context); };
+      Result<void> result = run_inline(std::move(lease), options, detail::ClosureRef(closure), job.device);
+      end(job, result ? std::nullopt : std::optional<Error>(std::move(result).error()));
+      job.drop();
       return {};
     }
     if (!lanes.enter_when_possible(job, options.stop, clock_))
       return options.stop.stop_requested() ? withdrawn_error(lease.id()) : late_error(lease.id());
   }
-  if (!options.stop.stop_possible()) {
-    place(job, lanes, std::move(lease));
-    return {};
+  if (options.stop.stop_possible()) {
+    // Not withdrawn here and now, under a lock of the caller: cancelled when its turn comes.
+    job.stage.store(detail::Job::Stage::running, std::memory_order_relaxed);
+    job.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(options.stop, detail::CancelJob{&job});
   }
-  job.hold();  // it may end before this returns
   place(job, lanes, std::move(lease));
-  job.stop = std::make_unique<std::stop_callback<detail::CancelJob>>(options.stop, detail::CancelJob{&job});
-  job.drop();
   return {};
+}
+
+// A job that its user sees already has its owner.
+void SchedulerState::set_owner(detail::Job& job) noexcept {
+  if (job.scheduler) return;
+  job.scheduler = this;
+  job.clock = &clock_;
 }
 
 void SchedulerState::place(detail::Job& job, DeviceLanes& lanes, Lease lease) {
@@ -299,15 +369,6 @@ void SchedulerState::place(detail::Job& job, DeviceLanes& lanes, Lease lease) {
   job.stage.store(detail::Job::Stage::waiting, std::memory_order_release);
   watch_deadline(job);
   lanes.push(job);
-}
-
-void SchedulerState::run_here(detail::Job& job, DeviceLanes& lanes, Lease lease, const std::stop_token& stop) {
-  job.device = lease.id();
-  auto closure = [&](TaskContext& context) { return job.call(context); };
-  Attempt attempt{job.priority, job.deadline, &job.cancel_requested, stop, job.kernels};
-  Result<void> result = run_on(lease, lanes, attempt, detail::ClosureRef(closure));
-  end(job, result ? std::nullopt : std::optional<Error>(std::move(result).error()));
-  job.drop();
 }
 
 void SchedulerState::run_job(detail::Job& job) {
@@ -327,7 +388,7 @@ void SchedulerState::run_job(detail::Job& job) {
       if (attempt.begun) job.may_run_twice = false;
       std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device);
       if (other && lanes_of(*other).enter(job)) {
-        const TenantId tenant = job.tenant;
+        const TenantId tenant = job.tenant;  // the job may have ended when it is placed
         DeviceLanes& others = lanes_of(*other);
         place(job, others, *std::move(other));
         return lanes.leave(tenant);
@@ -341,16 +402,13 @@ void SchedulerState::run_job(detail::Job& job) {
 
 void SchedulerState::watch_deadline(detail::Job& job) {
   if (job.deadline.at == TimePoint::max()) return;
-  job.hold();
-  const bool added = timer_.call_at(job.deadline.at, &job, [this, &job] {
-    if (job.claim(detail::Job::Stage::ending)) withdraw(job, late_error({}));
-    job.drop();
+  timer_.call_at(job.deadline.at, &job, [held = JobReference(job)] {
+    if (held->claim(detail::Job::Stage::ending)) withdraw(*held, late_error({}));
   });
-  if (!added) job.drop();
 }
 
 void SchedulerState::forget_deadline(detail::Job& job) noexcept {
-  if (job.deadline.at != TimePoint::max() && timer_.remove(job.deadline.at, &job)) job.drop();
+  if (job.deadline.at != TimePoint::max()) timer_.remove(job.deadline.at, &job);
 }
 
 void SchedulerState::end(detail::Job& job, std::optional<Error> error) noexcept {
@@ -360,16 +418,15 @@ void SchedulerState::end(detail::Job& job, std::optional<Error> error) noexcept 
 
 void SchedulerState::withdraw(detail::Job& job, Error error) noexcept {
   bool was_queued = false;
-  {
-    // The scheduler may be going away: nothing of it is used after this.
-    const Counted counted(withdrawing_);
-    forget_deadline(job);
-    if (job.lanes) {
-      was_queued = job.lanes->unlink(job);
-      job.device = job.lease.id();
-      job.lease.release();
-      job.lanes->leave(job.tenant);
-    }
+  // A job in the queue of a device keeps the scheduler alive by its place there. One that waits in a
+  // router does not: nothing of the scheduler is used, and the timer drops the job at its deadline.
+  if (job.lanes) {
+    const Counted counted(job.scheduler->withdrawing_);
+    job.scheduler->forget_deadline(job);
+    was_queued = job.lanes->unlink(job);
+    job.device = job.lease.id();
+    job.lease.release();
+    job.lanes->leave(job.tenant);
   }
   error.where = job.device.text();
   job.finish(std::move(error));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "berth/scheduler.hpp"
 #include "scheduler/kernel_cache.hpp"
@@ -37,21 +38,23 @@ class SchedulerState {
   // Ends the job at its deadline if it still waits then; until it has ended.
   void watch_deadline(detail::Job& job);
   // Ends a job that the caller claimed while it waited.
-  void withdraw(detail::Job& job, Error error) noexcept;
+  static void withdraw(detail::Job& job, Error error) noexcept;
   // Ends a job that is the caller's.
   void end(detail::Job& job, std::optional<Error> error) noexcept;
 
-  // Adds to the requirements of a piece of work what its kernels demand of a device.
-  const TaskOptions& limit(TaskOptions& options) const {
-    kernels_.limit(options.requirements, options.kernels);
-    return options;
+  // Adds to the requirements of a piece of work what its kernels demand of a device; an error: none
+  // can have it.
+  std::optional<Error> limit(TaskOptions& options) const {
+    return kernels_.limit(options.requirements, options.kernels);
   }
+  // This process was forked from the one that made the scheduler: it has no lanes.
+  bool is_of_another_process() const noexcept;
   Result<Lease> acquire(const Requirements& requirements) const { return pool_.acquire(requirements, policy()); }
   KernelCache& kernels() noexcept { return kernels_; }
   const DeviceLanes* lanes_at(std::size_t slot) const noexcept { return lanes_[slot].load(std::memory_order_acquire); }
 
   // Whether the caller is a lane or the timer.
-  bool is_on_own_thread() const noexcept { return on_lane_of(*this) || timer_.is_this_thread(); }
+  bool is_on_own_thread() const noexcept { return on_thread_of(this); }
 
   const Pool& pool() const noexcept { return pool_; }
   const Policy& policy() const noexcept { return *policy_.load(std::memory_order_acquire); }
@@ -61,9 +64,13 @@ class SchedulerState {
   Tenants& tenants() noexcept { return tenants_; }
 
  private:
+  void set_owner(detail::Job& job) noexcept;
+  Result<void> try_enqueue(detail::Job& job, const TaskOptions& given);
   void forget_deadline(detail::Job& job) noexcept;
+  std::vector<DeviceLanes*> made_lanes() const;
   DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
   DeviceLanes& lanes_of(const Lease& lease);
+  Result<void> run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
   // A device for work that failed on another, which it avoids from now on; none when there is none.
   std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed);
   // A piece of work on one device.
@@ -75,12 +82,12 @@ class SchedulerState {
     std::span<const Kernel> kernels;
     bool begun = false;  // the closure was called
     bool may_repeat(const Error& error, bool may_run_twice) const;
+    std::optional<Error> end_before_begin(const DeviceId& device, TimePoint now) const;
   };
   // Loads the kernels, runs the closure on the lease, waits for what it enqueued, and settles.
   Result<void> run_on(Lease& lease, DeviceLanes& lanes, Attempt& attempt, detail::ClosureRef closure);
   // Puts a job into the queue of its lease's device, where it has a place.
   void place(detail::Job& job, DeviceLanes& lanes, Lease lease);
-  void run_here(detail::Job& job, DeviceLanes& lanes, Lease lease, const std::stop_token& stop);
 
   const Pool pool_;
   const SchedulerOptions options_;
@@ -89,6 +96,7 @@ class SchedulerState {
   std::mutex mutex_;                                    // guards the making of lanes
   std::unique_ptr<std::atomic<DeviceLanes*>[]> lanes_;  // by slot of the board
   std::atomic<bool> stopping_{false};
+  std::uint32_t forks_ = 0;  // of this process when the scheduler was made
   Tenants tenants_;
   Timer timer_;
   KernelCache kernels_;

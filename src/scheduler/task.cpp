@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "scheduler/lanes.hpp"
 #include "scheduler/scheduler_state.hpp"
@@ -30,14 +31,14 @@ class TaskState::Sleeper final : public Continuation {
 };
 
 bool TaskState::wait(Deadline deadline) {
-  if (!woke_a_thread && scheduler::poll_briefly([&] { return has_ended(); })) return true;
+  if (!woke_a_thread.load(std::memory_order_relaxed) && scheduler::poll_briefly([&] { return has_ended(); }))
+    return true;
   Sleeper sleeper;
   if (!notify(sleeper)) return true;
   std::unique_lock lock(sleeper.mutex);
   while (!sleeper.ended) {
     if (deadline.passed(clock->now())) {
-      Continuation* expected = &sleeper;
-      if (continuation_.compare_exchange_strong(expected, nullptr)) return false;
+      if (forget(sleeper)) return false;
       deadline = {};  // it is about to be told
     }
     clock->wait_until(sleeper.changed, lock, deadline.at);
@@ -47,13 +48,20 @@ bool TaskState::wait(Deadline deadline) {
 
 void TaskState::end() noexcept {
   Continuation* const continuation = continuation_.exchange(&after_the_end, std::memory_order_acq_rel);
-  if (continuation) continuation->task_ended();
+  if (!continuation) return;
+  // Ends that follow from this one are told after it, not inside of it: a chain may be long.
+  thread_local std::vector<Continuation*>* to_tell = nullptr;
+  if (to_tell) return to_tell->push_back(continuation);
+  std::vector<Continuation*> following;
+  to_tell = &following;
+  continuation->task_ended();
+  for (std::size_t i = 0; i < following.size(); ++i) following[i]->task_ended();
+  to_tell = nullptr;
 }
 
 void Job::cancel() noexcept {
   cancel_requested.store(true, std::memory_order_relaxed);
-  // A job that still waits keeps its scheduler alive.
-  if (claim(Stage::ending)) scheduler->withdraw(*this, scheduler::withdrawn_error({}));
+  if (claim(Stage::ending)) scheduler::SchedulerState::withdraw(*this, scheduler::withdrawn_error({}));
 }
 
 }  // namespace berth::detail

@@ -19,6 +19,11 @@ Result<void> TaskContext::copy_bytes_out(const Buffer& from, std::span<std::byte
   return on->copy_out(from, 0, to);
 }
 
+Result<void> TaskContext::wait() {
+  Stream* const on = BERTH_TRY(stream());
+  return on->wait(deadline());
+}
+
 Result<void> TaskContext::launch(const Kernel& kernel, const LaunchShape& shape,
                                  std::initializer_list<Argument> arguments) {
   const std::shared_ptr<LoadedKernel> loaded = BERTH_TRY(load(kernel));

@@ -1,4 +1,7 @@
 // What a task can be asked: wait, look, go on when it has ended, withdraw.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <coroutine>
 #include <deque>
@@ -179,6 +182,86 @@ TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
   EXPECT_EQ(sum, 50);
   EXPECT_TRUE(failed);
   finished.open();
+}
+
+TEST(Task, AContinuationMayLetGoOfTheHandleThatIsBeingCancelled) {
+  Bench bench(1, with_policy("least_loaded", 1));
+  Gate gate;
+  auto blocking = bench->submit([&](TaskContext&) { gate.pass(); });
+  std::optional<Task<std::monostate>> session;
+  session = bench->submit(nothing).then([&](Result<TaskResult<std::monostate>>) { session.reset(); });
+  session->cancel();
+  EXPECT_FALSE(session);
+  gate.open();
+  EXPECT_TRUE(blocking.get(soon()));
+}
+
+TEST(Task, ACoroutineThatIsDestroyedWhileItWaitsIsNotResumed) {
+  struct Owned {
+    struct promise_type {
+      Owned get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+      std::suspend_never initial_suspend() noexcept { return {}; }
+      std::suspend_always final_suspend() noexcept { return {}; }
+      void return_void() {}
+      void unhandled_exception() { std::terminate(); }
+    };
+    std::coroutine_handle<promise_type> handle;
+  };
+  Bench bench(1);
+  Gate gate;
+  std::atomic<bool> resumed{false};
+  const auto coroutine = [&]() -> Owned {
+    const auto result = co_await bench->submit([&](TaskContext&) { gate.pass(); });
+    resumed = result.has_value();
+  };
+  coroutine().handle.destroy();
+  gate.open();
+  bench.scheduler.reset();
+  EXPECT_FALSE(resumed);
+}
+
+// What a chain of tasks that follow each other costs in stack does not grow with its length.
+Task<int> count_down(Scheduler& scheduler, int from) {
+  return scheduler.submit([from](TaskContext&) { return from; }).then([&scheduler](Number number) {
+    return number->value == 0 ? scheduler.submit([](TaskContext&) { return 0; })
+                              : count_down(scheduler, number->value - 1);
+  });
+}
+TEST(Task, AChainOfTasksMayBeLong) {
+  Bench bench(1);
+  EXPECT_EQ(count_down(*bench.scheduler, 20000).get(soon())->value, 0);
+}
+
+TEST(Task, AChainAfterARefusalCanBeWaitedFor) {
+  Bench bench(1);
+  TaskOptions impossible;
+  impossible.requirements.backends = {"cuda"};
+  auto fallback = bench->submit([](TaskContext&) { return 1; }, impossible).then([&](Number first) {
+    EXPECT_EQ(first.error().code, ErrorCode::no_eligible_device);
+    return bench->submit([](TaskContext&) {
+      std::this_thread::yield();
+      return 2;
+    });
+  });
+  EXPECT_EQ(fallback.get(soon())->value, 2);
+}
+
+TEST(Task, AForkedChildIsToldThatTheSchedulerIsNotIts) {
+  Bench bench(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const bool told =
+        bench->submit(nothing).get().error().code == ErrorCode::not_supported &&
+        bench->run(nothing).error().code == ErrorCode::not_supported &&
+        bench->map(std::vector<int>(3), [](TaskContext&, int) {})[2].error().code == ErrorCode::not_supported;
+    bench.scheduler.reset();  // waits for no lane
+    _exit(told ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(bench->submit(nothing).get(soon())) << "the parent goes on";
 }
 
 TEST(Task, TheLastHandleOfASchedulerMayGoInsideOfItsOwnWork) {

@@ -1,14 +1,14 @@
 #include "scheduler/tenants.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace berth::scheduler {
 
 Result<TenantId> Tenants::set(std::string_view name, double weight) {
-  if (!(std::isfinite(weight) && weight > 0))
-    return Error{ErrorCode::invalid_argument, "the weight of a tenant must be finite and positive",
-                 "give a number above 0; 1 is the weight of work without a tenant"};
+  if (name.empty()) return Error{ErrorCode::invalid_argument, "a tenant needs a name", "give it one"};
+  if (!(weight >= 1e-6 && weight <= 1e6))
+    return Error{ErrorCode::invalid_argument, "the weight of a tenant must be between 0.000001 and 1000000",
+                 "1 is the weight of work without a tenant"};
   const std::lock_guard lock(mutex_);
   const auto found = std::find(names_.begin(), names_.end(), name);
   const auto id = static_cast<std::size_t>(found - names_.begin());

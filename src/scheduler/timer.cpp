@@ -4,26 +4,26 @@
 
 namespace berth::scheduler {
 
-bool Timer::call_at(TimePoint when, const void* key, std::function<void()> function) {
+void Timer::call_at(TimePoint when, const void* key, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  const auto [place, added] = functions_.emplace(std::pair(when, key), std::move(function));
-  if (!added) return false;
+  const auto [place, added] = functions_.try_emplace(std::pair(when, key), std::move(function));
+  if (!added) return;
   try {
     if (!thread_.joinable() && !stopping_) thread_ = std::thread([this] { serve(); });
   } catch (const std::system_error&) {
     // Without a thread a deadline is judged when the turn of the work comes.
   }
   if (place == functions_.begin()) changed_.notify_one();
-  return true;
 }
 
-bool Timer::remove(TimePoint when, const void* key) noexcept {
+void Timer::remove(TimePoint when, const void* key) noexcept {
+  decltype(functions_)::node_type removed;  // destroyed after the lock: it may own what calls back
   const std::lock_guard lock(mutex_);
-  return functions_.erase({when, key}) != 0;
+  removed = functions_.extract({when, key});
 }
 
 void Timer::serve() {
-  id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  begin_();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (functions_.empty()) {
@@ -35,10 +35,11 @@ void Timer::serve() {
       clock_.wait_until(changed_, lock, when);
       continue;
     }
-    const std::function<void()> function = std::move(next->second);
+    std::function<void()> function = std::move(next->second);
     functions_.erase(next);
     lock.unlock();
     function();
+    function = nullptr;
     lock.lock();
   }
 }

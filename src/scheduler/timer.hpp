@@ -2,7 +2,6 @@
 // not wait.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -16,16 +15,16 @@ namespace berth::scheduler {
 
 class Timer {
  public:
-  explicit Timer(Clock& clock) noexcept : clock_(clock) {}
+  // `begin` is called first on the thread.
+  Timer(Clock& clock, std::function<void()> begin) : clock_(clock), begin_(std::move(begin)) {}
   ~Timer() { stop(); }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // `key` tells two functions of the same time apart. False: that time has this key already.
-  bool call_at(TimePoint when, const void* key, std::function<void()> function);
-  // True: it was there, and will not be called.
-  bool remove(TimePoint when, const void* key) noexcept;
-  bool is_this_thread() const noexcept { return std::this_thread::get_id() == id_.load(std::memory_order_relaxed); }
+  // `key` tells two functions of the same time apart; the first with a time and key stays.
+  void call_at(TimePoint when, const void* key, std::function<void()> function);
+  // It will not be called, unless it is being called now.
+  void remove(TimePoint when, const void* key) noexcept;
   // Calls nothing any more.
   void stop() noexcept;
 
@@ -33,12 +32,12 @@ class Timer {
   void serve();
 
   Clock& clock_;
+  const std::function<void()> begin_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::map<std::pair<TimePoint, const void*>, std::function<void()>> functions_;
   bool stopping_ = false;
   std::thread thread_;
-  std::atomic<std::thread::id> id_{};
 };
 
 }  // namespace berth::scheduler

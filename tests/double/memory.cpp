@@ -228,7 +228,9 @@ Code cuDeviceGetDefaultMemPool(MemoryPool* pool, DeviceNumber number) {
 Code cuMemPoolSetAttribute(MemoryPool pool, int attribute, void* value) {
   return plain_call("cuMemPoolSetAttribute", [&](Call& call) -> Code {
     Unit* unit = unit_of_pool(call.state(), pool);
-    if (unit == nullptr || attribute != pool_release_threshold) return cuda_invalid_value;
+    if (unit == nullptr) return cuda_invalid_value;
+    if (attribute == pool_reuse_makes_streams_wait) return code_success;
+    if (attribute != pool_release_threshold) return cuda_invalid_value;
     std::memcpy(&unit->pool_threshold, value, sizeof unit->pool_threshold);
     return code_success;
   });
