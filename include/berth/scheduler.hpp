@@ -48,7 +48,8 @@ class TaskContext {
   // device may still run it: what was enqueued must outlive the call.
   virtual Result<Stream*> stream() = 0;
   virtual Deadline deadline() const noexcept = 0;
-  virtual bool cancelled() const noexcept = 0;  // work that takes long looks from time to time
+  // By its task, its stop token or the end of the scheduler; work that takes long looks from time to time.
+  virtual bool cancelled() const noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 

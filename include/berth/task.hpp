@@ -13,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -274,37 +275,53 @@ class Chained final : public TaskState, private Continuation {
 
   // One reference for the handle, one for the end of what it follows.
   Chained(TaskState* first, std::optional<T>* first_value, F f)
-      : TaskState(2), first_(first), first_value_(first_value), f_(std::move(f)) {
+      : TaskState(2), follows_(first), first_value_(first_value), f_(std::move(f)) {
     clock = first->clock;
-  }
-  ~Chained() override {
-    first_->drop();
-    if (TaskState* const second = second_.load(std::memory_order_relaxed)) second->drop();
   }
 
   void start() {
-    if (!first_->notify(*this)) task_ended();
+    if (!follows_->notify(*this)) task_ended();
   }
   void cancel() noexcept override {
-    cancel_requested_.store(true);
-    first_->cancel();
-    if (TaskState* const second = second_.load()) second->cancel();
+    TaskState* followed = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      cancel_requested_ = true;
+      followed = follows_;
+      if (followed) followed->hold();
+    }
+    if (!followed) return;
+    followed->cancel();
+    followed->drop();
   }
 
   std::optional<Value> value;
 
  private:
+  // Of what it follows; which it lets go, so that a long chain is not one long list in the end.
+  template <class V>
+  Result<TaskResult<V>> take_result(std::optional<V>& from) {
+    Result<TaskResult<V>> result = result_of(*follows_, from);
+    TaskState* followed = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      followed = std::exchange(follows_, nullptr);
+    }
+    followed->drop();
+    return result;
+  }
+
   void task_ended() noexcept override {
-    if (TaskState* const second = second_.load(std::memory_order_relaxed))
-      return finish(result_of(*second, *second_value_));
-    device = first_->device;
+    if (second_value_) return finish(take_result(*second_value_));
+    device = follows_->device;
+    Result<TaskResult<T>> first = take_result(*first_value_);
     if constexpr (IsTask<Returned>::value) {
       std::optional<Returned> task;
-      if (Result<void> called = call_into(task, f_, result_of(*first_, *first_value_)); !called)
+      if (Result<void> called = call_into(task, f_, std::move(first)); !called)
         return finish(std::move(called).error());
       follow(*std::move(task));
     } else {
-      Result<void> called = call_into(value, f_, result_of(*first_, *first_value_));
+      Result<void> called = call_into(value, f_, std::move(first));
       if (!called) error = std::move(called).error();
       end();
       drop();
@@ -315,9 +332,15 @@ class Chained final : public TaskState, private Continuation {
       return finish(Error{ErrorCode::invalid_argument, "the function given to then returned an empty task",
                           "return a task whose result was not taken"});
     second_value_ = second.value_;
-    second_.store(std::exchange(second.state_, nullptr));
-    if (cancel_requested_.load()) second_.load()->cancel();
-    if (!second_.load()->notify(*this)) task_ended();
+    TaskState* const followed = std::exchange(second.state_, nullptr);
+    bool cancel = false;
+    {
+      const std::lock_guard lock(mutex_);
+      follows_ = followed;
+      cancel = cancel_requested_;
+    }
+    if (cancel) followed->cancel();
+    if (!followed->notify(*this)) task_ended();
   }
   void finish(Result<TaskResult<Value>> result) noexcept {
     if (result) {
@@ -330,12 +353,12 @@ class Chained final : public TaskState, private Continuation {
     drop();
   }
 
-  TaskState* const first_;
+  std::mutex mutex_;    // guards the next two against cancel()
+  TaskState* follows_;  // null: it has ended
+  bool cancel_requested_ = false;
   std::optional<T>* const first_value_;
   F f_;
-  std::atomic<TaskState*> second_{nullptr};
-  std::optional<Value>* second_value_ = nullptr;
-  std::atomic<bool> cancel_requested_{false};
+  std::optional<Value>* second_value_ = nullptr;  // null: it follows the first
 };
 
 }  // namespace detail

@@ -21,9 +21,7 @@ class LaneContext final : public TaskContext {
   Device& device() noexcept override { return device_; }
   Result<Stream*> stream() override;
   Deadline deadline() const noexcept override { return deadline_; }
-  bool cancelled() const noexcept override {
-    return (cancelled_ && cancelled_->load(std::memory_order_relaxed)) || stop_.stop_requested();
-  }
+  bool cancelled() const noexcept override;
 
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 

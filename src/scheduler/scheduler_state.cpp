@@ -186,6 +186,11 @@ Result<Stream*> LaneContext::stream() {
   return stream_.stream.get();
 }
 
+bool LaneContext::cancelled() const noexcept {
+  return (cancelled_ && cancelled_->load(std::memory_order_relaxed)) || stop_.stop_requested() ||
+         lanes_.scheduler().is_stopping();
+}
+
 Result<std::shared_ptr<LoadedKernel>> LaneContext::load(const Kernel& kernel) {
   return lanes_.scheduler().kernels().load(kernel, device_);
 }

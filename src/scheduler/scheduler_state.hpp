@@ -56,6 +56,8 @@ class SchedulerState {
   // Whether the caller is a lane or the timer.
   bool is_on_own_thread() const noexcept { return on_thread_of(this); }
 
+  bool is_stopping() const noexcept { return stopping_.load(std::memory_order_relaxed); }
+
   const Pool& pool() const noexcept { return pool_; }
   const Policy& policy() const noexcept { return *policy_.load(std::memory_order_acquire); }
   void set_policy(const Policy& policy) noexcept { policy_.store(&policy, std::memory_order_release); }

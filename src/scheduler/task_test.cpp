@@ -132,6 +132,7 @@ TEST(Task, ADroppedChainIsACallback) {
   });
   EXPECT_TRUE(called.wait_for_arrivals(1));
   called.open();
+  bench.scheduler.reset();  // no lane uses what goes with this scope
 }
 
 // One thread that owns all state, and never waits for work.
@@ -156,6 +157,7 @@ TEST(Task, AnEventLoopIsToldAndNeverBlocks) {
     arrived.pop_front();
   }
   EXPECT_EQ(sum, count * (count - 1) / 2);
+  bench.scheduler.reset();  // no lane uses what goes with this scope
 }
 
 TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
@@ -182,6 +184,7 @@ TEST(Task, CoAwaitGivesTheResultWithoutBlockingAThread) {
   EXPECT_EQ(sum, 50);
   EXPECT_TRUE(failed);
   finished.open();
+  bench.scheduler.reset();  // no lane uses what goes with this scope
 }
 
 TEST(Task, AContinuationMayLetGoOfTheHandleThatIsBeingCancelled) {
@@ -318,6 +321,7 @@ TEST(Task, AnAbandonedPieceOfWorkEndsAtItsDeadlineAlsoWhenNobodyWaits) {
   EXPECT_EQ(bench.total().cancelled, 1U);
   gate.open();
   EXPECT_TRUE(blocking.get(soon()));
+  bench.scheduler.reset();  // no lane uses what goes with this scope
 }
 
 // --- a request to stop ------------------------------------------------------
@@ -345,6 +349,21 @@ TEST(Task, ARequestToStopWithdrawsWhatWaitsAndTellsWhatRuns) {
   EXPECT_EQ(bench->submit(nothing, stoppable).get(soon()).error().code, ErrorCode::cancelled);
   EXPECT_EQ(bench->run(nothing, stoppable).error().code, ErrorCode::cancelled);
   EXPECT_TRUE(adds_up(bench->statistics()));
+}
+
+TEST(Task, WorkThatRunsIsToldOfTheEndOfItsScheduler) {
+  Bench bench(1);
+  Gate started;
+  auto task = bench->submit([&](TaskContext& context) -> Result<void> {
+    started.open();
+    started.pass();
+    while (!context.cancelled()) std::this_thread::yield();
+    return failure(ErrorCode::cancelled);
+  });
+  ASSERT_TRUE(started.wait_for_arrivals(1));
+  bench.scheduler.reset();
+  EXPECT_EQ(task.get(soon()).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(bench.pool->statistics().total().cancelled, 1U);
 }
 
 TEST(Task, S3_F1_ARequestToStopCancelsAWholeMap) {
