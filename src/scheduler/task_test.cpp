@@ -287,6 +287,16 @@ TEST(Task, TheLastHandleOfASchedulerMayGoInsideOfItsOwnWork) {
   }
 }
 
+TEST(Task, WorkWakesALaneThatSleeps) {
+  Bench bench(1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(bench->submit(nothing).get(soon())) << "round " << i;
+    // Much longer than a lane stays awake without work.
+    const TimePoint asleep = real_clock().now() + milliseconds(5);
+    while (real_clock().now() < asleep) std::this_thread::yield();
+  }
+}
+
 TEST(Task, GivingUpAndEndingAtTheSameMomentLosesNothing) {
   Bench bench(1);
   for (int i = 0; i < 2000; ++i) {
