@@ -1,7 +1,6 @@
 // What a producer waits for, at the 99th percentile, when eight of them hand empty work over at
-// once: Scheduler::submit with the defaults on, to as many devices as a machine of this size has
-// cores for, and the peer: a queue with a mutex and a condition variable, served by as many
-// threads.
+// once: Scheduler::submit to four devices with one lane each, and the peer: one queue with a mutex
+// and a condition variable, served by four threads.
 #include <algorithm>
 #include <barrier>
 #include <condition_variable>

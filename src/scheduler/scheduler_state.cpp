@@ -264,6 +264,13 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   return error;
 }
 
+Result<Lease> SchedulerState::acquire_for(const TaskOptions& given, std::optional<TaskOptions>& limited) {
+  if (is_of_another_process()) return forked_error();
+  if (given.kernels.empty()) return acquire(given.requirements);
+  if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
+  return acquire(limited->requirements);
+}
+
 std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements, Deadline deadline,
                                                      const DeviceId& failed) {
   if (deadline.passed(clock_.now()) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
@@ -274,14 +281,10 @@ std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements,
 }
 
 Result<void> SchedulerState::run_inline(const TaskOptions& given, detail::ClosureRef closure, DeviceId& device) {
-  if (is_of_another_process()) return forked_error();
   std::optional<TaskOptions> limited;
-  if (!given.kernels.empty())
-    if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
-  const TaskOptions& options = limited ? *limited : given;
-  Result<Lease> lease = acquire(options.requirements);
+  Result<Lease> lease = acquire_for(given, limited);
   if (!lease) return std::move(lease).error();
-  return run_inline(*std::move(lease), options, closure, device);
+  return run_inline(*std::move(lease), limited ? *limited : given, closure, device);
 }
 
 Result<void> SchedulerState::run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure,
@@ -312,14 +315,10 @@ void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
 }
 
 Result<void> SchedulerState::try_enqueue(detail::Job& job, const TaskOptions& given) {
-  if (is_of_another_process()) return forked_error();
   std::optional<TaskOptions> limited;
-  if (!given.kernels.empty())
-    if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
-  const TaskOptions& options = limited ? *limited : given;
-  Result<Lease> lease = acquire(options.requirements);
+  Result<Lease> lease = acquire_for(given, limited);
   if (!lease) return std::move(lease).error();
-  return enqueue(job, options, *std::move(lease));
+  return enqueue(job, limited ? *limited : given, *std::move(lease));
 }
 
 Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {

@@ -73,6 +73,9 @@ class SchedulerState {
   DeviceLanes& make_lanes(std::size_t slot, const DeviceInfo& info);
   DeviceLanes& lanes_of(const Lease& lease);
   Result<void> run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
+  // The first device for a piece of work. `limited` gets its options with what its kernels demand,
+  // and stays empty for work that names none.
+  Result<Lease> acquire_for(const TaskOptions& given, std::optional<TaskOptions>& limited);
   // A device for work that failed on another, which it avoids from now on; none when there is none.
   std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed);
   // A piece of work on one device.

@@ -17,7 +17,7 @@ using Number = Result<TaskResult<int>>;
 
 Deadline soon() { return Deadline::after(real_clock(), patience); }
 
-// A coroutine that starts at once and whose end nobody waits for.
+// A coroutine that starts at once. Its caller does not wait for it.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }
