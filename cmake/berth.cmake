@@ -81,6 +81,16 @@ function(berth_folder name)
   endif()
 endfunction()
 
+# What every test and example runs with in a sanitizer build.
+set(BERTH_SANITIZER_ENVIRONMENT
+  # Tests fork; by default ThreadSanitizer ends a forked process that starts a thread.
+  "TSAN_OPTIONS=die_after_fork=0"
+  # std::stable_sort of GCC 12's library frees its buffer with the size it asked for,
+  # not the one it got. And a thread on which PoCL compiles gets LLVM's stack for signals,
+  # which AddressSanitizer would take for its own when the thread ends.
+  "ASAN_OPTIONS=new_delete_type_mismatch=0:use_sigaltstack=0"
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.suppressions:print_suppressions=0")
+
 # berth_test(NAME SOURCES ... LIBRARIES ... LABELS ...): one binary, one entry.
 # Labels: asan, tsan (run under that sanitizer in CI), gpu (needs a GPU).
 function(berth_test name)
@@ -110,13 +120,7 @@ function(berth_test name)
   list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115")
   # A ledger of its own: what a test promises concerns nobody else.
   list(APPEND ARG_ENVIRONMENT "BERTH_RUNTIME_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.runtime")
-  # Tests fork; by default ThreadSanitizer ends a forked process that starts a thread.
-  list(APPEND ARG_ENVIRONMENT "TSAN_OPTIONS=die_after_fork=0")
-  # std::stable_sort of GCC 12's library frees its buffer with the size it asked for,
-  # not the one it got.
-  # A thread on which PoCL compiles gets LLVM's stack for signals, which AddressSanitizer would
-  # take for its own when the thread ends.
-  list(APPEND ARG_ENVIRONMENT "ASAN_OPTIONS=new_delete_type_mismatch=0:use_sigaltstack=0")
+  list(APPEND ARG_ENVIRONMENT ${BERTH_SANITIZER_ENVIRONMENT})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}"
     SKIP_RETURN_CODE 77 TIMEOUT ${BERTH_TEST_SECONDS})
 endfunction()
