@@ -55,7 +55,7 @@ function(berth_folder name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cpp$")
 
   add_library(berth_${name} STATIC ${sources})
   add_library(berth::${name} ALIAS berth_${name})

@@ -32,6 +32,8 @@ enum class ErrorCode {
   stale_handle,        // the handle belongs to an earlier generation of its device
   device_lost,         // this process cannot use the device any more
   work_failed,         // the work ran and reported failure
+  worker_lost,         // the process that ran the work ended before the work did
+  poisonous_work,      // two such processes ended with this work in them
   io,                  // a file or socket failed
   internal,            // a bug in Berth that does not require stopping the program
 };

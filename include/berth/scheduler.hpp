@@ -289,6 +289,7 @@ class Scheduler {
 
  private:
   friend class Router;
+  friend class Workers;
   friend class detail::BatchQueue;
   explicit Scheduler(std::shared_ptr<scheduler::SchedulerState> state) noexcept : state_(std::move(state)) {}
   Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) const;

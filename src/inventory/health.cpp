@@ -16,6 +16,8 @@ bool blames_device(ErrorCode code) noexcept {
     case ErrorCode::cancelled:
     case ErrorCode::queue_full:
     case ErrorCode::no_eligible_device:
+    case ErrorCode::worker_lost:
+    case ErrorCode::poisonous_work:
     case ErrorCode::out_of_memory: return false;
     default: return true;
   }

@@ -201,7 +201,10 @@ Result<Pool> Pool::open_all(const BackendOptions& given, PoolOptions options) {
         [&](const PartitionRequest& request) { return request.device.starts_with(std::string(entry.name) + ":"); });
     if (entry.name == "simulated" || cut) named.push_back(entry.name);
   }
-  return open_named(made, named, std::move(options)).transform([](auto state) { return Pool(std::move(state)); });
+  return open_named(made, named, std::move(options)).transform([&](auto state) {
+    state->backends = backends;
+    return Pool(std::move(state));
+  });
 }
 
 Result<Pool> Pool::open_backends(std::span<const std::shared_ptr<Backend>> backends, PoolOptions options) {

@@ -23,6 +23,7 @@ struct PoolState {
 
   const PoolOptions options;
   const Policy* const policy;
+  BackendOptions backends;  // of open_all
   std::optional<Error> ledger_error;
   std::vector<Listing::Silent> silent;
   Board board;

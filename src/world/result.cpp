@@ -22,6 +22,8 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::stale_handle: return "stale_handle";
     case ErrorCode::device_lost: return "device_lost";
     case ErrorCode::work_failed: return "work_failed";
+    case ErrorCode::worker_lost: return "worker_lost";
+    case ErrorCode::poisonous_work: return "poisonous_work";
     case ErrorCode::io: return "io";
     case ErrorCode::internal: return "internal";
   }
@@ -48,6 +50,7 @@ Reaction reaction_to(ErrorCode code) noexcept {
     case ErrorCode::stale_handle: return Reaction::fix_the_call;
     case ErrorCode::unavailable:
     case ErrorCode::timeout:
+    case ErrorCode::worker_lost:
     case ErrorCode::io: return Reaction::retry;
     case ErrorCode::no_eligible_device:
     case ErrorCode::out_of_memory:
@@ -58,6 +61,7 @@ Reaction reaction_to(ErrorCode code) noexcept {
     case ErrorCode::not_initialized:
     case ErrorCode::no_device:
     case ErrorCode::cancelled:
+    case ErrorCode::poisonous_work:
     case ErrorCode::work_failed:
     case ErrorCode::internal: return Reaction::give_up;
   }

@@ -1,0 +1,316 @@
+// Workers: tasks in processes of their own, one process per device. A task that crashes, hangs past
+// its deadline or leaves its GPU unusable costs one worker, which is replaced; the program goes on.
+//
+//   struct Number { float x; };
+//   BERTH_TASK(square, [](berth::WorkerContext&, const Number& in) { return in.x * in.x; });
+//
+//   int main(int argc, char** argv) {
+//     berth::worker_entry(argc, argv);  // first thing in main; does not return in a worker
+//     ...
+//     const auto workers = BERTH_TRY(berth::Workers::start(scheduler));
+//     berth::Task<float> task = workers.submit(square, {3});
+//
+// Where work runs, its order, tenants, deadlines and statistics are the scheduler's, as for work in
+// the program itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "berth/bytes.hpp"
+#include "berth/scheduler.hpp"
+
+namespace berth {
+
+namespace worker {
+class WorkersState;  // src/worker/workers_state.hpp
+}
+
+// Values in memory that the program and its workers share (Workers::share): plain data, to be sent
+// in the arguments of a task.
+template <class T>
+struct SharedSpan {
+  std::uint64_t block = 0;        // where the SharedMemory begins
+  std::uint64_t block_bytes = 0;  // all of it
+  std::uint64_t first = 0;        // values before these
+  std::uint64_t count = 0;
+
+  SharedSpan subspan(std::uint64_t from, std::uint64_t values) const {
+    BERTH_ASSERT(from <= count && values <= count - from);
+    return {block, block_bytes, first + from, values};
+  }
+};
+
+// Shared handle; the memory is used again after the last one is gone, which must not be before the
+// tasks that use it have ended. Every task can write to all of it.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(std::span<std::byte> bytes, std::uint64_t block, std::shared_ptr<void> owner)
+      : bytes_(bytes), block_(block), owner_(std::move(owner)) {}
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+  // Here, in the program.
+  template <class T>
+  std::span<T> as() const noexcept {
+    static_assert(std::is_trivially_copyable_v<T>, "shared memory holds plain data");
+    return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
+  // For a task; WorkerContext::shared gives the values there.
+  template <class T>
+  SharedSpan<T> to_send() const noexcept {
+    return {block_, bytes_.size(), 0, bytes_.size() / sizeof(T)};
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::uint64_t block_ = 0;
+  std::shared_ptr<void> owner_;
+};
+
+// What a task gets to work with, in the worker.
+class WorkerContext final : public TaskContext {
+ public:
+  // Finds a block of shared memory, which it makes ready for copies with the device.
+  using Find = std::function<Result<std::span<std::byte>>(std::uint64_t block, std::uint64_t bytes)>;
+  WorkerContext(TaskContext& on, const Find& find, const std::atomic<std::uint32_t>* cancelled) noexcept
+      : on_(on), find_(find), cancelled_(cancelled) {}
+
+  Device& device() noexcept override { return on_.device(); }
+  Result<Stream*> stream() override { return on_.stream(); }
+  Deadline deadline() const noexcept override { return on_.deadline(); }
+  bool cancelled() const noexcept override {
+    return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
+  }
+  Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override { return on_.load(kernel); }
+
+  // Copies with the device reach these values at the full rate of the link. A span that is not
+  // within the shared memory is invalid_argument.
+  template <class T>
+  Result<std::span<T>> shared(const SharedSpan<T>& span) {
+    static_assert(std::is_trivially_copyable_v<T>, "shared memory holds plain data");
+    const std::span<std::byte> bytes = BERTH_TRY(find_(span.block, span.block_bytes));
+    const std::uint64_t values = bytes.size() / sizeof(T);
+    if (span.first > values || span.count > values - span.first)
+      return Error{ErrorCode::invalid_argument, "the span is not within its shared memory",
+                   "send SharedMemory::to_send() or a subspan of it"};
+    return std::span<T>(reinterpret_cast<T*>(bytes.data()) + span.first, span.count);
+  }
+
+ private:
+  TaskContext& on_;
+  const Find& find_;
+  const std::atomic<std::uint32_t>* const cancelled_;
+};
+
+namespace detail {
+
+// Bytes of the arguments and of the value of a task: larger data goes through shared memory.
+inline constexpr std::size_t worker_message_bytes_max = 4096;
+
+template <class T>
+concept PlainData = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T> && !std::is_pointer_v<T> &&
+                    sizeof(T) <= worker_message_bytes_max;
+
+struct TaskDefinition {
+  std::string name;
+  std::size_t argument_bytes = 0;
+  std::size_t value_bytes = 0;
+  // Both run in a worker only. `state` is what `init` gave; null without an init.
+  std::function<Result<void>(WorkerContext&, std::span<const std::byte> arguments, std::span<std::byte> value,
+                             void* state)>
+      call;
+  std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init;
+};
+// Two tasks of one name stop the program.
+void define_task(TaskDefinition definition);
+
+struct WorkerCall {
+  std::string_view task;
+  std::span<const std::byte> arguments;
+  std::span<std::byte> value;
+  bool may_run_twice = false;
+  Priority priority = Priority::normal;
+};
+// Runs it in the worker of the context's device and waits for its end.
+Result<void> call_worker(worker::WorkersState& workers, TaskContext& context, const WorkerCall& call);
+
+}  // namespace detail
+
+// A task of this name: defined by BERTH_TASK in this program, or in a library that its workers load.
+template <class Arguments, class Value>
+class WorkerTask {
+  static_assert(detail::PlainData<Arguments> && detail::PlainData<Value>,
+                "the arguments and the value of a task are plain data of at most 4096 bytes: trivially copyable, "
+                "default constructible, no pointer; larger data goes through Workers::share");
+
+ public:
+  constexpr explicit WorkerTask(std::string_view name) noexcept : name_(name) {}
+  std::string_view name() const noexcept { return name_; }
+
+ private:
+  std::string_view name_;  // static
+};
+
+namespace detail {
+
+template <class T>
+using value_of_task = typename ValueOf<std::remove_cvref_t<T>>::type;
+
+template <class Arguments, class Returned, class Call>
+WorkerTask<Arguments, value_of_task<Returned>> defined_task(
+    std::string_view name, Call call, std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init) {
+  using Value = value_of_task<Returned>;
+  const WorkerTask<Arguments, Value> task(name);
+  auto on_bytes = [call](WorkerContext& context, std::span<const std::byte> arguments, std::span<std::byte> value,
+                         void* state) -> Result<void> {
+    Arguments in;
+    std::memcpy(&in, arguments.data(), sizeof in);
+    std::optional<Value> out;
+    auto with_state = [&]() -> Returned { return call(context, in, state); };
+    BERTH_TRY(call_into(out, with_state));
+    std::memcpy(value.data(), &*out, sizeof(Value));
+    return {};
+  };
+  define_task({std::string(name), sizeof(Arguments), sizeof(Value), std::move(on_bytes), std::move(init)});
+  return task;
+}
+
+template <class Returned, class Arguments>
+auto define(std::string_view name, Returned (*call)(WorkerContext&, const Arguments&)) {
+  return defined_task<Arguments, Returned>(
+      name, [call](WorkerContext& context, const Arguments& in, void*) { return call(context, in); }, {});
+}
+template <class Returned, class Arguments, class State>
+auto define(std::string_view name, Returned (*call)(WorkerContext&, const Arguments&, State&),
+            Result<State> (*init)(WorkerContext&)) {
+  auto make_state = [init](WorkerContext& context) -> Result<std::shared_ptr<void>> {
+    std::optional<State> state;
+    auto call_init = [&] { return init(context); };
+    BERTH_TRY(call_into(state, call_init));
+    return std::shared_ptr<void>(std::make_shared<State>(*std::move(state)));
+  };
+  return defined_task<Arguments, Returned>(
+      name,
+      [call](WorkerContext& context, const Arguments& in, void* state) {
+        return call(context, in, *static_cast<State*>(state));
+      },
+      make_state);
+}
+// Functions and lambdas without captures alike.
+template <class Call>
+auto make_task(std::string_view name, Call call) {
+  return define(name, +call);
+}
+template <class Call, class Init>
+auto make_task(std::string_view name, Call call, Init init) {
+  return define(name, +call, +init);
+}
+
+}  // namespace detail
+
+// Defines a task, at namespace scope: BERTH_TASK(name, function) or BERTH_TASK(name, function, init).
+//   Value | Result<Value> function(WorkerContext&, const Arguments&)
+//   Value | Result<Value> function(WorkerContext&, const Arguments&, State&)   with an init:
+//   Result<State> init(WorkerContext&)
+// init runs in every worker before its first task, also in one that replaces another: it makes what
+// the tasks need on the device (buffers, kernels, weights). A worker runs several tasks at a time, and
+// they share the State.
+#define BERTH_TASK(name, ...) inline const auto name = ::berth::detail::make_task(#name, __VA_ARGS__)
+
+// In a worker, which is this program started again, runs tasks until the program has ended, and does
+// not return. Elsewhere returns at once.
+void worker_entry(int argc, char** argv);
+
+struct WorkerOptions {
+  // What a worker executes: empty: this program, whose main begins with worker_entry; or a path of
+  // berth-worker, which loads the libraries that define the tasks.
+  std::string program = {};
+  std::vector<std::string> libraries = {};
+  // For share(); takes up memory only where it is written to.
+  std::uint64_t shared_bytes = std::uint64_t{1} << 30;
+  // Of host memory that a worker may have for itself; one that has more is replaced. Absent: any.
+  std::optional<std::uint64_t> host_memory_bytes_max = {};
+  // How long a worker may take until its device is open and every init has returned.
+  Duration start_deadline = std::chrono::seconds(30);
+};
+
+struct WorkerStatus {
+  DeviceId device;
+  std::optional<std::uint32_t> pid;  // absent: it is being replaced, or its device is out of service
+  std::uint64_t starts = 0;          // of a worker for this device
+  std::uint64_t deaths = 0;          // other than at the end of all
+  std::optional<Error> last_death;   // why the last one ended
+  std::optional<Error> out_of_service;
+};
+
+// A handle, movable. May be used from several threads. Workers end with the last handle, when the
+// work that runs has ended, and with the program, however it ends.
+//
+// When a worker dies, a task that it ran and that may run twice (TaskOptions::may_run_twice) is run
+// once more, alone in the next worker; others end with worker_lost. A task with which two workers
+// died ends with poisonous_work and is not held against the device. After a fourth death in a minute
+// without such a task, or when a worker cannot be ended, the device gets no more work: device_lost.
+class Workers {
+ public:
+  // Starts a worker for every usable device of the pool and waits until they are ready. Simulated
+  // devices and partitions of a GPU have none: not_supported.
+  static Result<Workers> start(const Scheduler& scheduler, WorkerOptions options = {});
+
+  // A deadline that passes while the task runs ends its worker, if it does not answer by itself.
+  template <class Arguments, class Value>
+  Task<Value> submit(const WorkerTask<Arguments, Value>& task, const std::type_identity_t<Arguments>& arguments,
+                     const TaskOptions& options = {}) const {
+    auto closure = [workers = state_, call = call_of(task, options), arguments](TaskContext& context) {
+      return run<Value>(*workers, context, call, arguments);
+    };
+    return scheduler_.submit(std::move(closure), limited(options));
+  }
+  // The task for every item, over all devices; results in the order of the items.
+  template <class Arguments, class Value>
+  std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
+                                             std::span<const std::type_identity_t<Arguments>> items,
+                                             const TaskOptions& options = {}) const {
+    auto on_item = [&, call = call_of(task, options)](TaskContext& context, const Arguments& item) {
+      return run<Value>(*state_, context, call, item);
+    };
+    return scheduler_.map(items, on_item, limited(options));
+  }
+
+  // Memory that all workers see. out_of_memory when WorkerOptions::shared_bytes are taken.
+  Result<SharedMemory> share(std::uint64_t bytes) const;
+  std::vector<WorkerStatus> status() const;
+
+ private:
+  Workers(Scheduler scheduler, std::shared_ptr<worker::WorkersState> state) noexcept
+      : scheduler_(std::move(scheduler)), state_(std::move(state)) {}
+  // Kernels are loaded in the worker: here they only say which devices can run the work.
+  TaskOptions limited(TaskOptions options) const;
+
+  template <class Arguments, class Value>
+  static detail::WorkerCall call_of(const WorkerTask<Arguments, Value>& task, const TaskOptions& options) {
+    return {task.name(), {}, {}, options.may_run_twice, options.requirements.priority.value_or(Priority::normal)};
+  }
+  template <class Value, class Arguments>
+  static Result<Value> run(worker::WorkersState& workers, TaskContext& context, detail::WorkerCall call,
+                           const Arguments& arguments) {
+    Value value;
+    call.arguments = std::as_bytes(std::span(&arguments, 1));
+    call.value = std::as_writable_bytes(std::span(&value, 1));
+    BERTH_TRY(detail::call_worker(workers, context, call));
+    return value;
+  }
+
+  Scheduler scheduler_;
+  std::shared_ptr<worker::WorkersState> state_;
+};
+
+}  // namespace berth

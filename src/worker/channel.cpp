@@ -1,0 +1,115 @@
+#include "worker/channel.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace berth::worker {
+namespace {
+
+Error system_error(const char* what) {
+  return {ErrorCode::io, std::string(what) + ": " + std::strerror(errno), "look at the limits on memory and files"};
+}
+
+constexpr std::size_t mailboxes_begin = (sizeof(Setup) + alignof(Mailbox) - 1) / alignof(Mailbox) * alignof(Mailbox);
+
+}  // namespace
+
+void Answer::set(const Error& error) {
+  code = static_cast<std::uint32_t>(error.code) + 1;
+  message = error.message;
+  advice = error.advice;
+  has_driver = error.driver ? 1 : 0;
+  if (!error.driver) return;
+  driver_code = error.driver->code;
+  driver_name = error.driver->name;
+}
+
+std::optional<Error> Answer::error() const {
+  if (code == 0) return std::nullopt;
+  const std::optional<std::string> said = message.text(), advised = advice.text(), driver = driver_name.text();
+  if (code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !said || !advised || !driver || has_driver > 1)
+    return Error{ErrorCode::internal, "the worker wrote an answer that has no meaning"};
+  Error error{static_cast<ErrorCode>(code - 1), *said, *advised};
+  if (has_driver) error.driver = DriverError{driver_code, *driver};
+  return error;
+}
+
+Result<SealedMemory> SealedMemory::make(const char* name, std::uint64_t bytes) {
+  const int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) return system_error("cannot make memory to share with a worker");
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    Error error = system_error("cannot make memory to share with a worker");
+    close(descriptor);
+    return error;
+  }
+  return open(descriptor);
+}
+
+Result<SealedMemory> SealedMemory::open(int descriptor) {
+  struct stat status{};
+  void* at = MAP_FAILED;
+  if (fstat(descriptor, &status) == 0 && status.st_size > 0)
+    at = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (at == MAP_FAILED) {
+    Error error = system_error("cannot map memory shared with a worker");
+    close(descriptor);
+    return error;
+  }
+  return SealedMemory(descriptor, {static_cast<std::byte*>(at), static_cast<std::size_t>(status.st_size)});
+}
+
+SealedMemory::SealedMemory(SealedMemory&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), bytes_(std::exchange(other.bytes_, {})) {}
+
+SealedMemory::~SealedMemory() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<Channel> Channel::make(const Setup& setup) {
+  SealedMemory memory =
+      BERTH_TRY(SealedMemory::make("berth-channel", mailboxes_begin + setup.mailboxes * sizeof(Mailbox)));
+  new (memory.bytes().data()) Setup(setup);
+  Channel channel(std::move(memory), setup.mailboxes);
+  for (std::size_t i = 0; i < setup.mailboxes; ++i) new (&channel.mailbox(i)) Mailbox;
+  return channel;
+}
+
+Result<Channel> Channel::open(int descriptor) {
+  SealedMemory memory = BERTH_TRY(SealedMemory::open(descriptor));
+  const auto* setup = reinterpret_cast<const Setup*>(memory.bytes().data());
+  if (memory.bytes().size() < mailboxes_begin || setup->layout != Setup::layout_now ||
+      memory.bytes().size() != mailboxes_begin + setup->mailboxes * sizeof(Mailbox))
+    return Error{ErrorCode::not_supported, "the worker and the program were built with different versions of Berth",
+                 "build both with the same version"};
+  const std::size_t mailboxes = setup->mailboxes;
+  return Channel(std::move(memory), mailboxes);
+}
+
+Mailbox& Channel::mailbox(std::size_t i) const noexcept {
+  return *reinterpret_cast<Mailbox*>(memory_.bytes().data() + mailboxes_begin + i * sizeof(Mailbox));
+}
+
+void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration longest) noexcept {
+  if (longest <= Duration::zero()) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
+  const timespec time{seconds.count(), (longest - seconds).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
+}
+
+void wake(const std::atomic<std::uint32_t>& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace berth::worker

@@ -1,0 +1,137 @@
+// Channel: the memory through which a program and one of its workers talk. It has a mailbox for every
+// task that the worker can run at a time: the program puts a request in, a thread of the worker
+// answers. Both stay awake for a moment before they sleep, so that a short task costs no wake-up.
+//
+// A broken task can write anything into this memory at any time. The worker is the one that is
+// lost then, so it trusts the memory; the program copies what it reads and checks the copy.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "berth/clock.hpp"
+#include "berth/result.hpp"
+#include "berth/worker.hpp"
+
+namespace berth::worker {
+
+inline constexpr std::size_t message_bytes_max = detail::worker_message_bytes_max;
+
+// A text of limited length; what does not fit is cut off.
+template <std::size_t size_max>
+class FixedText {
+ public:
+  FixedText& operator=(std::string_view text) noexcept {
+    size_ = static_cast<std::uint32_t>(std::min(text.size(), size_max));
+    std::copy_n(text.data(), size_, bytes_.data());
+    return *this;
+  }
+  // Of a copy that nobody else writes to; absent: not what the other side may write.
+  std::optional<std::string> text() const {
+    if (size_ > size_max) return std::nullopt;
+    return std::string(bytes_.data(), size_);
+  }
+
+ private:
+  std::uint32_t size_ = 0;
+  std::array<char, size_max> bytes_{};
+};
+
+// What the worker is for; written before it starts.
+struct Setup {
+  static constexpr std::uint64_t layout_now = 0x6265727468000001;  // changes with everything in this file
+  std::uint64_t layout = layout_now;
+  std::int32_t parent = 0;  // its process id
+  std::uint32_t mailboxes = 0;
+  std::uint64_t shared_bytes = 0;
+  std::uint32_t host_devices = 1;  // as in BackendOptions
+  FixedText<64> backend;
+  FixedText<512> device;
+  FixedText<4096> libraries;  // paths, one in a line
+};
+
+struct Request {
+  std::uint64_t number = 0;  // of all requests of the program to this worker, from 1
+  FixedText<128> task;
+  Priority priority = Priority::normal;
+  std::int64_t deadline_ns = 0;  // of the machine's steady clock
+  std::uint32_t argument_bytes = 0;
+  std::uint32_t value_bytes = 0;
+  alignas(16) std::array<std::byte, message_bytes_max> arguments{};
+};
+
+struct Answer {
+  std::uint32_t code = 0;  // 0: done; otherwise an ErrorCode and one
+  std::uint32_t has_driver = 0;
+  std::int32_t driver_code = 0;
+  FixedText<128> driver_name;
+  FixedText<1024> message;
+  FixedText<512> advice;
+  alignas(16) std::array<std::byte, message_bytes_max> value{};
+
+  void set(const Error& error);
+  // The error of a checked copy; absent: it says that the task is done. An answer that no worker
+  // writes is `internal`.
+  std::optional<Error> error() const;
+};
+
+struct Mailbox {
+  enum State : std::uint32_t { empty, asked, answered };
+  alignas(64) std::atomic<std::uint32_t> state{empty};  // what both sides wait on
+  std::atomic<std::uint32_t> worker_sleeps{0};
+  // The request that a thread of the worker has begun. Before, it has the bits of that number
+  // inverted, which no broken task writes by chance.
+  std::atomic<std::uint64_t> begun{0};
+  std::atomic<std::uint32_t> cancelled{0};
+  alignas(64) std::atomic<std::uint32_t> program_sleeps{0};
+  Request request;
+  alignas(64) Answer answer;
+};
+
+// Memory that can be handed to another process and never changes its size. Not copyable.
+class SealedMemory {
+ public:
+  static Result<SealedMemory> make(const char* name, std::uint64_t bytes);
+  // What a process inherited as this descriptor, which stays open.
+  static Result<SealedMemory> open(int descriptor);
+  SealedMemory(SealedMemory&& other) noexcept;
+  SealedMemory& operator=(SealedMemory&&) = delete;
+  ~SealedMemory();
+  int descriptor() const noexcept { return descriptor_; }
+  std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  SealedMemory(int descriptor, std::span<std::byte> bytes) noexcept : descriptor_(descriptor), bytes_(bytes) {}
+  int descriptor_;
+  std::span<std::byte> bytes_;
+};
+
+class Channel {
+ public:
+  static Result<Channel> make(const Setup& setup);
+  // In the worker.
+  static Result<Channel> open(int descriptor);
+
+  int descriptor() const noexcept { return memory_.descriptor(); }
+  const Setup& setup() const noexcept { return *reinterpret_cast<const Setup*>(memory_.bytes().data()); }
+  Mailbox& mailbox(std::size_t i) const noexcept;
+  std::size_t mailboxes() const noexcept { return mailboxes_; }
+
+ private:
+  Channel(SealedMemory memory, std::size_t mailboxes) noexcept : memory_(std::move(memory)), mailboxes_(mailboxes) {}
+  SealedMemory memory_;
+  std::size_t mailboxes_;  // not as the memory says: the other side may change that
+};
+
+// Sleeps while `word` is `value`, at most `longest`, also when another process holds the word.
+void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration longest) noexcept;
+void wake(const std::atomic<std::uint32_t>& word) noexcept;
+
+}  // namespace berth::worker

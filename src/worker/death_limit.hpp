@@ -1,0 +1,32 @@
+// DeathLimit: how many workers of one device may die before it is taken out of service: three in any
+// minute. A death that a task turned out to be guilty of is forgiven. Pure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "berth/clock.hpp"
+
+namespace berth::worker {
+
+class DeathLimit {
+ public:
+  static constexpr std::size_t deaths_max = 3;
+  static constexpr Duration window = std::chrono::minutes(1);
+
+  // A number for this death.
+  std::uint64_t add(TimePoint now);
+  void forgive(std::uint64_t death);
+  // Whether there were more than the device may have.
+  bool is_exceeded(TimePoint now) const;
+
+ private:
+  struct Death {
+    std::uint64_t number;
+    TimePoint at;
+  };
+  std::deque<Death> deaths_;  // those of the last minute, and older ones until the next
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace berth::worker

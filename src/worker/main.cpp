@@ -1,0 +1,10 @@
+// berth-worker: a worker for tasks that are defined in libraries (WorkerOptions::program).
+#include <cstdio>
+
+#include "berth/worker.hpp"
+
+int main(int argc, char** argv) {
+  berth::worker_entry(argc, argv);
+  std::fprintf(stderr, "berth-worker: started by hand; a program that uses Berth starts it, see docs/workers.md\n");
+  return 2;
+}

@@ -1,0 +1,43 @@
+#include "worker/task_list.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace berth {
+namespace {
+
+// Ordered by name. Never destroyed: other static objects may define tasks after it is made.
+std::vector<detail::TaskDefinition>& tasks() {
+  static auto& all = *new std::vector<detail::TaskDefinition>;
+  return all;
+}
+
+auto place_of(std::string_view name) {
+  return std::lower_bound(tasks().begin(), tasks().end(), name,
+                          [](const detail::TaskDefinition& task, std::string_view other) { return task.name < other; });
+}
+
+}  // namespace
+
+void detail::define_task(TaskDefinition definition) {
+  const auto place = place_of(definition.name);
+  if (place != tasks().end() && place->name == definition.name) {
+    std::fprintf(stderr, "berth: two tasks are named %s\n", definition.name.c_str());
+    std::abort();
+  }
+  tasks().insert(place, std::move(definition));
+}
+
+const std::vector<detail::TaskDefinition>& worker::all_tasks() { return tasks(); }
+
+const detail::TaskDefinition* worker::task_named(std::string_view name) {
+  const auto place = place_of(name);
+  return place != tasks().end() && place->name == name ? &*place : nullptr;
+}
+
+}  // namespace berth
+
+extern "C" __attribute__((visibility("default"))) const std::vector<berth::detail::TaskDefinition>* berth_tasks_1() {
+  return &berth::worker::all_tasks();
+}

@@ -1,0 +1,20 @@
+// The tasks that BERTH_TASK has defined in this process.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "berth/worker.hpp"
+
+namespace berth::worker {
+
+// Null: no task has this name.
+const detail::TaskDefinition* task_named(std::string_view name);
+const std::vector<detail::TaskDefinition>& all_tasks();
+
+// A library that a worker loads has a list of its own, which this exported function gives. The name
+// changes with TaskDefinition and with what tasks are given.
+inline constexpr const char* list_function = "berth_tasks_1";
+using ListFunction = const std::vector<detail::TaskDefinition>*();
+
+}  // namespace berth::worker

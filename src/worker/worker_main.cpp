@@ -1,0 +1,215 @@
+// What runs in a worker: opens its device, prepares the tasks, then serves the mailboxes of its
+// channel, one thread each, until the program that started it has ended.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "scheduler/poll_briefly.hpp"
+#include "worker/task_list.hpp"
+#include "worker/worker_process.hpp"
+
+namespace berth::worker {
+namespace {
+
+// Blocks of the shared memory, pinned for copies with the device when they are first used.
+class SharedBlocks {
+ public:
+  SharedBlocks(SealedMemory memory, Device& device) : memory_(std::move(memory)), device_(device) {}
+
+  Result<std::span<std::byte>> find(std::uint64_t begin, std::uint64_t bytes) {
+    const std::span<std::byte> all = memory_.bytes();
+    if (bytes == 0 || begin > all.size() || bytes > all.size() - begin)
+      return Error{ErrorCode::invalid_argument, "the span is not within the shared memory",
+                   "send what SharedMemory::to_send() gives"};
+    const std::span<std::byte> block = all.subspan(begin, bytes);
+    const std::lock_guard lock(mutex_);
+    if (const auto pinned = pinned_.find(begin); pinned != pinned_.end() && pinned->second.bytes().size() == bytes)
+      return block;
+    // The program has let go of the blocks that were there before.
+    std::erase_if(pinned_, [&](const auto& old) {
+      return old.first < begin + bytes && begin < old.first + old.second.bytes().size();
+    });
+    // Without pinned memory copies are slower, no more.
+    if (Result<PinnedMemory> pinned = device_.pin(block)) pinned_.emplace(begin, *std::move(pinned));
+    return block;
+  }
+
+ private:
+  const SealedMemory memory_;
+  Device& device_;
+  std::mutex mutex_;  // guards pinned_
+  std::map<std::uint64_t, PinnedMemory> pinned_;
+};
+
+// Everything that a worker has once its device is open.
+struct WorkerSetup {
+  Channel channel;
+  SharedBlocks shared;
+  Scheduler scheduler;
+  std::map<std::string, std::shared_ptr<void>, std::less<>> states;  // by task
+};
+
+Error wrong_library(const std::string& path) {
+  const char* const why = dlerror();
+  return {ErrorCode::not_found, "cannot load the library of tasks " + path + (why ? std::string(": ") + why : "")};
+}
+
+// This process is there for its tasks alone, and goes with the program.
+Result<void> give_up_privileges(const Setup& setup) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != setup.parent) _exit(0);  // the program ended before that
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  // When the machine is out of memory, a worker goes before the program does.
+  if (const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
+    static_cast<void>(!write(file, "1000", 4));
+    close(file);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Device>> open_device(const Setup& setup) {
+  BackendOptions options;
+  options.host_devices = setup.host_devices;
+  const std::unique_ptr<Backend> backend = BERTH_TRY(make_backend(setup.backend.text().value_or(""), options));
+  return backend->open(DeviceId(setup.device.text().value_or("")));
+}
+
+Result<void> load_libraries(const Setup& setup) {
+  std::istringstream paths(setup.libraries.text().value_or(""));
+  for (std::string path; std::getline(paths, path);) {
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) return wrong_library(path);
+    const auto list = reinterpret_cast<ListFunction*>(dlsym(library, list_function));
+    if (!list) return wrong_library(path);
+    for (const detail::TaskDefinition& task : *list()) detail::define_task(task);
+  }
+  return {};
+}
+
+Result<Scheduler> schedule_on(std::shared_ptr<Device> device) {
+  PoolOptions options;
+  options.poll = false;          // the program does
+  options.machine_wide = false;  // the program has promised the bytes
+  // Whether the device is healthy is for the program to say.
+  options.health.suspect_after = options.health.quarantine_after = ~std::uint32_t{0};
+  const Pool pool = BERTH_TRY(Pool::open({std::move(device)}, std::move(options)));
+  SchedulerOptions lanes;
+  lanes.lanes_per_device = 1;  // tasks run on the threads of the mailboxes
+  return Scheduler::start(pool, std::move(lanes));
+}
+
+Result<void> prepare_tasks(WorkerSetup& setup) {
+  const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
+    return setup.shared.find(begin, bytes);
+  };
+  for (const detail::TaskDefinition& task : all_tasks()) {
+    if (!task.init) continue;
+    const auto ended = setup.scheduler.run([&](TaskContext& on) -> Result<void> {
+      WorkerContext context(on, find, nullptr);
+      setup.states[task.name] = BERTH_TRY(task.init(context));
+      return {};
+    });
+    if (!ended)
+      return Error{ended.error().code, "the init of task " + task.name + " failed: " + ended.error().to_text()};
+  }
+  return {};
+}
+
+Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
+  const Request& request = mailbox.request;
+  const std::string name = request.task.text().value_or("");
+  const detail::TaskDefinition* const task = task_named(name);
+  if (!task)
+    return Error{ErrorCode::not_found, "the worker knows no task named " + name,
+                 "define it with BERTH_TASK in the program or library that the worker executes"};
+  if (request.argument_bytes != task->argument_bytes || request.value_bytes != task->value_bytes)
+    return Error{ErrorCode::invalid_argument,
+                 "task " + name + " has arguments or a value of another size in the worker",
+                 "build the program and the library of tasks from the same sources"};
+  void* state = nullptr;
+  if (const auto found = setup.states.find(name); found != setup.states.end()) state = found->second.get();
+  const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
+    return setup.shared.find(begin, bytes);
+  };
+  TaskOptions options;
+  options.requirements.priority = request.priority;
+  options.deadline.at = TimePoint(Duration(request.deadline_ns));
+  auto on_lane = [&](TaskContext& on) -> Result<void> {
+    WorkerContext context(on, find, &mailbox.cancelled);
+    return task->call(context, std::span(request.arguments).first(request.argument_bytes),
+                      std::span(mailbox.answer.value).first(request.value_bytes), state);
+  };
+  if (auto ended = setup.scheduler.run(on_lane, options); !ended) return std::move(ended).error();
+  return {};
+}
+
+void serve(WorkerSetup& setup, Mailbox& mailbox) {
+  for (;;) {
+    if (!scheduler::poll_briefly([&] { return mailbox.state.load(std::memory_order_acquire) == Mailbox::asked; })) {
+      mailbox.worker_sleeps.store(1);
+      for (std::uint32_t seen = 0; (seen = mailbox.state.load()) != Mailbox::asked;)
+        sleep_while(mailbox.state, seen, std::chrono::hours(1));
+      mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
+    }
+    mailbox.begun.store(mailbox.request.number);
+    if (const Result<void> ended = run_task(setup, mailbox); ended)
+      mailbox.answer.code = 0;
+    else
+      mailbox.answer.set(ended.error());
+    mailbox.state.store(Mailbox::answered);
+    if (mailbox.program_sleeps.load() != 0) wake(mailbox.state);
+  }
+}
+
+// One line; what the program reads of it ends there.
+void tell_program(std::string line) {
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  line += '\n';
+  static_cast<void>(send(worker_socket, line.data(), line.size(), MSG_NOSIGNAL));
+}
+
+Result<void> work() {
+  Channel channel = BERTH_TRY(Channel::open(worker_channel));
+  SealedMemory shared = BERTH_TRY(SealedMemory::open(worker_shared));
+  const Setup& setup = channel.setup();
+  BERTH_TRY(give_up_privileges(setup));
+  BERTH_TRY(load_libraries(setup));
+  const std::shared_ptr<Device> device = BERTH_TRY(open_device(setup));
+  Scheduler scheduler = BERTH_TRY(schedule_on(device));
+  WorkerSetup ready{std::move(channel), SharedBlocks(std::move(shared), *device), std::move(scheduler), {}};
+  BERTH_TRY(prepare_tasks(ready));
+  for (std::size_t i = 0; i < ready.channel.mailboxes(); ++i)
+    std::thread(serve, std::ref(ready), std::ref(ready.channel.mailbox(i))).detach();
+  tell_program("ready");
+  // The program sends nothing; it has ended when its end of the socket is closed.
+  char byte = 0;
+  while (recv(worker_socket, &byte, 1, 0) < 0 && errno == EINTR) {
+  }
+  _exit(0);
+}
+
+}  // namespace
+}  // namespace berth::worker
+
+void berth::worker_entry(int argc, char** argv) {
+  if (argc < 2 || std::strcmp(argv[1], worker::worker_argument) != 0) return;
+  unsetenv(worker::worker_variable);
+  const Result<void> ended = worker::work();
+  worker::tell_program(ended.error().to_text());
+  _exit(1);
+}

@@ -1,0 +1,194 @@
+#include "worker/worker_process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+extern char** environ;
+
+namespace berth::worker {
+namespace {
+
+Error start_error(int code) {
+  return {ErrorCode::unavailable, std::string("cannot start a worker: ") + std::strerror(code),
+          "look at the limits on processes and files, and at WorkerOptions::program"};
+}
+
+// The environment of this process, for a worker of that device: CUDA starts quicker when it sees one.
+std::vector<std::string> environment_for(const Setup& setup) {
+  std::vector<std::string> variables;
+  const bool cuda = setup.backend.text() == "cuda";
+  for (char** variable = environ; *variable; ++variable)
+    if (!cuda || std::strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) != 0) variables.emplace_back(*variable);
+  if (cuda) variables.push_back("CUDA_VISIBLE_DEVICES=" + setup.device.text().value_or(""));
+  variables.push_back(std::string(worker_variable) + "=1");
+  return variables;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+// A copy above the numbers that a worker inherits, so that giving it those overwrites none.
+class RaisedDescriptor {
+ public:
+  explicit RaisedDescriptor(int descriptor) noexcept : copy_(fcntl(descriptor, F_DUPFD_CLOEXEC, 16)) {}
+  ~RaisedDescriptor() {
+    if (copy_ >= 0) close(copy_);
+  }
+  RaisedDescriptor(const RaisedDescriptor&) = delete;
+  RaisedDescriptor& operator=(const RaisedDescriptor&) = delete;
+  int get() const noexcept { return copy_; }
+
+ private:
+  const int copy_;
+};
+
+// 0 or an error number.
+int spawn(const std::string& program, const Setup& setup, int socket, int channel, int shared, pid_t& pid) {
+  const RaisedDescriptor raised_socket(socket), raised_channel(channel), raised_shared(shared);
+  if (raised_socket.get() < 0 || raised_channel.get() < 0 || raised_shared.get() < 0) return errno;
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  if (const int failed = posix_spawn_file_actions_init(&files)) return failed;
+  if (const int failed = posix_spawnattr_init(&attributes)) {
+    posix_spawn_file_actions_destroy(&files);
+    return failed;
+  }
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, raised_socket.get(), worker_socket);
+  posix_spawn_file_actions_adddup2(&files, raised_channel.get(), worker_channel);
+  posix_spawn_file_actions_adddup2(&files, raised_shared.get(), worker_shared);
+  posix_spawn_file_actions_addclosefrom_np(&files, worker_shared + 1);
+  // A process group of its own: Ctrl-C is the program's. No signal is blocked or ignored.
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::vector<std::string> arguments{program, worker_argument, setup.device.text().value_or("")};
+  std::vector<std::string> variables = environment_for(setup);
+  const int failed =
+      posix_spawn(&pid, program.c_str(), &files, &attributes, pointers(arguments).data(), pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return failed;
+}
+
+std::string how_ended(const siginfo_t& ended) {
+  if (ended.si_code == CLD_EXITED) return "exited with status " + std::to_string(ended.si_status);
+  const char* const name = sigabbrev_np(ended.si_status);
+  return "was ended by signal " + std::to_string(ended.si_status) + (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& program, const Setup& setup,
+                                                            int shared) {
+  Channel channel = BERTH_TRY(Channel::make(setup));
+  std::array<int, 2> sockets{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return start_error(errno);
+  pid_t pid = 0;
+  const int failed = spawn(program, setup, sockets[1], channel.descriptor(), shared, pid);
+  close(sockets[1]);
+  if (failed != 0) {
+    close(sockets[0]);
+    return start_error(failed);
+  }
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (process < 0) {
+    const int code = errno;
+    ::kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    close(sockets[0]);
+    return start_error(code);
+  }
+  return std::shared_ptr<WorkerProcess>(new WorkerProcess(std::move(channel), pid, process, sockets[0]));
+}
+
+WorkerProcess::~WorkerProcess() {
+  close(process_);
+  close(socket_);
+}
+
+void WorkerProcess::kill(Error why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reason_) reason_ = std::move(why);
+  }
+  if (!killed_.exchange(true)) syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+}
+
+Error WorkerProcess::reason() const {
+  const std::lock_guard lock(mutex_);
+  return reason_.value_or(Error{ErrorCode::worker_lost, "the worker has not ended"});
+}
+
+std::optional<Result<void>> WorkerProcess::read_message() {
+  std::array<char, 512> part{};
+  const ssize_t got = recv(socket_, part.data(), part.size(), MSG_DONTWAIT);
+  if (got > 0 && received_.size() < 4096) received_.append(part.data(), static_cast<std::size_t>(got));
+  const std::size_t end = received_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  const std::string line = received_.substr(0, end);
+  received_.erase(0, end + 1);
+  if (line == "ready") return Result<void>();
+  return Result<void>(Error{ErrorCode::unavailable, line});
+}
+
+bool WorkerProcess::has_ended() const noexcept {
+  pollfd ended{process_, POLLIN, 0};
+  return poll(&ended, 1, 0) > 0;
+}
+
+void WorkerProcess::reap() noexcept {
+  siginfo_t ended{};
+  // A program may have waited for all of its children, ours among them.
+  const bool known = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process_), &ended, WEXITED) == 0;
+  const std::lock_guard lock(mutex_);
+  if (reason_) return;
+  reason_ = Error{ErrorCode::worker_lost,
+                  "the worker (process " + std::to_string(pid_) + ") " + (known ? how_ended(ended) : "has ended")};
+}
+
+void WorkerProcess::give_up(Error why) noexcept {
+  const std::lock_guard lock(mutex_);
+  reason_ = std::move(why);
+}
+
+void WorkerProcess::be_over(std::optional<std::uint64_t> death) noexcept {
+  death_ = death;
+  over_.store(true, std::memory_order_release);
+  for (std::size_t i = 0; i < channel_.mailboxes(); ++i) wake(channel_.mailbox(i).state);
+}
+
+std::optional<std::uint64_t> WorkerProcess::private_memory_bytes() const {
+  const std::string path = "/proc/" + std::to_string(pid_) + "/statm";
+  std::FILE* const file = std::fopen(path.c_str(), "re");
+  if (!file) return std::nullopt;
+  unsigned long long size = 0, resident = 0, shared = 0;
+  const int read = std::fscanf(file, "%llu %llu %llu", &size, &resident, &shared);
+  std::fclose(file);
+  if (read != 3) return std::nullopt;
+  return (resident - std::min(resident, shared)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace berth::worker

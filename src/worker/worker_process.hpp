@@ -1,0 +1,77 @@
+// WorkerProcess: one process that serves a channel, from its start until it is gone. The thread that
+// starts it must live as long as it does: the kernel ends a worker when that thread ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "worker/channel.hpp"
+
+namespace berth::worker {
+
+class WorkerProcess {
+ public:
+  // Executes `program` as a worker; `shared` is a descriptor of the shared memory.
+  static Result<std::shared_ptr<WorkerProcess>> start(const std::string& program, const Setup& setup, int shared);
+  ~WorkerProcess();
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  const Channel& channel() const noexcept { return channel_; }
+  std::uint32_t pid() const noexcept { return static_cast<std::uint32_t>(pid_); }
+
+  // From any thread. The first reason counts.
+  void kill(Error why) noexcept;
+  bool was_killed() const noexcept { return killed_.load(std::memory_order_acquire); }
+  // Nobody needs to wait for an answer any more.
+  bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }
+  // Why it is over, or was killed.
+  Error reason() const;
+
+  // For the thread that supervises it.
+  int descriptor() const noexcept { return process_; }  // readable when the process has ended
+  int messages() const noexcept { return socket_; }
+  // Says that it is ready, or why it cannot be; absent: nothing yet.
+  std::optional<Result<void>> read_message();
+  bool has_ended() const noexcept;
+  // Takes the status of a process that has ended.
+  void reap() noexcept;
+  // It was killed and does not end.
+  void give_up(Error why) noexcept;
+  // Tells those who wait for an answer. `death` is for them: its number in the DeathLimit.
+  void be_over(std::optional<std::uint64_t> death) noexcept;
+  std::optional<std::uint64_t> death() const noexcept { return death_; }  // when it is over
+  std::optional<std::uint64_t> private_memory_bytes() const;
+
+ private:
+  WorkerProcess(Channel channel, pid_t pid, int process, int socket) noexcept
+      : channel_(std::move(channel)), pid_(pid), process_(process), socket_(socket) {}
+
+  const Channel channel_;
+  const pid_t pid_;
+  const int process_;
+  const int socket_;
+  std::string received_;
+  std::optional<std::uint64_t> death_;
+  std::atomic<bool> killed_{false};
+  std::atomic<bool> over_{false};
+  mutable std::mutex mutex_;  // guards reason_
+  std::optional<Error> reason_;
+};
+
+// Descriptors that a worker inherits.
+inline constexpr int worker_socket = 3;
+inline constexpr int worker_channel = 4;
+inline constexpr int worker_shared = 5;
+// Its first argument.
+inline constexpr const char* worker_argument = "--berth-worker";
+// Set in a worker until worker_entry runs, so that a program without it does not start workers of
+// workers.
+inline constexpr const char* worker_variable = "BERTH_WORKER";
+
+}  // namespace berth::worker

@@ -1,0 +1,46 @@
+// WorkersState: the workers of all devices, and the thread that starts, watches and ends them.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "worker/device_worker.hpp"
+#include "worker/shared_arena.hpp"
+
+namespace berth::worker {
+
+class WorkersState {
+ public:
+  WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, int wake);
+  // Ends all workers.
+  ~WorkersState();
+  WorkersState(const WorkersState&) = delete;
+  WorkersState& operator=(const WorkersState&) = delete;
+
+  // The worker of the device, started if it has none yet.
+  Result<DeviceWorker*> worker_of(const Device& device);
+  Result<void> call(TaskContext& context, const detail::WorkerCall& call);
+  SharedArena& arena() noexcept { return *arena_; }
+  std::vector<WorkerStatus> status() const;
+
+ private:
+  void supervise() noexcept;
+  std::vector<DeviceWorker*> all() const;
+  void wake_supervisor() const noexcept;
+
+  const WorkerOptions options_;
+  const BackendOptions backends_;
+  const Clock& clock_;
+  const std::shared_ptr<SharedArena> arena_;
+  const int wake_;  // an eventfd
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;  // guards workers_
+  std::map<DeviceId, std::unique_ptr<DeviceWorker>> workers_;
+  std::thread supervisor_;
+};
+
+}  // namespace berth::worker
