@@ -472,6 +472,22 @@ class Command(unittest.TestCase):
         for device in report["devices"]:
             self.assertGreater(device["frames"], 0, f"{device['id']} got no work")
 
+    def test_demo_survives_a_crash_in_a_worker(self):
+        result = berth("demo", "--isolation", "process", "--inject-fault", "--frames", "90", "--json")
+        report = json.loads(result.stdout)
+        self.assertEqual((result.returncode, report["frames"], report["failed"], report["wrong"]), (0, 90, 0, 0), result)
+        self.assertEqual(sum(device["frames"] for device in report["devices"]), 90)
+        self.assertEqual(sum(device["worker_deaths"] for device in report["devices"]), 1)
+        faulty = next(device for device in report["devices"] if device["id"] == report["faulty"])
+        self.assertEqual(faulty["worker_starts"], 2)
+        self.assertIn("SIGSEGV", faulty["last_death"])
+        self.assertGreater(report["recovery_seconds"], 0)
+        text = berth("demo", "--isolation", "process", "--frames", "20").stdout
+        self.assertRegex(text, r"DEVICE +ID +WORKER +DEATHS +FRAMES")
+        self.assertIn("every frame is equal", text.replace("\n", " "))
+        self.assert_refused(berth("demo", "--inject-fault"), 2, "--isolation process")
+        self.assert_refused(berth("demo", "--isolation", "proces"), 2, "proces", "none or process")
+
     def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
         result = berth("demo", "--frames", "10")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -29,4 +29,5 @@
 #include "berth/telemetry.hpp"
 #include "berth/topology.hpp"
 #include "berth/version.hpp"
+#include "berth/worker.hpp"
 #include "berth/xid.hpp"

@@ -50,6 +50,9 @@ class TaskContext {
   virtual Deadline deadline() const noexcept = 0;
   // By its task, its stop token or the end of the scheduler; work that takes long looks from time to time.
   virtual bool cancelled() const noexcept = 0;
+  // For work that cannot begin on this device (TaskOptions::may_decline): it counts as not begun and
+  // goes to another. The closure returns an error, with which the work ends where no other is left.
+  virtual void decline() noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 
@@ -99,6 +102,7 @@ struct TaskOptions {
   TenantId tenant = TenantId::none;
   Deadline deadline = {};      // not started by then: cancelled (timeout)
   bool may_run_twice = false;  // failed because of the device: tried once more elsewhere
+  bool may_decline = false;    // may find that it cannot begin on its device: TaskContext::decline
   WhenFull when_full = WhenFull::reject;
   // A request to stop cancels it, like Task::cancel; one token for all items cancels a whole map.
   std::stop_token stop = {};

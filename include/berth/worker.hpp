@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,9 +40,9 @@ class WorkersState;  // src/worker/workers_state.hpp
 // in the arguments of a task.
 template <class T>
 struct SharedSpan {
-  std::uint64_t block = 0;        // where the SharedMemory begins
-  std::uint64_t block_bytes = 0;  // all of it
-  std::uint64_t first = 0;        // values before these
+  std::uint64_t block = 0;        // the SharedMemory that it is a part of
+  std::uint64_t block_bytes = 0;  // the size of that
+  std::uint64_t first = 0;        // its first value is this one of the block
   std::uint64_t count = 0;
 
   SharedSpan subspan(std::uint64_t from, std::uint64_t values) const {
@@ -50,8 +51,8 @@ struct SharedSpan {
   }
 };
 
-// Shared handle; the memory is used again after the last one is gone, which must not be before the
-// tasks that use it have ended. Every task can write to all of it.
+// Shared handle. After the last one is gone the memory may be handed out again, with what is in it: keep
+// one until the tasks that use it have ended. Every task can write to all of it.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -85,7 +86,12 @@ class WorkerContext final : public TaskContext {
       : on_(on), find_(find), cancelled_(cancelled) {}
 
   Device& device() noexcept override { return on_.device(); }
-  Result<Stream*> stream() override { return on_.stream(); }
+  Result<Stream*> stream() override {
+    used_stream_ = true;
+    return on_.stream();
+  }
+  bool used_stream() const noexcept { return used_stream_; }
+  void decline() noexcept override { on_.decline(); }
   Deadline deadline() const noexcept override { return on_.deadline(); }
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
@@ -109,12 +115,14 @@ class WorkerContext final : public TaskContext {
   TaskContext& on_;
   const Find& find_;
   const std::atomic<std::uint32_t>* const cancelled_;
+  bool used_stream_ = false;
 };
 
 namespace detail {
 
 // Bytes of the arguments and of the value of a task: larger data goes through shared memory.
 inline constexpr std::size_t worker_message_bytes_max = 4096;
+inline constexpr std::size_t task_name_bytes_max = 128;
 
 template <class T>
 concept PlainData = std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T> && !std::is_pointer_v<T> &&
@@ -141,7 +149,8 @@ struct WorkerCall {
   Priority priority = Priority::normal;
 };
 // Runs it in the worker of the context's device and waits for its end.
-Result<void> call_worker(worker::WorkersState& workers, TaskContext& context, const WorkerCall& call);
+Result<void> call_worker(const std::weak_ptr<worker::WorkersState>& workers, TaskContext& context,
+                         const WorkerCall& call);
 
 }  // namespace detail
 
@@ -222,8 +231,11 @@ auto make_task(std::string_view name, Call call, Init init) {
 //   Value | Result<Value> function(WorkerContext&, const Arguments&, State&)   with an init:
 //   Result<State> init(WorkerContext&)
 // init runs in every worker before its first task, also in one that replaces another: it makes what
-// the tasks need on the device (buffers, kernels, weights). A worker runs several tasks at a time, and
-// they share the State.
+// the tasks need on the device (buffers, kernels, weights). One that fails with not_supported leaves its
+// task out on that device; another error stops the worker. A worker runs several tasks at a time, and
+// they share the State. Workers are ended without destructors. The name, without its namespace, is the
+// only task of that name in the program. A task that gives bool or an enumeration may give any bits
+// when it is broken.
 #define BERTH_TASK(name, ...) inline const auto name = ::berth::detail::make_task(#name, __VA_ARGS__)
 
 // In a worker, which is this program started again, runs tasks until the program has ended, and does
@@ -231,56 +243,78 @@ auto make_task(std::string_view name, Call call, Init init) {
 void worker_entry(int argc, char** argv);
 
 struct WorkerOptions {
-  // What a worker executes: empty: this program, whose main begins with worker_entry; or a path of
-  // berth-worker, which loads the libraries that define the tasks.
+  // The program that a worker executes. Empty: this one, whose main begins with worker_entry. Or the
+  // path of berth-worker, which loads libraries that define the tasks.
   std::string program = {};
   std::vector<std::string> libraries = {};
   // For share(); takes up memory only where it is written to.
   std::uint64_t shared_bytes = std::uint64_t{1} << 30;
-  // Of host memory that a worker may have for itself; one that has more is replaced. Absent: any.
+  // A worker whose private host memory grows beyond this is replaced. Absent: no limit.
   std::optional<std::uint64_t> host_memory_bytes_max = {};
   // How long a worker may take until its device is open and every init has returned.
   Duration start_deadline = std::chrono::seconds(30);
+  // How long a worker that was killed may take to be gone; after that nothing uses its device until it is.
+  Duration kill_deadline = std::chrono::seconds(10);
 };
 
 struct WorkerStatus {
   DeviceId device;
   std::optional<std::uint32_t> pid;  // absent: it is being replaced, or its device is out of service
   std::uint64_t starts = 0;          // of a worker for this device
-  std::uint64_t deaths = 0;          // other than at the end of all
-  std::optional<Error> last_death;   // why the last one ended
+  std::uint64_t deaths = 0;          // of those
+  std::optional<Error> last_death;   // why the last one died
   std::optional<Error> out_of_service;
 };
 
-// A handle, movable. May be used from several threads. Workers end with the last handle, when the
-// work that runs has ended, and with the program, however it ends.
+// May be used from several threads. Workers also end with the program, however it ends.
 //
-// When a worker dies, a task that it ran and that may run twice (TaskOptions::may_run_twice) is run
-// once more, alone in the next worker; others end with worker_lost. A task with which two workers
-// died ends with poisonous_work and is not held against the device. After a fourth death in a minute
-// without such a task, or when a worker cannot be ended, the device gets no more work: device_lost.
+// When a worker dies, work that it had begun and that may run twice (TaskOptions::may_run_twice) runs
+// once more, alone in the next worker; other work that it had begun ends with worker_lost. Work with
+// which two workers have died ends with poisonous_work, and the device is not blamed for these deaths.
+// When four workers of a device have died within a minute, and no task is known to be the cause, the
+// device is out of service until a minute has passed; while a worker cannot be ended, too. Work goes
+// to other devices then, or ends with `unavailable`.
 class Workers {
  public:
   // Starts a worker for every usable device of the pool and waits until they are ready. Simulated
   // devices and partitions of a GPU have none: not_supported.
   static Result<Workers> start(const Scheduler& scheduler, WorkerOptions options = {});
+  Workers(Workers&&) noexcept = default;
+  Workers& operator=(Workers&& other) noexcept {
+    std::swap(scheduler_, other.scheduler_);
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  // Work that waits ends with `cancelled`. Tasks that run are cancelled, and ended with their worker
+  // if they do not stop within a second.
+  ~Workers();
 
   // A deadline that passes while the task runs ends its worker, if it does not answer by itself.
   template <class Arguments, class Value>
   Task<Value> submit(const WorkerTask<Arguments, Value>& task, const std::type_identity_t<Arguments>& arguments,
                      const TaskOptions& options = {}) const {
-    auto closure = [workers = state_, call = call_of(task, options), arguments](TaskContext& context) {
-      return run<Value>(*workers, context, call, arguments);
+    auto closure = [workers = std::weak_ptr(state_), what = call_of(task, options), arguments](TaskContext& context) {
+      return call<Value>(workers, context, what, arguments);
     };
     return scheduler_.submit(std::move(closure), limited(options));
+  }
+  // The same on the calling thread, which waits for the worker: no lane in between.
+  template <class Arguments, class Value>
+  Result<TaskResult<Value>> run(const WorkerTask<Arguments, Value>& task,
+                                const std::type_identity_t<Arguments>& arguments,
+                                const TaskOptions& options = {}) const {
+    auto closure = [&](TaskContext& context) {
+      return call<Value>(state_, context, call_of(task, options), arguments);
+    };
+    return scheduler_.run(closure, limited(options));
   }
   // The task for every item, over all devices; results in the order of the items.
   template <class Arguments, class Value>
   std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
                                              std::span<const std::type_identity_t<Arguments>> items,
                                              const TaskOptions& options = {}) const {
-    auto on_item = [&, call = call_of(task, options)](TaskContext& context, const Arguments& item) {
-      return run<Value>(*state_, context, call, item);
+    auto on_item = [&, what = call_of(task, options)](TaskContext& context, const Arguments& item) {
+      return call<Value>(state_, context, what, item);
     };
     return scheduler_.map(items, on_item, limited(options));
   }
@@ -300,12 +334,12 @@ class Workers {
     return {task.name(), {}, {}, options.may_run_twice, options.requirements.priority.value_or(Priority::normal)};
   }
   template <class Value, class Arguments>
-  static Result<Value> run(worker::WorkersState& workers, TaskContext& context, detail::WorkerCall call,
-                           const Arguments& arguments) {
+  static Result<Value> call(const std::weak_ptr<worker::WorkersState>& workers, TaskContext& context,
+                            detail::WorkerCall what, const Arguments& arguments) {
     Value value;
-    call.arguments = std::as_bytes(std::span(&arguments, 1));
-    call.value = std::as_writable_bytes(std::span(&value, 1));
-    BERTH_TRY(detail::call_worker(workers, context, call));
+    what.arguments = std::as_bytes(std::span(&arguments, 1));
+    what.value = std::as_writable_bytes(std::span(&value, 1));
+    BERTH_TRY(detail::call_worker(workers, context, what));
     return value;
   }
 

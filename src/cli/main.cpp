@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "berth/worker.hpp"
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/version.hpp"
@@ -44,6 +45,7 @@ BERTH_VERBS(BERTH_DECLARE)
 
 int main(int argc, char** argv) {
   using namespace berth;
+  worker_entry(argc, argv);
 #define BERTH_ENTRY(name) cli::add_##name,
   constexpr void (*verbs[])(const cli::Verb&) = {BERTH_VERBS(BERTH_ENTRY)};
 #undef BERTH_ENTRY

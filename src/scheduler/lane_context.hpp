@@ -23,6 +23,8 @@ class LaneContext final : public TaskContext {
   Deadline deadline() const noexcept override { return deadline_; }
   bool cancelled() const noexcept override;
 
+  void decline() noexcept override { declined_ = true; }
+  bool has_declined() const noexcept { return declined_; }
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 
   bool used_stream() const noexcept { return stream_.stream != nullptr; }
@@ -41,6 +43,7 @@ class LaneContext final : public TaskContext {
   const std::stop_token& stop_;
   KeptStream stream_;
   bool measured_ = true;
+  bool declined_ = false;
   std::shared_ptr<Event> begun_;  // null: not measured, or the device did not record it
 };
 

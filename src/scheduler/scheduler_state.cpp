@@ -261,6 +261,10 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   if (error.where.empty()) error.where = lease.id().text();
   settlement.outcome.error = error.code;
   settlement.cancelled = error.code == ErrorCode::cancelled && execution.cancelled();
+  if (execution.has_declined()) {
+    attempt.begun = false;
+    settlement.cancelled = error.code == ErrorCode::cancelled || error.code == ErrorCode::timeout;
+  }
   return error;
 }
 
@@ -329,7 +333,7 @@ Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& option
   if (const double cost = options.requirements.cost; cost > 0 && cost <= 1e12) job.cost = cost;
   job.kernels = options.kernels;
   job.may_run_twice = options.may_run_twice;
-  if (options.may_run_twice || !options.kernels.empty())
+  if (options.may_run_twice || options.may_decline || !options.kernels.empty())
     job.again = std::make_unique<Requirements>(options.requirements);
 
   DeviceLanes& lanes = lanes_of(lease);

@@ -35,17 +35,20 @@ void Answer::set(const Error& error) {
 }
 
 std::optional<Error> Answer::error() const {
-  if (code == 0) return std::nullopt;
   const std::optional<std::string> said = message.text(), advised = advice.text(), driver = driver_name.text();
-  if (code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !said || !advised || !driver || has_driver > 1)
-    return Error{ErrorCode::internal, "the worker wrote an answer that has no meaning"};
+  if (code == 0 || code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !said || !advised || !driver ||
+      has_driver > 1)
+    return std::nullopt;
   Error error{static_cast<ErrorCode>(code - 1), *said, *advised};
   if (has_driver) error.driver = DriverError{driver_code, *driver};
   return error;
 }
 
 Result<SealedMemory> SealedMemory::make(const char* name, std::uint64_t bytes) {
-  const int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  // Newer kernels want to hear that it holds no code, older ones refuse the flag.
+  constexpr unsigned no_code = 8U;
+  int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_code);
+  if (descriptor < 0) descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return system_error("cannot make memory to share with a worker");
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
       fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

@@ -2,8 +2,8 @@
 // task that the worker can run at a time: the program puts a request in, a thread of the worker
 // answers. Both stay awake for a moment before they sleep, so that a short task costs no wake-up.
 //
-// A broken task can write anything into this memory at any time. The worker is the one that is
-// lost then, so it trusts the memory; the program copies what it reads and checks the copy.
+// A broken task can write anything into this memory at any time. The program copies what it reads and
+// checks the copy. The worker does not: it is the one that is broken.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 namespace berth::worker {
 
 inline constexpr std::size_t message_bytes_max = detail::worker_message_bytes_max;
+inline constexpr std::size_t libraries_bytes_max = 4096;
 
 // A text of limited length; what does not fit is cut off.
 template <std::size_t size_max>
@@ -54,12 +55,12 @@ struct Setup {
   std::uint32_t host_devices = 1;  // as in BackendOptions
   FixedText<64> backend;
   FixedText<512> device;
-  FixedText<4096> libraries;  // paths, one in a line
+  FixedText<libraries_bytes_max> libraries;  // paths, one in a line
 };
 
 struct Request {
   std::uint64_t number = 0;  // of all requests of the program to this worker, from 1
-  FixedText<128> task;
+  FixedText<detail::task_name_bytes_max> task;
   Priority priority = Priority::normal;
   std::int64_t deadline_ns = 0;  // of the machine's steady clock
   std::uint32_t argument_bytes = 0;
@@ -68,7 +69,9 @@ struct Request {
 };
 
 struct Answer {
-  std::uint32_t code = 0;  // 0: done; otherwise an ErrorCode and one
+  std::uint64_t request = 0;      // that it answers
+  std::uint32_t code = 0;         // 0: done; otherwise an ErrorCode and one
+  std::uint32_t device_busy = 0;  // 1: the device still works on it
   std::uint32_t has_driver = 0;
   std::int32_t driver_code = 0;
   FixedText<128> driver_name;
@@ -77,8 +80,7 @@ struct Answer {
   alignas(16) std::array<std::byte, message_bytes_max> value{};
 
   void set(const Error& error);
-  // The error of a checked copy; absent: it says that the task is done. An answer that no worker
-  // writes is `internal`.
+  // The error of a copy, which is checked; absent: no worker writes this.
   std::optional<Error> error() const;
 };
 
@@ -86,8 +88,8 @@ struct Mailbox {
   enum State : std::uint32_t { empty, asked, answered };
   alignas(64) std::atomic<std::uint32_t> state{empty};  // what both sides wait on
   std::atomic<std::uint32_t> worker_sleeps{0};
-  // The request that a thread of the worker has begun. Before, it has the bits of that number
-  // inverted, which no broken task writes by chance.
+  // The number of the request that a thread of the worker has begun. Until then the program has the
+  // same number here with all bits inverted, which no broken task writes by chance.
   std::atomic<std::uint64_t> begun{0};
   std::atomic<std::uint32_t> cancelled{0};
   alignas(64) std::atomic<std::uint32_t> program_sleeps{0};

@@ -14,10 +14,11 @@ void DeathLimit::forgive(std::uint64_t death) {
   std::erase_if(deaths_, [&](const Death& one) { return one.number == death; });
 }
 
-bool DeathLimit::is_exceeded(TimePoint now) const {
-  const auto recent =
-      std::count_if(deaths_.begin(), deaths_.end(), [&](const Death& death) { return now - death.at < window; });
-  return static_cast<std::size_t>(recent) > deaths_max;
+std::optional<TimePoint> DeathLimit::exceeded_until(TimePoint now) const {
+  if (deaths_.size() <= deaths_max) return std::nullopt;
+  const TimePoint until = deaths_[deaths_.size() - deaths_max - 1].at + window;
+  if (until <= now) return std::nullopt;
+  return until;
 }
 
 }  // namespace berth::worker

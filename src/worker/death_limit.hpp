@@ -1,9 +1,10 @@
-// DeathLimit: how many workers of one device may die before it is taken out of service: three in any
-// minute. A death that a task turned out to be guilty of is forgiven. Pure.
+// DeathLimit: how many workers of one device may die before it is taken out of service for a while:
+// three in any minute. A death that a task turned out to be guilty of is forgiven. Pure.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "berth/clock.hpp"
 
@@ -17,8 +18,8 @@ class DeathLimit {
   // A number for this death.
   std::uint64_t add(TimePoint now);
   void forgive(std::uint64_t death);
-  // Whether there were more than the device may have.
-  bool is_exceeded(TimePoint now) const;
+  // When there are no more than three in a minute again; absent: now.
+  std::optional<TimePoint> exceeded_until(TimePoint now) const;
 
  private:
   struct Death {

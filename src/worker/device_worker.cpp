@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
+#include "berth/health.hpp"
 #include "scheduler/poll_briefly.hpp"
 
 namespace berth::worker {
@@ -11,33 +13,47 @@ namespace {
 
 // Between two looks at what nobody wakes a waiter for: whether the work was cancelled.
 constexpr Duration look_period = std::chrono::milliseconds(10);
+constexpr Duration memory_period = std::chrono::milliseconds(100);
+// A device whose workers do not even start.
+constexpr std::uint64_t failed_starts_max = 3;
+constexpr Duration pause_after_failed_starts = std::chrono::minutes(1);
+constexpr Duration pause_after_failed_spawn = std::chrono::seconds(1);
 
 std::uint64_t all_mailboxes(std::size_t count) {
   return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
 
-}  // namespace
-
-Error DeviceWorker::lost(std::string message) const {
-  return {ErrorCode::device_lost, std::move(message), "look at the device, then start the program again",
-          device_.text()};
+std::string name_of(const WorkerProcess& process) {
+  return "the worker (process " + std::to_string(process.pid()) + ") ";
 }
+
+}  // namespace
 
 // --- calls, on lanes --------------------------------------------------------
 
 Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Clock& clock) {
   std::optional<std::uint64_t> earlier_death;  // with this work in it
   for (;;) {
-    const Place place = BERTH_TRY(enter(context, earlier_death, clock));
+    Result<Place> entered = enter(context, earlier_death, clock);
+    if (!entered) {
+      if (!earlier_death) context.decline();
+      return std::move(entered).error();
+    }
+    const Place place = *std::move(entered);
     std::optional<Result<void>> result = exchange(place, context, call, clock);
-    if (!result) wait_until_over(place.process());
     leave(place);
+    if (result && !*result && earlier_death && blames_device(result->error().code)) {
+      Error error = std::move(*result).error();
+      error.code = ErrorCode::worker_lost;  // not to be run a third time, elsewhere
+      error.message = "a worker died with this work in it, and when it ran again: " + error.message;
+      return error;
+    }
     if (result) return *std::move(result);
-    Error why = place.process().reason();
-    why.where = device_.text();
-    if (why.code == ErrorCode::device_lost) return why;
+
     const Mailbox& mailbox = place.mailbox();
     if (mailbox.state.load() == Mailbox::asked && mailbox.begun.load() == ~place.request) continue;
+    Error why = place.process().reason();
+    why.where = device_.text();
     if (earlier_death) {
       why.code = ErrorCode::poisonous_work;
       why.message = "two workers have died with this work in them; of the second: " + why.message;
@@ -49,45 +65,47 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       why.advice = "submit it again, or set may_run_twice if it may run twice";
       return why;
     }
-    earlier_death = place.process().death();
+    earlier_death = place.process().death().value_or(0);
   }
+}
+
+std::optional<Error> DeviceWorker::end_before_begin(TaskContext& context, const Clock& clock) const {
+  if (context.deadline().passed(clock.now()))
+    return Error{ErrorCode::timeout, "the deadline passed before a worker was free", "allow more time or submit less",
+                 device_.text()};
+  if (context.cancelled() || close_by_.load() != TimePoint::max())
+    return Error{ErrorCode::cancelled, "the work was cancelled before it began", "", device_.text()};
+  if (!out_of_service_) return std::nullopt;
+  Error error = *out_of_service_;
+  error.code = ErrorCode::unavailable;
+  error.where = device_.text();
+  return error;
 }
 
 Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, std::optional<std::uint64_t> earlier_death,
                                                 const Clock& clock) {
   const bool alone = earlier_death.has_value();
+  const auto has_place = [&] {
+    if (!ready_ || current_->process->was_killed() || current_->alone) return false;
+    return alone ? current_->users == 0 : current_->free != 0 && waiting_alone_ == 0;
+  };
   std::unique_lock lock(mutex_);
+  std::optional<Error> ended;
   ++waiting_;
-  if (alone) ++waiting_alone_;
-  Result<Place> place = Place{};
-  for (;;) {
-    if (out_of_service_) {
-      place = *out_of_service_;
-      break;
-    }
-    if (ready_ && !current_->alone && (alone ? current_->users == 0 : current_->free != 0 && waiting_alone_ == 0)) {
-      place->in = current_;
-      place->index = static_cast<std::size_t>(std::countr_zero(current_->free));
-      place->request = ++requests_;
-      current_->free &= ~(std::uint64_t{1} << place->index);
-      ++current_->users;
-      current_->alone = alone;
-      current_->earlier_death = earlier_death;
-      break;
-    }
-    if (context.deadline().passed(clock.now())) {
-      place = Error{ErrorCode::timeout, "the deadline passed before a worker was free",
-                    "allow more time or submit less", device_.text()};
-      break;
-    }
-    if (context.cancelled()) {
-      place = Error{ErrorCode::cancelled, "the work was cancelled before it began", "", device_.text()};
-      break;
-    }
+  waiting_alone_ += alone;
+  while (!(ended = end_before_begin(context, clock)) && !has_place())
     real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
-  }
   --waiting_;
-  if (alone) --waiting_alone_;
+  waiting_alone_ -= alone;
+  if (ended) return *std::move(ended);
+  Place place;
+  place.in = current_;
+  place.index = static_cast<std::size_t>(std::countr_zero(current_->free));
+  place.request = ++requests_;
+  current_->free &= ~(std::uint64_t{1} << place.index);
+  ++current_->users;
+  current_->alone = alone;
+  current_->earlier_death = earlier_death;
   return place;
 }
 
@@ -100,10 +118,13 @@ void DeviceWorker::leave(const Place& place) {
   if (waiting_ > 0) changed_.notify_all();
 }
 
-void DeviceWorker::kill(WorkerProcess& process, std::string why) {
-  process.kill(
-      {ErrorCode::worker_lost, "the worker (process " + std::to_string(process.pid()) + ") " + std::move(why)});
+void DeviceWorker::kill(WorkerProcess& process, std::string why, bool blames_device,
+                        std::optional<DriverError> driver) {
+  Error error{ErrorCode::worker_lost, name_of(process) + std::move(why)};
+  error.driver = std::move(driver);
+  process.kill(std::move(error), blames_device);
   supervise_();
+  wait_until_over(process);
 }
 
 void DeviceWorker::wait_until_over(const WorkerProcess& process) {
@@ -111,18 +132,13 @@ void DeviceWorker::wait_until_over(const WorkerProcess& process) {
   while (!process.is_over()) real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
 }
 
-std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskContext& context, const Call& call,
-                                                   const Clock& clock) {
-  WorkerProcess& process = place.process();
+void DeviceWorker::ask(const Place& place, const Call& call, Deadline deadline) {
   Mailbox& mailbox = place.mailbox();
-  const Deadline deadline = context.deadline();
-  Deadline end;  // of the worker, by the machine's clock
-  if (deadline.at != TimePoint::max()) end = Deadline::after(real_clock(), deadline.at - clock.now() + grace);
   Request& request = mailbox.request;
   request.number = place.request;
   request.task = call.task;
   request.priority = call.priority;
-  request.deadline_ns = (end.at == TimePoint::max() ? end.at : end.at - grace).time_since_epoch().count();
+  request.deadline_ns = deadline.at.time_since_epoch().count();
   request.argument_bytes = static_cast<std::uint32_t>(call.arguments.size());
   request.value_bytes = static_cast<std::uint32_t>(call.value.size());
   std::memcpy(request.arguments.data(), call.arguments.data(), call.arguments.size());
@@ -130,61 +146,85 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
   mailbox.begun.store(~place.request, std::memory_order_relaxed);
   mailbox.state.store(Mailbox::asked);
   if (mailbox.worker_sleeps.load() != 0) wake(mailbox.state);
+}
 
+std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskContext& context, const Call& call,
+                                                   const Clock& clock) {
+  WorkerProcess& process = place.process();
+  Mailbox& mailbox = place.mailbox();
+  Deadline deadline, end;  // by the machine's clock
+  if (context.deadline().at != TimePoint::max()) {
+    deadline = Deadline::after(real_clock(), context.deadline().at - clock.now());
+    end = Deadline::after(real_clock(), context.deadline().at - clock.now() + grace);
+  }
+  ask(place, call, deadline);
   scheduler::poll_briefly(
       [&] { return mailbox.state.load(std::memory_order_relaxed) != Mailbox::asked || process.is_over(); });
   for (;;) {
+    const bool is_over = process.is_over();
     const std::uint32_t state = mailbox.state.load(std::memory_order_acquire);
-    if (state == Mailbox::answered) return read_answer(process, mailbox, call.value);
-    if (process.is_over() || process.was_killed()) return std::nullopt;
+    if (state == Mailbox::answered) return read_answer(place, call.value);
+    if (is_over) return std::nullopt;
     if (state != Mailbox::asked) {
       kill(process, "wrote over the memory through which it gets its work");
       return std::nullopt;
     }
     const TimePoint now = real_clock().now();
+    const TimePoint close_by = close_by_.load();
     if (end.passed(now)) {
       kill(process, "was ended: a task in it did not end by its deadline");
       return Result<void>(Error{ErrorCode::timeout, "the task ran past its deadline, and its worker was ended",
                                 "allow more time, or look for an endless loop", device_.text()});
     }
-    if (context.cancelled()) mailbox.cancelled.store(1, std::memory_order_relaxed);
+    if (now >= close_by) {
+      kill(process, "was ended: a task in it did not stop when the workers were closed");
+      return Result<void>(
+          Error{ErrorCode::cancelled, "the workers were closed while the task ran", "", device_.text()});
+    }
+    if (context.cancelled() || close_by != TimePoint::max()) mailbox.cancelled.store(1, std::memory_order_relaxed);
     mailbox.program_sleeps.store(1);
     sleep_while(mailbox.state, Mailbox::asked, std::min<Duration>(look_period, end.at - now));
     mailbox.program_sleeps.store(0, std::memory_order_relaxed);
   }
 }
 
-std::optional<Result<void>> DeviceWorker::read_answer(WorkerProcess& process, const Mailbox& mailbox,
-                                                      std::span<std::byte> value) {
+std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, std::span<std::byte> value) {
   // The worker may still write: what is looked at is a copy.
+  const Answer& there = place.mailbox().answer;
+  std::uint64_t request = 0;
   std::uint32_t code = 0;
-  std::memcpy(&code, &mailbox.answer.code, sizeof code);
-  if (code == 0) {
-    std::memcpy(value.data(), mailbox.answer.value.data(), value.size());
+  std::memcpy(&request, &there.request, sizeof request);
+  std::memcpy(&code, &there.code, sizeof code);
+  if (request == place.request && code == 0) {
+    std::memcpy(value.data(), there.value.data(), value.size());
     return Result<void>();
   }
   Answer answer;
-  std::memcpy(static_cast<void*>(&answer), &mailbox.answer, sizeof answer);
-  answer.code = code;
-  Error error = answer.error().value_or(Error{});
-  if (error.code == ErrorCode::internal) {
-    kill(process, "wrote an answer that has no meaning");
+  std::memcpy(static_cast<void*>(&answer), &there, sizeof answer);
+  std::optional<Error> error = answer.error();
+  if (answer.request != place.request || !error) {
+    kill(place.process(), "wrote an answer that has no meaning");
     return std::nullopt;
   }
-  if (error.code == ErrorCode::device_lost) {
-    // What the worker's process can do no more, another can: a context that failed is lost to its process.
-    kill(process, "can use its device no more: " + error.to_text());
+  if (error->code == ErrorCode::device_lost) {
+    // A context that failed is lost to its process, not to the next one.
+    kill(place.process(), "can use its device no more: " + error->to_text(), true, error->driver);
     return std::nullopt;
   }
-  error.where = device_.text();
-  return Result<void>(std::move(error));
+  if (answer.device_busy != 0) kill(place.process(), "was ended: its device did not end the work by the deadline");
+  error->where = device_.text();
+  return Result<void>(*std::move(error));
 }
+
+void DeviceWorker::close() noexcept { close_by_.store(real_clock().now() + closing_grace); }
 
 Result<void> DeviceWorker::wait_ready() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return ready_ || out_of_service_; });
-  if (out_of_service_) return *out_of_service_;
-  return {};
+  if (ready_) return {};
+  Error error = *out_of_service_;
+  error.where = device_.text();
+  return error;
 }
 
 WorkerStatus DeviceWorker::status() const {
@@ -201,45 +241,57 @@ WorkerStatus DeviceWorker::status() const {
 
 // --- supervision, on one thread ---------------------------------------------
 
-int DeviceWorker::process_descriptor() const {
+std::vector<int> DeviceWorker::descriptors() const {
   const std::lock_guard lock(mutex_);
-  return current_ ? current_->process->descriptor() : -1;
-}
-
-int DeviceWorker::message_descriptor() const {
-  const std::lock_guard lock(mutex_);
-  return current_ && !ready_ && !current_->process->was_killed() ? current_->process->messages() : -1;
+  std::vector<int> all;
+  if (given_up_) all.push_back(given_up_->descriptor());
+  if (!current_) return all;
+  all.push_back(current_->process->descriptor());
+  if (!ready_ && current_->process->may_send()) all.push_back(current_->process->messages());
+  return all;
 }
 
 TimePoint DeviceWorker::step(TimePoint now) {
   const std::lock_guard lock(mutex_);
+  if (given_up_ && given_up_->has_ended()) {
+    std::exchange(given_up_, nullptr)->reap();
+    out_of_service_.reset();
+  }
   if (current_ && current_->process->has_ended()) bury(now);
+  if (out_of_service_ && now >= out_of_service_until_) out_of_service_.reset();
   if (!current_ && !out_of_service_ && !stopping_) start(now);
-  if (!current_) return TimePoint::max();
-  if (!ready_) see_to_start(now);
-  if (ready_ && options_.host_memory_bytes_max) see_to_memory(now);
-  see_to_kill(now);
   TimePoint next = TimePoint::max();
+  if (current_) {
+    if (!ready_) see_to_start(now);
+    if (options_.host_memory_bytes_max) see_to_memory(now);
+    see_to_kill(now);
+  }
+  if (out_of_service_ && !stopping_) next = out_of_service_until_;
+  if (!current_) return next;
+  if (kill_by_) return *kill_by_;
   if (!ready_) next = start_by_;
-  if (ready_ && options_.host_memory_bytes_max) next = next_memory_;
-  if (kill_by_) next = std::min(next, *kill_by_);
+  if (options_.host_memory_bytes_max) next = std::min(next, next_memory_);
   return next;
+}
+
+void DeviceWorker::take_out_of_service(std::string message, std::string advice, TimePoint until) {
+  out_of_service_ = Error{ErrorCode::unavailable, std::move(message), std::move(advice), device_.text()};
+  out_of_service_until_ = until;
+  changed_.notify_all();
 }
 
 void DeviceWorker::start(TimePoint now) {
   ++starts_;
   Result<std::shared_ptr<WorkerProcess>> process =
-      WorkerProcess::start(options_.program, options_.setup, options_.shared);
+      WorkerProcess::start(options_.program, *options_.environment, options_.setup, options_.shared);
   if (!process) {
     last_death_ = std::move(process).error();
-    out_of_service_ = last_death_;
-    changed_.notify_all();
-    return;
+    return take_out_of_service(last_death_->message, last_death_->advice, now + pause_after_failed_spawn);
   }
   current_ = std::make_shared<Incarnation>();
   current_->process = *std::move(process);
   current_->free = all_mailboxes(options_.setup.mailboxes);
-  start_by_ = Deadline::after(real_clock(), options_.start_deadline).at;
+  start_by_ = now + std::min<Duration>(options_.start_deadline, std::chrono::hours(24));
   next_memory_ = now;
   kill_by_.reset();
 }
@@ -250,7 +302,7 @@ void DeviceWorker::see_to_start(TimePoint now) {
   const std::optional<Result<void>> said = process.read_message();
   if (said && *said) {
     ready_ = true;
-    was_ready_ = true;
+    failed_starts_ = 0;
     changed_.notify_all();
   } else if (said) {
     process.kill(said->error());
@@ -266,49 +318,64 @@ void DeviceWorker::see_to_memory(TimePoint now) {
   WorkerProcess& process = *current_->process;
   const std::optional<std::uint64_t> bytes = process.private_memory_bytes();
   if (bytes > options_.host_memory_bytes_max)
-    process.kill({ErrorCode::worker_lost, "the worker (process " + std::to_string(process.pid()) + ") was ended at " +
-                                              bytes_text(*bytes) + " of host memory; it may have " +
+    process.kill({ErrorCode::worker_lost, name_of(process) + "was ended at " + bytes_text(*bytes) +
+                                              " of host memory; it may have " +
                                               bytes_text(*options_.host_memory_bytes_max)});
 }
 
 void DeviceWorker::see_to_kill(TimePoint now) {
   WorkerProcess& process = *current_->process;
   if (!process.was_killed()) return;
-  if (!kill_by_) kill_by_ = now + kill_deadline;
+  if (!kill_by_) kill_by_ = now + options_.kill_deadline;
   if (now < *kill_by_) return;
-  // Held by a driver that does not return: nobody may use the device before that is known to be over.
-  out_of_service_ = lost("a worker (process " + std::to_string(process.pid()) + ") cannot be ended");
+  // Held by a driver that does not return: nobody may use the device before it is gone.
+  take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed and does not end",
+                      "look at its driver's messages in the kernel's log", TimePoint::max());
   last_death_ = out_of_service_;
   process.give_up(*out_of_service_);
+  given_up_ = current_->process;
   process.be_over(std::nullopt);
+  lose_current();
+}
+
+void DeviceWorker::bury(TimePoint now) {
+  WorkerProcess& process = *current_->process;
+  // Its last words, which say more than how it ended.
+  if (!ready_ && !process.was_killed())
+    if (const std::optional<Result<void>> said = process.read_message(); said && !*said) process.kill(said->error());
+  const bool is_unexplained = !process.was_killed() || process.blames_device();
+  process.reap();
+  last_death_ = process.reason();
+  ++deaths_;
+  std::optional<std::uint64_t> number;
+  // Work that was alone in it, and with which a worker had died before, is guilty of both deaths.
+  if (current_->alone && current_->earlier_death)
+    limit_.forgive(*current_->earlier_death);
+  else if (is_unexplained)
+    number = limit_.add(now);
+  if (!ready_ && (++failed_starts_ >= failed_starts_max || starts_ == 1)) {
+    const std::string advice = last_death_->advice.empty() && starts_ == 1
+                                   ? "call berth::worker_entry(argc, argv) first thing in main"
+                                   : last_death_->advice;
+    take_out_of_service(last_death_->message, advice, now + pause_after_failed_starts);
+    failed_starts_ = 0;
+  } else if (const std::optional<TimePoint> until = limit_.exceeded_until(now)) {
+    take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
+                        "look at the device; it is tried again when a minute has passed", *until);
+  }
+  process.be_over(number);
+  lose_current();
+}
+
+void DeviceWorker::lose_current() {
   current_.reset();
   ready_ = false;
   changed_.notify_all();
 }
 
-void DeviceWorker::bury(TimePoint now) {
-  WorkerProcess& process = *current_->process;
-  process.reap();
-  last_death_ = process.reason();
-  ++deaths_;
-  std::optional<std::uint64_t> number;
-  // A worker that died with work in it that was alone, and with which one had died before: that work
-  // is guilty of both.
-  if (current_->alone && current_->earlier_death)
-    limit_.forgive(*current_->earlier_death);
-  else
-    number = limit_.add(now);
-  if (!was_ready_) {
-    out_of_service_ = last_death_;
-    if (out_of_service_->advice.empty())
-      out_of_service_->advice = "call berth::worker_entry(argc, argv) first thing in main";
-  } else if (limit_.is_exceeded(now) && !stopping_) {
-    out_of_service_ = lost("four workers have died within a minute; of the last: " + last_death_->message);
-  }
-  process.be_over(number);
-  current_.reset();
-  ready_ = false;
-  changed_.notify_all();
+bool DeviceWorker::is_gone() const {
+  const std::lock_guard lock(mutex_);
+  return !current_;
 }
 
 void DeviceWorker::stop() noexcept {

@@ -1,13 +1,15 @@
 // DeviceWorker: the worker of one device, and the next one when it dies. Lanes call tasks in it; one
-// thread supervises it (step). Whom a death is blamed on is decided here.
+// thread supervises it (step). Who is to blame for a death is decided here.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/death_limit.hpp"
 #include "worker/worker_process.hpp"
@@ -18,17 +20,17 @@ class DeviceWorker {
  public:
   struct Options {
     std::string program;
+    std::shared_ptr<const std::vector<std::string>> environment;
     Setup setup;
     int shared = -1;  // descriptor of the shared memory
     std::optional<std::uint64_t> host_memory_bytes_max;
-    Duration start_deadline;
+    Duration start_deadline{};
+    Duration kill_deadline{};
   };
-  // Work in the device's worker may run for this long after its deadline before its worker is ended:
-  // a worker that sees the deadline itself answers sooner.
+  // A task may answer this long after its deadline before its worker is ended.
   static constexpr Duration grace = std::chrono::milliseconds(50);
-  // For a worker that was killed to be gone.
-  static constexpr Duration kill_deadline = std::chrono::seconds(2);
-  static constexpr Duration memory_period = std::chrono::milliseconds(100);
+  // For a task that runs when the workers are closed.
+  static constexpr Duration closing_grace = std::chrono::seconds(1);
 
   // `supervise` has the supervising thread call step() soon.
   DeviceWorker(DeviceId device, Options options, std::function<void()> supervise)
@@ -37,6 +39,8 @@ class DeviceWorker {
   using Call = detail::WorkerCall;
   // Runs it in the worker and waits for its end. `clock` is that of the context's deadline.
   Result<void> call(TaskContext& context, const Call& call, const Clock& clock);
+  // Tasks that run are cancelled, and ended soon after; no other begins.
+  void close() noexcept;
 
   // The first worker is ready, or why it is not.
   Result<void> wait_ready();
@@ -45,11 +49,12 @@ class DeviceWorker {
   // For the supervising thread. Sees to everything that has happened, starts a worker where one is
   // due, and gives the time by which it must be called again.
   TimePoint step(TimePoint now);
-  // To be watched: -1 when there is none.
-  int process_descriptor() const;
-  int message_descriptor() const;
+  // Descriptors to be watched.
+  std::vector<int> descriptors() const;
   // Ends the worker for good.
   void stop() noexcept;
+  // There is none, or one that does not end.
+  bool is_gone() const;
 
  private:
   // A worker and who uses it. Guarded by mutex_.
@@ -69,11 +74,15 @@ class DeviceWorker {
   };
   // A mailbox of a worker that is ready; alone for work with which a worker has died.
   Result<Place> enter(TaskContext& context, std::optional<std::uint64_t> earlier_death, const Clock& clock);
+  std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
   void leave(const Place& place);
-  // Absent: the worker is lost.
+  void ask(const Place& place, const Call& call, Deadline deadline);
+  // Absent: the worker is lost, and over.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
-  std::optional<Result<void>> read_answer(WorkerProcess& process, const Mailbox& mailbox, std::span<std::byte> value);
-  void kill(WorkerProcess& process, std::string why);
+  std::optional<Result<void>> read_answer(const Place& place, std::span<std::byte> value);
+  // Waits until it is gone.
+  void kill(WorkerProcess& process, std::string why, bool blames_device = false,
+            std::optional<DriverError> driver = {});
   void wait_until_over(const WorkerProcess& process);
 
   void start(TimePoint now);
@@ -81,17 +90,19 @@ class DeviceWorker {
   void see_to_kill(TimePoint now);
   void see_to_memory(TimePoint now);
   void bury(TimePoint now);
-  Error lost(std::string message) const;
+  void take_out_of_service(std::string message, std::string advice, TimePoint until);
+  void lose_current();
 
   const DeviceId device_;
   const Options options_;
   const std::function<void()> supervise_;
+  std::atomic<TimePoint> close_by_{TimePoint::max()};
 
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
-  std::shared_ptr<Incarnation> current_;  // null: none, or the next is about to be started
+  std::shared_ptr<Incarnation> current_;     // null: none, or the next is about to be started
+  std::shared_ptr<WorkerProcess> given_up_;  // was killed and did not end
   bool ready_ = false;
-  bool was_ready_ = false;  // ever
   bool stopping_ = false;
   std::uint64_t requests_ = 0;
   std::size_t waiting_ = 0;
@@ -100,10 +111,12 @@ class DeviceWorker {
   std::optional<TimePoint> kill_by_;
   TimePoint next_memory_{};
   DeathLimit limit_;
+  std::uint64_t failed_starts_ = 0;  // in a row
   std::uint64_t starts_ = 0;
   std::uint64_t deaths_ = 0;
   std::optional<Error> last_death_;
   std::optional<Error> out_of_service_;
+  TimePoint out_of_service_until_{};
 };
 
 }  // namespace berth::worker

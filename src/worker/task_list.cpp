@@ -21,6 +21,7 @@ auto place_of(std::string_view name) {
 }  // namespace
 
 void detail::define_task(TaskDefinition definition) {
+  BERTH_ASSERT(definition.name.size() <= task_name_bytes_max);
   const auto place = place_of(definition.name);
   if (place != tasks().end() && place->name == definition.name) {
     std::fprintf(stderr, "berth: two tasks are named %s\n", definition.name.c_str());

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "berth/kernel.hpp"
@@ -43,11 +44,32 @@ inline const Kernel doubling({
       const unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2; })",
 });
 
+// Takes minutes.
+inline const Kernel endless({
+    .entry = "endless",
+    .opencl_c = R"(kernel void endless(global volatile uint* x) {
+      for (ulong i = 0; i < 1000000000000UL; ++i) x[0] += i; })",
+    .cuda_cpp = R"(extern "C" __global__ void endless(volatile unsigned* x) {
+      for (unsigned long long i = 0; i < 1000000000000ULL; ++i) x[0] += i; })",
+});
+
 struct Numbers {
   SharedSpan<float> values;
 };
 
-enum class Harm { segv, abort, exit, endless_loop, kill, allocate, write_anything, answer_nonsense, throw_it, refuse };
+enum class Harm {
+  segv,
+  abort,
+  exit,
+  endless_loop,
+  kill,
+  allocate,
+  write_anything,
+  answer_nonsense,
+  throw_it,
+  refuse,
+  fail_inside
+};
 
 struct Harmful {
   Harm harm = Harm::segv;
@@ -59,16 +81,28 @@ struct Harmful {
 // The channel, as a broken pointer might find it.
 inline Channel channel_of_this_worker() { return Channel::open(dup(worker_channel)).value(); }
 
+// Sanitizers have handlers of their own, which would end the process in another way.
+inline void without_sanitizer([[maybe_unused]] int signal) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::signal(signal, SIG_DFL);
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  std::signal(signal, SIG_DFL);
+#endif
+#endif
+}
+
 inline int do_harm(WorkerContext& context, const Harmful& in) {
   Flags& flags = flags_in(context, in.flags);
   if (flags.begun.fetch_add(1) >= in.first_times) return 7;
   switch (in.harm) {
     case Harm::segv: {
-      std::signal(SIGSEGV, SIG_DFL);  // sanitizers have one of their own
-      *reinterpret_cast<volatile int*>(64) = 1;
+      without_sanitizer(SIGSEGV);
+      volatile std::uintptr_t nobodys = 64;
+      *reinterpret_cast<volatile int*>(nobodys) = 1;
       break;
     }
-    case Harm::abort: std::signal(SIGABRT, SIG_DFL); std::abort();
+    case Harm::abort: without_sanitizer(SIGABRT); std::abort();
     case Harm::exit: _exit(3);
     case Harm::endless_loop:
       for (volatile bool on = true; on;) {
@@ -108,9 +142,75 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       return 0;
     }
     case Harm::throw_it: throw std::runtime_error("thrown by a task");
-    case Harm::refuse: break;
+    case Harm::refuse:
+    case Harm::fail_inside: break;
   }
   return 0;
 }
+
+BERTH_TASK(add, [](WorkerContext&, const Pair& in) { return in.a + in.b; });
+BERTH_TASK(harm, do_harm);
+BERTH_TASK(harm_or_fail, [](WorkerContext& context, const Harmful& in) -> Result<int> {
+  if (in.harm == Harm::refuse) return Error{ErrorCode::work_failed, "refused", "as asked"};
+  if (in.harm == Harm::fail_inside) return Error{ErrorCode::internal, "a bug", ""};
+  return do_harm(context, in);
+});
+BERTH_TASK(double_them, [](WorkerContext& task, const Numbers& in) -> Result<float> {
+  const std::span<float> values = BERTH_TRY(task.shared(in.values));
+  const Buffer x = BERTH_TRY(task.copy_in(values));
+  BERTH_TRY(task.launch(doubling, {values.size()}, {x, static_cast<unsigned>(values.size())}));
+  BERTH_TRY(task.copy_out(x, values));
+  BERTH_TRY(task.wait());
+  return values.back();
+});
+// Dies, then fails.
+BERTH_TASK(die_and_fail, [](WorkerContext& context, const Harmful& in) -> Result<int> {
+  if (flags_in(context, in.flags).begun.load() == 0) return do_harm(context, in);
+  flags_in(context, in.flags).begun.fetch_add(1);
+  return Error{ErrorCode::work_failed, "the second time"};
+});
+BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair&) -> Result<void> {
+  const Buffer x = BERTH_TRY(task.allocate(4));
+  return task.launch(endless, {1}, {x});
+});
+// Starts a process that stays; gives its id.
+BERTH_TASK(start_a_process, [](WorkerContext&, const Pair&) -> int {
+  const pid_t child = fork();
+  if (child == 0)
+    for (;;) pause();
+  return child;
+});
+// Begins, then waits to be told to go on.
+BERTH_TASK(wait_for_the_test, [](WorkerContext& task, const Harmful& in) -> Result<int> {
+  Flags& flags = flags_in(task, in.flags);
+  flags.begun.fetch_add(1);
+  while (flags.go_on.load() == 0) {
+    if (task.cancelled()) return Error{ErrorCode::cancelled, "stopped"};
+    std::this_thread::yield();
+  }
+  return 1;
+});
+
+struct Weights {
+  Buffer on_device;
+  int made_by = 0;
+};
+BERTH_TASK(
+    use_weights,
+    [](WorkerContext& task, const Pair& in, Weights& weights) -> Result<int> {
+      std::vector<int> values(4);
+      BERTH_TRY(task.copy_out(weights.on_device, values));
+      BERTH_TRY(task.wait());
+      return weights.made_by == getpid() ? values[2] + in.a : -1;
+    },
+    [](WorkerContext& task) -> Result<Weights> {
+      static const std::vector<int> values{1, 2, 30, 4};
+      Weights weights;
+      weights.on_device = BERTH_TRY(task.device().allocate(16));
+      Stream* const stream = BERTH_TRY(task.stream());
+      BERTH_TRY(stream->copy_in(weights.on_device, values));
+      weights.made_by = getpid();
+      return weights;
+    });
 
 }  // namespace berth::worker

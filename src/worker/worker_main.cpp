@@ -2,17 +2,18 @@
 // channel, one thread each, until the program that started it has ended.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -35,22 +36,24 @@ class SharedBlocks {
                    "send what SharedMemory::to_send() gives"};
     const std::span<std::byte> block = all.subspan(begin, bytes);
     const std::lock_guard lock(mutex_);
-    if (const auto pinned = pinned_.find(begin); pinned != pinned_.end() && pinned->second.bytes().size() == bytes)
-      return block;
+    if (const auto known = blocks_.find(begin); known != blocks_.end() && known->second.bytes == bytes) return block;
     // The program has let go of the blocks that were there before.
-    std::erase_if(pinned_, [&](const auto& old) {
-      return old.first < begin + bytes && begin < old.first + old.second.bytes().size();
-    });
-    // Without pinned memory copies are slower, no more.
-    if (Result<PinnedMemory> pinned = device_.pin(block)) pinned_.emplace(begin, *std::move(pinned));
+    std::erase_if(blocks_,
+                  [&](const auto& old) { return old.first < begin + bytes && begin < old.first + old.second.bytes; });
+    // Where it cannot be pinned, copies are slower, no more.
+    blocks_.emplace(begin, Block{bytes, device_.pin(block).value_or(PinnedMemory())});
     return block;
   }
 
  private:
   const SealedMemory memory_;
   Device& device_;
-  std::mutex mutex_;  // guards pinned_
-  std::map<std::uint64_t, PinnedMemory> pinned_;
+  struct Block {
+    std::uint64_t bytes = 0;
+    PinnedMemory pinned;
+  };
+  std::mutex mutex_;  // guards blocks_
+  std::map<std::uint64_t, Block> blocks_;
 };
 
 // Everything that a worker has once its device is open.
@@ -58,7 +61,8 @@ struct WorkerSetup {
   Channel channel;
   SharedBlocks shared;
   Scheduler scheduler;
-  std::map<std::string, std::shared_ptr<void>, std::less<>> states;  // by task
+  std::map<std::string, std::shared_ptr<void>, std::less<>> states;  // what the init of a task gave
+  std::map<std::string, Error, std::less<>> refused;                 // by its init
 };
 
 Error wrong_library(const std::string& path) {
@@ -66,10 +70,13 @@ Error wrong_library(const std::string& path) {
   return {ErrorCode::not_found, "cannot load the library of tasks " + path + (why ? std::string(": ") + why : "")};
 }
 
-// This process is there for its tasks alone, and goes with the program.
-Result<void> give_up_privileges(const Setup& setup) {
+// This process is there for its tasks alone, and goes with the program, not before it: a signal that
+// a terminal or a service manager sends to both is the program's to obey.
+void confine(const Setup& setup) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(0);  // the program ended before that
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
+  for (const int descriptor : {worker_socket, worker_channel, worker_shared}) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
@@ -78,7 +85,6 @@ Result<void> give_up_privileges(const Setup& setup) {
     static_cast<void>(!write(file, "1000", 4));
     close(file);
   }
-  return {};
 }
 
 Result<std::shared_ptr<Device>> open_device(const Setup& setup) {
@@ -90,11 +96,13 @@ Result<std::shared_ptr<Device>> open_device(const Setup& setup) {
 
 Result<void> load_libraries(const Setup& setup) {
   std::istringstream paths(setup.libraries.text().value_or(""));
+  std::set<void*> loaded;
   for (std::string path; std::getline(paths, path);) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) return wrong_library(path);
     const auto list = reinterpret_cast<ListFunction*>(dlsym(library, list_function));
     if (!list) return wrong_library(path);
+    if (!loaded.insert(library).second) continue;
     for (const detail::TaskDefinition& task : *list()) detail::define_task(task);
   }
   return {};
@@ -123,7 +131,10 @@ Result<void> prepare_tasks(WorkerSetup& setup) {
       setup.states[task.name] = BERTH_TRY(task.init(context));
       return {};
     });
-    if (!ended)
+    // It needs another kind of device.
+    if (!ended && ended.error().code == ErrorCode::not_supported)
+      setup.refused.emplace(task.name, ended.error());
+    else if (!ended)
       return Error{ended.error().code, "the init of task " + task.name + " failed: " + ended.error().to_text()};
   }
   return {};
@@ -140,6 +151,7 @@ Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
     return Error{ErrorCode::invalid_argument,
                  "task " + name + " has arguments or a value of another size in the worker",
                  "build the program and the library of tasks from the same sources"};
+  if (const auto refused = setup.refused.find(name); refused != setup.refused.end()) return refused->second;
   void* state = nullptr;
   if (const auto found = setup.states.find(name); found != setup.states.end()) state = found->second.get();
   const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
@@ -148,13 +160,18 @@ Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
   TaskOptions options;
   options.requirements.priority = request.priority;
   options.deadline.at = TimePoint(Duration(request.deadline_ns));
+  bool used_stream = false;
   auto on_lane = [&](TaskContext& on) -> Result<void> {
     WorkerContext context(on, find, &mailbox.cancelled);
-    return task->call(context, std::span(request.arguments).first(request.argument_bytes),
-                      std::span(mailbox.answer.value).first(request.value_bytes), state);
+    Result<void> result = task->call(context, std::span(request.arguments).first(request.argument_bytes),
+                                     std::span(mailbox.answer.value).first(request.value_bytes), state);
+    used_stream = context.used_stream();
+    return result;
   };
-  if (auto ended = setup.scheduler.run(on_lane, options); !ended) return std::move(ended).error();
-  return {};
+  auto ended = setup.scheduler.run(on_lane, options);
+  if (ended) return {};
+  mailbox.answer.device_busy = used_stream && ended.error().code == ErrorCode::timeout ? 1 : 0;
+  return std::move(ended).error();
 }
 
 void serve(WorkerSetup& setup, Mailbox& mailbox) {
@@ -166,6 +183,8 @@ void serve(WorkerSetup& setup, Mailbox& mailbox) {
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
     mailbox.begun.store(mailbox.request.number);
+    mailbox.answer.request = mailbox.request.number;
+    mailbox.answer.device_busy = 0;
     if (const Result<void> ended = run_task(setup, mailbox); ended)
       mailbox.answer.code = 0;
     else
@@ -187,11 +206,11 @@ Result<void> work() {
   Channel channel = BERTH_TRY(Channel::open(worker_channel));
   SealedMemory shared = BERTH_TRY(SealedMemory::open(worker_shared));
   const Setup& setup = channel.setup();
-  BERTH_TRY(give_up_privileges(setup));
+  confine(setup);
   BERTH_TRY(load_libraries(setup));
   const std::shared_ptr<Device> device = BERTH_TRY(open_device(setup));
   Scheduler scheduler = BERTH_TRY(schedule_on(device));
-  WorkerSetup ready{std::move(channel), SharedBlocks(std::move(shared), *device), std::move(scheduler), {}};
+  WorkerSetup ready{std::move(channel), SharedBlocks(std::move(shared), *device), std::move(scheduler), {}, {}};
   BERTH_TRY(prepare_tasks(ready));
   for (std::size_t i = 0; i < ready.channel.mailboxes(); ++i)
     std::thread(serve, std::ref(ready), std::ref(ready.channel.mailbox(i))).detach();

@@ -17,8 +17,6 @@
 #include <cstring>
 #include <vector>
 
-extern char** environ;
-
 namespace berth::worker {
 namespace {
 
@@ -27,12 +25,12 @@ Error start_error(int code) {
           "look at the limits on processes and files, and at WorkerOptions::program"};
 }
 
-// The environment of this process, for a worker of that device: CUDA starts quicker when it sees one.
-std::vector<std::string> environment_for(const Setup& setup) {
+// For a worker of that device: CUDA starts quicker when it sees one.
+std::vector<std::string> environment_for(const Setup& setup, const std::vector<std::string>& given) {
   std::vector<std::string> variables;
   const bool cuda = setup.backend.text() == "cuda";
-  for (char** variable = environ; *variable; ++variable)
-    if (!cuda || std::strncmp(*variable, "CUDA_VISIBLE_DEVICES=", 21) != 0) variables.emplace_back(*variable);
+  for (const std::string& variable : given)
+    if (!cuda || !variable.starts_with("CUDA_VISIBLE_DEVICES=")) variables.push_back(variable);
   if (cuda) variables.push_back("CUDA_VISIBLE_DEVICES=" + setup.device.text().value_or(""));
   variables.push_back(std::string(worker_variable) + "=1");
   return variables;
@@ -61,7 +59,8 @@ class RaisedDescriptor {
 };
 
 // 0 or an error number.
-int spawn(const std::string& program, const Setup& setup, int socket, int channel, int shared, pid_t& pid) {
+int spawn(const std::string& program, std::vector<std::string> variables, const Setup& setup, int socket, int channel,
+          int shared, pid_t& pid) {
   const RaisedDescriptor raised_socket(socket), raised_channel(channel), raised_shared(shared);
   if (raised_socket.get() < 0 || raised_channel.get() < 0 || raised_shared.get() < 0) return errno;
   posix_spawn_file_actions_t files;
@@ -85,7 +84,6 @@ int spawn(const std::string& program, const Setup& setup, int socket, int channe
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::vector<std::string> arguments{program, worker_argument, setup.device.text().value_or("")};
-  std::vector<std::string> variables = environment_for(setup);
   const int failed =
       posix_spawn(&pid, program.c_str(), &files, &attributes, pointers(arguments).data(), pointers(variables).data());
   posix_spawnattr_destroy(&attributes);
@@ -101,13 +99,15 @@ std::string how_ended(const siginfo_t& ended) {
 
 }  // namespace
 
-Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& program, const Setup& setup,
-                                                            int shared) {
+Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& program,
+                                                            const std::vector<std::string>& environment,
+                                                            const Setup& setup, int shared) {
   Channel channel = BERTH_TRY(Channel::make(setup));
   std::array<int, 2> sockets{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return start_error(errno);
   pid_t pid = 0;
-  const int failed = spawn(program, setup, sockets[1], channel.descriptor(), shared, pid);
+  const int failed =
+      spawn(program, environment_for(setup, environment), setup, sockets[1], channel.descriptor(), shared, pid);
   close(sockets[1]);
   if (failed != 0) {
     close(sockets[0]);
@@ -116,8 +116,11 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& p
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (process < 0) {
     const int code = errno;
-    ::kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
+    // Where the program ignores its children, it may be gone, and another have its number.
+    if (code != ESRCH) {
+      ::kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
     close(sockets[0]);
     return start_error(code);
   }
@@ -129,12 +132,16 @@ WorkerProcess::~WorkerProcess() {
   close(socket_);
 }
 
-void WorkerProcess::kill(Error why) noexcept {
+void WorkerProcess::kill(Error why, bool blames_device) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (!reason_) reason_ = std::move(why);
+    if (!reason_) {
+      reason_ = std::move(why);
+      blames_device_.store(blames_device, std::memory_order_release);
+    }
   }
-  if (!killed_.exchange(true)) syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+  killed_.store(true, std::memory_order_release);
+  syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
 }
 
 Error WorkerProcess::reason() const {
@@ -144,8 +151,16 @@ Error WorkerProcess::reason() const {
 
 std::optional<Result<void>> WorkerProcess::read_message() {
   std::array<char, 512> part{};
-  const ssize_t got = recv(socket_, part.data(), part.size(), MSG_DONTWAIT);
-  if (got > 0 && received_.size() < 4096) received_.append(part.data(), static_cast<std::size_t>(got));
+  ssize_t got = 0;
+  while (may_send_ && (got = recv(socket_, part.data(), part.size(), MSG_DONTWAIT)) >= 0) {
+    if (got == 0) may_send_ = false;
+    received_.append(part.data(), static_cast<std::size_t>(got));
+    if (received_.size() > worker_text_bytes_max) {
+      received_.resize(worker_text_bytes_max);
+      received_.back() = '\n';
+      may_send_ = false;
+    }
+  }
   const std::size_t end = received_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   const std::string line = received_.substr(0, end);
@@ -161,6 +176,8 @@ bool WorkerProcess::has_ended() const noexcept {
 
 void WorkerProcess::reap() noexcept {
   siginfo_t ended{};
+  // What it has started goes with it; its group has this number until it is reaped.
+  ::kill(-pid_, SIGKILL);
   // A program may have waited for all of its children, ours among them.
   const bool known = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process_), &ended, WEXITED) == 0;
   const std::lock_guard lock(mutex_);

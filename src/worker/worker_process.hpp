@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/channel.hpp"
 
@@ -17,7 +18,9 @@ namespace berth::worker {
 class WorkerProcess {
  public:
   // Executes `program` as a worker; `shared` is a descriptor of the shared memory.
-  static Result<std::shared_ptr<WorkerProcess>> start(const std::string& program, const Setup& setup, int shared);
+  static Result<std::shared_ptr<WorkerProcess>> start(const std::string& program,
+                                                      const std::vector<std::string>& environment, const Setup& setup,
+                                                      int shared);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
@@ -26,8 +29,9 @@ class WorkerProcess {
   std::uint32_t pid() const noexcept { return static_cast<std::uint32_t>(pid_); }
 
   // From any thread. The first reason counts.
-  void kill(Error why) noexcept;
+  void kill(Error why, bool blames_device = false) noexcept;
   bool was_killed() const noexcept { return killed_.load(std::memory_order_acquire); }
+  bool blames_device() const noexcept { return blames_device_.load(std::memory_order_acquire); }
   // Nobody needs to wait for an answer any more.
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }
   // Why it is over, or was killed.
@@ -38,6 +42,8 @@ class WorkerProcess {
   int messages() const noexcept { return socket_; }
   // Says that it is ready, or why it cannot be; absent: nothing yet.
   std::optional<Result<void>> read_message();
+  // It has not closed its end.
+  bool may_send() const noexcept { return may_send_; }
   bool has_ended() const noexcept;
   // Takes the status of a process that has ended.
   void reap() noexcept;
@@ -58,7 +64,9 @@ class WorkerProcess {
   const int socket_;
   std::string received_;
   std::optional<std::uint64_t> death_;
+  bool may_send_ = true;
   std::atomic<bool> killed_{false};
+  std::atomic<bool> blames_device_{false};
   std::atomic<bool> over_{false};
   mutable std::mutex mutex_;  // guards reason_
   std::optional<Error> reason_;
@@ -68,6 +76,8 @@ class WorkerProcess {
 inline constexpr int worker_socket = 3;
 inline constexpr int worker_channel = 4;
 inline constexpr int worker_shared = 5;
+// The longest text that it sends there; the program cuts what is longer.
+inline constexpr std::size_t worker_text_bytes_max = 4096;
 // Its first argument.
 inline constexpr const char* worker_argument = "--berth-worker";
 // Set in a worker until worker_entry runs, so that a program without it does not start workers of

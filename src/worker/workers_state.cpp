@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "pool/internals.hpp"
 
@@ -14,8 +15,15 @@ namespace {
 // The threads of a worker: as many tasks as the device runs at a time.
 std::uint32_t mailboxes_for(const DeviceInfo& info) { return std::clamp<std::uint32_t>(info.concurrency, 1, 64); }
 
+// Parts of the processor are opened again like the whole.
 bool is_partition(const DeviceInfo& info) {
-  return info.parent && info.id.text().starts_with(info.parent->text() + "/");
+  return info.backend != "host" && info.parent && info.id.text().starts_with(info.parent->text() + "/");
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable; ++variable) variables.emplace_back(*variable);
+  return variables;
 }
 
 int milliseconds_until(TimePoint when, TimePoint now) {
@@ -28,6 +36,7 @@ int milliseconds_until(TimePoint when, TimePoint now) {
 
 WorkersState::WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, int wake)
     : options_(std::move(options)),
+      environment_(std::make_shared<const std::vector<std::string>>(own_environment())),
       backends_(detail::PoolInternals::backend_options(pool)),
       clock_(pool.clock()),
       arena_(std::move(arena)),
@@ -38,7 +47,7 @@ WorkersState::~WorkersState() {
   stopping_.store(true);
   wake_supervisor();
   supervisor_.join();
-  close(wake_);
+  ::close(wake_);
 }
 
 Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
@@ -52,6 +61,7 @@ Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
                  "open the pool without it", info.id.text()};
   DeviceWorker::Options options;
   options.program = options_.program;
+  options.environment = environment_;
   options.setup.parent = getpid();
   options.setup.mailboxes = mailboxes_for(info);
   options.setup.host_devices = backends_.host_devices;
@@ -63,6 +73,7 @@ Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
   options.shared = arena_->descriptor();
   options.host_memory_bytes_max = options_.host_memory_bytes_max;
   options.start_deadline = options_.start_deadline;
+  options.kill_deadline = options_.kill_deadline;
   auto added = std::make_unique<DeviceWorker>(info.id, std::move(options), [this] { wake_supervisor(); });
   DeviceWorker* const worker = added.get();
   workers_.emplace(info.id, std::move(added));
@@ -71,8 +82,13 @@ Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
 }
 
 Result<void> WorkersState::call(TaskContext& context, const detail::WorkerCall& call) {
-  DeviceWorker* const worker = BERTH_TRY(worker_of(context.device()));
-  return worker->call(context, call, clock_);
+  Result<DeviceWorker*> worker = worker_of(context.device());
+  if (worker) return (*worker)->call(context, call, clock_);
+  // A device that joined the pool later: it is to get no more of this work.
+  context.decline();
+  Error error = std::move(worker).error();
+  error.code = ErrorCode::device_lost;
+  return error;
 }
 
 std::vector<DeviceWorker*> WorkersState::all() const {
@@ -88,6 +104,10 @@ std::vector<WorkerStatus> WorkersState::status() const {
   return status;
 }
 
+void WorkersState::close() noexcept {
+  for (DeviceWorker* worker : all()) worker->close();
+}
+
 void WorkersState::wake_supervisor() const noexcept { eventfd_write(wake_, 1); }
 
 void WorkersState::supervise() noexcept {
@@ -97,13 +117,14 @@ void WorkersState::supervise() noexcept {
     const TimePoint now = real_clock().now();
     TimePoint next = TimePoint::max();
     std::vector<pollfd> watched{{wake_, POLLIN, 0}};
+    bool all_gone = true;
     for (DeviceWorker* worker : workers) {
       if (stopping) worker->stop();
       next = std::min(next, worker->step(now));
-      for (const int descriptor : {worker->process_descriptor(), worker->message_descriptor()})
-        if (descriptor >= 0) watched.push_back({descriptor, POLLIN, 0});
+      all_gone = all_gone && worker->is_gone();
+      for (const int descriptor : worker->descriptors()) watched.push_back({descriptor, POLLIN, 0});
     }
-    if (stopping && watched.size() == 1) return;
+    if (stopping && all_gone) return;
     poll(watched.data(), watched.size(), milliseconds_until(next, now));
     if (watched[0].revents != 0) {
       eventfd_t count = 0;

@@ -15,6 +15,7 @@ namespace berth::worker {
 
 class WorkersState {
  public:
+  // `wake` is an eventfd, which it closes.
   WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, int wake);
   // Ends all workers.
   ~WorkersState();
@@ -24,6 +25,8 @@ class WorkersState {
   // The worker of the device, started if it has none yet.
   Result<DeviceWorker*> worker_of(const Device& device);
   Result<void> call(TaskContext& context, const detail::WorkerCall& call);
+  // No more work begins; what runs is cancelled, and ended soon after.
+  void close() noexcept;
   SharedArena& arena() noexcept { return *arena_; }
   std::vector<WorkerStatus> status() const;
 
@@ -33,10 +36,11 @@ class WorkersState {
   void wake_supervisor() const noexcept;
 
   const WorkerOptions options_;
+  const std::shared_ptr<const std::vector<std::string>> environment_;
   const BackendOptions backends_;
   const Clock& clock_;
   const std::shared_ptr<SharedArena> arena_;
-  const int wake_;  // an eventfd
+  const int wake_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;  // guards workers_
   std::map<DeviceId, std::unique_ptr<DeviceWorker>> workers_;

@@ -1,131 +1,17 @@
-// Real worker processes on the host and on PoCL, and what happens when a task is broken.
+// Real worker processes on the host and on PoCL: tasks, shared memory, libraries, ends.
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <set>
-#include <string>
-#include <thread>
 
-#include "worker/test_tasks.hpp"
+#include "worker/fixture.hpp"
 
 namespace berth::worker {
 namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-BERTH_TASK(add, [](WorkerContext&, const Pair& in) { return in.a + in.b; });
-BERTH_TASK(harm, do_harm);
-BERTH_TASK(harm_or_fail, [](WorkerContext& context, const Harmful& in) -> Result<int> {
-  if (in.harm == Harm::refuse) return Error{ErrorCode::work_failed, "refused", "as asked"};
-  return do_harm(context, in);
-});
-BERTH_TASK(double_them, [](WorkerContext& task, const Numbers& in) -> Result<float> {
-  const std::span<float> values = BERTH_TRY(task.shared(in.values));
-  const Buffer x = BERTH_TRY(task.copy_in(values));
-  BERTH_TRY(task.launch(doubling, {values.size()}, {x, static_cast<unsigned>(values.size())}));
-  BERTH_TRY(task.copy_out(x, values));
-  BERTH_TRY(task.wait());
-  return values.back();
-});
-// Begins, then waits to be told to go on.
-BERTH_TASK(wait_for_the_test, [](WorkerContext& task, const Harmful& in) -> Result<int> {
-  Flags& flags = flags_in(task, in.flags);
-  flags.begun.fetch_add(1);
-  while (flags.go_on.load() == 0) {
-    if (task.cancelled()) return Error{ErrorCode::cancelled, "stopped"};
-    usleep(200);
-  }
-  return 1;
-});
-
-struct Weights {
-  Buffer on_device;
-  int made_by = 0;
-};
-BERTH_TASK(
-    use_weights,
-    [](WorkerContext& task, const Pair& in, Weights& weights) -> Result<int> {
-      std::vector<int> values(4);
-      BERTH_TRY(task.copy_out(weights.on_device, values));
-      BERTH_TRY(task.wait());
-      return weights.made_by == getpid() ? values[2] + in.a : -1;
-    },
-    [](WorkerContext& task) -> Result<Weights> {
-      static const std::vector<int> values{1, 2, 30, 4};
-      Weights weights;
-      weights.on_device = BERTH_TRY(task.device().allocate(16));
-      Stream* const stream = BERTH_TRY(task.stream());
-      BERTH_TRY(stream->copy_in(weights.on_device, values));
-      weights.made_by = getpid();
-      return weights;
-    });
-
-constexpr auto patience = seconds(60);
-Deadline soon() { return Deadline::after(real_clock(), patience); }
-
-template <class Condition>
-bool within_patience(Condition condition) {
-  const Deadline deadline = soon();
-  while (!condition()) {
-    if (deadline.passed(real_clock().now())) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-bool is_stopped(pid_t pid) {
-  std::FILE* const file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "re");
-  char state = 0;
-  const int read = file ? std::fscanf(file, "%*d %*s %c", &state) : 0;
-  if (file) std::fclose(file);
-  return read == 1 && state == 'T';
-}
-
-// A pool of the devices of one back end, and workers on them.
-class Bench {
- public:
-  explicit Bench(const std::string& backend, WorkerOptions options = {}, SchedulerOptions scheduling = {}) {
-    std::vector<std::shared_ptr<Backend>> backends;
-    backends.push_back(make_backend(backend).value());
-    PoolOptions pool_options;
-    pool_options.machine_wide = false;
-    pool = Pool::open_backends(backends, pool_options).value();
-    scheduler = Scheduler::start(*pool, std::move(scheduling)).value();
-    workers = Workers::start(*scheduler, std::move(options)).value();
-    flags_memory = workers->share(sizeof(Flags)).value();
-    new (flags_memory.bytes().data()) Flags;
-  }
-  Flags& flags() { return *reinterpret_cast<Flags*>(flags_memory.bytes().data()); }
-  Harmful harmful(Harm kind, int first_times = 1'000'000) {
-    return {kind, first_times, flags_memory.to_send<std::byte>(), 1};
-  }
-  TaskOptions on(const DeviceId& device, bool may_run_twice = false) {
-    TaskOptions options;
-    options.requirements.only = {device};
-    options.may_run_twice = may_run_twice;
-    return options;
-  }
-  WorkerStatus status(const DeviceId& device) const {
-    for (const WorkerStatus& one : workers->status())
-      if (one.device == device) return one;
-    return {};
-  }
-  // Of its only or first device.
-  DeviceId first() const { return pool->devices().front()->id(); }
-  Health health(const DeviceId& device) const {
-    for (const DeviceStatus& one : pool->status())
-      if (one.info.id == device) return one.view.health;
-    return Health::lost;
-  }
-
-  std::optional<Pool> pool;
-  std::optional<Scheduler> scheduler;
-  std::optional<Workers> workers;
-  SharedMemory flags_memory;
-};
 
 class WorkersOn : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Backends, WorkersOn, testing::Values("host", "opencl"),
@@ -166,172 +52,6 @@ TEST_P(WorkersOn, ReachSharedMemoryAndTheDevice) {
   }
 }
 
-// Every way in which a task can take its process down.
-struct Broken {
-  Harm harm;
-  const char* name;
-  const char* said;  // in the error
-};
-class BrokenTask : public testing::TestWithParam<std::tuple<std::string, Broken>> {};
-INSTANTIATE_TEST_SUITE_P(
-    Harms, BrokenTask,
-    testing::Combine(testing::Values("host", "opencl"),
-                     testing::Values(Broken{Harm::segv, "segv", "SIGSEGV"}, Broken{Harm::abort, "abort", "SIGABRT"},
-                                     Broken{Harm::exit, "exit", "status 3"}, Broken{Harm::kill, "kill", "SIGKILL"},
-                                     Broken{Harm::write_anything, "write_anything", "wrote"},
-                                     Broken{Harm::answer_nonsense, "answer_nonsense", "no meaning"})),
-    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
-
-TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {
-  const auto& [backend, broken] = GetParam();
-  Bench bench(backend);
-  const DeviceId device = bench.first();
-  const WorkerStatus before = bench.status(device);
-  const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device)).get(soon());
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::worker_lost) << result.error().to_text();
-  EXPECT_NE(result.error().message.find(broken.said), std::string::npos) << result.error().message;
-  EXPECT_EQ(result.error().where, device.text());
-  EXPECT_EQ(bench.flags().begun, 1) << "it may not run twice";
-
-  const auto next = bench.workers->submit(add, {20, 22}, bench.on(device)).get(soon());
-  ASSERT_TRUE(next) << next.error().to_text();
-  EXPECT_EQ(next->value, 42);
-  const WorkerStatus after = bench.status(device);
-  EXPECT_NE(after.pid, before.pid);
-  EXPECT_EQ(after.starts, 2U);
-  EXPECT_EQ(after.deaths, 1U);
-  EXPECT_EQ(bench.health(device), Health::healthy);
-}
-
-TEST_P(BrokenTask, ThatMayRunTwiceIsRunOnceMore) {
-  const auto& [backend, broken] = GetParam();
-  Bench bench(backend);
-  const auto result =
-      bench.workers->submit(harm, bench.harmful(broken.harm, 1), bench.on(bench.first(), true)).get(soon());
-  ASSERT_TRUE(result) << result.error().to_text();
-  EXPECT_EQ(result->value, 7);
-  EXPECT_EQ(bench.flags().begun, 2);
-}
-
-TEST_P(BrokenTask, ThatTakesTwoWorkersIsPoisonousAndNotHeldAgainstTheDevice) {
-  const auto& [backend, broken] = GetParam();
-  Bench bench(backend);
-  const DeviceId device = bench.first();
-  for (int round = 1; round <= 3; ++round) {
-    const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device, true)).get(soon());
-    ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().code, ErrorCode::poisonous_work) << result.error().to_text();
-    EXPECT_EQ(bench.flags().begun, 2 * round) << "twice each, and on no other device";
-  }
-  EXPECT_EQ(bench.status(device).deaths, 6U);
-  EXPECT_FALSE(bench.status(device).out_of_service);
-  EXPECT_EQ(bench.health(device), Health::healthy);
-  EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
-}
-
-TEST_P(WorkersOn, AnEndlessLoopIsEndedAtItsDeadline) {
-  Bench bench(GetParam());
-  TaskOptions options = bench.on(bench.first());
-  options.deadline = Deadline::after(real_clock(), milliseconds(300));
-  const auto result = bench.workers->submit(harm, bench.harmful(Harm::endless_loop), options).get(soon());
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::timeout);
-  EXPECT_EQ(bench.flags().begun, 1);
-  ASSERT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(bench.first())).get(soon()));
-  EXPECT_EQ(bench.status(bench.first()).starts, 2U);
-}
-
-TEST_P(WorkersOn, OneThatTakesTooMuchMemoryIsReplaced) {
-  WorkerOptions options;
-  options.host_memory_bytes_max = std::uint64_t{1} << 30;
-  Bench bench(GetParam(), options);
-  const auto result = bench.workers->submit(harm, bench.harmful(Harm::allocate), bench.on(bench.first())).get(soon());
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::worker_lost);
-  EXPECT_NE(result.error().message.find("of host memory"), std::string::npos) << result.error().message;
-  EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(bench.first())).get(soon()));
-}
-
-TEST_P(WorkersOn, OneThatIsKilledFromOutsideIsReplaced) {
-  Bench bench(GetParam());
-  const DeviceId device = bench.first();
-  // While it has nothing to do.
-  kill(static_cast<pid_t>(*bench.status(device).pid), SIGKILL);
-  ASSERT_TRUE(within_patience([&] { return bench.status(device).deaths == 1; }));
-  EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
-  // While it works.
-  Task<int> task = bench.workers->submit(wait_for_the_test, bench.harmful(Harm::kill), bench.on(device, true));
-  ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 1; }));
-  kill(static_cast<pid_t>(*bench.status(device).pid), SIGKILL);
-  bench.flags().go_on = 1;
-  const auto result = task.get(soon());
-  ASSERT_TRUE(result) << result.error().to_text();
-  EXPECT_EQ(bench.flags().begun, 2);
-  EXPECT_EQ(bench.status(device).deaths, 2U);
-}
-
-TEST_P(WorkersOn, WorkThatADyingWorkerHasNotBegunIsNotLostAndRunsOnce) {
-  Bench bench(GetParam());
-  const DeviceId device = bench.first();
-  for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE(within_patience([&] { return bench.status(device).pid.has_value(); }));
-    const auto pid = static_cast<pid_t>(*bench.status(device).pid);
-    // It has the work in its mailbox and cannot begin it.
-    kill(pid, SIGSTOP);
-    ASSERT_TRUE(within_patience([&] { return is_stopped(pid); }));
-    Task<int> task = bench.workers->submit(harm, bench.harmful(Harm::kill, 0), bench.on(device));
-    ASSERT_TRUE(within_patience([&] { return bench.scheduler->statistics().total().in_flight == 1; }));
-    kill(pid, SIGKILL);
-    const auto result = task.get(soon());
-    ASSERT_TRUE(result) << result.error().to_text();
-    EXPECT_EQ(result->value, 7);
-    EXPECT_EQ(bench.flags().begun, round + 1);
-  }
-}
-
-TEST_P(WorkersOn, AFourthDeathInAMinuteTakesTheDeviceOutOfService) {
-  Bench bench(GetParam());
-  const DeviceId device = bench.first();
-  for (std::uint64_t death = 1; death <= 4; ++death) {
-    ASSERT_TRUE(within_patience([&] { return bench.status(device).pid.has_value(); }));
-    kill(static_cast<pid_t>(*bench.status(device).pid), SIGKILL);
-    ASSERT_TRUE(within_patience([&] { return bench.status(device).deaths == death; }));
-  }
-  ASSERT_TRUE(bench.status(device).out_of_service);
-  EXPECT_NE(bench.status(device).out_of_service->message.find("four workers"), std::string::npos);
-  const auto result = bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon());
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::device_lost);
-  EXPECT_EQ(bench.health(device), Health::lost);
-  if (bench.pool->device_count() > 1) {
-    EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon()));
-  }
-}
-
-TEST_P(WorkersOn, AnInitRunsInEveryWorker) {
-  Bench bench(GetParam());
-  const DeviceId device = bench.first();
-  EXPECT_EQ(bench.workers->submit(use_weights, {1, 0}, bench.on(device)).get(soon()).value().value, 31);
-  EXPECT_FALSE(bench.workers->submit(harm, bench.harmful(Harm::abort), bench.on(device)).get(soon()));
-  EXPECT_EQ(bench.workers->submit(use_weights, {2, 0}, bench.on(device)).get(soon()).value().value, 32);
-}
-
-TEST_P(WorkersOn, ErrorsAndExceptionsOfATaskArriveAndCostNoWorker) {
-  Bench bench(GetParam());
-  const DeviceId device = bench.first();
-  const auto refused = bench.workers->submit(harm_or_fail, bench.harmful(Harm::refuse), bench.on(device)).get(soon());
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::work_failed);
-  EXPECT_EQ(refused.error().message, "refused");
-  EXPECT_EQ(refused.error().advice, "as asked");
-  EXPECT_EQ(refused.error().where, device.text());
-  const auto thrown = bench.workers->submit(harm, bench.harmful(Harm::throw_it), bench.on(device)).get(soon());
-  ASSERT_FALSE(thrown);
-  EXPECT_NE(thrown.error().message.find("thrown by a task"), std::string::npos);
-  EXPECT_EQ(bench.status(device).starts, 1U);
-}
-
 TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
   SchedulerOptions lanes;
   lanes.lanes_per_device = 2;
@@ -352,6 +72,100 @@ TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
   EXPECT_EQ(guilty.get(soon()).error().code, ErrorCode::poisonous_work);
 }
 
+TEST(Workers, ADeviceWhoseWorkerCannotBeEndedIsFenced) {
+  WorkerOptions workers;
+  workers.kill_deadline = seconds(1);
+  Bench bench("opencl", workers);
+  const DeviceId device = bench.first();
+  // A process that is traced stays where it would end, as one does that a driver holds.
+  const auto pid = static_cast<pid_t>(*bench.status(device).pid);
+  if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACEEXIT) != 0) GTEST_SKIP() << "this process may not trace";
+  TaskOptions options = bench.on(device);
+  options.deadline = Deadline::after(real_clock(), milliseconds(100));
+  Task<int> loop = bench.workers->submit(harm, bench.harmful(Harm::endless_loop), options);
+  Task<int> behind = bench.workers->submit(add, {1, 1}, bench.on(device));
+  EXPECT_EQ(loop.get(soon()).error().code, ErrorCode::timeout);
+  const auto refused = behind.get(soon());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
+  EXPECT_NE(refused.error().message.find("does not end"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(bench.status(device).starts, 1U) << "nothing may use the device before it is let go";
+  EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon())) << "the other device works";
+  EXPECT_EQ(kill(pid, 0), 0) << "it is still there";
+  ptrace(PTRACE_DETACH, pid, nullptr, nullptr);
+  ASSERT_TRUE(within_patience([&] { return bench.status(device).pid.has_value(); }))
+      << "it is gone: the next one starts";
+  EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
+}
+
+TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
+  Bench bench("opencl");
+  const auto devices = bench.pool->devices();
+  const auto pthread = std::find_if(devices.begin(), devices.end(), [](const auto& device) {
+    return device->id().text().find("pthread") != std::string::npos;
+  });
+  ASSERT_NE(pthread, devices.end()) << "POCL_DEVICES must name one that computes beside its caller";
+  TaskOptions options = bench.on((*pthread)->id());
+  options.deadline = Deadline::after(real_clock(), seconds(2));
+  const auto result = bench.workers->submit(launch_endless, {}, options).get(soon());
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::timeout) << result.error().to_text();
+  SharedMemory memory = bench.workers->share(400).value();
+  const auto next =
+      bench.workers->submit(double_them, {memory.to_send<float>()}, bench.on((*pthread)->id())).get(soon());
+  EXPECT_TRUE(next) << next.error().to_text();
+  EXPECT_EQ(bench.status((*pthread)->id()).starts, 2U);
+}
+
+TEST(Workers, EndWithTheirHandleAlsoWhileATaskOrItsHandleIsLeft) {
+  Bench bench("host");
+  const auto pid = static_cast<pid_t>(*bench.status(bench.first()).pid);
+  Task<int> ended = bench.workers->submit(add, {1, 1});
+  ASSERT_TRUE(within_patience([&] { return ended.ready(); }));
+  Task<int> endless_one = bench.workers->submit(harm, bench.harmful(Harm::endless_loop));
+  ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 1; }));
+  std::vector<Task<int>> waiting;
+  for (int i = 0; i < 20; ++i)
+    waiting.push_back(bench.workers->submit(harm, bench.harmful(Harm::endless_loop), bench.on(bench.first())));
+  bench.workers.reset();
+  EXPECT_EQ(endless_one.get(soon()).error().code, ErrorCode::cancelled);
+  for (Task<int>& task : waiting) EXPECT_EQ(task.get(soon()).error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(within_patience([&] { return kill(pid, 0) != 0; }));
+  EXPECT_EQ(ended.get().value().value, 2);
+}
+
+TEST(Workers, SignalsForTheWholeServiceAreTheProgramsToObey) {
+  Bench bench("host");
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) kill(static_cast<pid_t>(*bench.status(bench.first()).pid), signal);
+  EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon()));
+  EXPECT_EQ(bench.status(bench.first()).deaths, 0U);
+}
+
+TEST(Workers, WhatATaskHasStartedGoesWithItsWorker) {
+  Bench bench("host");
+  const auto child = bench.workers->submit(start_a_process, {}).get(soon());
+  ASSERT_TRUE(child);
+  ASSERT_EQ(kill(child->value, 0), 0);
+  EXPECT_FALSE(bench.workers->submit(harm, bench.harmful(Harm::abort)).get(soon()));
+  EXPECT_TRUE(within_patience([&] { return kill(child->value, 0) != 0; }));
+}
+
+TEST(Workers, OfPartsOfTheProcessorHaveOneEach) {
+  BackendOptions two_parts;
+  two_parts.host_devices = 2;
+  PoolOptions options;
+  options.machine_wide = false;
+  const Pool pool = Pool::open_all(two_parts, options).value();
+  const Scheduler scheduler = Scheduler::start(pool).value();
+  auto workers = Workers::start(scheduler);
+  ASSERT_TRUE(workers) << workers.error().to_text();
+  for (const auto& device : pool.devices()) {
+    TaskOptions on;
+    on.requirements.only = {device->id()};
+    EXPECT_TRUE(workers->submit(add, {1, 1}, on).get(soon())) << device->id();
+  }
+}
+
 TEST(Workers, CancellingReachesATaskThatRuns) {
   Bench bench("host");
   Task<int> task = bench.workers->submit(wait_for_the_test, bench.harmful(Harm::kill));
@@ -361,6 +175,14 @@ TEST(Workers, CancellingReachesATaskThatRuns) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::cancelled);
   EXPECT_EQ(bench.status(bench.first()).deaths, 0U);
+}
+
+TEST(Workers, RunOnTheCallersThread) {
+  Bench bench("host");
+  const auto result = bench.workers->run(add, {2, 3});
+  ASSERT_TRUE(result) << result.error().to_text();
+  EXPECT_EQ(result->value, 5);
+  EXPECT_EQ(bench.workers->run(harm, bench.harmful(Harm::kill)).error().code, ErrorCode::worker_lost);
 }
 
 TEST(Workers, WorkThatWaitsForAWorkerEndsAtItsDeadline) {
@@ -438,6 +260,32 @@ TEST(Workers, AProgramThatIsNoWorkerIsNamed) {
   options.program = "/bin/cat";  // waits for ever, or refuses its argument
   options.start_deadline = milliseconds(200);
   EXPECT_FALSE(Workers::start(*bench.scheduler, options));
+}
+
+TEST(Workers, ThatCannotStartSayWhy) {
+  Bench bench("host");
+  WorkerOptions options;
+  options.program = BERTH_WORKER_PROGRAM;
+  options.libraries = {"/proc/self/exe"};  // no library of tasks
+  for (int round = 0; round < 20; ++round) {
+    const auto started = Workers::start(*bench.scheduler, options);
+    ASSERT_FALSE(started);
+    EXPECT_NE(started.error().to_text().find("library of tasks"), std::string::npos) << started.error().to_text();
+    EXPECT_EQ(started.error().where, bench.first().text());
+  }
+}
+
+TEST(Workers, AreReplacedAfterTheProgramHasChangedItsFolder) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  WorkerOptions options;
+  options.program = std::filesystem::relative(BERTH_WORKER_PROGRAM).string();
+  options.libraries = {std::filesystem::relative(BERTH_TASK_LIBRARY).string()};
+  Bench bench("host", options);
+  std::filesystem::current_path("/");
+  kill(static_cast<pid_t>(*bench.status(bench.first()).pid), SIGKILL);
+  ASSERT_TRUE(within_patience([&] { return bench.status(bench.first()).deaths == 1; }));
+  EXPECT_TRUE(bench.workers->submit(WorkerTask<Pair, int>("multiply"), {6, 7}).get(soon()));
+  std::filesystem::current_path(before);
 }
 
 TEST(Workers, LoadTasksFromALibrary) {

@@ -40,8 +40,7 @@ std::vector<Frame> filter_on_processor(const std::vector<Frame>& frames) {
   return filtered;
 }
 
-Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::make(Device& device) const {
-  const std::uint64_t bytes = frames_.front().luma.size();
+Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::make(Device& device, std::size_t bytes) {
   Result<std::shared_ptr<LoadedKernel>> kernel = device.load(sobel_source());
   if (!kernel) return std::move(kernel).error();
   Result<Buffer> front = device.allocate(bytes);
@@ -54,16 +53,16 @@ Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::make(Device& device
       Workspace{*std::move(kernel), *std::move(front), *std::move(back), *std::move(picture)});
 }
 
-Result<void> FrameFilter::prepare(Device& device, std::size_t lanes) {
+Result<void> FrameFilter::prepare(Device& device, std::size_t lanes, std::size_t frame_bytes) {
   for (std::size_t i = 0; i < lanes; ++i) {
-    Result<std::unique_ptr<Workspace>> made = make(device);
+    Result<std::unique_ptr<Workspace>> made = make(device, frame_bytes);
     if (!made) return std::move(made).error();
     give_back(device, *std::move(made));
   }
   return {};
 }
 
-Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::take(Device& device) {
+Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::take(Device& device, std::size_t frame_bytes) {
   {
     const std::lock_guard lock(mutex_);
     auto& idle = idle_[device.id()];
@@ -73,7 +72,7 @@ Result<std::unique_ptr<FrameFilter::Workspace>> FrameFilter::take(Device& device
       return workspace;
     }
   }
-  return make(device);
+  return make(device, frame_bytes);
 }
 
 void FrameFilter::give_back(const Device& device, std::unique_ptr<Workspace> workspace) {
@@ -81,14 +80,13 @@ void FrameFilter::give_back(const Device& device, std::unique_ptr<Workspace> wor
   idle_[device.id()].push_back(std::move(workspace));
 }
 
-Result<bool> FrameFilter::run(TaskContext& execution, std::size_t n) {
-  Result<std::unique_ptr<Workspace>> taken = take(execution.device());
+Result<bool> FrameFilter::run(TaskContext& execution, const FramePair& frame) {
+  Result<std::unique_ptr<Workspace>> taken = take(execution.device(), frame.luma.size());
   if (!taken) return std::move(taken).error();
   Workspace& w = **taken;
   Result<Stream*> opened = execution.stream();
   if (!opened) return std::move(opened).error();
   Stream& stream = **opened;
-  const Frame& frame = frames_[n % frames_.size()];
   const std::span<std::byte> picture = w.picture.bytes().first(frame.luma.size());
   std::memcpy(picture.data(), frame.luma.data(), picture.size());
   Result<void> step = stream.copy_in(w.front, 0, picture);
@@ -101,8 +99,7 @@ Result<bool> FrameFilter::run(TaskContext& execution, std::size_t n) {
   if (step) step = stream.copy_out(w.front, 0, picture);
   if (step) step = stream.wait(execution.deadline());
   if (!step) return std::move(step).error();
-  const Frame& expected = expected_[n % expected_.size()];
-  const bool equal = std::memcmp(picture.data(), expected.luma.data(), picture.size()) == 0;
+  const bool equal = std::memcmp(picture.data(), frame.expected.data(), picture.size()) == 0;
   give_back(execution.device(), *std::move(taken));
   return equal;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "berth/scheduler.hpp"
@@ -23,17 +24,21 @@ std::vector<Frame> make_frames(std::uint32_t width, std::uint32_t height, std::s
 // The frames after the filter, computed on the processor with a thread for each.
 std::vector<Frame> filter_on_processor(const std::vector<Frame>& frames);
 
-// Filters frames on devices. Kernels, buffers and pinned memory are made per lane by
+// A frame, and what the filter makes of it.
+struct FramePair {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::span<const std::uint8_t> luma;
+  std::span<const std::uint8_t> expected;
+};
+
+// Filters frames of one size on devices. Kernels, buffers and pinned memory are made per lane by
 // prepare(), and reused.
 class FrameFilter {
  public:
-  // `frames` and `expected` outlive the filter; all frames have the same size.
-  FrameFilter(const std::vector<Frame>& frames, const std::vector<Frame>& expected)
-      : frames_(frames), expected_(expected) {}
-
-  Result<void> prepare(Device& device, std::size_t lanes);
-  // Whether frame n (modulo the number of frames) is what the processor computes.
-  Result<bool> run(TaskContext& execution, std::size_t n);
+  Result<void> prepare(Device& device, std::size_t lanes, std::size_t frame_bytes);
+  // Whether the result is the expected one.
+  Result<bool> run(TaskContext& execution, const FramePair& frame);
 
  private:
   struct Workspace {
@@ -41,12 +46,10 @@ class FrameFilter {
     Buffer front, back;
     PinnedMemory picture;
   };
-  Result<std::unique_ptr<Workspace>> make(Device& device) const;
-  Result<std::unique_ptr<Workspace>> take(Device& device);
+  static Result<std::unique_ptr<Workspace>> make(Device& device, std::size_t frame_bytes);
+  Result<std::unique_ptr<Workspace>> take(Device& device, std::size_t frame_bytes);
   void give_back(const Device& device, std::unique_ptr<Workspace> workspace);
 
-  const std::vector<Frame>& frames_;
-  const std::vector<Frame>& expected_;
   std::mutex mutex_;  // guards idle_
   std::map<DeviceId, std::vector<std::unique_ptr<Workspace>>> idle_;
 };

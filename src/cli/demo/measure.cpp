@@ -22,8 +22,9 @@ double seconds_since(TimePoint start) { return std::chrono::duration<double>(rea
 
 class Measuring {
  public:
-  Measuring(const Scheduler& scheduler, FrameFilter& filter, const MeasureProgress& progress, DemoReport& report)
-      : scheduler_(scheduler), filter_(filter), progress_(progress), report_(report) {}
+  Measuring(const Scheduler& scheduler, std::span<const FramePair> pairs, const MeasureProgress& progress,
+            DemoReport& report)
+      : scheduler_(scheduler), pairs_(pairs), progress_(progress), report_(report) {}
 
   // False where the device gets no work: it is held, cordoned or not healthy.
   bool start(DeviceMeasurement& device) {
@@ -34,9 +35,8 @@ class Measuring {
     const auto results = scheduler_.map(
         std::vector<std::size_t>{0},
         [&](TaskContext& execution, std::size_t n) -> Result<bool> {
-          if (Result<void> prepared = filter_.prepare(execution.device(), device.info.concurrency); !prepared)
-            return std::move(prepared).error();
-          return filter_.run(execution, n);
+          BERTH_TRY(filter_.prepare(execution.device(), device.info.concurrency, pairs_[n].luma.size()));
+          return filter_.run(execution, pairs_[n]);
         },
         work);
     device.startup_seconds = seconds_since(began);
@@ -96,7 +96,7 @@ class Measuring {
     return scheduler_.map(
         numbers,
         [&](TaskContext& execution, std::size_t n) {
-          Result<bool> equal = filter_.run(execution, n);
+          Result<bool> equal = filter_.run(execution, pairs_[n % pairs_.size()]);
           report_finished(++finished);
           return equal;
         },
@@ -117,7 +117,8 @@ class Measuring {
   }
 
   const Scheduler& scheduler_;
-  FrameFilter& filter_;
+  const std::span<const FramePair> pairs_;
+  FrameFilter filter_;
   const MeasureProgress& progress_;
   std::mutex mutex_;  // guards the counts of report_
   DemoReport& report_;
@@ -136,13 +137,13 @@ double DemoReport::frame_share(const DeviceMeasurement& device) const {
   return completed > 0 ? static_cast<double>(device.frames) / static_cast<double>(completed) : 0;
 }
 
-DemoReport measure(const Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+DemoReport measure(const Scheduler& scheduler, std::span<const FramePair> pairs, std::optional<std::size_t> frames,
                    const std::optional<std::string>& backend, const MeasureProgress& progress) {
   DemoReport report;
   for (const DeviceStatus& status : scheduler.pool().status()) {
     if (!backend || status.info.backend == *backend) report.devices.push_back({status.info, 0, 0, 0});
   }
-  Measuring measuring(scheduler, filter, progress, report);
+  Measuring measuring(scheduler, pairs, progress, report);
   double speed = 0;
   std::size_t lanes = 0;
   std::vector<DeviceMeasurement> found = std::move(report.devices);

@@ -35,9 +35,9 @@ struct DemoReport {
 // done, from 0 to 1. Called from several threads.
 using MeasureProgress = std::function<void(const std::string& phase, double share)>;
 
-// `frames`: of all devices together; absent: as many as take about two seconds at the
-// measured speeds. `backend`: only its devices. Errors are in the report.
-DemoReport measure(const Scheduler& scheduler, FrameFilter& filter, std::optional<std::size_t> frames,
+// `pairs` are filtered in turn. `frames`: of all devices together; absent: as many as take about
+// two seconds at the measured speeds. `backend`: only its devices. Errors are in the report.
+DemoReport measure(const Scheduler& scheduler, std::span<const FramePair> pairs, std::optional<std::size_t> frames,
                    const std::optional<std::string>& backend, const MeasureProgress& progress);
 
 }  // namespace berth::cli

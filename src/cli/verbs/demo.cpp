@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "berth/pool.hpp"
+#include "cli/demo/isolated.hpp"
 #include "cli/demo/measure.hpp"
 #include "cli/demo/y4m.hpp"
 #include "cli/machine_access.hpp"
@@ -22,12 +23,16 @@ struct DemoArguments {
   std::optional<std::string> input;  // a .y4m file; absent: frames are generated
   std::optional<std::string> backend;
   std::string policy = "least_loaded";
+  std::string isolation = "none";
+  bool inject_fault = false;
   bool json = false;
   BackendOptions backends;
 };
 
 // Enough different frames that a device cannot reuse its last result unnoticed.
 constexpr std::size_t distinct_frames = 4;
+// Without --frames, in worker processes.
+constexpr std::size_t isolated_frames = 240;
 
 // 4K where there is an accelerator; on a processor, a frame that takes milliseconds.
 std::vector<Frame> frames_for(const Pool& pool) {
@@ -113,7 +118,73 @@ std::string report_json(const DemoReport& report, const Frame& frame, const std:
   return boost::json::serialize(out) + "\n";
 }
 
+std::string report_text(const IsolatedReport& report, const Style& style) {
+  std::vector<DeviceId> ids;
+  for (const IsolatedReport::OfDevice& device : report.devices) ids.push_back(device.info.id);
+  enum Column : std::size_t { name, id, worker, deaths, frames, of_frames, share_bar };
+  Table table({"DEVICE", "ID", ">WORKER", ">DEATHS", ">FRAMES", ">OF FRAMES", ""});
+  table.may_shrink(id, 12).may_go(share_bar).may_go(id);
+  const std::size_t completed = report.frames - report.failed;
+  for (const IsolatedReport::OfDevice& device : report.devices) {
+    const double share = completed > 0 ? static_cast<double>(device.frames) / static_cast<double>(completed) : 0;
+    table.add({device_label(device.info), printable(short_id(device.info.id, ids)),
+               device.worker.pid ? std::to_string(*device.worker.pid) : "-", std::to_string(device.worker.deaths),
+               std::to_string(device.frames), percent(share), bar(share, 12)});
+  }
+  std::string sentence = "one worker process per device, started in " + fixed(1000 * report.startup_seconds, 0) +
+                         " ms: " + counted(completed, "frame") + " in " + fixed(report.seconds, 2) + " s, " +
+                         rate_text(static_cast<double>(completed) / report.seconds) + " frames/s";
+  for (const IsolatedReport::OfDevice& device : report.devices) {
+    if (report.faulty != device.info.id || !device.worker.last_death) continue;
+    sentence += "; on " + device_label(device.info) + " " + device.worker.last_death->message + ", as asked";
+    if (report.recovery_seconds)
+      sentence += ", and its next frame was ready " + fixed(1000 * *report.recovery_seconds, 0) + " ms after the fault";
+  }
+  sentence += report.wrong == 0 && report.failed == 0
+                  ? "; every frame is equal to what the processor computes"
+                  : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
+  std::string text = table.to_text(style);
+  for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
+  return text;
+}
+
+std::string report_json(const IsolatedReport& report, const Frame& frame, const std::string& policy) {
+  boost::json::array devices;
+  for (const IsolatedReport::OfDevice& device : report.devices) {
+    boost::json::object one{{"id", device.info.id.text()},
+                            {"frames", device.frames},
+                            {"worker_starts", device.worker.starts},
+                            {"worker_deaths", device.worker.deaths}};
+    if (device.worker.last_death) one["last_death"] = device.worker.last_death->message;
+    devices.push_back(std::move(one));
+  }
+  boost::json::object out{
+      {"width", frame.width},      {"height", frame.height},       {"passes", filter_passes},
+      {"policy", policy},          {"isolation", "process"},       {"frames", report.frames},
+      {"failed", report.failed},   {"wrong", report.wrong},        {"startup_seconds", report.startup_seconds},
+      {"seconds", report.seconds}, {"devices", std::move(devices)}};
+  if (report.faulty) out["faulty"] = report.faulty->text();
+  if (report.recovery_seconds) out["recovery_seconds"] = *report.recovery_seconds;
+  return boost::json::serialize(out) + "\n";
+}
+
+// Ends with the status of the command.
+template <class Report>
+int print_report(const Report& report, const DemoArguments& arguments, const Frame& frame) {
+  const int printed =
+      print(arguments.json ? report_json(report, frame, arguments.policy) : report_text(report, stdout_style()));
+  if (report.first_error) return print_error(*report.first_error);
+  return report.wrong > 0 ? static_cast<int>(environment_error) : printed;
+}
+
 int run_demo(const DemoArguments& arguments) {
+  if (arguments.isolation != "none" && arguments.isolation != "process")
+    return print_error(
+        {ErrorCode::invalid_argument, "--isolation cannot be '" + arguments.isolation + "'", "use none or process"});
+  if (arguments.inject_fault && arguments.isolation != "process")
+    return print_error(
+        {ErrorCode::invalid_argument, "--inject-fault would end this program", "add --isolation process"});
+
   PoolOptions pool_options;
   pool_options.policy = arguments.policy;
   if (const auto known = policy_named(arguments.policy); !known) return print_error(known.error());
@@ -141,22 +212,30 @@ int run_demo(const DemoArguments& arguments) {
     std::fflush(stdout);
   }
   const std::vector<Frame> expected = filter_on_processor(frames);
-  FrameFilter filter(frames, expected);
+  std::vector<FramePair> pairs;
+  for (std::size_t n = 0; n < frames.size(); ++n)
+    pairs.push_back({frames[n].width, frames[n].height, frames[n].luma, expected[n].luma});
   std::optional<std::size_t> count;
   if (arguments.input) count = frames.size();
   if (!arguments.input && arguments.frames > 0) count = arguments.frames;
+  if (arguments.isolation == "process") {
+    const Result<IsolatedReport> report = [&] {
+      ProgressLine line;
+      return run_isolated(*scheduler, pairs, count.value_or(isolated_frames), arguments.backend, arguments.inject_fault,
+                          [&](const std::string& phase, double share) { line.show(phase, share); });
+    }();
+    if (!report) return print_error(report.error());
+    return print_report(*report, arguments, frames[0]);
+  }
   const DemoReport report = [&] {
     ProgressLine line;
-    return measure(*scheduler, filter, count, arguments.backend,
+    return measure(*scheduler, pairs, count, arguments.backend,
                    [&](const std::string& phase, double share) { line.show(phase, share); });
   }();
   for (const std::string& label : report.left_out)
     std::fprintf(stderr, "berth: note: %s is not available now, and left out\n", label.c_str());
   if (report.devices.empty()) return print_error(*report.first_error);
-  const int printed =
-      print(arguments.json ? report_json(report, frames[0], arguments.policy) : report_text(report, stdout_style()));
-  if (report.first_error) return print_error(*report.first_error);
-  return report.wrong > 0 ? static_cast<int>(environment_error) : printed;
+  return print_report(report, arguments, frames[0]);
 }
 
 }  // namespace
@@ -171,6 +250,10 @@ void add_demo(const Verb& command) {
   verb.option("--input", "FILE.y4m", &arguments->input, "filter this video instead of generated frames");
   verb.option("--backend", "NAME", &arguments->backend, "only this back end: cuda, opencl, host or simulated");
   add_policy_option(verb, arguments->policy, "how a device is chosen:");
+  verb.option("--isolation", "HOW", &arguments->isolation,
+              "where the filter runs: in this program (none), or in one worker process per device (process)");
+  verb.flag("--inject-fault", arguments->inject_fault,
+            "crash the worker of one device in the middle of the run (with --isolation process)");
   verb.flag("--json", arguments->json, "print one JSON object instead of the table");
   add_backend_options(verb, arguments->backends);
   verb.footer(

@@ -1,0 +1,85 @@
+// What the tests of this folder share: a pool of the devices of one back end with workers on them, and
+// waiting for other processes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/test_tasks.hpp"
+
+namespace berth::worker {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+inline constexpr auto patience = seconds(60);
+inline Deadline soon() { return Deadline::after(real_clock(), patience); }
+
+template <class Condition>
+bool within_patience(Condition condition) {
+  const Deadline deadline = soon();
+  while (!condition()) {
+    if (deadline.passed(real_clock().now())) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+inline bool is_stopped(pid_t pid) {
+  std::FILE* const file = std::fopen(("/proc/" + std::to_string(pid) + "/stat").c_str(), "re");
+  char state = 0;
+  const int read = file ? std::fscanf(file, "%*d %*s %c", &state) : 0;
+  if (file) std::fclose(file);
+  return read == 1 && state == 'T';
+}
+
+// A pool of the devices of one back end, and workers on them.
+class Bench {
+ public:
+  explicit Bench(const std::string& backend, WorkerOptions options = {}, SchedulerOptions scheduling = {}) {
+    std::vector<std::shared_ptr<Backend>> backends;
+    backends.push_back(make_backend(backend).value());
+    PoolOptions pool_options;
+    pool_options.machine_wide = false;
+    pool = Pool::open_backends(backends, pool_options).value();
+    scheduler = Scheduler::start(*pool, std::move(scheduling)).value();
+    workers = Workers::start(*scheduler, std::move(options)).value();
+    flags_memory = workers->share(sizeof(Flags)).value();
+    new (flags_memory.bytes().data()) Flags;
+  }
+  Flags& flags() { return *reinterpret_cast<Flags*>(flags_memory.bytes().data()); }
+  Harmful harmful(Harm kind, int first_times = 1'000'000) {
+    return {kind, first_times, flags_memory.to_send<std::byte>(), 1};
+  }
+  TaskOptions on(const DeviceId& device, bool may_run_twice = false) {
+    TaskOptions options;
+    options.requirements.only = {device};
+    options.may_run_twice = may_run_twice;
+    return options;
+  }
+  WorkerStatus status(const DeviceId& device) const {
+    for (const WorkerStatus& one : workers->status())
+      if (one.device == device) return one;
+    return {};
+  }
+  // Of its only or first device.
+  DeviceId first() const { return pool->devices().front()->id(); }
+  Health health(const DeviceId& device) const {
+    for (const DeviceStatus& one : pool->status())
+      if (one.info.id == device) return one.view.health;
+    return Health::lost;
+  }
+
+  std::optional<Pool> pool;
+  std::optional<Scheduler> scheduler;
+  std::optional<Workers> workers;
+  SharedMemory flags_memory;
+};
+
+}  // namespace berth::worker
