@@ -54,6 +54,10 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
     if (mailbox.state.load() == Mailbox::asked && mailbox.begun.load() == ~place.request) continue;
     Error why = place.process().reason();
     why.where = device_.text();
+    if (close_by_.load() != TimePoint::max()) {
+      why.code = ErrorCode::cancelled;
+      return why;
+    }
     if (earlier_death) {
       why.code = ErrorCode::poisonous_work;
       why.message = "two workers have died with this work in them; of the second: " + why.message;
@@ -178,8 +182,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
     }
     if (now >= close_by) {
       kill(process, "was ended: a task in it did not stop when the workers were closed");
-      return Result<void>(
-          Error{ErrorCode::cancelled, "the workers were closed while the task ran", "", device_.text()});
+      return std::nullopt;
     }
     if (context.cancelled() || close_by != TimePoint::max()) mailbox.cancelled.store(1, std::memory_order_relaxed);
     mailbox.program_sleeps.store(1);
