@@ -51,8 +51,8 @@ dispatch-table: build ## request-dispatch goals on recorded traces (TRACES=folde
 	@scripts/dispatch-table $(TRACES)
 
 .PHONY: soak
-soak: build ## every test again and again with new random cases (MINUTES=30)
-	@scripts/soak $(or $(MINUTES),30) $(release)
+soak: build ## the scheduler and its workers under faults, then every test again and again (MINUTES=10 each)
+	@scripts/soak $(or $(MINUTES),10) $(release)
 
 .PHONY: mutants
 mutants: build ## break one safety law after the other on purpose; each must turn its test red

@@ -376,6 +376,31 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
   EXPECT_EQ(tries, 3) << "another device would not help";
 }
 
+TEST(Scheduler, WorkThatDeclinesItsDeviceHasNotBegunAndGoesToAnother) {
+  Bench bench(3);
+  const auto only_on_2 = [](TaskContext& task) -> Result<std::string> {
+    if (task.device().id() == sim(2)) return task.device().id().text();
+    task.decline();
+    return failure(ErrorCode::not_supported);
+  };
+  TaskOptions work;
+  work.may_decline = true;
+  for (const auto& result : {bench->run(only_on_2, work), bench->submit(only_on_2, work).get()}) {
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->device, sim(2));
+  }
+  for (const auto& result :
+       bench->map(std::vector<int>(9), [&](TaskContext& task, int) { return only_on_2(task); }, work))
+    EXPECT_TRUE(result);
+  const auto nowhere = [](TaskContext& task) -> Result<void> {
+    task.decline();
+    return failure(ErrorCode::not_supported);
+  };
+  EXPECT_EQ(bench->submit(nowhere, work).get().error().code, ErrorCode::not_supported)
+      << "as it says, where none is left";
+  EXPECT_TRUE(adds_up(bench->statistics()));
+}
+
 TEST(Scheduler, S3_F8_CallersAtTheSameMomentGetDifferentDevices) {
   FakeClock clock;  // nothing takes any time, so no device looks faster than another
   Bench bench(4, {}, clock);

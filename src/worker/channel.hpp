@@ -69,7 +69,7 @@ struct Request {
 };
 
 struct Answer {
-  std::uint64_t request = 0;      // that it answers
+  std::uint64_t request = 0;      // that it answers; written last
   std::uint32_t code = 0;         // 0: done; otherwise an ErrorCode and one
   std::uint32_t device_busy = 0;  // 1: the device still works on it
   std::uint32_t has_driver = 0;

@@ -4,9 +4,9 @@
 
 namespace berth::worker {
 
-std::uint64_t DeathLimit::add(TimePoint now) {
+std::uint64_t DeathLimit::add(TimePoint now, bool unclear) {
   std::erase_if(deaths_, [&](const Death& death) { return now - death.at >= window; });
-  deaths_.push_back({++last_, now});
+  deaths_.push_back({++last_, now, unclear});
   return last_;
 }
 
@@ -14,11 +14,19 @@ void DeathLimit::forgive(std::uint64_t death) {
   std::erase_if(deaths_, [&](const Death& one) { return one.number == death; });
 }
 
+void DeathLimit::confirm(std::uint64_t death) {
+  for (Death& one : deaths_)
+    if (one.number == death) one.unclear = false;
+}
+
 std::optional<TimePoint> DeathLimit::exceeded_until(TimePoint now) const {
-  if (deaths_.size() <= deaths_max) return std::nullopt;
-  const TimePoint until = deaths_[deaths_.size() - deaths_max - 1].at + window;
-  if (until <= now) return std::nullopt;
-  return until;
+  std::size_t later = 0;  // that count
+  for (auto death = deaths_.rbegin(); death != deaths_.rend(); ++death) {
+    if (death->unclear || later++ < deaths_max) continue;
+    if (death->at + window <= now) return std::nullopt;
+    return death->at + window;
+  }
+  return std::nullopt;
 }
 
 }  // namespace berth::worker

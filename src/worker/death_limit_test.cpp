@@ -39,5 +39,16 @@ TEST(DeathLimit, ADeathThatIsForgivenDoesNotCount) {
   EXPECT_EQ(limit.exceeded_until(at(4)), at(61));
 }
 
+TEST(DeathLimit, ADeathCountsWhenItIsClearThatNoTaskIsGuilty) {
+  DeathLimit limit;
+  for (int second = 0; second < 3; ++second) limit.add(at(second));
+  const std::uint64_t unclear = limit.add(at(3), true);
+  EXPECT_FALSE(limit.exceeded_until(at(3)));
+  limit.confirm(unclear);
+  EXPECT_EQ(limit.exceeded_until(at(3)), at(60));
+  limit.forgive(unclear);
+  EXPECT_FALSE(limit.exceeded_until(at(3)));
+}
+
 }  // namespace
 }  // namespace berth::worker

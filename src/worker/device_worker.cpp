@@ -23,6 +23,14 @@ std::uint64_t all_mailboxes(std::size_t count) {
   return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
 
+// Of work with which a worker has died: the scheduler must not run it once more because of the device.
+Error not_elsewhere(Error error) {
+  if (!blames_device(error.code)) return error;
+  error.code = ErrorCode::worker_lost;
+  error.message = "a worker died with this work in it, and then: " + error.message;
+  return error;
+}
+
 std::string name_of(const WorkerProcess& process) {
   return "the worker (process " + std::to_string(process.pid()) + ") ";
 }
@@ -34,20 +42,13 @@ std::string name_of(const WorkerProcess& process) {
 Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Clock& clock) {
   std::optional<std::uint64_t> earlier_death;  // with this work in it
   for (;;) {
-    Result<Place> entered = enter(context, earlier_death, clock);
-    if (!entered) {
-      if (!earlier_death) context.decline();
-      return std::move(entered).error();
-    }
+    Result<Place> entered = enter(context, call, earlier_death, clock);
+    if (!entered && !earlier_death) context.decline();
+    if (!entered) return earlier_death ? not_elsewhere(std::move(entered).error()) : std::move(entered).error();
     const Place place = *std::move(entered);
     std::optional<Result<void>> result = exchange(place, context, call, clock);
-    leave(place);
-    if (result && !*result && earlier_death && blames_device(result->error().code)) {
-      Error error = std::move(*result).error();
-      error.code = ErrorCode::worker_lost;  // not to be run a third time, elsewhere
-      error.message = "a worker died with this work in it, and when it ran again: " + error.message;
-      return error;
-    }
+    leave(place, result.has_value());
+    if (result && !*result && earlier_death) return not_elsewhere(std::move(*result).error());
     if (result) return *std::move(result);
 
     const Mailbox& mailbox = place.mailbox();
@@ -86,8 +87,8 @@ std::optional<Error> DeviceWorker::end_before_begin(TaskContext& context, const 
   return error;
 }
 
-Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, std::optional<std::uint64_t> earlier_death,
-                                                const Clock& clock) {
+Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call& call,
+                                                std::optional<std::uint64_t> earlier_death, const Clock& clock) {
   const bool alone = earlier_death.has_value();
   const auto has_place = [&] {
     if (!ready_ || current_->process->was_killed() || current_->alone) return false;
@@ -107,18 +108,27 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, std::optio
   place.index = static_cast<std::size_t>(std::countr_zero(current_->free));
   place.request = ++requests_;
   current_->free &= ~(std::uint64_t{1} << place.index);
+  place.may_run_twice = call.may_run_twice;
   ++current_->users;
+  current_->users_that_may_run_twice += call.may_run_twice;
   current_->alone = alone;
   current_->earlier_death = earlier_death;
   return place;
 }
 
-void DeviceWorker::leave(const Place& place) {
+void DeviceWorker::leave(const Place& place, bool survived) {
   const std::lock_guard lock(mutex_);
-  place.in->free |= std::uint64_t{1} << place.index;
-  --place.in->users;
-  place.in->alone = false;
-  place.in->earlier_death.reset();
+  Incarnation& in = *place.in;
+  in.free |= std::uint64_t{1} << place.index;
+  --in.users;
+  in.users_that_may_run_twice -= place.may_run_twice;
+  // This work was not guilty of the earlier death; if no other turns out to be, the device is blamed.
+  if (in.earlier_death && survived) {
+    limit_.confirm(*in.earlier_death);
+    see_to_limit(real_clock().now());
+  }
+  in.alone = false;
+  in.earlier_death.reset();
   if (waiting_ > 0) changed_.notify_all();
 }
 
@@ -148,6 +158,7 @@ void DeviceWorker::ask(const Place& place, const Call& call, Deadline deadline) 
   std::memcpy(request.arguments.data(), call.arguments.data(), call.arguments.size());
   mailbox.cancelled.store(0, std::memory_order_relaxed);
   mailbox.begun.store(~place.request, std::memory_order_relaxed);
+  mailbox.answer.request = 0;
   mailbox.state.store(Mailbox::asked);
   if (mailbox.worker_sleeps.load() != 0) wake(mailbox.state);
 }
@@ -355,19 +366,24 @@ void DeviceWorker::bury(TimePoint now) {
   if (current_->alone && current_->earlier_death)
     limit_.forgive(*current_->earlier_death);
   else if (is_unexplained)
-    number = limit_.add(now);
+    number = limit_.add(now, current_->users_that_may_run_twice > 0);
   if (!ready_ && (++failed_starts_ >= failed_starts_max || starts_ == 1)) {
     const std::string advice = last_death_->advice.empty() && starts_ == 1
                                    ? "call berth::worker_entry(argc, argv) first thing in main"
                                    : last_death_->advice;
     take_out_of_service(last_death_->message, advice, now + pause_after_failed_starts);
     failed_starts_ = 0;
-  } else if (const std::optional<TimePoint> until = limit_.exceeded_until(now)) {
-    take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
-                        "look at the device; it is tried again when a minute has passed", *until);
+  } else {
+    see_to_limit(now);
   }
   process.be_over(number);
   lose_current();
+}
+
+void DeviceWorker::see_to_limit(TimePoint now) {
+  if (const std::optional<TimePoint> until = limit_.exceeded_until(now))
+    take_out_of_service("four workers have died within a minute; of the last: " + last_death_->message,
+                        "look at the device; it is tried again when a minute has passed", *until);
 }
 
 void DeviceWorker::lose_current() {

@@ -62,6 +62,7 @@ class DeviceWorker {
     std::shared_ptr<WorkerProcess> process;
     std::uint64_t free = 0;  // mailboxes, one bit each
     std::size_t users = 0;
+    std::size_t users_that_may_run_twice = 0;
     bool alone = false;                          // the one user wants no other beside it
     std::optional<std::uint64_t> earlier_death;  // of a worker, with that user in it
   };
@@ -69,13 +70,16 @@ class DeviceWorker {
     std::shared_ptr<Incarnation> in;
     std::size_t index = 0;
     std::uint64_t request = 0;  // its number
+    bool may_run_twice = false;
     WorkerProcess& process() const noexcept { return *in->process; }
     Mailbox& mailbox() const noexcept { return process().channel().mailbox(index); }
   };
   // A mailbox of a worker that is ready; alone for work with which a worker has died.
-  Result<Place> enter(TaskContext& context, std::optional<std::uint64_t> earlier_death, const Clock& clock);
+  Result<Place> enter(TaskContext& context, const Call& call, std::optional<std::uint64_t> earlier_death,
+                      const Clock& clock);
   std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
-  void leave(const Place& place);
+  // `survived`: the worker has.
+  void leave(const Place& place, bool survived);
   void ask(const Place& place, const Call& call, Deadline deadline);
   // Absent: the worker is lost, and over.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
@@ -90,6 +94,7 @@ class DeviceWorker {
   void see_to_kill(TimePoint now);
   void see_to_memory(TimePoint now);
   void bury(TimePoint now);
+  void see_to_limit(TimePoint now);
   void take_out_of_service(std::string message, std::string advice, TimePoint until);
   void lose_current();
 

@@ -182,13 +182,14 @@ void serve(WorkerSetup& setup, Mailbox& mailbox) {
         sleep_while(mailbox.state, seen, std::chrono::hours(1));
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
-    mailbox.begun.store(mailbox.request.number);
-    mailbox.answer.request = mailbox.request.number;
+    const std::uint64_t number = mailbox.request.number;
+    mailbox.begun.store(number);
     mailbox.answer.device_busy = 0;
     if (const Result<void> ended = run_task(setup, mailbox); ended)
       mailbox.answer.code = 0;
     else
       mailbox.answer.set(ended.error());
+    mailbox.answer.request = number;
     mailbox.state.store(Mailbox::answered);
     if (mailbox.program_sleeps.load() != 0) wake(mailbox.state);
   }
