@@ -1,6 +1,6 @@
 // What a producer waits for, at the 99th percentile, when eight of them hand empty work over at
-// once: Scheduler::submit to four devices with one lane each, and the peer: one queue with a mutex
-// and a condition variable, served by four threads.
+// once: Scheduler::submit to four devices with one lane each, and the peer with four threads: oneTBB
+// where it is installed, else one queue with a mutex and a condition variable.
 #include <algorithm>
 #include <barrier>
 #include <condition_variable>
@@ -9,6 +9,10 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#ifdef BERTH_HAS_TBB
+#include <tbb/task_arena.h>
+#endif
 
 #include "berth/scheduler.hpp"
 #include "device/simulated/backend.hpp"
@@ -24,6 +28,15 @@ constexpr std::size_t each = 4000;
 constexpr std::size_t rounds = 11;
 constexpr std::size_t devices = 4;
 
+#ifdef BERTH_HAS_TBB
+class Queue {
+ public:
+  void push(std::function<void()> work) { arena_.enqueue(std::move(work)); }
+
+ private:
+  tbb::task_arena arena_{static_cast<int>(devices), 0};
+};
+#else
 class Queue {
  public:
   Queue() {
@@ -64,6 +77,7 @@ class Queue {
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
+#endif
 
 struct Times {
   double p50 = 0, p99 = 0;

@@ -276,8 +276,10 @@ Result<Lease> SchedulerState::acquire_for(const TaskOptions& given, std::optiona
 }
 
 std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements, Deadline deadline,
-                                                     const DeviceId& failed) {
-  if (deadline.passed(clock_.now()) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
+                                                     const DeviceId& failed, bool begun) {
+  const TimePoint now = clock_.now();
+  if (deadline.passed(now) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
+  if (begun && !retries_.take(now, pool_.statistics().total().dispatched)) return std::nullopt;
   requirements.avoid.push_back(failed);
   Result<Lease> lease = acquire(requirements);
   if (!lease) return std::nullopt;
@@ -301,7 +303,7 @@ Result<void> SchedulerState::run_inline(Lease lease, const TaskOptions& options,
     Result<void> result = run_on(lease, lanes_of(lease), attempt, closure);
     if (result || !attempt.may_repeat(result.error(), may_run_twice)) return result;
     if (!again) again = options.requirements;
-    std::optional<Lease> other = acquire_another(*again, options.deadline, device);
+    std::optional<Lease> other = acquire_another(*again, options.deadline, device, attempt.begun);
     if (!other) return result;
     if (attempt.begun) may_run_twice = false;
     lease = *std::move(other);
@@ -394,7 +396,7 @@ void SchedulerState::run_job(detail::Job& job) {
     if (!result && job.again && attempt.may_repeat(result.error(), job.may_run_twice) &&
         !job.cancel_requested.load(std::memory_order_relaxed)) {
       if (attempt.begun) job.may_run_twice = false;
-      std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device);
+      std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device, attempt.begun);
       if (other && lanes_of(*other).enter(job)) {
         const TenantId tenant = job.tenant;  // the job may have ended when it is placed
         DeviceLanes& others = lanes_of(*other);

@@ -11,6 +11,7 @@
 #include "berth/scheduler.hpp"
 #include "scheduler/kernel_cache.hpp"
 #include "scheduler/lanes.hpp"
+#include "scheduler/retry_budget.hpp"
 #include "scheduler/tenants.hpp"
 #include "scheduler/timer.hpp"
 
@@ -76,8 +77,10 @@ class SchedulerState {
   // The first device for a piece of work. `limited` gets its options with what its kernels demand,
   // and stays empty for work that names none.
   Result<Lease> acquire_for(const TaskOptions& given, std::optional<TaskOptions>& limited);
-  // A device for work that failed on another, which it avoids from now on; none when there is none.
-  std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed);
+  // A device for work that failed on another, which it avoids from now on; none when there is none, or
+  // when work that has begun is not to be repeated now.
+  std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed,
+                                       bool begun);
   // A piece of work on one device.
   struct Attempt {
     Priority priority;
@@ -105,6 +108,7 @@ class SchedulerState {
   Tenants tenants_;
   Timer timer_;
   KernelCache kernels_;
+  RetryBudget retries_;
 
   std::atomic<std::uint32_t> withdrawing_{0};  // threads in withdraw
 };

@@ -376,6 +376,25 @@ TEST(Scheduler, S3_F7_WorkThatMayRunTwiceIsTriedElsewhere) {
   EXPECT_EQ(tries, 3) << "another device would not help";
 }
 
+TEST(Scheduler, WhenEverythingFailsNotEverythingIsRepeated) {
+  FakeClock clock;
+  Bench bench(20, {}, clock);
+  std::atomic<int> tries{0};
+  const auto fails = [&](TaskContext&) -> Result<void> {
+    ++tries;
+    return failure(ErrorCode::io);
+  };
+  TaskOptions work;
+  work.may_run_twice = true;
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(bench->run(fails, work));
+  EXPECT_GE(tries, 40) << "ten of them, and a fifth of what was handed out";
+  EXPECT_LE(tries, 52);
+  tries = 0;
+  clock.advance(seconds(2));
+  EXPECT_FALSE(bench->run(fails, work));
+  EXPECT_EQ(tries, 2) << "another second, another ten";
+}
+
 TEST(Scheduler, WorkThatDeclinesItsDeviceHasNotBegunAndGoesToAnother) {
   Bench bench(3);
   const auto only_on_2 = [](TaskContext& task) -> Result<std::string> {
