@@ -23,6 +23,7 @@
 #include "berth/router.hpp"
 #include "berth/scheduler.hpp"
 #include "berth/shard_table.hpp"
+#include "berth/split.hpp"
 #include "berth/statistics.hpp"
 #include "berth/suggest.hpp"
 #include "berth/task.hpp"
