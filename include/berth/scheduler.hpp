@@ -1,7 +1,7 @@
 // Scheduler: what runs next. Work is a closure that gets a TaskContext (the
 // device and a stream on it) and returns a value or a Result. It runs inline on
 // the caller's thread (run), on a device's lane (submit), or over all
-// devices at once with results in order (map).
+// devices at once with results in order (map, for_each).
 //
 // Every piece of work ends in exactly one terminal state, and always
 //   dispatched = completed + failed + cancelled + in flight
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "berth/pool.hpp"
+#include "berth/split.hpp"
 #include "berth/statistics.hpp"
 #include "berth/task.hpp"
 
@@ -118,12 +119,20 @@ struct SchedulerOptions {
   std::size_t queue_capacity = 1024;  // per device and tenant, waiting work
 };
 
+// What a part of for_each gave.
+template <class T>
+struct PartResult {
+  Range range;
+  Result<TaskResult<T>> result;
+};
+
 namespace detail {
 
 template <class F, class... Arguments>
 struct ValueOfCall {
   static_assert(std::is_invocable_v<F, Arguments...>,
-                "work must be callable as f(berth::TaskContext&), or f(berth::TaskContext&, item) in map");
+                "work must be callable as f(berth::TaskContext&), f(berth::TaskContext&, item) in map, or "
+                "f(berth::TaskContext&, berth::Range) in for_each");
   static_assert(!IsTask<returned_t<F, Arguments...>>::value, "work must not return a Task: use Task::then");
   using type = typename ValueOf<returned_t<F, Arguments...>>::type;
 };
@@ -230,6 +239,12 @@ struct Batch {
   std::function<void(std::size_t, std::optional<Error>, DeviceId)> end;
 };
 
+// A part of for_each, with the options it runs with.
+struct RangeWork {
+  Range range;
+  TaskOptions options;
+};
+
 }  // namespace detail
 
 // May be used from several threads. The last of a scheduler and the routers and batchers on it cancels what
@@ -274,6 +289,17 @@ class Scheduler {
   auto map(const Items& items, F f, const OptionsOrFunction& options = {}) const
       -> std::vector<Result<TaskResult<detail::value_of_t<F&, TaskContext&, decltype(*std::begin(items))>>>>;
 
+  // f(TaskContext&, Range) for the parts of [0, count): one part per eligible device, all at once, in
+  // proportion to the speeds learnt for `requirements.work_class`; one result per part, in the order of
+  // the ranges. A device that was not measured yet counts as the mean of the others. The requirements
+  // are those of each part, except that `cost` is that of one item and `prefer` has no effect. A part
+  // whose device is not eligible any more, or fails (may_run_twice), runs on another one. If no device is
+  // eligible, the only part is the whole range with the error. Called from inside a lane's work it runs inline.
+  template <class F>
+  [[nodiscard]] auto for_each(std::uint64_t count, F f, const TaskOptions& options = {},
+                              const SplitOptions& split = {}) const
+      -> std::vector<PartResult<detail::value_of_t<F&, TaskContext&, const Range&>>>;
+
   // The device the policy would choose now; charges nothing, but a policy that
   // takes turns takes one.
   Result<DeviceId> select(const Requirements& requirements = {}) const;
@@ -299,6 +325,8 @@ class Scheduler {
   Result<void> run_inline(const TaskOptions& options, detail::ClosureRef closure, DeviceId& device) const;
   void enqueue(detail::Job& job, const TaskOptions& options) const;
   void run_batch(const detail::Batch& batch) const;
+  std::vector<detail::RangeWork> split_among_devices(std::uint64_t count, const TaskOptions& options,
+                                                     const SplitOptions& split) const;
 
   std::shared_ptr<scheduler::SchedulerState> state_;
 };
@@ -347,6 +375,20 @@ auto Scheduler::map(const Items& items, F f, const OptionsOrFunction& options) c
     else
       results.emplace_back(TaskResult<Value>{*std::move(end.value), std::move(end.device)});
   }
+  return results;
+}
+
+template <class F>
+auto Scheduler::for_each(std::uint64_t count, F f, const TaskOptions& options, const SplitOptions& split) const
+    -> std::vector<PartResult<detail::value_of_t<F&, TaskContext&, const Range&>>> {
+  using Work = detail::RangeWork;
+  const std::vector<Work> parts = split_among_devices(count, options, split);
+  auto ends = map(
+      parts, [&](TaskContext& context, const Work& part) -> decltype(auto) { return f(context, part.range); },
+      [](const Work& part) { return part.options; });
+  std::vector<PartResult<detail::value_of_t<F&, TaskContext&, const Range&>>> results;
+  results.reserve(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) results.push_back({parts[i].range, std::move(ends[i])});
   return results;
 }
 
