@@ -388,6 +388,14 @@ class Command(unittest.TestCase):
         self.assertEqual(len(gpus), 8)
         for gpu in gpus:
             self.assertGreater(gpu["frames"], 0, f"{gpu['id']} got no work")
+        # A kernel that faults on a GPU: its context is lost, and with it one worker.
+        arguments = ("--isolation", "process", "--inject-fault", "--backend", "cuda")
+        report = json.loads(on_double("eight", "demo", *arguments, "--input", str(clip), "--json").stdout)
+        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
+        self.assertEqual([d["worker_deaths"] for d in report["devices"] if d["id"] == report["faulty"]], [1])
+        faulty = next(d for d in report["devices"] if d["id"] == report["faulty"])
+        self.assertIn("can use its device no more", faulty["last_death"])
+        self.assertEqual(sum(d["worker_deaths"] for d in report["devices"]), 1)
 
     @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
     def test_parts_of_a_missing_back_end_are_a_failure(self):

@@ -132,11 +132,8 @@ void DeviceWorker::leave(const Place& place, bool survived) {
   if (waiting_ > 0) changed_.notify_all();
 }
 
-void DeviceWorker::kill(WorkerProcess& process, std::string why, bool blames_device,
-                        std::optional<DriverError> driver) {
-  Error error{ErrorCode::worker_lost, name_of(process) + std::move(why)};
-  error.driver = std::move(driver);
-  process.kill(std::move(error), blames_device);
+void DeviceWorker::kill(WorkerProcess& process, std::string why, bool blames_device) {
+  process.kill({ErrorCode::worker_lost, name_of(process) + std::move(why)}, blames_device);
   supervise_();
   wait_until_over(process);
 }
@@ -222,7 +219,8 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, std::s
   }
   if (error->code == ErrorCode::device_lost) {
     // A context that failed is lost to its process, not to the next one.
-    kill(place.process(), "can use its device no more: " + error->to_text(), true, error->driver);
+    error->advice.clear();
+    kill(place.process(), "can use its device no more: " + error->to_text(), true);
     return std::nullopt;
   }
   if (answer.device_busy != 0) kill(place.process(), "was ended: its device did not end the work by the deadline");

@@ -85,8 +85,7 @@ class DeviceWorker {
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
   std::optional<Result<void>> read_answer(const Place& place, std::span<std::byte> value);
   // Waits until it is gone.
-  void kill(WorkerProcess& process, std::string why, bool blames_device = false,
-            std::optional<DriverError> driver = {});
+  void kill(WorkerProcess& process, std::string why, bool blames_device = false);
   void wait_until_over(const WorkerProcess& process);
 
   void start(TimePoint now);

@@ -120,8 +120,8 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
     report.faulty = results[frames / 2]->device;
     report.recovery_seconds = recovery(results, logs, *report.faulty, log_of(logs, frames / 2).faulted.load());
   }
-  for (const WorkerStatus& worker : workers.status()) {
-    for (const DeviceStatus& device : scheduler.pool().status()) {
+  for (const DeviceStatus& device : scheduler.pool().status()) {
+    for (const WorkerStatus& worker : workers.status()) {
       if (device.info.id != worker.device || (backend && device.info.backend != *backend)) continue;
       report.devices.push_back({device.info, worker, 0});
       for (const auto& result : results) report.devices.back().frames += result && result->device == worker.device;
