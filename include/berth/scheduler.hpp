@@ -51,8 +51,9 @@ class TaskContext {
   virtual Deadline deadline() const noexcept = 0;
   // By its task, its stop token or the end of the scheduler; work that takes long looks from time to time.
   virtual bool cancelled() const noexcept = 0;
-  // For work that cannot begin on this device (TaskOptions::may_decline): it counts as not begun and
-  // goes to another. The closure returns an error, with which the work ends where no other is left.
+  // For work that finds that it cannot run on this device, with TaskOptions::may_decline: it counts as
+  // not begun, and is given to another device. The closure then returns an error, with which the work
+  // ends where no other device is left.
   virtual void decline() noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
@@ -201,6 +202,7 @@ class Job : public TaskState {
   scheduler::DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
   std::vector<Kernel> kernels;
   bool may_run_twice = false;
+  bool may_decline = false;
   std::unique_ptr<Requirements> again;  // how to ask for another device; null: it is given to one only
   Lease lease;
   // Last: it waits for a call under way when it goes.

@@ -91,7 +91,8 @@ class WorkerContext final : public TaskContext {
     return on_.stream();
   }
   bool used_stream() const noexcept { return used_stream_; }
-  void decline() noexcept override { on_.decline(); }
+  void decline() noexcept override { declined_ = true; }
+  bool has_declined() const noexcept { return declined_; }
   Deadline deadline() const noexcept override { return on_.deadline(); }
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();
@@ -116,6 +117,7 @@ class WorkerContext final : public TaskContext {
   const Find& find_;
   const std::atomic<std::uint32_t>* const cancelled_;
   bool used_stream_ = false;
+  bool declined_ = false;
 };
 
 namespace detail {
@@ -130,6 +132,7 @@ concept PlainData = std::is_trivially_copyable_v<T> && std::is_default_construct
 
 struct TaskDefinition {
   std::string name;
+  std::string source;  // file and line
   std::size_t argument_bytes = 0;
   std::size_t value_bytes = 0;
   // Both run in a worker only. `state` is what `init` gave; null without an init.
@@ -138,7 +141,7 @@ struct TaskDefinition {
       call;
   std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init;
 };
-// Two tasks of one name stop the program.
+// Two tasks of one name stop the program. One that a header defines for several files is one.
 void define_task(TaskDefinition definition);
 
 struct WorkerCall {
@@ -147,12 +150,22 @@ struct WorkerCall {
   std::span<std::byte> value;
   bool may_run_twice = false;
   Priority priority = Priority::normal;
+  // Of this piece of work, on all devices that it was given to.
+  struct Runs {
+    int begun = 0;
+    int deaths = 0;  // of workers, with it in them
+  };
+  Runs* runs = nullptr;
 };
 // Runs it in the worker of the context's device and waits for its end.
 Result<void> call_worker(const std::weak_ptr<worker::WorkersState>& workers, TaskContext& context,
                          const WorkerCall& call);
 
 }  // namespace detail
+
+namespace detail {
+struct TaskSource;
+}
 
 // A task of this name: defined by BERTH_TASK in this program, or in a library that its workers load.
 template <class Arguments, class Value>
@@ -162,7 +175,9 @@ class WorkerTask {
                 "default constructible, no pointer; larger data goes through Workers::share");
 
  public:
-  constexpr explicit WorkerTask(std::string_view name) noexcept : name_(name) {}
+  template <std::size_t size>
+  consteval explicit WorkerTask(const char (&name)[size]) noexcept : name_(name, size - 1) {}
+  explicit WorkerTask(const detail::TaskSource& task) noexcept;
   std::string_view name() const noexcept { return name_; }
 
  private:
@@ -174,11 +189,22 @@ namespace detail {
 template <class T>
 using value_of_task = typename ValueOf<std::remove_cvref_t<T>>::type;
 
+struct TaskSource {
+  std::string_view name;  // static
+  std::string source;
+};
+
+}  // namespace detail
+
+template <class Arguments, class Value>
+WorkerTask<Arguments, Value>::WorkerTask(const detail::TaskSource& task) noexcept : name_(task.name) {}
+
+namespace detail {
+
 template <class Arguments, class Returned, class Call>
 WorkerTask<Arguments, value_of_task<Returned>> defined_task(
-    std::string_view name, Call call, std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init) {
+    const TaskSource& task, Call call, std::function<Result<std::shared_ptr<void>>(WorkerContext&)> init) {
   using Value = value_of_task<Returned>;
-  const WorkerTask<Arguments, Value> task(name);
   auto on_bytes = [call](WorkerContext& context, std::span<const std::byte> arguments, std::span<std::byte> value,
                          void* state) -> Result<void> {
     Arguments in;
@@ -189,17 +215,18 @@ WorkerTask<Arguments, value_of_task<Returned>> defined_task(
     std::memcpy(value.data(), &*out, sizeof(Value));
     return {};
   };
-  define_task({std::string(name), sizeof(Arguments), sizeof(Value), std::move(on_bytes), std::move(init)});
-  return task;
+  define_task(
+      {std::string(task.name), task.source, sizeof(Arguments), sizeof(Value), std::move(on_bytes), std::move(init)});
+  return WorkerTask<Arguments, Value>(task);
 }
 
 template <class Returned, class Arguments>
-auto define(std::string_view name, Returned (*call)(WorkerContext&, const Arguments&)) {
+auto define(const TaskSource& task, Returned (*call)(WorkerContext&, const Arguments&)) {
   return defined_task<Arguments, Returned>(
-      name, [call](WorkerContext& context, const Arguments& in, void*) { return call(context, in); }, {});
+      task, [call](WorkerContext& context, const Arguments& in, void*) { return call(context, in); }, {});
 }
 template <class Returned, class Arguments, class State>
-auto define(std::string_view name, Returned (*call)(WorkerContext&, const Arguments&, State&),
+auto define(const TaskSource& task, Returned (*call)(WorkerContext&, const Arguments&, State&),
             Result<State> (*init)(WorkerContext&)) {
   auto make_state = [init](WorkerContext& context) -> Result<std::shared_ptr<void>> {
     std::optional<State> state;
@@ -208,7 +235,7 @@ auto define(std::string_view name, Returned (*call)(WorkerContext&, const Argume
     return std::shared_ptr<void>(std::make_shared<State>(*std::move(state)));
   };
   return defined_task<Arguments, Returned>(
-      name,
+      task,
       [call](WorkerContext& context, const Arguments& in, void* state) {
         return call(context, in, *static_cast<State*>(state));
       },
@@ -216,12 +243,21 @@ auto define(std::string_view name, Returned (*call)(WorkerContext&, const Argume
 }
 // Functions and lambdas without captures alike.
 template <class Call>
-auto make_task(std::string_view name, Call call) {
-  return define(name, +call);
+auto make_task(const TaskSource& task, Call call) {
+  static_assert(
+      requires { define(task, +call); },
+      "a task is a function, or a lambda without captures and without auto: "
+      "Value f(berth::WorkerContext&, const Arguments&)");
+  return define(task, +call);
 }
 template <class Call, class Init>
-auto make_task(std::string_view name, Call call, Init init) {
-  return define(name, +call, +init);
+auto make_task(const TaskSource& task, Call call, Init init) {
+  static_assert(
+      requires { define(task, +call, +init); },
+      "a task with an init is two functions, or lambdas without captures and without auto: "
+      "Value f(berth::WorkerContext&, const Arguments&, State&), "
+      "berth::Result<State> init(berth::WorkerContext&)");
+  return define(task, +call, +init);
 }
 
 }  // namespace detail
@@ -233,10 +269,13 @@ auto make_task(std::string_view name, Call call, Init init) {
 // init runs in every worker before its first task, also in one that replaces another: it makes what
 // the tasks need on the device (buffers, kernels, weights). One that fails with not_supported leaves its
 // task out on that device; another error stops the worker. A worker runs several tasks at a time, and
-// they share the State. Workers are ended without destructors. The name, without its namespace, is the
-// only task of that name in the program. A task that gives bool or an enumeration may give any bits
-// when it is broken.
-#define BERTH_TASK(name, ...) inline const auto name = ::berth::detail::make_task(#name, __VA_ARGS__)
+// they share the State. Workers are ended without destructors.
+//
+// Names of tasks are without their namespace; a second task of the same name stops the program at its
+// start. The value of a broken task may have bits that its type does not have, as a bool of 7.
+#define BERTH_TASK(name, ...)               \
+  [[maybe_unused]] static const auto name = \
+      ::berth::detail::make_task({#name, __FILE__ ":" + std::to_string(__LINE__)}, __VA_ARGS__)
 
 // In a worker, which is this program started again, runs tasks until the program has ended, and does
 // not return. Elsewhere returns at once.
@@ -244,7 +283,7 @@ void worker_entry(int argc, char** argv);
 
 struct WorkerOptions {
   // The program that a worker executes. Empty: this one, whose main begins with worker_entry. Or the
-  // path of berth-worker, which loads libraries that define the tasks.
+  // path of berth-worker, which loads libraries that define the tasks. PATH is not searched.
   std::string program = {};
   std::vector<std::string> libraries = {};
   // For share(); takes up memory only where it is written to.
@@ -281,8 +320,9 @@ class Workers {
   static Result<Workers> start(const Scheduler& scheduler, WorkerOptions options = {});
   Workers(Workers&&) noexcept = default;
   Workers& operator=(Workers&& other) noexcept {
-    std::swap(scheduler_, other.scheduler_);
-    std::swap(state_, other.state_);
+    Workers old(std::move(other));
+    std::swap(scheduler_, old.scheduler_);
+    std::swap(state_, old.state_);
     return *this;
   }
   // Work that waits ends with `cancelled`. Tasks that run are cancelled, and ended with their worker
@@ -293,8 +333,9 @@ class Workers {
   template <class Arguments, class Value>
   Task<Value> submit(const WorkerTask<Arguments, Value>& task, const std::type_identity_t<Arguments>& arguments,
                      const TaskOptions& options = {}) const {
-    auto closure = [workers = std::weak_ptr(state_), what = call_of(task, options), arguments](TaskContext& context) {
-      return call<Value>(workers, context, what, arguments);
+    auto closure = [workers = std::weak_ptr(state_), what = call_of(task, options), arguments,
+                    runs = detail::WorkerCall::Runs()](TaskContext& context) mutable {
+      return call<Value>(workers, context, what, arguments, runs);
     };
     return scheduler_.submit(std::move(closure), limited(options));
   }
@@ -303,8 +344,9 @@ class Workers {
   Result<TaskResult<Value>> run(const WorkerTask<Arguments, Value>& task,
                                 const std::type_identity_t<Arguments>& arguments,
                                 const TaskOptions& options = {}) const {
+    detail::WorkerCall::Runs runs;
     auto closure = [&](TaskContext& context) {
-      return call<Value>(state_, context, call_of(task, options), arguments);
+      return call<Value>(state_, context, call_of(task, options), arguments, runs);
     };
     return scheduler_.run(closure, limited(options));
   }
@@ -313,8 +355,9 @@ class Workers {
   std::vector<Result<TaskResult<Value>>> map(const WorkerTask<Arguments, Value>& task,
                                              std::span<const std::type_identity_t<Arguments>> items,
                                              const TaskOptions& options = {}) const {
+    std::vector<detail::WorkerCall::Runs> runs(items.size());
     auto on_item = [&, what = call_of(task, options)](TaskContext& context, const Arguments& item) {
-      return call<Value>(state_, context, what, item);
+      return call<Value>(state_, context, what, item, runs[static_cast<std::size_t>(&item - items.data())]);
     };
     return scheduler_.map(items, on_item, limited(options));
   }
@@ -331,14 +374,15 @@ class Workers {
 
   template <class Arguments, class Value>
   static detail::WorkerCall call_of(const WorkerTask<Arguments, Value>& task, const TaskOptions& options) {
-    return {task.name(), {}, {}, options.may_run_twice, options.requirements.priority.value_or(Priority::normal)};
+    return {task.name(), {}, {}, options.may_run_twice, options.requirements.priority.value_or(Priority::normal), {}};
   }
   template <class Value, class Arguments>
   static Result<Value> call(const std::weak_ptr<worker::WorkersState>& workers, TaskContext& context,
-                            detail::WorkerCall what, const Arguments& arguments) {
+                            detail::WorkerCall what, const Arguments& arguments, detail::WorkerCall::Runs& runs) {
     Value value;
     what.arguments = std::as_bytes(std::span(&arguments, 1));
     what.value = std::as_writable_bytes(std::span(&value, 1));
+    what.runs = &runs;
     BERTH_TRY(detail::call_worker(workers, context, what));
     return value;
   }

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -95,7 +96,12 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
     // A thread that is stuck in a driver is not idle, and is not waited for.
     for (std::size_t missing = questions.size() - std::min(idle, questions.size()); missing > 0; --missing) {
       auto asker = std::make_unique<Asker>();
-      asker->thread = std::thread([state = shared_from_this(), self = asker.get()] { state->answer_questions(*self); });
+      try {
+        asker->thread =
+            std::thread([state = shared_from_this(), self = asker.get()] { state->answer_questions(*self); });
+      } catch (const std::system_error&) {
+        break;  // no thread is to be had now: those that are there ask later, or the next round tries again
+      }
       askers.push_back(std::move(asker));
       ++idle;
     }

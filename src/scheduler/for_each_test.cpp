@@ -8,13 +8,16 @@
 namespace berth::scheduler {
 namespace {
 
-// Work of one millisecond per item on a device of speed 1. All parts meet before one of them waits
-// for its device: they run at the same time, and the clock stands still while they begin.
-auto parts_that_meet(Gate& gate, std::size_t parts) {
-  return [&gate, parts](TaskContext& task, Range range) -> Result<void> {
-    if (Result<void> begun = asynchronous(static_cast<double>(range.size()))(task); !begun) return begun;
-    return gate.meet(parts) ? Result<void>() : failure();
-  };
+// Work of one millisecond per item on a device of speed 1.
+Result<void> work_on(TaskContext& task, Range range) { return asynchronous(static_cast<double>(range.size()))(task); }
+
+// One device after the other, so that no device's wait moves the clock while another measures.
+template <class F>
+void measure_each(Bench& bench, std::size_t devices, std::uint64_t count, F work, TaskOptions options = {}) {
+  for (std::size_t i = 0; i < devices; ++i) {
+    options.requirements.only = {sim(i)};
+    for (const auto& part : bench->for_each(count, work, options)) EXPECT_TRUE(part.result);
+  }
 }
 
 template <class Parts>
@@ -58,14 +61,11 @@ TEST(ForEach, NoItemsGiveNoParts) {
 TEST(ForEach, PartsAreProportionalToTheMeasuredSpeeds) {
   FakeClock clock;
   Bench bench({spec(0, 1), spec(1, 3), spec(2, 6)}, {}, clock);
-  std::map<DeviceId, std::uint64_t> items;
-  for (int call = 0; call < 3; ++call) {
-    Gate gate;
-    items = items_by_device(bench->for_each(900, parts_that_meet(gate, 3)));
-    if (call == 0) {
-      EXPECT_EQ(items[sim(0)], 300U) << "nothing is measured yet: equal parts";
-    }
-  }
+  const auto nothing_to_do = [](TaskContext&, Range) {};
+  EXPECT_EQ(items_by_device(bench->for_each(900, nothing_to_do))[sim(0)], 300U)
+      << "nothing is measured yet: equal parts";
+  measure_each(bench, 3, 100, work_on);
+  auto items = items_by_device(bench->for_each(900, nothing_to_do));
   EXPECT_NEAR(static_cast<double>(items[sim(0)]), 90, 9);
   EXPECT_NEAR(static_cast<double>(items[sim(1)]), 270, 27);
   EXPECT_NEAR(static_cast<double>(items[sim(2)]), 540, 54);
@@ -74,13 +74,9 @@ TEST(ForEach, PartsAreProportionalToTheMeasuredSpeeds) {
 TEST(ForEach, SpeedsOfItemsThatTakeLessThanANanosecondAreToldApart) {
   FakeClock clock;
   Bench bench({spec(0, 1), spec(1, 3)}, {}, clock);
-  std::map<DeviceId, std::uint64_t> items;
-  for (int call = 0; call < 2; ++call) {
-    Gate gate;
-    items = items_by_device(bench->for_each(4'000'000'000, [&](TaskContext& task, Range range) -> Result<void> {
-      return parts_that_meet(gate, 2)(task, {0, range.size() / 100'000'000});
-    }));
-  }
+  measure_each(bench, 2, 2'000'000'000,
+               [](TaskContext& task, Range range) { return work_on(task, {0, range.size() / 100'000'000}); });
+  auto items = items_by_device(bench->for_each(4'000'000'000, [](TaskContext&, Range) {}));
   EXPECT_NEAR(static_cast<double>(items[sim(0)]), 1e9, 1e8);
   EXPECT_NEAR(static_cast<double>(items[sim(1)]), 3e9, 3e8);
 }
@@ -90,19 +86,16 @@ TEST(ForEach, ClassesOfWorkHaveSpeedsOfTheirOwn) {
   Bench bench({spec(0, 1), spec(1, 3)}, {}, clock);
   TaskOptions other;
   other.requirements.work_class = bench->work_class("other");
-  Gate first, second;
-  EXPECT_EQ(items_by_device(bench->for_each(100, parts_that_meet(first, 2)))[sim(0)], 50U);
-  EXPECT_EQ(items_by_device(bench->for_each(100, parts_that_meet(second, 2), other))[sim(0)], 50U);
+  measure_each(bench, 2, 100, work_on);
+  EXPECT_EQ(items_by_device(bench->for_each(100, [](TaskContext&, Range) {}, other))[sim(0)], 50U);
+  EXPECT_LT(items_by_device(bench->for_each(100, [](TaskContext&, Range) {}))[sim(0)], 30U);
 }
 
 TEST(ForEach, ADeviceThatWasNotMeasuredCountsAsTheMeanOfTheOthers) {
   FakeClock clock;
   Bench bench({spec(0, 1), spec(1, 3), spec(2, 6)}, {}, clock);
-  TaskOptions measured;
-  measured.requirements.only = {sim(0), sim(1)};
-  Gate first, second;
-  EXPECT_EQ(items_by_device(bench->for_each(100, parts_that_meet(first, 2), measured)).size(), 2U);
-  auto items = items_by_device(bench->for_each(600, parts_that_meet(second, 3)));
+  measure_each(bench, 2, 100, work_on);
+  auto items = items_by_device(bench->for_each(600, [](TaskContext&, Range) {}));
   EXPECT_NEAR(static_cast<double>(items[sim(0)]), 100, 2);
   EXPECT_NEAR(static_cast<double>(items[sim(1)]), 300, 2);
   EXPECT_NEAR(static_cast<double>(items[sim(2)]), 200, 2);
@@ -113,8 +106,7 @@ TEST(ForEach, TheCostOfAnItemIsTheUnitOfWhatIsLearnt) {
   Bench bench(1, {}, clock);
   TaskOptions options;
   options.requirements.cost = 2;
-  Gate gate;
-  EXPECT_EQ(items_by_device(bench->for_each(10, parts_that_meet(gate, 1), options))[sim(0)], 10U);
+  EXPECT_EQ(items_by_device(bench->for_each(10, work_on, options))[sim(0)], 10U);
   EXPECT_NEAR(bench->statistics().devices[0].rate.value_or(0), 2000, 1) << "20 units in 10 ms";
 }
 
@@ -214,8 +206,7 @@ TEST(ForEach, EveryPolicyLeavesAPartOnItsDevice) {
     FakeClock clock;
     Bench bench({spec(0, 1), spec(1, 50)}, with_policy(std::string(policy.name), 1), clock);
     for (int call = 0; call < 2; ++call) {
-      Gate gate;
-      const auto parts = bench->for_each(510, parts_that_meet(gate, 2));
+      const auto parts = bench->for_each(510, work_on);
       ASSERT_EQ(parts.size(), 2U);
       for (std::size_t i = 0; i < 2; ++i) {
         ASSERT_TRUE(parts[i].result) << policy.name << ": " << parts[i].result.error().to_text();

@@ -1,6 +1,6 @@
 // RetryBudget: how much work may be run once more on another device. When many devices fail at once,
 // repeating everything would double the load on those that are left: in any second, ten pieces of work
-// and a fifth of those handed out in that time may be repeated.
+// and a fifth of those that the pool handed out in that time may be repeated.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,16 @@ class RetryBudget {
   static constexpr Duration window = std::chrono::seconds(1);
   static constexpr std::uint64_t always = 10;
 
-  // `dispatched`: pieces of work handed out since the scheduler started.
-  bool take(TimePoint now, std::uint64_t dispatched) {
+  // `dispatched` gives the pieces of work handed out so far.
+  template <class Dispatched>
+  bool take(TimePoint now, Dispatched dispatched) {
     const std::lock_guard lock(mutex_);
     if (now - begin_ >= window) {
       begin_ = now;
-      dispatched_before_ = dispatched;
+      dispatched_before_ = dispatched();
       taken_ = 0;
     }
-    if (taken_ >= always + (dispatched - dispatched_before_) / 5) return false;
+    if (taken_ >= always && taken_ - always >= (dispatched() - dispatched_before_) / 5) return false;
     ++taken_;
     return true;
   }

@@ -261,7 +261,7 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   if (error.where.empty()) error.where = lease.id().text();
   settlement.outcome.error = error.code;
   settlement.cancelled = error.code == ErrorCode::cancelled && execution.cancelled();
-  if (execution.has_declined()) {
+  if (execution.has_declined() && attempt.may_decline) {
     attempt.begun = false;
     settlement.cancelled = error.code == ErrorCode::cancelled || error.code == ErrorCode::timeout;
   }
@@ -279,7 +279,7 @@ std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements,
                                                      const DeviceId& failed, bool begun) {
   const TimePoint now = clock_.now();
   if (deadline.passed(now) || stopping_.load(std::memory_order_relaxed)) return std::nullopt;
-  if (begun && !retries_.take(now, pool_.statistics().total().dispatched)) return std::nullopt;
+  if (begun && !retries_.take(now, [&] { return pool_.statistics().total().dispatched; })) return std::nullopt;
   requirements.avoid.push_back(failed);
   Result<Lease> lease = acquire(requirements);
   if (!lease) return std::nullopt;
@@ -298,8 +298,12 @@ Result<void> SchedulerState::run_inline(Lease lease, const TaskOptions& options,
   std::optional<Requirements> again;
   for (bool may_run_twice = options.may_run_twice;;) {
     device = lease.id();
-    Attempt attempt{options.requirements.priority.value_or(Priority::normal), options.deadline, nullptr, options.stop,
-                    options.kernels};
+    Attempt attempt{options.requirements.priority.value_or(Priority::normal),
+                    options.deadline,
+                    nullptr,
+                    options.stop,
+                    options.kernels,
+                    options.may_decline};
     Result<void> result = run_on(lease, lanes_of(lease), attempt, closure);
     if (result || !attempt.may_repeat(result.error(), may_run_twice)) return result;
     if (!again) again = options.requirements;
@@ -335,6 +339,7 @@ Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& option
   if (const double cost = options.requirements.cost; cost > 0 && cost <= 1e12) job.cost = cost;
   job.kernels = options.kernels;
   job.may_run_twice = options.may_run_twice;
+  job.may_decline = options.may_decline;
   if (options.may_run_twice || options.may_decline || !options.kernels.empty())
     job.again = std::make_unique<Requirements>(options.requirements);
 
@@ -391,13 +396,13 @@ void SchedulerState::run_job(detail::Job& job) {
   } else {
     auto closure = [&](TaskContext& context) { return job.call(context); };
     static const std::stop_token no_stop;  // a job's sets cancel_requested
-    Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, job.kernels};
+    Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, job.kernels, job.may_decline};
     result = run_on(job.lease, lanes, attempt, detail::ClosureRef(closure));
     if (!result && job.again && attempt.may_repeat(result.error(), job.may_run_twice) &&
         !job.cancel_requested.load(std::memory_order_relaxed)) {
       if (attempt.begun) job.may_run_twice = false;
       std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device, attempt.begun);
-      if (other && lanes_of(*other).enter(job)) {
+      if (other && lanes_of(*other).lanes() > 0 && lanes_of(*other).enter(job)) {
         const TenantId tenant = job.tenant;  // the job may have ended when it is placed
         DeviceLanes& others = lanes_of(*other);
         place(job, others, *std::move(other));

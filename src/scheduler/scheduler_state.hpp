@@ -88,6 +88,7 @@ class SchedulerState {
     const std::atomic<bool>* cancelled;  // null: only by `stop`
     const std::stop_token& stop;
     std::span<const Kernel> kernels;
+    bool may_decline;
     bool begun = false;  // the closure was called
     bool may_repeat(const Error& error, bool may_run_twice) const;
     std::optional<Error> end_before_begin(const DeviceId& device, TimePoint now) const;

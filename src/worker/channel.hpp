@@ -47,7 +47,7 @@ class FixedText {
 
 // What the worker is for; written before it starts.
 struct Setup {
-  static constexpr std::uint64_t layout_now = 0x6265727468000001;  // changes with everything in this file
+  static constexpr std::uint64_t layout_now = 0x6265727468000002;  // changes with everything in this file
   std::uint64_t layout = layout_now;
   std::int32_t parent = 0;  // its process id
   std::uint32_t mailboxes = 0;
@@ -71,7 +71,8 @@ struct Request {
 struct Answer {
   std::uint64_t request = 0;      // that it answers; written last
   std::uint32_t code = 0;         // 0: done; otherwise an ErrorCode and one
-  std::uint32_t device_busy = 0;  // 1: the device still works on it
+  std::uint32_t device_busy = 0;  // 1: the device may still work on it
+  std::uint32_t declined = 0;     // 1: it cannot run on this device
   std::uint32_t has_driver = 0;
   std::int32_t driver_code = 0;
   FixedText<128> driver_name;

@@ -39,10 +39,18 @@ TEST(DeathLimit, ADeathThatIsForgivenDoesNotCount) {
   EXPECT_EQ(limit.exceeded_until(at(4)), at(61));
 }
 
+TEST(DeathLimit, ATaskThatWasAloneInTwoWorkersThatDiedIsGuiltyOfBoth) {
+  DeathLimit limit;
+  for (int second = 0; second < 30; ++second) limit.add(at(second), {.task = "bad"});
+  EXPECT_FALSE(limit.exceeded_until(at(29)));
+  for (int second = 30; second < 34; ++second) limit.add(at(second), {.task = "other" + std::to_string(second)});
+  EXPECT_EQ(limit.exceeded_until(at(33)), at(90)) << "four tasks that have nothing to do with each other";
+}
+
 TEST(DeathLimit, ADeathCountsWhenItIsClearThatNoTaskIsGuilty) {
   DeathLimit limit;
   for (int second = 0; second < 3; ++second) limit.add(at(second));
-  const std::uint64_t unclear = limit.add(at(3), true);
+  const std::uint64_t unclear = limit.add(at(3), {.unclear = true});
   EXPECT_FALSE(limit.exceeded_until(at(3)));
   limit.confirm(unclear);
   EXPECT_EQ(limit.exceeded_until(at(3)), at(60));

@@ -23,14 +23,6 @@ std::uint64_t all_mailboxes(std::size_t count) {
   return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
 
-// Of work with which a worker has died: the scheduler must not run it once more because of the device.
-Error not_elsewhere(Error error) {
-  if (!blames_device(error.code)) return error;
-  error.code = ErrorCode::worker_lost;
-  error.message = "a worker died with this work in it, and then: " + error.message;
-  return error;
-}
-
 std::string name_of(const WorkerProcess& process) {
   return "the worker (process " + std::to_string(process.pid()) + ") ";
 }
@@ -40,34 +32,43 @@ std::string name_of(const WorkerProcess& process) {
 // --- calls, on lanes --------------------------------------------------------
 
 Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Clock& clock) {
-  std::optional<std::uint64_t> earlier_death;  // with this work in it
+  detail::WorkerCall::Runs& runs = *call.runs;
+  std::optional<std::uint64_t> earlier_death;  // with this work in it, on this device
   for (;;) {
     Result<Place> entered = enter(context, call, earlier_death, clock);
-    if (!entered && !earlier_death) context.decline();
-    if (!entered) return earlier_death ? not_elsewhere(std::move(entered).error()) : std::move(entered).error();
+    if (!entered) {
+      context.decline();
+      return std::move(entered).error();
+    }
     const Place place = *std::move(entered);
     std::optional<Result<void>> result = exchange(place, context, call, clock);
-    leave(place, result.has_value());
-    if (result && !*result && earlier_death) return not_elsewhere(std::move(*result).error());
+    leave(place, result && *result);
+    const bool begun = place.mailbox().begun.load() != ~place.request;
+    runs.begun += begun;
+    if (result && !*result && runs.begun > 1 && blames_device(result->error().code)) {
+      Error error = std::move(*result).error();
+      error.code = ErrorCode::worker_lost;  // the scheduler must not run it a third time, elsewhere
+      error.message = "it ran twice; the second time: " + error.message;
+      return error;
+    }
     if (result) return *std::move(result);
-
-    const Mailbox& mailbox = place.mailbox();
-    if (mailbox.state.load() == Mailbox::asked && mailbox.begun.load() == ~place.request) continue;
+    if (!begun) continue;
+    runs.deaths += 1;
     Error why = place.process().reason();
     why.where = device_.text();
     if (close_by_.load() != TimePoint::max()) {
       why.code = ErrorCode::cancelled;
       return why;
     }
-    if (earlier_death) {
+    if (runs.deaths > 1) {
       why.code = ErrorCode::poisonous_work;
       why.message = "two workers have died with this work in them; of the second: " + why.message;
       why.advice = "look for the fault in the task or its arguments";
       return why;
     }
-    if (!call.may_run_twice) {
+    if (!call.may_run_twice || runs.begun > 1) {
       why.code = ErrorCode::worker_lost;
-      why.advice = "submit it again, or set may_run_twice if it may run twice";
+      why.advice = "look for the fault in the task; work that may run twice (may_run_twice) is run again";
       return why;
     }
     earlier_death = place.process().death().value_or(0);
@@ -102,6 +103,7 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
     real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
   --waiting_;
   waiting_alone_ -= alone;
+  if (ended && alone) limit_.confirm(*earlier_death);  // it will not turn out any more
   if (ended) return *std::move(ended);
   Place place;
   place.in = current_;
@@ -109,6 +111,7 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
   place.request = ++requests_;
   current_->free &= ~(std::uint64_t{1} << place.index);
   place.may_run_twice = call.may_run_twice;
+  current_->tasks[place.index] = call.task;
   ++current_->users;
   current_->users_that_may_run_twice += call.may_run_twice;
   current_->alone = alone;
@@ -116,14 +119,15 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
   return place;
 }
 
-void DeviceWorker::leave(const Place& place, bool survived) {
+void DeviceWorker::leave(const Place& place, bool succeeded) {
   const std::lock_guard lock(mutex_);
   Incarnation& in = *place.in;
   in.free |= std::uint64_t{1} << place.index;
   --in.users;
   in.users_that_may_run_twice -= place.may_run_twice;
+  if (succeeded) poisonous_works_ = 0;
   // This work was not guilty of the earlier death; if no other turns out to be, the device is blamed.
-  if (in.earlier_death && survived) {
+  if (in.earlier_death && !in.process->was_killed() && !in.process->is_over()) {
     limit_.confirm(*in.earlier_death);
     see_to_limit(real_clock().now());
   }
@@ -175,7 +179,7 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
   for (;;) {
     const bool is_over = process.is_over();
     const std::uint32_t state = mailbox.state.load(std::memory_order_acquire);
-    if (state == Mailbox::answered) return read_answer(place, call.value);
+    if (state == Mailbox::answered) return read_answer(place, context, call.value);
     if (is_over) return std::nullopt;
     if (state != Mailbox::asked) {
       kill(process, "wrote over the memory through which it gets its work");
@@ -193,13 +197,15 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
       return std::nullopt;
     }
     if (context.cancelled() || close_by != TimePoint::max()) mailbox.cancelled.store(1, std::memory_order_relaxed);
+    if (mailbox.begun.load() == ~place.request) wake(mailbox.state);  // a broken task may have spoilt worker_sleeps
     mailbox.program_sleeps.store(1);
     sleep_while(mailbox.state, Mailbox::asked, std::min<Duration>(look_period, end.at - now));
     mailbox.program_sleeps.store(0, std::memory_order_relaxed);
   }
 }
 
-std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, std::span<std::byte> value) {
+std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskContext& context,
+                                                      std::span<std::byte> value) {
   // The worker may still write: what is looked at is a copy.
   const Answer& there = place.mailbox().answer;
   std::uint64_t request = 0;
@@ -224,6 +230,7 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, std::s
     return std::nullopt;
   }
   if (answer.device_busy != 0) kill(place.process(), "was ended: its device did not end the work by the deadline");
+  if (answer.declined != 0) context.decline();
   error->where = device_.text();
   return Result<void>(*std::move(error));
 }
@@ -259,7 +266,8 @@ std::vector<int> DeviceWorker::descriptors() const {
   if (given_up_) all.push_back(given_up_->descriptor());
   if (!current_) return all;
   all.push_back(current_->process->descriptor());
-  if (!ready_ && current_->process->may_send()) all.push_back(current_->process->messages());
+  if (!ready_ && current_->process->may_send() && !current_->process->was_killed())
+    all.push_back(current_->process->messages());
   return all;
 }
 
@@ -267,11 +275,11 @@ TimePoint DeviceWorker::step(TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (given_up_ && given_up_->has_ended()) {
     std::exchange(given_up_, nullptr)->reap();
-    out_of_service_.reset();
+    if (out_of_service_until_ == TimePoint::max()) out_of_service_until_ = now;
   }
   if (current_ && current_->process->has_ended()) bury(now);
   if (out_of_service_ && now >= out_of_service_until_) out_of_service_.reset();
-  if (!current_ && !out_of_service_ && !stopping_) start(now);
+  if (!current_ && !given_up_ && !out_of_service_ && !stopping_) start(now);
   TimePoint next = TimePoint::max();
   if (current_) {
     if (!ready_) see_to_start(now);
@@ -280,16 +288,18 @@ TimePoint DeviceWorker::step(TimePoint now) {
   }
   if (out_of_service_ && !stopping_) next = out_of_service_until_;
   if (!current_) return next;
-  if (kill_by_) return *kill_by_;
-  if (!ready_) next = start_by_;
+  if (kill_by_) return std::min(next, *kill_by_);
+  if (!ready_) next = std::min(next, start_by_);
   if (options_.host_memory_bytes_max) next = std::min(next, next_memory_);
   return next;
 }
 
 void DeviceWorker::take_out_of_service(std::string message, std::string advice, TimePoint until) {
+  if (out_of_service_ && out_of_service_until_ > until) return;
   out_of_service_ = Error{ErrorCode::unavailable, std::move(message), std::move(advice), device_.text()};
   out_of_service_until_ = until;
   changed_.notify_all();
+  supervise_();
 }
 
 void DeviceWorker::start(TimePoint now) {
@@ -330,20 +340,21 @@ void DeviceWorker::see_to_memory(TimePoint now) {
   WorkerProcess& process = *current_->process;
   const std::optional<std::uint64_t> bytes = process.private_memory_bytes();
   if (bytes > options_.host_memory_bytes_max)
-    process.kill({ErrorCode::worker_lost, name_of(process) + "was ended at " + bytes_text(*bytes) +
-                                              " of host memory; it may have " +
+    process.kill({ErrorCode::worker_lost, name_of(process) + "was ended with " + bytes_text(*bytes) +
+                                              " of memory; it may have " +
                                               bytes_text(*options_.host_memory_bytes_max)});
 }
 
 void DeviceWorker::see_to_kill(TimePoint now) {
   WorkerProcess& process = *current_->process;
   if (!process.was_killed()) return;
-  if (!kill_by_) kill_by_ = now + options_.kill_deadline;
+  if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
   // Held by a driver that does not return: nobody may use the device before it is gone.
   take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed and does not end",
                       "look at its driver's messages in the kernel's log", TimePoint::max());
   last_death_ = out_of_service_;
+  ++deaths_;
   process.give_up(*out_of_service_);
   given_up_ = current_->process;
   process.be_over(std::nullopt);
@@ -352,28 +363,41 @@ void DeviceWorker::see_to_kill(TimePoint now) {
 
 void DeviceWorker::bury(TimePoint now) {
   WorkerProcess& process = *current_->process;
-  // Its last words, which say more than how it ended.
-  if (!ready_ && !process.was_killed())
-    if (const std::optional<Result<void>> said = process.read_message(); said && !*said) process.kill(said->error());
-  const bool is_unexplained = !process.was_killed() || process.blames_device();
+  const bool ended_by_itself = !process.was_killed();
+  bool spoke = false;
+  if (!ready_ && ended_by_itself)  // its last words say more than how it ended
+    if (const std::optional<Result<void>> said = process.read_message(); said && !*said) {
+      spoke = true;
+      process.kill(said->error());
+    }
   process.reap();
   last_death_ = process.reason();
   ++deaths_;
   std::optional<std::uint64_t> number;
-  // Work that was alone in it, and with which a worker had died before, is guilty of both deaths.
-  if (current_->alone && current_->earlier_death)
+  if (current_->alone && current_->earlier_death) {
+    // Work that was alone in it, and with which a worker had died before, is guilty of both deaths. A
+    // device on which nothing else happens is broken itself.
     limit_.forgive(*current_->earlier_death);
-  else if (is_unexplained)
-    number = limit_.add(now, current_->users_that_may_run_twice > 0);
-  if (!ready_ && (++failed_starts_ >= failed_starts_max || starts_ == 1)) {
-    const std::string advice = last_death_->advice.empty() && starts_ == 1
-                                   ? "call berth::worker_entry(argc, argv) first thing in main"
-                                   : last_death_->advice;
-    take_out_of_service(last_death_->message, advice, now + pause_after_failed_starts);
-    failed_starts_ = 0;
-  } else {
-    see_to_limit(now);
+    if (++poisonous_works_ > DeathLimit::deaths_max)
+      take_out_of_service(
+          "four pieces of work in a row have each ended two workers; of the last: " + last_death_->message,
+          "look at the device; it is tried again when a minute has passed", now + DeathLimit::window);
+  } else if ((ended_by_itself && !spoke) || process.blames_device()) {
+    DeathCircumstances circumstances;
+    circumstances.unclear = current_->users_that_may_run_twice > 0;
+    if (current_->users == 1)
+      circumstances.task = current_->tasks[static_cast<std::size_t>(std::countr_one(current_->free))];
+    number = limit_.add(now, std::move(circumstances));
   }
+  if (!ready_ && (++failed_starts_ >= failed_starts_max || starts_ == 1)) {
+    const bool silent = ended_by_itself && !spoke && starts_ == 1;
+    take_out_of_service(last_death_->message,
+                        silent ? "call berth::worker_entry(argc, argv) first thing in main" : last_death_->advice,
+                        now + pause_after_failed_starts);
+    out_of_service_->code = last_death_->code;  // for Workers::start
+    failed_starts_ = 0;
+  }
+  see_to_limit(now);
   process.be_over(number);
   lose_current();
 }

@@ -2,6 +2,7 @@
 // thread supervises it (step). Who is to blame for a death is decided here.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -63,6 +64,7 @@ class DeviceWorker {
     std::uint64_t free = 0;  // mailboxes, one bit each
     std::size_t users = 0;
     std::size_t users_that_may_run_twice = 0;
+    std::array<std::string_view, 64> tasks;      // by mailbox
     bool alone = false;                          // the one user wants no other beside it
     std::optional<std::uint64_t> earlier_death;  // of a worker, with that user in it
   };
@@ -78,12 +80,11 @@ class DeviceWorker {
   Result<Place> enter(TaskContext& context, const Call& call, std::optional<std::uint64_t> earlier_death,
                       const Clock& clock);
   std::optional<Error> end_before_begin(TaskContext& context, const Clock& clock) const;
-  // `survived`: the worker has.
-  void leave(const Place& place, bool survived);
+  void leave(const Place& place, bool succeeded);
   void ask(const Place& place, const Call& call, Deadline deadline);
   // Absent: the worker is lost, and over.
   std::optional<Result<void>> exchange(const Place& place, TaskContext& context, const Call& call, const Clock& clock);
-  std::optional<Result<void>> read_answer(const Place& place, std::span<std::byte> value);
+  std::optional<Result<void>> read_answer(const Place& place, TaskContext& context, std::span<std::byte> value);
   // Waits until it is gone.
   void kill(WorkerProcess& process, std::string why, bool blames_device = false);
   void wait_until_over(const WorkerProcess& process);
@@ -115,7 +116,8 @@ class DeviceWorker {
   std::optional<TimePoint> kill_by_;
   TimePoint next_memory_{};
   DeathLimit limit_;
-  std::uint64_t failed_starts_ = 0;  // in a row
+  std::uint64_t failed_starts_ = 0;    // in a row
+  std::uint64_t poisonous_works_ = 0;  // in a row, without a success in between
   std::uint64_t starts_ = 0;
   std::uint64_t deaths_ = 0;
   std::optional<Error> last_death_;

@@ -20,14 +20,21 @@ auto place_of(std::string_view name) {
 
 }  // namespace
 
-void detail::define_task(TaskDefinition definition) {
-  BERTH_ASSERT(definition.name.size() <= task_name_bytes_max);
+bool worker::add_task(detail::TaskDefinition definition) {
   const auto place = place_of(definition.name);
-  if (place != tasks().end() && place->name == definition.name) {
-    std::fprintf(stderr, "berth: two tasks are named %s\n", definition.name.c_str());
-    std::abort();
-  }
+  if (place != tasks().end() && place->name == definition.name) return place->source == definition.source;
   tasks().insert(place, std::move(definition));
+  return true;
+}
+
+void detail::define_task(TaskDefinition definition) {
+  const std::string name = definition.name, source = definition.source;
+  if (name.size() <= task_name_bytes_max && worker::add_task(std::move(definition))) return;
+  const TaskDefinition* const other = worker::task_named(name);
+  std::fprintf(stderr, "berth: %s: %s %s%s\n", source.c_str(),
+               other ? "another task is named" : "this name of a task is too long:", name.c_str(),
+               other ? (", at " + other->source).c_str() : "");
+  std::abort();
 }
 
 const std::vector<detail::TaskDefinition>& worker::all_tasks() { return tasks(); }
@@ -39,6 +46,6 @@ const detail::TaskDefinition* worker::task_named(std::string_view name) {
 
 }  // namespace berth
 
-extern "C" __attribute__((visibility("default"))) const std::vector<berth::detail::TaskDefinition>* berth_tasks_1() {
+extern "C" __attribute__((visibility("default"))) const std::vector<berth::detail::TaskDefinition>* berth_tasks_2() {
   return &berth::worker::all_tasks();
 }

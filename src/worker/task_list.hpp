@@ -8,13 +8,15 @@
 
 namespace berth::worker {
 
+// False: another task has this name.
+bool add_task(detail::TaskDefinition definition);
 // Null: no task has this name.
 const detail::TaskDefinition* task_named(std::string_view name);
 const std::vector<detail::TaskDefinition>& all_tasks();
 
 // A library that a worker loads has a list of its own, which this exported function gives. The name
 // changes with TaskDefinition and with what tasks are given.
-inline constexpr const char* list_function = "berth_tasks_1";
+inline constexpr const char* list_function = "berth_tasks_2";
 using ListFunction = const std::vector<detail::TaskDefinition>*();
 
 }  // namespace berth::worker

@@ -169,10 +169,31 @@ BERTH_TASK(die_and_fail, [](WorkerContext& context, const Harmful& in) -> Result
   flags_in(context, in.flags).begun.fetch_add(1);
   return Error{ErrorCode::work_failed, "the second time"};
 });
-BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair&) -> Result<void> {
-  const Buffer x = BERTH_TRY(task.allocate(4));
-  return task.launch(endless, {1}, {x});
+// Fails, then dies.
+BERTH_TASK(fail_and_die, [](WorkerContext& context, const Harmful& in) -> Result<int> {
+  if (flags_in(context, in.flags).begun.load() > 0) return do_harm(context, in);
+  flags_in(context, in.flags).begun.fetch_add(1);
+  return Error{ErrorCode::work_failed, "the first time"};
 });
+// Fails with `a` = 1 when it has launched.
+BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair& in) -> Result<void> {
+  const Buffer x = BERTH_TRY(task.allocate(4));
+  BERTH_TRY(task.launch(endless, {1}, {x}));
+  if (in.a == 1) return Error{ErrorCode::work_failed, "after the launch"};
+  return {};
+});
+// Runs on the first device only.
+BERTH_TASK(decline_others, [](WorkerContext& task, const Pair&) -> Result<int> {
+  if (task.device().id().text().ends_with(".0")) return 5;
+  task.decline();
+  return Error{ErrorCode::not_supported, "not here"};
+});
+BERTH_TASK(
+    made_for_one_device, [](WorkerContext&, const Pair& in, int& state) { return in.a + state; },
+    [](WorkerContext& task) -> Result<int> {
+      if (task.device().id().text().ends_with(".0")) return 100;
+      return Error{ErrorCode::not_supported, "needs another device"};
+    });
 // Starts a process that stays; gives its id.
 BERTH_TASK(start_a_process, [](WorkerContext&, const Pair&) -> int {
   const pid_t child = fork();

@@ -65,14 +65,15 @@ struct WorkerSetup {
   std::map<std::string, Error, std::less<>> refused;                 // by its init
 };
 
-Error wrong_library(const std::string& path) {
-  const char* const why = dlerror();
-  return {ErrorCode::not_found, "cannot load the library of tasks " + path + (why ? std::string(": ") + why : "")};
+Error wrong_library(const std::string& path, const std::string& why) {
+  return {ErrorCode::invalid_argument, "cannot use the library of tasks " + path + ": " + why,
+          "link it with berth::berth, and define its tasks with BERTH_TASK"};
 }
 
 // This process is there for its tasks alone, and goes with the program, not before it: a signal that
 // a terminal or a service manager sends to both is the program's to obey.
 void confine(const Setup& setup) {
+  prctl(PR_SET_NAME, "berth-worker");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != setup.parent) _exit(0);  // the program ended before that
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
@@ -99,11 +100,12 @@ Result<void> load_libraries(const Setup& setup) {
   std::set<void*> loaded;
   for (std::string path; std::getline(paths, path);) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) return wrong_library(path);
+    if (!library) return wrong_library(path, dlerror());
     const auto list = reinterpret_cast<ListFunction*>(dlsym(library, list_function));
-    if (!list) return wrong_library(path);
+    if (!list) return wrong_library(path, "it defines no tasks of this version of Berth");
     if (!loaded.insert(library).second) continue;
-    for (const detail::TaskDefinition& task : *list()) detail::define_task(task);
+    for (const detail::TaskDefinition& task : *list())
+      if (!add_task(task)) return wrong_library(path, "another task is named " + task.name);
   }
   return {};
 }
@@ -151,7 +153,10 @@ Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
     return Error{ErrorCode::invalid_argument,
                  "task " + name + " has arguments or a value of another size in the worker",
                  "build the program and the library of tasks from the same sources"};
-  if (const auto refused = setup.refused.find(name); refused != setup.refused.end()) return refused->second;
+  if (const auto refused = setup.refused.find(name); refused != setup.refused.end()) {
+    mailbox.answer.declined = 1;
+    return refused->second;
+  }
   void* state = nullptr;
   if (const auto found = setup.states.find(name); found != setup.states.end()) state = found->second.get();
   const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
@@ -160,18 +165,26 @@ Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
   TaskOptions options;
   options.requirements.priority = request.priority;
   options.deadline.at = TimePoint(Duration(request.deadline_ns));
-  bool used_stream = false;
+  bool begun = false, used_stream = false;
   auto on_lane = [&](TaskContext& on) -> Result<void> {
+    begun = true;
+    mailbox.begun.store(request.number);
     WorkerContext context(on, find, &mailbox.cancelled);
     Result<void> result = task->call(context, std::span(request.arguments).first(request.argument_bytes),
                                      std::span(mailbox.answer.value).first(request.value_bytes), state);
     used_stream = context.used_stream();
+    mailbox.answer.declined = context.has_declined() ? 1 : 0;
     return result;
   };
   auto ended = setup.scheduler.run(on_lane, options);
   if (ended) return {};
-  mailbox.answer.device_busy = used_stream && ended.error().code == ErrorCode::timeout ? 1 : 0;
-  return std::move(ended).error();
+  // Also after another error: what it has enqueued is waited for until the deadline.
+  mailbox.answer.device_busy = used_stream && options.deadline.passed(real_clock().now()) ? 1 : 0;
+  Error error = std::move(ended).error();
+  // Another task has just found that the device can be used no more.
+  if (!begun && error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled)
+    error.code = ErrorCode::device_lost;
+  return error;
 }
 
 void serve(WorkerSetup& setup, Mailbox& mailbox) {
@@ -183,8 +196,7 @@ void serve(WorkerSetup& setup, Mailbox& mailbox) {
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
     const std::uint64_t number = mailbox.request.number;
-    mailbox.begun.store(number);
-    mailbox.answer.device_busy = 0;
+    mailbox.answer.device_busy = mailbox.answer.declined = 0;
     if (const Result<void> ended = run_task(setup, mailbox); ended)
       mailbox.answer.code = 0;
     else
@@ -195,7 +207,7 @@ void serve(WorkerSetup& setup, Mailbox& mailbox) {
   }
 }
 
-// One line; what the program reads of it ends there.
+// One line: "ready", or the number of an ErrorCode and a text.
 void tell_program(std::string line) {
   for (char& c : line)
     if (c == '\n') c = ' ';
@@ -230,6 +242,6 @@ void berth::worker_entry(int argc, char** argv) {
   if (argc < 2 || std::strcmp(argv[1], worker::worker_argument) != 0) return;
   unsetenv(worker::worker_variable);
   const Result<void> ended = worker::work();
-  worker::tell_program(ended.error().to_text());
+  worker::tell_program(std::to_string(static_cast<int>(ended.error().code)) + " " + ended.error().to_text());
   _exit(1);
 }

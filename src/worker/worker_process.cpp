@@ -46,7 +46,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // A copy above the numbers that a worker inherits, so that giving it those overwrites none.
 class RaisedDescriptor {
  public:
-  explicit RaisedDescriptor(int descriptor) noexcept : copy_(fcntl(descriptor, F_DUPFD_CLOEXEC, 16)) {}
+  explicit RaisedDescriptor(int descriptor) noexcept : copy_(fcntl(descriptor, F_DUPFD_CLOEXEC, 16)) {
+    if (copy_ < 0 && errno == EINVAL) errno = EMFILE;  // the limit on descriptors is below 16
+  }
   ~RaisedDescriptor() {
     if (copy_ >= 0) close(copy_);
   }
@@ -83,7 +85,10 @@ int spawn(const std::string& program, std::vector<std::string> variables, const 
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> arguments{program, worker_argument, setup.device.text().value_or("")};
+  std::array<char, 4096> own{};  // its name in a list of processes
+  const ssize_t length = readlink(program.c_str(), own.data(), own.size());
+  std::vector<std::string> arguments{length > 0 ? std::string(own.data(), static_cast<std::size_t>(length)) : program,
+                                     worker_argument, setup.device.text().value_or("")};
   const int failed =
       posix_spawn(&pid, program.c_str(), &files, &attributes, pointers(arguments).data(), pointers(variables).data());
   posix_spawnattr_destroy(&attributes);
@@ -166,7 +171,12 @@ std::optional<Result<void>> WorkerProcess::read_message() {
   const std::string line = received_.substr(0, end);
   received_.erase(0, end + 1);
   if (line == "ready") return Result<void>();
-  return Result<void>(Error{ErrorCode::unavailable, line});
+  std::size_t code = 0, digits = 0;
+  while (digits < line.size() && digits < 3 && line[digits] >= '0' && line[digits] <= '9')
+    code = 10 * code + static_cast<std::size_t>(line[digits++] - '0');
+  const bool known = digits > 0 && code <= static_cast<std::size_t>(ErrorCode::internal);
+  return Result<void>(Error{known ? static_cast<ErrorCode>(code) : ErrorCode::internal,
+                            line.substr(std::min(line.size(), digits + 1))});
 }
 
 bool WorkerProcess::has_ended() const noexcept {
@@ -176,10 +186,14 @@ bool WorkerProcess::has_ended() const noexcept {
 
 void WorkerProcess::reap() noexcept {
   siginfo_t ended{};
-  // What it has started goes with it; its group has this number until it is reaped.
-  ::kill(-pid_, SIGKILL);
   // A program may have waited for all of its children, ours among them.
-  const bool known = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process_), &ended, WEXITED) == 0;
+  const auto by_descriptor = static_cast<idtype_t>(P_PIDFD);
+  const bool known = waitid(by_descriptor, static_cast<id_t>(process_), &ended, WEXITED | WNOWAIT) == 0;
+  if (known) {
+    ::kill(-pid_, SIGKILL);  // what it has started goes with it; its group has this number until it is reaped
+    siginfo_t again{};
+    waitid(by_descriptor, static_cast<id_t>(process_), &again, WEXITED);
+  }
   const std::lock_guard lock(mutex_);
   if (reason_) return;
   reason_ = Error{ErrorCode::worker_lost,

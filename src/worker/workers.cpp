@@ -22,6 +22,11 @@ Result<void> detail::call_worker(const std::weak_ptr<WorkersState>& workers, Tas
 
 namespace {
 
+Error forked_error() {
+  return {ErrorCode::not_supported, "the workers belong to the process that forked this one",
+          "open a pool, a scheduler and workers in the child"};
+}
+
 // As it will be found after the program has changed its folder.
 Result<std::string> absolute(const std::string& path) {
   char* const resolved = realpath(path.c_str(), nullptr);
@@ -59,6 +64,7 @@ Result<WorkerOptions> checked(WorkerOptions options) {
 }  // namespace
 
 Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) {
+  if (scheduler.state_->is_of_another_process()) return forked_error();
   WorkerOptions options = BERTH_TRY(checked(std::move(given)));
   std::shared_ptr<worker::SharedArena> arena = BERTH_TRY(worker::SharedArena::make(options.shared_bytes));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -83,7 +89,7 @@ Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) 
 }
 
 Workers::~Workers() {
-  if (state_) state_->close();
+  if (state_ && !state_->is_of_another_process()) state_->close();
 }
 
 TaskOptions Workers::limited(TaskOptions options) const {
@@ -93,7 +99,10 @@ TaskOptions Workers::limited(TaskOptions options) const {
   return options;
 }
 
-Result<SharedMemory> Workers::share(std::uint64_t bytes) const { return state_->arena().allocate(bytes); }
+Result<SharedMemory> Workers::share(std::uint64_t bytes) const {
+  if (state_->is_of_another_process()) return forked_error();
+  return state_->arena().allocate(bytes);
+}
 std::vector<WorkerStatus> Workers::status() const { return state_->status(); }
 
 }  // namespace berth

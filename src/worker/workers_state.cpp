@@ -41,6 +41,7 @@ WorkersState::WorkersState(WorkerOptions options, const Pool& pool, std::shared_
       clock_(pool.clock()),
       arena_(std::move(arena)),
       wake_(wake),
+      process_(getpid()),
       supervisor_([this] { supervise(); }) {}
 
 WorkersState::~WorkersState() {
@@ -53,6 +54,7 @@ WorkersState::~WorkersState() {
 Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
   const std::lock_guard lock(mutex_);
   if (const auto found = workers_.find(device.id()); found != workers_.end()) return found->second.get();
+  if (closed_) return Error{ErrorCode::cancelled, "the workers were closed before the work began"};
   const DeviceInfo& info = device.info();
   if (info.backend == "simulated" || is_partition(info))
     return Error{ErrorCode::not_supported,
@@ -84,11 +86,8 @@ Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
 Result<void> WorkersState::call(TaskContext& context, const detail::WorkerCall& call) {
   Result<DeviceWorker*> worker = worker_of(context.device());
   if (worker) return (*worker)->call(context, call, clock_);
-  // A device that joined the pool later: it is to get no more of this work.
   context.decline();
-  Error error = std::move(worker).error();
-  error.code = ErrorCode::device_lost;
-  return error;
+  return std::move(worker).error();
 }
 
 std::vector<DeviceWorker*> WorkersState::all() const {
@@ -104,7 +103,13 @@ std::vector<WorkerStatus> WorkersState::status() const {
   return status;
 }
 
+bool WorkersState::is_of_another_process() const noexcept { return getpid() != process_; }
+
 void WorkersState::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
   for (DeviceWorker* worker : all()) worker->close();
 }
 

@@ -29,6 +29,8 @@ class WorkersState {
   void close() noexcept;
   SharedArena& arena() noexcept { return *arena_; }
   std::vector<WorkerStatus> status() const;
+  // This process was forked from the one that has the workers.
+  bool is_of_another_process() const noexcept;
 
  private:
   void supervise() noexcept;
@@ -41,8 +43,10 @@ class WorkersState {
   const Clock& clock_;
   const std::shared_ptr<SharedArena> arena_;
   const int wake_;
+  const int process_;
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;  // guards workers_
+  mutable std::mutex mutex_;  // guards the next two
+  bool closed_ = false;
   std::map<DeviceId, std::unique_ptr<DeviceWorker>> workers_;
   std::thread supervisor_;
 };

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "worker/fixture.hpp"
+#include "worker/task_list.hpp"
 
 namespace berth::worker {
 namespace {
@@ -105,16 +106,63 @@ TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
     return device->id().text().find("pthread") != std::string::npos;
   });
   ASSERT_NE(pthread, devices.end()) << "POCL_DEVICES must name one that computes beside its caller";
-  TaskOptions options = bench.on((*pthread)->id());
-  options.deadline = Deadline::after(real_clock(), seconds(2));
-  const auto result = bench.workers->submit(launch_endless, {}, options).get(soon());
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::timeout) << result.error().to_text();
+  // Also when the task itself has ended with an error.
+  for (const int fails : {0, 1}) {
+    TaskOptions options = bench.on((*pthread)->id());
+    options.deadline = Deadline::after(real_clock(), seconds(2));
+    const auto result = bench.workers->submit(launch_endless, {fails, 0}, options).get(soon());
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, fails ? ErrorCode::work_failed : ErrorCode::timeout) << result.error().to_text();
+  }
   SharedMemory memory = bench.workers->share(400).value();
   const auto next =
       bench.workers->submit(double_them, {memory.to_send<float>()}, bench.on((*pthread)->id())).get(soon());
   EXPECT_TRUE(next) << next.error().to_text();
-  EXPECT_EQ(bench.status((*pthread)->id()).starts, 2U);
+  EXPECT_EQ(bench.status((*pthread)->id()).starts, 3U);
+}
+
+TEST(Workers, ATaskGoesToAnotherDeviceThanOneItOrItsInitDeclines) {
+  Bench bench("opencl");
+  for (int i = 0; i < 10; ++i) {
+    const auto declined = bench.workers->submit(decline_others, {}).get(soon());
+    ASSERT_TRUE(declined) << declined.error().to_text();
+    EXPECT_TRUE(declined->device.text().ends_with(".0"));
+    const auto made = bench.workers->submit(made_for_one_device, {i, 0}).get(soon());
+    ASSERT_TRUE(made) << made.error().to_text();
+    EXPECT_EQ(made->value, 100 + i);
+  }
+}
+
+TEST(Workers, AForkedChildHasNone) {
+  Bench bench("host");
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = !bench.workers->share(64) && !Workers::start(*bench.scheduler) &&
+                         bench.workers->submit(add, {1, 1}).get().error().code == ErrorCode::not_supported;
+    bench.workers.reset();
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon()));
+}
+
+TEST(Workers, AssigningOthersEndsTheOldOnes) {
+  Bench bench("host");
+  const auto old = static_cast<pid_t>(*bench.status(bench.first()).pid);
+  Workers others = Workers::start(*bench.scheduler).value();
+  *bench.workers = std::move(others);
+  EXPECT_NE(kill(old, 0), 0);
+  EXPECT_TRUE(bench.workers->submit(add, {1, 1}).get(soon()));
+}
+
+TEST(TaskList, TwoTasksOfOneNameStopTheProgramUnlessAHeaderDefinesBoth) {
+  const auto define_again = [](const char* source) {
+    return detail::make_task({"add", source}, [](WorkerContext&, const int& x) { return x; });
+  };
+  EXPECT_DEATH(define_again("other.cpp:1"), "other.cpp:1: another task is named add, at .*test_tasks.hpp");
+  define_again(task_named("add")->source.c_str());
 }
 
 TEST(Workers, EndWithTheirHandleAlsoWhileATaskOrItsHandleIsLeft) {

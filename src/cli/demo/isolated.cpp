@@ -64,18 +64,6 @@ FrameLog& log_of(const SharedMemory& logs, std::size_t frame) {
   return *reinterpret_cast<FrameLog*>(logs.bytes().data() + frame * sizeof(FrameLog));
 }
 
-// From the fault to the first frame that the same device finished after it.
-std::optional<double> recovery(const std::vector<Result<TaskResult<bool>>>& results, const SharedMemory& logs,
-                               const DeviceId& device, std::int64_t faulted) {
-  std::optional<std::int64_t> first;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const std::int64_t done = log_of(logs, i).done.load();
-    if (results[i] && results[i]->device == device && done > faulted && (!first || done < *first)) first = done;
-  }
-  if (!first) return std::nullopt;
-  return static_cast<double>(*first - faulted) / 1e9;
-}
-
 }  // namespace
 
 Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const FramePair> pairs, std::size_t frames,
@@ -116,9 +104,12 @@ Result<IsolatedReport> run_isolated(const Scheduler& scheduler, std::span<const 
     report.failed += !result;
     report.wrong += result && !result->value;
   }
+  if (report.failed == frames) return *report.first_error;
   if (inject_fault && results[frames / 2]) {
     report.faulty = results[frames / 2]->device;
-    report.recovery_seconds = recovery(results, logs, *report.faulty, log_of(logs, frames / 2).faulted.load());
+    // The frame that faulted is the first one of the next worker.
+    const FrameLog& log = log_of(logs, frames / 2);
+    report.recovery_seconds = static_cast<double>(log.done.load() - log.faulted.load()) / 1e9;
   }
   for (const DeviceStatus& device : scheduler.pool().status()) {
     for (const WorkerStatus& worker : workers.status()) {

@@ -24,7 +24,7 @@ struct IsolatedReport {
   double startup_seconds = 0;  // of all workers
   double seconds = 0;
   std::optional<Error> first_error;
-  // Where a fault was injected: from the fault to the next frame of that device.
+  // Where a fault was injected: from the fault until its frame was ready, in the next worker.
   std::optional<DeviceId> faulty;
   std::optional<double> recovery_seconds;
 };

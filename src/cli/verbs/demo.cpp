@@ -138,7 +138,8 @@ std::string report_text(const IsolatedReport& report, const Style& style) {
     if (report.faulty != device.info.id || !device.worker.last_death) continue;
     sentence += "; on " + device_label(device.info) + " " + device.worker.last_death->message + ", as asked";
     if (report.recovery_seconds)
-      sentence += ", and its next frame was ready " + fixed(1000 * *report.recovery_seconds, 0) + " ms after the fault";
+      sentence += ", and the frame was ready in the next worker " + fixed(1000 * *report.recovery_seconds, 0) +
+                  " ms after the fault";
   }
   sentence += report.wrong == 0 && report.failed == 0
                   ? "; every frame is equal to what the processor computes"
@@ -260,7 +261,8 @@ void add_demo(const Verb& command) {
       {"START-UP is compilation, allocation and the first frame. FRAMES/S is measured on all devices at the same time, "
        "each with its own queue; OF SPEED is the share of a device in the sum. FRAMES and OF FRAMES are of the run "
        "that "
-       "follows, in which the policy chooses: a policy that balances load gives each device its share of the speed."});
+       "follows, in which the policy chooses: a policy that balances load gives each device its share of the speed. "
+       "With --isolation process, WORKER is the process of a device, and DEATHS counts those that were replaced."});
   verb.run([arguments] { return run_demo(*arguments); });
 }
 
