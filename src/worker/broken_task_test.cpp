@@ -25,7 +25,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Broken{Harm::segv, "segv", "SIGSEGV"}, Broken{Harm::abort, "abort", "SIGABRT"},
                                      Broken{Harm::exit, "exit", "status 3"}, Broken{Harm::kill, "kill", "SIGKILL"},
                                      Broken{Harm::write_anything, "write_anything", "wrote"},
-                                     Broken{Harm::answer_nonsense, "answer_nonsense", "no meaning"})),
+                                     Broken{Harm::answer_nonsense, "answer_nonsense", "no meaning"},
+                                     Broken{Harm::answer_early, "answer_early", "no meaning"})),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {

@@ -66,6 +66,7 @@ enum class Harm {
   allocate,
   write_anything,
   answer_nonsense,
+  answer_early,
   throw_it,
   refuse,
   fail_inside
@@ -137,6 +138,13 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
         if (in.seed % 2 == 0) answer.code = 3;  // an error, with texts that have no end
         channel.mailbox(i).state.store(Mailbox::answered);
       }
+      for (volatile bool on = true; on;) {
+      }
+      return 0;
+    }
+    case Harm::answer_early: {
+      const Channel channel = channel_of_this_worker();
+      for (std::size_t i = 0; i < channel.mailboxes(); ++i) channel.mailbox(i).state.store(Mailbox::answered);
       for (volatile bool on = true; on;) {
       }
       return 0;
