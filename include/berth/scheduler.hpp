@@ -55,6 +55,9 @@ class TaskContext {
   // not begun, and is given to another device. The closure then returns an error, with which the work
   // ends where no other device is left.
   virtual void decline() noexcept = 0;
+  // The time of the work counts from here; until now the closure has waited for something else. What
+  // it does on the stream is measured there.
+  virtual void restart_clock() noexcept = 0;
   // The kernel on this device, loaded there once.
   virtual Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) = 0;
 

@@ -93,6 +93,7 @@ class WorkerContext final : public TaskContext {
   bool used_stream() const noexcept { return used_stream_; }
   void decline() noexcept override { declined_ = true; }
   bool has_declined() const noexcept { return declined_; }
+  void restart_clock() noexcept override { on_.restart_clock(); }
   Deadline deadline() const noexcept override { return on_.deadline(); }
   bool cancelled() const noexcept override {
     return (cancelled_ && cancelled_->load(std::memory_order_relaxed) != 0) || on_.cancelled();

@@ -15,8 +15,14 @@ class LaneContext final : public TaskContext {
  public:
   // `cancelled` may be null.
   LaneContext(DeviceLanes& lanes, Device& device, Priority priority, Deadline deadline,
-              const std::atomic<bool>* cancelled, const std::stop_token& stop) noexcept
-      : lanes_(lanes), device_(device), priority_(priority), deadline_(deadline), cancelled_(cancelled), stop_(stop) {}
+              const std::atomic<bool>* cancelled, const std::stop_token& stop, TimePoint start) noexcept
+      : lanes_(lanes),
+        device_(device),
+        priority_(priority),
+        deadline_(deadline),
+        cancelled_(cancelled),
+        stop_(stop),
+        start_(start) {}
 
   Device& device() noexcept override { return device_; }
   Result<Stream*> stream() override;
@@ -25,6 +31,8 @@ class LaneContext final : public TaskContext {
 
   void decline() noexcept override { declined_ = true; }
   bool has_declined() const noexcept { return declined_; }
+  void restart_clock() noexcept override;
+  TimePoint start() const noexcept { return start_; }
   Result<std::shared_ptr<LoadedKernel>> load(const Kernel& kernel) override;
 
   bool used_stream() const noexcept { return stream_.stream != nullptr; }
@@ -41,6 +49,7 @@ class LaneContext final : public TaskContext {
   const Deadline deadline_;
   const std::atomic<bool>* const cancelled_;
   const std::stop_token& stop_;
+  TimePoint start_;
   KeptStream stream_;
   bool measured_ = true;
   bool declined_ = false;

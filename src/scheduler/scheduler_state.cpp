@@ -191,6 +191,8 @@ bool LaneContext::cancelled() const noexcept {
          lanes_.scheduler().is_stopping();
 }
 
+void LaneContext::restart_clock() noexcept { start_ = lanes_.scheduler().clock().now(); }
+
 Result<std::shared_ptr<LoadedKernel>> LaneContext::load(const Kernel& kernel) {
   return lanes_.scheduler().kernels().load(kernel, device_);
 }
@@ -239,7 +241,8 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   }
   settlement.cancelled = false;
   attempt.begun = true;
-  LaneContext execution(lanes, lease.device(), attempt.priority, attempt.deadline, attempt.cancelled, attempt.stop);
+  LaneContext execution(lanes, lease.device(), attempt.priority, attempt.deadline, attempt.cancelled, attempt.stop,
+                        start);
   Result<void> result = closure(execution);
   std::optional<Duration> busy;
   if (execution.used_stream()) {
@@ -251,7 +254,7 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
     else if (result)
       result = std::move(drained).error();
   }
-  if (!busy && execution.is_measured()) busy = clock_.now() - start;
+  if (!busy && execution.is_measured()) busy = clock_.now() - execution.start();
   if (busy) settlement.outcome.busy = running.share(*busy);
   if (result) {
     settlement.outcome.error.reset();

@@ -9,7 +9,7 @@ namespace berth::worker {
 namespace {
 
 class DeathOn : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Backends, DeathOn, testing::Values("host", "opencl"),
+INSTANTIATE_TEST_SUITE_P(Backends, DeathOn, testing::ValuesIn(backends_here()),
                          [](const auto& info) { return info.param; });
 
 // Every way in which a task can take its process down.
@@ -21,7 +21,7 @@ struct Broken {
 class BrokenTask : public testing::TestWithParam<std::tuple<std::string, Broken>> {};
 INSTANTIATE_TEST_SUITE_P(
     Harms, BrokenTask,
-    testing::Combine(testing::Values("host", "opencl"),
+    testing::Combine(testing::ValuesIn(backends_here()),
                      testing::Values(Broken{Harm::segv, "segv", "SIGSEGV"}, Broken{Harm::abort, "abort", "SIGABRT"},
                                      Broken{Harm::exit, "exit", "status 3"}, Broken{Harm::kill, "kill", "SIGKILL"},
                                      Broken{Harm::write_anything, "write_anything", "wrote"},

@@ -41,6 +41,7 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       return std::move(entered).error();
     }
     const Place place = *std::move(entered);
+    context.restart_clock();  // the start of a worker, or a run that died, is not the cost of the work
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
     const bool begun = place.mailbox().begun.load() != ~place.request;

@@ -39,6 +39,14 @@ inline bool is_stopped(pid_t pid) {
   return read == 1 && state == 'T';
 }
 
+// Where workers are tried; CUDA last, where there is a GPU.
+inline std::vector<std::string> backends_here() {
+  std::vector<std::string> names{"host", "opencl"};
+  const auto gpus = make_backend("cuda").value()->list();
+  if (gpus && !gpus->empty()) names.emplace_back("cuda");
+  return names;
+}
+
 // A pool of the devices of one back end, and workers on them.
 class Bench {
  public:

@@ -53,6 +53,11 @@ inline const Kernel endless({
       for (unsigned long long i = 0; i < 1000000000000ULL; ++i) x[0] += i; })",
 });
 
+// Writes to an address that nobody has.
+inline const Kernel faulty({.entry = "faulty",
+                            .ptx = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry faulty()\n{\n"
+                                   "  .reg .b64 %a;\n  mov.u64 %a, 64;\n  st.global.u64 [%a], %a;\n  ret;\n}\n"});
+
 struct Numbers {
   SharedSpan<float> values;
 };
@@ -189,6 +194,10 @@ BERTH_TASK(launch_endless, [](WorkerContext& task, const Pair& in) -> Result<voi
   BERTH_TRY(task.launch(endless, {1}, {x}));
   if (in.a == 1) return Error{ErrorCode::work_failed, "after the launch"};
   return {};
+});
+BERTH_TASK(launch_faulty, [](WorkerContext& task, const Pair&) -> Result<void> {
+  BERTH_TRY(task.launch(faulty, {1}, {}));
+  return task.wait();
 });
 // Runs on the first device only.
 BERTH_TASK(decline_others, [](WorkerContext& task, const Pair&) -> Result<int> {

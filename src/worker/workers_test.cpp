@@ -15,7 +15,7 @@ namespace berth::worker {
 namespace {
 
 class WorkersOn : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Backends, WorkersOn, testing::Values("host", "opencl"),
+INSTANTIATE_TEST_SUITE_P(Backends, WorkersOn, testing::ValuesIn(backends_here()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(WorkersOn, RunTasksInProcessesOfTheirOwnOnEveryDevice) {
@@ -165,6 +165,31 @@ TEST(TaskList, TwoTasksOfOneNameStopTheProgramUnlessAHeaderDefinesBoth) {
   define_again(task_named("add")->source.c_str());
 }
 
+TEST(Workers, AKernelThatFaultsCostsOneWorkerAndNoOther) {
+  if (backends_here().back() != "cuda") GTEST_SKIP() << "needs a GPU";
+  Bench bench("cuda"), neighbour("cuda");
+  const DeviceId device = bench.first();
+  std::atomic<bool> stop{false};
+  std::atomic<int> beside{0}, failed{0};
+  std::thread other([&] {
+    while (!stop) {
+      failed += !neighbour.workers->run(add, {1, 1}).has_value();
+      ++beside;
+    }
+  });
+  const auto fault = bench.workers->submit(launch_faulty, {}, bench.on(device)).get(soon());
+  EXPECT_EQ(fault.error().code, ErrorCode::worker_lost) << fault.error().to_text();
+  SharedMemory memory = bench.workers->share(400).value();
+  const auto next = bench.workers->submit(double_them, {memory.to_send<float>()}, bench.on(device)).get(soon());
+  EXPECT_TRUE(next) << next.error().to_text();
+  stop = true;
+  other.join();
+  EXPECT_EQ(bench.status(device).starts, 2U);
+  EXPECT_GT(beside, 0);
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(neighbour.status(device).deaths, 0U);
+}
+
 TEST(Workers, EndWithTheirHandleAlsoWhileATaskOrItsHandleIsLeft) {
   Bench bench("host");
   const auto pid = static_cast<pid_t>(*bench.status(bench.first()).pid);
@@ -231,6 +256,22 @@ TEST(Workers, RunOnTheCallersThread) {
   ASSERT_TRUE(result) << result.error().to_text();
   EXPECT_EQ(result->value, 5);
   EXPECT_EQ(bench.workers->run(harm, bench.harmful(Harm::kill)).error().code, ErrorCode::worker_lost);
+}
+
+TEST(Workers, WaitingForAWorkerIsNotLearntAsTheCostOfTheWork) {
+  Bench bench("host");
+  const auto pid = static_cast<pid_t>(*bench.status(bench.first()).pid);
+  kill(pid, SIGSTOP);
+  ASSERT_TRUE(within_patience([&] { return is_stopped(pid); }));
+  Task<int> task = bench.workers->submit(add, {1, 1}, bench.on(bench.first()));
+  ASSERT_TRUE(within_patience([&] { return bench.scheduler->statistics().total().in_flight == 1; }));
+  const TimePoint later = real_clock().now() + milliseconds(300);
+  ASSERT_TRUE(within_patience([&] { return real_clock().now() >= later; }));
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(task.get(soon()));
+  const auto rate = bench.scheduler->statistics().devices.front().rate;
+  ASSERT_TRUE(rate);
+  EXPECT_GT(*rate, 5) << "pieces of work in a second: less than a fifth of one each";
 }
 
 TEST(Workers, WorkThatWaitsForAWorkerEndsAtItsDeadline) {
