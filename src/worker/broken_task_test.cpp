@@ -65,16 +65,28 @@ TEST_P(BrokenTask, ThatTakesTwoWorkersIsPoisonousAndNotHeldAgainstTheDevice) {
   const auto& [backend, broken] = GetParam();
   Bench bench(backend);
   const DeviceId device = bench.first();
-  for (int round = 1; round <= 3; ++round) {
+  for (int round = 1; round <= 5; ++round) {
     const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device, true)).get(soon());
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().code, ErrorCode::poisonous_work) << result.error().to_text();
     EXPECT_EQ(bench.flags().begun, 2 * round) << "twice each, and on no other device";
+    const auto next = bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon());
+    EXPECT_TRUE(next) << next.error().to_text();
   }
-  EXPECT_EQ(bench.status(device).deaths, 6U);
+  EXPECT_EQ(bench.status(device).deaths, 10U);
   EXPECT_FALSE(bench.status(device).out_of_service);
   EXPECT_EQ(bench.health(device), Health::healthy);
-  EXPECT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon()));
+}
+
+TEST_P(DeathOn, FourPoisonousWorksInARowTakeTheDeviceOutOfService) {
+  Bench bench(GetParam());
+  const DeviceId device = bench.first();
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_FALSE(bench.status(device).out_of_service);
+    EXPECT_EQ(bench.workers->submit(harm, bench.harmful(Harm::kill), bench.on(device, true)).get(soon()).error().code,
+              ErrorCode::poisonous_work);
+  }
+  EXPECT_TRUE(bench.status(device).out_of_service) << "it may be the device after all";
 }
 
 TEST_P(DeathOn, AnEndlessLoopIsEndedAtItsDeadline) {

@@ -356,7 +356,7 @@ TEST(Workers, ThatCannotStartSayWhy) {
   WorkerOptions options;
   options.program = BERTH_WORKER_PROGRAM;
   options.libraries = {"/proc/self/exe"};  // no library of tasks
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 100; ++round) {
     const auto started = Workers::start(*bench.scheduler, options);
     ASSERT_FALSE(started);
     EXPECT_NE(started.error().to_text().find("library of tasks"), std::string::npos) << started.error().to_text();
