@@ -100,7 +100,7 @@ struct Poller::State : std::enable_shared_from_this<Poller::State> {
         asker->thread =
             std::thread([state = shared_from_this(), self = asker.get()] { state->answer_questions(*self); });
       } catch (const std::system_error&) {
-        break;  // no thread is to be had now: those that are there ask later, or the next round tries again
+        break;  // no thread can be started now: the threads that exist ask later, or the next round tries again
       }
       askers.push_back(std::move(asker));
       ++idle;

@@ -34,7 +34,7 @@ class FixedText {
     std::copy_n(text.data(), size_, bytes_.data());
     return *this;
   }
-  // Of a copy that nobody else writes to; absent: not what the other side may write.
+  // To be called on a copy. Absent: the size is not one that the other side writes.
   std::optional<std::string> text() const {
     if (size_ > size_max) return std::nullopt;
     return std::string(bytes_.data(), size_);

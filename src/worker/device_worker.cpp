@@ -11,7 +11,7 @@
 namespace berth::worker {
 namespace {
 
-// Between two looks at what nobody wakes a waiter for: whether the work was cancelled.
+// How often a waiter looks whether its work was cancelled, of which it is not told.
 constexpr Duration look_period = std::chrono::milliseconds(10);
 constexpr Duration memory_period = std::chrono::milliseconds(100);
 // A device whose workers do not even start.
@@ -351,7 +351,7 @@ void DeviceWorker::see_to_kill(TimePoint now) {
   if (!process.was_killed()) return;
   if (!kill_by_) kill_by_ = now + std::min<Duration>(options_.kill_deadline, std::chrono::hours(24));
   if (now < *kill_by_) return;
-  // Held by a driver that does not return: nobody may use the device before it is gone.
+  // A driver call does not return: no other process may use the device before this one is gone.
   take_out_of_service("a worker (process " + std::to_string(process.pid()) + ") was killed and does not end",
                       "look at its driver's messages in the kernel's log", TimePoint::max());
   last_death_ = out_of_service_;

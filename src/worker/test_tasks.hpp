@@ -53,7 +53,7 @@ inline const Kernel endless({
       for (unsigned long long i = 0; i < 1000000000000ULL; ++i) x[0] += i; })",
 });
 
-// Writes to an address that nobody has.
+// Writes to an address that is not mapped.
 inline const Kernel faulty({.entry = "faulty",
                             .ptx = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry faulty()\n{\n"
                                    "  .reg .b64 %a;\n  mov.u64 %a, 64;\n  st.global.u64 [%a], %a;\n  ret;\n}\n"});
@@ -104,8 +104,8 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
   switch (in.harm) {
     case Harm::segv: {
       without_sanitizer(SIGSEGV);
-      volatile std::uintptr_t nobodys = 64;
-      *reinterpret_cast<volatile int*>(nobodys) = 1;
+      volatile std::uintptr_t unmapped = 64;
+      *reinterpret_cast<volatile int*>(unmapped) = 1;
       break;
     }
     case Harm::abort: without_sanitizer(SIGABRT); std::abort();

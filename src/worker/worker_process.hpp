@@ -32,7 +32,7 @@ class WorkerProcess {
   void kill(Error why, bool blames_device = false) noexcept;
   bool was_killed() const noexcept { return killed_.load(std::memory_order_acquire); }
   bool blames_device() const noexcept { return blames_device_.load(std::memory_order_acquire); }
-  // Nobody needs to wait for an answer any more.
+  // No answer will come any more.
   bool is_over() const noexcept { return over_.load(std::memory_order_acquire); }
   // Why it is over, or was killed.
   Error reason() const;

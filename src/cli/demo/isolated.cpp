@@ -22,7 +22,7 @@ struct FrameTask {
   SharedSpan<std::byte> log;
 };
 
-// Writes to an address that nobody has, as a broken kernel does.
+// Writes to an address that is not mapped, as a broken kernel does.
 const Kernel broken_kernel({.entry = "broken",
                             .ptx = ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry broken() {\n"
                                    "  .reg .b64 %a;\n  mov.u64 %a, 64;\n  st.global.u32 [%a], %a;\n  ret;\n}\n"});
@@ -34,8 +34,8 @@ Result<void> fault(WorkerContext& task) {
     BERTH_TRY(task.launch(broken_kernel, {1}, {}));
     return task.wait();
   }
-  volatile std::uintptr_t nobodys = 64;
-  *reinterpret_cast<volatile int*>(nobodys) = 1;
+  volatile std::uintptr_t unmapped = 64;
+  *reinterpret_cast<volatile int*>(unmapped) = 1;
   return {};
 }
 
