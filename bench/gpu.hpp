@@ -69,4 +69,46 @@ struct Gpu {
   }
 };
 
+// The raw side of launching an empty kernel and waiting for it: it keeps its context current and uses
+// one event for all rounds.
+class RawLaunch {
+ public:
+  static constexpr const char* empty_kernel =
+      ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n";
+
+  explicit RawLaunch(const Gpu& gpu) : gpu_(gpu) {
+    const Gpu::Scope scope(gpu_);
+    const cuda::Driver& driver = *gpu_.driver;
+    require(driver.cuModuleLoadDataEx(&module_, empty_kernel, 0, nullptr, nullptr) == 0 &&
+                driver.cuModuleGetFunction(&function_, module_, "empty") == 0 &&
+                driver.cuStreamCreateWithPriority(&stream_, cuda::stream_non_blocking, 0) == 0 &&
+                driver.cuEventCreate(&event_, cuda::event_default) == 0,
+            "setting up the raw side");
+  }
+  ~RawLaunch() {
+    const Gpu::Scope scope(gpu_);
+    gpu_.driver->cuEventDestroy_v2(event_);
+    gpu_.driver->cuStreamDestroy_v2(stream_);
+    gpu_.driver->cuModuleUnload(module_);
+  }
+  RawLaunch(const RawLaunch&) = delete;
+  RawLaunch& operator=(const RawLaunch&) = delete;
+
+  void operator()(std::size_t launches) const {
+    const Gpu::Scope scope(gpu_);
+    for (std::size_t i = 0; i < launches; ++i) {
+      require(gpu_.driver->cuLaunchKernel(function_, 1, 1, 1, 1, 1, 1, 0, stream_, nullptr, nullptr) == 0,
+              "a raw launch");
+      gpu_.raw_wait(event_, stream_);
+    }
+  }
+
+ private:
+  const Gpu& gpu_;
+  cuda::Module module_ = nullptr;
+  cuda::Function function_ = nullptr;
+  cuda::StreamHandle stream_ = nullptr;
+  cuda::EventHandle event_ = nullptr;
+};
+
 }  // namespace berth::bench

@@ -15,8 +15,7 @@ using namespace berth;
 constexpr std::size_t rounds = 15;
 constexpr std::size_t launches = 3000;
 
-const Kernel empty({.entry = "empty",
-                    .ptx = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n"});
+const Kernel empty({.entry = "empty", .ptx = bench::RawLaunch::empty_kernel});
 const Kernel faulty({.entry = "faulty",
                      .ptx = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry faulty()\n{\n"
                             "  .reg .b64 %a;\n  mov.u64 %a, 64;\n  st.global.u64 [%a], %a;\n  ret;\n}\n"});
@@ -41,27 +40,7 @@ struct Isolated {
 };
 
 void measure_launch(bench::Report& report, const bench::Gpu& gpu, const Workers& workers) {
-  const cuda::Driver& driver = *gpu.driver;
-  cuda::Module module = nullptr;
-  cuda::Function function = nullptr;
-  cuda::StreamHandle raw_stream = nullptr;
-  cuda::EventHandle event = nullptr;
-  {
-    const bench::Gpu::Scope scope(gpu);
-    bench::require(driver.cuModuleLoadDataEx(&module, empty.source()->ptx.c_str(), 0, nullptr, nullptr) == 0 &&
-                       driver.cuModuleGetFunction(&function, module, "empty") == 0 &&
-                       driver.cuStreamCreateWithPriority(&raw_stream, cuda::stream_non_blocking, 0) == 0 &&
-                       driver.cuEventCreate(&event, cuda::event_default) == 0,
-                   "setting up the raw side");
-  }
-  const auto raw = [&](std::size_t n) {
-    const bench::Gpu::Scope scope(gpu);
-    for (std::size_t i = 0; i < n; ++i) {
-      bench::require(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, raw_stream, nullptr, nullptr) == 0,
-                     "a raw launch");
-      gpu.raw_wait(event, raw_stream);
-    }
-  };
+  const bench::RawLaunch raw(gpu);
   const auto run = [&](std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) bench::require(workers.run(launch_empty, {}).has_value(), "our work");
   };
@@ -70,7 +49,7 @@ void measure_launch(bench::Report& report, const bench::Gpu& gpu, const Workers&
   };
   const auto add = [&](const char* name, const std::function<void(std::size_t)>& side) {
     if (!report.wants(name)) return;
-    const auto [a, b] = bench::interleaved(rounds, launches, side, raw);
+    const auto [a, b] = bench::interleaved(rounds, launches, side, [&](std::size_t n) { raw(n); });
     report.add({name, a / 1e3, b / 1e3, "us", bench::Better::lower, 1.25, {}});
   };
   add("launch/run", run);
