@@ -74,6 +74,17 @@ std::string fixed(double value, int digits) {
 std::string rate_text(double value) { return fixed(value, value < 10 ? 1 : 0); }
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
+// The table, and below it the sentence with how the frames came out.
+template <class Report>
+std::string closed(const Table& table, std::string sentence, const Report& report, const Style& style) {
+  sentence += report.wrong == 0 && report.failed == 0
+                  ? "; every frame is equal to what the processor computes"
+                  : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
+  std::string text = table.to_text(style);
+  for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
+  return text;
+}
+
 std::string report_text(const DemoReport& report, const Style& style) {
   std::vector<DeviceId> ids;
   double speed = 0;
@@ -94,12 +105,7 @@ std::string report_text(const DemoReport& report, const Style& style) {
   std::string sentence = "all devices together: " + counted(report.frames - report.failed, "frame") + " in " +
                          fixed(report.seconds, 2) + " s, " + rate_text(rate) + " frames/s";
   if (speed > 0) sentence += ", " + fixed(100 * rate / speed, 0) + " % of the sum of their speeds";
-  sentence += report.wrong == 0 && report.failed == 0
-                  ? "; every frame is equal to what the processor computes"
-                  : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
-  std::string text = table.to_text(style);
-  for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
-  return text;
+  return closed(table, std::move(sentence), report, style);
 }
 
 std::string report_json(const DemoReport& report, const Frame& frame, const std::string& policy) {
@@ -141,12 +147,7 @@ std::string report_text(const IsolatedReport& report, const Style& style) {
       sentence += ", and the frame was ready in the next worker " + fixed(1000 * *report.recovery_seconds, 0) +
                   " ms after the fault";
   }
-  sentence += report.wrong == 0 && report.failed == 0
-                  ? "; every frame is equal to what the processor computes"
-                  : "; " + std::to_string(report.wrong) + " wrong, " + std::to_string(report.failed) + " failed";
-  std::string text = table.to_text(style);
-  for (const std::string& line : wrapped(sentence, style.columns)) text += line + "\n";
-  return text;
+  return closed(table, std::move(sentence), report, style);
 }
 
 std::string report_json(const IsolatedReport& report, const Frame& frame, const std::string& policy) {
