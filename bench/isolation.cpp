@@ -61,6 +61,7 @@ double milliseconds_since(TimePoint begin) {
 }
 
 void measure_faults(bench::Report& report, const Workers& workers, const Workers& neighbour) {
+  if (!report.wants("fault_to_next_kernel") && !report.wants("kill_to_next_kernel")) return;
   std::atomic<bool> stop{false};
   std::atomic<std::size_t> errors{0}, done{0};
   std::thread beside([&] {

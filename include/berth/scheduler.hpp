@@ -203,10 +203,10 @@ class Job : public TaskState {
   Deadline deadline;
   scheduler::SchedulerState* scheduler = nullptr;
   scheduler::DeviceLanes* lanes = nullptr;  // in whose queue it is; null: in none
-  std::vector<Kernel> kernels;
   bool may_run_twice = false;
   bool may_decline = false;
-  std::unique_ptr<Requirements> again;  // how to ask for another device; null: it is given to one only
+  // Its kernels, and how to ask for another device; null: it has none, and is given to one device only.
+  std::unique_ptr<TaskOptions> again;
   Lease lease;
   // Last: it waits for a call under way when it goes.
   std::unique_ptr<std::stop_callback<CancelJob>> stop;

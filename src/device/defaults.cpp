@@ -33,6 +33,7 @@ Result<Buffer> Stream::allocate(std::uint64_t bytes) { return device().allocate(
 
 std::vector<std::string> Kernel::backends() const {
   std::vector<std::string> names;
+  names.reserve(4);
   if (!source_->cubin.empty() || !source_->ptx.empty() || !source_->cuda_cpp.empty()) names.push_back("cuda");
   if (!source_->opencl_c.empty()) names.push_back("opencl");
   if (source_->host) names.push_back("host");

@@ -13,13 +13,20 @@ bool is_final(ErrorCode code) {
 
 }  // namespace
 
+// Without counting references: it is asked for every launch.
+bool KernelCache::Entry::is_of(const Kernel& kernel, const Device& on) const noexcept {
+  return address == &on && !device.expired() && !source.owner_before(kernel.source()) &&
+         !kernel.source().owner_before(source);
+}
+
 std::shared_ptr<KernelCache::Entry> KernelCache::entry(const Kernel& kernel, Device& device) {
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Entry>& entry : entries_)
-    if (entry->source.lock() == kernel.source() && entry->device.lock().get() == &device) return entry;
+    if (entry->is_of(kernel, device)) return entry;
   std::erase_if(entries_, [](const auto& entry) { return entry->source.expired() || entry->device.expired(); });
   auto added = std::make_shared<Entry>();
   added->source = kernel.source();
+  added->address = &device;
   added->id = device.id();
   // A device that left the pool gets no more work: its entry goes with the next that is added.
   if (const auto owner = pool_.device(device.id()); owner && owner->get() == &device) added->device = *owner;

@@ -32,6 +32,8 @@ class KernelCache {
     // The kernel and the device it was loaded for; an entry whose kernel or device is gone is of no use.
     std::weak_ptr<const KernelSource> source;
     std::weak_ptr<Device> device;
+    const Device* address = nullptr;  // while the device lives
+    bool is_of(const Kernel& kernel, const Device& on) const noexcept;
     DeviceId id;
     std::mutex loading;  // guards `loaded`
     std::optional<Result<std::shared_ptr<LoadedKernel>>> loaded;

@@ -271,10 +271,11 @@ Result<void> SchedulerState::run_on(Lease& lease, DeviceLanes& lanes, Attempt& a
   return error;
 }
 
-Result<Lease> SchedulerState::acquire_for(const TaskOptions& given, std::optional<TaskOptions>& limited) {
+Result<Lease> SchedulerState::acquire_for(const TaskOptions& given, std::unique_ptr<TaskOptions>& limited) {
   if (is_of_another_process()) return forked_error();
   if (given.kernels.empty()) return acquire(given.requirements);
-  if (std::optional<Error> error = limit(limited.emplace(given))) return *std::move(error);
+  limited = std::make_unique<TaskOptions>(given);
+  if (std::optional<Error> error = limit(*limited)) return *std::move(error);
   return acquire(limited->requirements);
 }
 
@@ -290,7 +291,7 @@ std::optional<Lease> SchedulerState::acquire_another(Requirements& requirements,
 }
 
 Result<void> SchedulerState::run_inline(const TaskOptions& given, detail::ClosureRef closure, DeviceId& device) {
-  std::optional<TaskOptions> limited;
+  std::unique_ptr<TaskOptions> limited;
   Result<Lease> lease = acquire_for(given, limited);
   if (!lease) return std::move(lease).error();
   return run_inline(*std::move(lease), limited ? *limited : given, closure, device);
@@ -328,23 +329,26 @@ void SchedulerState::enqueue(detail::Job& job, const TaskOptions& options) {
 }
 
 Result<void> SchedulerState::try_enqueue(detail::Job& job, const TaskOptions& given) {
-  std::optional<TaskOptions> limited;
+  std::unique_ptr<TaskOptions> limited;
   Result<Lease> lease = acquire_for(given, limited);
   if (!lease) return std::move(lease).error();
-  return enqueue(job, limited ? *limited : given, *std::move(lease));
+  const TaskOptions& options = limited ? *limited : given;
+  return enqueue(job, options, *std::move(lease), std::move(limited));
 }
 
-Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease) {
+Result<void> SchedulerState::enqueue(detail::Job& job, const TaskOptions& options, Lease lease,
+                                     std::unique_ptr<TaskOptions> kept) {
   set_owner(job);
   job.deadline = options.deadline;
   job.priority = options.requirements.priority.value_or(Priority::normal);
   job.tenant = options.tenant;
   if (const double cost = options.requirements.cost; cost > 0 && cost <= 1e12) job.cost = cost;
-  job.kernels = options.kernels;
   job.may_run_twice = options.may_run_twice;
   job.may_decline = options.may_decline;
-  if (options.may_run_twice || options.may_decline || !options.kernels.empty())
-    job.again = std::make_unique<Requirements>(options.requirements);
+  if (kept)
+    job.again = std::move(kept);
+  else if (options.may_run_twice || options.may_decline || !options.kernels.empty())
+    job.again = std::make_unique<TaskOptions>(options);
 
   DeviceLanes& lanes = lanes_of(lease);
   if (lanes.lanes() == 0) return no_thread_error(lease.id());
@@ -399,12 +403,14 @@ void SchedulerState::run_job(detail::Job& job) {
   } else {
     auto closure = [&](TaskContext& context) { return job.call(context); };
     static const std::stop_token no_stop;  // a job's sets cancel_requested
-    Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, job.kernels, job.may_decline};
+    std::span<const Kernel> kernels;
+    if (job.again) kernels = job.again->kernels;
+    Attempt attempt{job.priority, job.deadline, &job.cancel_requested, no_stop, kernels, job.may_decline};
     result = run_on(job.lease, lanes, attempt, detail::ClosureRef(closure));
     if (!result && job.again && attempt.may_repeat(result.error(), job.may_run_twice) &&
         !job.cancel_requested.load(std::memory_order_relaxed)) {
       if (attempt.begun) job.may_run_twice = false;
-      std::optional<Lease> other = acquire_another(*job.again, job.deadline, job.device, attempt.begun);
+      std::optional<Lease> other = acquire_another(job.again->requirements, job.deadline, job.device, attempt.begun);
       if (other && lanes_of(*other).lanes() > 0 && lanes_of(*other).enter(job)) {
         const TenantId tenant = job.tenant;  // the job may have ended when it is placed
         DeviceLanes& others = lanes_of(*other);

@@ -32,7 +32,9 @@ class SchedulerState {
   // Of a new job; one that cannot be queued ends with the reason.
   void enqueue(detail::Job& job, const TaskOptions& options);
   // On a lease that the caller has acquired; the job is still the caller's after an error.
-  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease);
+  // `kept`: the same options, for the job to keep; null: it copies what it needs.
+  Result<void> enqueue(detail::Job& job, const TaskOptions& options, Lease lease,
+                       std::unique_ptr<TaskOptions> kept = nullptr);
   void run_batch(const detail::Batch& batch);
   // Runs a job that the calling lane has claimed, to its end or into another queue.
   void run_job(detail::Job& job);
@@ -76,7 +78,7 @@ class SchedulerState {
   Result<void> run_inline(Lease lease, const TaskOptions& options, detail::ClosureRef closure, DeviceId& device);
   // The first device for a piece of work. `limited` gets its options with what its kernels demand,
   // and stays empty for work that names none.
-  Result<Lease> acquire_for(const TaskOptions& given, std::optional<TaskOptions>& limited);
+  Result<Lease> acquire_for(const TaskOptions& given, std::unique_ptr<TaskOptions>& limited);
   // A device for work that failed on another, which it avoids from now on; none when there is none, or
   // when work that has begun is not to be repeated now.
   std::optional<Lease> acquire_another(Requirements& requirements, Deadline deadline, const DeviceId& failed,

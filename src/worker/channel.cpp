@@ -7,10 +7,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 namespace berth::worker {
@@ -20,12 +25,18 @@ Error system_error(const char* what) {
   return {ErrorCode::io, std::string(what) + ": " + std::strerror(errno), "look at the limits on memory and files"};
 }
 
+template <class Header>
+std::uint64_t checksum(const Header& header, std::span<const std::byte> data) noexcept {
+  static_assert(std::has_unique_object_representations_v<Header>);
+  const std::uint64_t seed = XXH3_64bits(&header, offsetof(Header, checksum));
+  return XXH3_64bits_withSeed(data.data(), data.size(), seed);
+}
+
 constexpr std::size_t mailboxes_begin = (sizeof(Setup) + alignof(Mailbox) - 1) / alignof(Mailbox) * alignof(Mailbox);
 
 }  // namespace
 
-void Answer::set(const Error& error) {
-  code = static_cast<std::uint32_t>(error.code) + 1;
+ErrorText::ErrorText(const Error& error) {
   message = error.message;
   advice = error.advice;
   has_driver = error.driver ? 1 : 0;
@@ -34,7 +45,7 @@ void Answer::set(const Error& error) {
   driver_name = error.driver->name;
 }
 
-std::optional<Error> Answer::error() const {
+std::optional<Error> ErrorText::error(std::uint32_t code) const {
   const std::optional<std::string> said = message.text(), advised = advice.text(), driver = driver_name.text();
   if (code == 0 || code > static_cast<std::uint32_t>(ErrorCode::internal) + 1 || !said || !advised || !driver ||
       has_driver > 1)
@@ -42,6 +53,15 @@ std::optional<Error> Answer::error() const {
   Error error{static_cast<ErrorCode>(code - 1), *said, *advised};
   if (has_driver) error.driver = DriverError{driver_code, *driver};
   return error;
+}
+
+std::uint64_t task_number(std::string_view name) noexcept { return XXH3_64bits(name.data(), name.size()); }
+
+std::uint64_t checksum_of(const RequestHeader& header, std::span<const std::byte> arguments) noexcept {
+  return checksum(header, arguments);
+}
+std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte> value_or_error) noexcept {
+  return checksum(header, value_or_error);
 }
 
 Result<SealedMemory> SealedMemory::make(const char* name, std::uint64_t bytes) {

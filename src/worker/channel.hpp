@@ -2,8 +2,8 @@
 // task that the worker can run at a time: the program puts a request in, a thread of the worker
 // answers. Both stay awake for a moment before they sleep, so that a short task costs no wake-up.
 //
-// A broken task can write anything into this memory at any time. The program copies what it reads and
-// checks the copy. The worker does not: it is the one that is broken.
+// A broken task can write anything into this memory at any time, also into the mailboxes of the tasks
+// beside it: what is read is a copy, and the copy is checked.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ class FixedText {
 
 // What the worker is for; written before it starts.
 struct Setup {
-  static constexpr std::uint64_t layout_now = 0x6265727468000002;  // changes with everything in this file
+  static constexpr std::uint64_t layout_now = 0x6265727468000003;  // changes with everything in this file
   std::uint64_t layout = layout_now;
   std::int32_t parent = 0;  // its process id
   std::uint32_t mailboxes = 0;
@@ -58,44 +58,65 @@ struct Setup {
   FixedText<libraries_bytes_max> libraries;  // paths, one in a line
 };
 
-struct Request {
-  std::uint64_t number = 0;  // of all requests of the program to this worker, from 1
-  FixedText<detail::task_name_bytes_max> task;
-  Priority priority = Priority::normal;
+// What is written into a mailbox carries a checksum: a broken task may have written over it. Both sides
+// copy it before they check it.
+struct RequestHeader {
+  std::uint64_t number = 0;      // of all requests of the program to this worker, from 1
+  std::uint64_t task = 0;        // task_number() of its name
   std::int64_t deadline_ns = 0;  // of the machine's steady clock
   std::uint32_t argument_bytes = 0;
   std::uint32_t value_bytes = 0;
+  std::uint64_t priority = 0;  // a Priority
+  std::uint64_t checksum = 0;
+};
+struct Request {
+  RequestHeader header;
   alignas(16) std::array<std::byte, message_bytes_max> arguments{};
+  FixedText<detail::task_name_bytes_max> task_name;  // for a worker that does not know the task
 };
 
-struct Answer {
-  std::uint64_t request = 0;      // that it answers; written last
-  std::uint32_t code = 0;         // 0: done; otherwise an ErrorCode and one
+struct AnswerHeader {
+  std::uint64_t request = 0;      // that it answers
+  std::uint32_t code = 0;         // 0: done, with a value; otherwise an ErrorCode and one, with an ErrorText
   std::uint32_t device_busy = 0;  // 1: the device may still work on it
   std::uint32_t declined = 0;     // 1: it cannot run on this device
+  std::uint32_t reserved = 0;
+  std::uint64_t checksum = 0;
+};
+struct ErrorText {
   std::uint32_t has_driver = 0;
   std::int32_t driver_code = 0;
   FixedText<128> driver_name;
   FixedText<1024> message;
   FixedText<512> advice;
-  alignas(16) std::array<std::byte, message_bytes_max> value{};
 
-  void set(const Error& error);
-  // The error of a copy, which is checked; absent: no worker writes this.
-  std::optional<Error> error() const;
+  ErrorText() = default;
+  explicit ErrorText(const Error& error);
+  // Of a copy; absent: no worker writes this.
+  std::optional<Error> error(std::uint32_t code) const;
 };
 
+// What the program and its worker call a task, whose name may be long.
+std::uint64_t task_number(std::string_view name) noexcept;
+// Over the header, less its checksum, and what goes with it.
+std::uint64_t checksum_of(const RequestHeader& header, std::span<const std::byte> arguments) noexcept;
+std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte> value_or_error) noexcept;
+
+// Ordered so that a short task moves three cache lines from one processor to another and back: the
+// state, the request, the answer.
 struct Mailbox {
   enum State : std::uint32_t { empty, asked, answered };
   alignas(64) std::atomic<std::uint32_t> state{empty};  // what both sides wait on
   std::atomic<std::uint32_t> worker_sleeps{0};
+  std::atomic<std::uint32_t> program_sleeps{0};
+  std::atomic<std::uint32_t> cancelled{0};
+  alignas(64) Request request;
   // The number of the request that a thread of the worker has begun. Until then the program has the
   // same number here with all bits inverted, which no broken task writes by chance.
-  std::atomic<std::uint64_t> begun{0};
-  std::atomic<std::uint32_t> cancelled{0};
-  alignas(64) std::atomic<std::uint32_t> program_sleeps{0};
-  Request request;
-  alignas(64) Answer answer;
+  alignas(64) std::atomic<std::uint64_t> begun{0};
+  AnswerHeader answer;
+  alignas(16) std::array<std::byte, message_bytes_max> value{};
+  ErrorText error;
 };
 
 // Memory that can be handed to another process and never changes its size. Not copyable.

@@ -41,7 +41,8 @@ Result<void> DeviceWorker::call(TaskContext& context, const Call& call, const Cl
       return std::move(entered).error();
     }
     const Place place = *std::move(entered);
-    context.restart_clock();  // the start of a worker, or a run that died, is not the cost of the work
+    // The start of a worker, or a run that died, is not the cost of the work.
+    if (place.waited || earlier_death) context.restart_clock();
     std::optional<Result<void>> result = exchange(place, context, call, clock);
     leave(place, result && *result);
     const bool begun = place.mailbox().begun.load() != ~place.request;
@@ -100,7 +101,8 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
   std::optional<Error> ended;
   ++waiting_;
   waiting_alone_ += alone;
-  while (!(ended = end_before_begin(context, clock)) && !has_place())
+  bool waited = false;
+  for (; !(ended = end_before_begin(context, clock)) && !has_place(); waited = true)
     real_clock().wait_until(changed_, lock, real_clock().now() + look_period);
   --waiting_;
   waiting_alone_ -= alone;
@@ -112,6 +114,7 @@ Result<DeviceWorker::Place> DeviceWorker::enter(TaskContext& context, const Call
   place.request = ++requests_;
   current_->free &= ~(std::uint64_t{1} << place.index);
   place.may_run_twice = call.may_run_twice;
+  place.waited = waited;
   current_->tasks[place.index] = call.task;
   ++current_->users;
   current_->users_that_may_run_twice += call.may_run_twice;
@@ -150,17 +153,19 @@ void DeviceWorker::wait_until_over(const WorkerProcess& process) {
 
 void DeviceWorker::ask(const Place& place, const Call& call, Deadline deadline) {
   Mailbox& mailbox = place.mailbox();
-  Request& request = mailbox.request;
-  request.number = place.request;
-  request.task = call.task;
-  request.priority = call.priority;
-  request.deadline_ns = deadline.at.time_since_epoch().count();
-  request.argument_bytes = static_cast<std::uint32_t>(call.arguments.size());
-  request.value_bytes = static_cast<std::uint32_t>(call.value.size());
-  std::memcpy(request.arguments.data(), call.arguments.data(), call.arguments.size());
+  RequestHeader header;
+  header.number = place.request;
+  header.task = task_number(call.task);
+  header.deadline_ns = deadline.at.time_since_epoch().count();
+  header.argument_bytes = static_cast<std::uint32_t>(call.arguments.size());
+  header.value_bytes = static_cast<std::uint32_t>(call.value.size());
+  header.priority = static_cast<std::uint64_t>(call.priority);
+  header.checksum = checksum_of(header, call.arguments);
+  mailbox.request.header = header;
+  std::memcpy(mailbox.request.arguments.data(), call.arguments.data(), call.arguments.size());
+  mailbox.request.task_name = call.task;
   mailbox.cancelled.store(0, std::memory_order_relaxed);
   mailbox.begun.store(~place.request, std::memory_order_relaxed);
-  mailbox.answer.request = 0;
   mailbox.state.store(Mailbox::asked);
   if (mailbox.worker_sleeps.load() != 0) wake(mailbox.state);
 }
@@ -208,19 +213,18 @@ std::optional<Result<void>> DeviceWorker::exchange(const Place& place, TaskConte
 std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskContext& context,
                                                       std::span<std::byte> value) {
   // The worker may still write: what is looked at is a copy.
-  const Answer& there = place.mailbox().answer;
-  std::uint64_t request = 0;
-  std::uint32_t code = 0;
-  std::memcpy(&request, &there.request, sizeof request);
-  std::memcpy(&code, &there.code, sizeof code);
-  if (request == place.request && code == 0) {
+  const Mailbox& there = place.mailbox();
+  AnswerHeader answer;
+  std::memcpy(&answer, &there.answer, sizeof answer);
+  if (answer.request == place.request && answer.code == 0) {
     std::memcpy(value.data(), there.value.data(), value.size());
-    return Result<void>();
+    if (checksum_of(answer, value) == answer.checksum) return Result<void>();
   }
-  Answer answer;
-  std::memcpy(static_cast<void*>(&answer), &there, sizeof answer);
-  std::optional<Error> error = answer.error();
-  if (answer.request != place.request || !error) {
+  ErrorText text;
+  std::memcpy(static_cast<void*>(&text), &there.error, sizeof text);
+  std::optional<Error> error = text.error(answer.code);
+  if (!error || answer.request != place.request ||
+      checksum_of(answer, std::as_bytes(std::span(&text, 1))) != answer.checksum) {
     kill(place.process(), "wrote an answer that has no meaning");
     return std::nullopt;
   }

@@ -73,6 +73,7 @@ class DeviceWorker {
     std::size_t index = 0;
     std::uint64_t request = 0;  // its number
     bool may_run_twice = false;
+    bool waited = false;  // for it
     WorkerProcess& process() const noexcept { return *in->process; }
     Mailbox& mailbox() const noexcept { return process().channel().mailbox(index); }
   };

@@ -70,6 +70,7 @@ enum class Harm {
   kill,
   allocate,
   write_anything,
+  change_messages,
   answer_nonsense,
   answer_early,
   throw_it,
@@ -135,13 +136,23 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
       }
       return 0;
     }
+    case Harm::change_messages: {  // of the tasks beside it, as long as it lives
+      const Channel channel = channel_of_this_worker();
+      for (std::uint32_t x = 1;; ++x)
+        for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
+          std::memset(channel.mailbox(i).request.arguments.data(), static_cast<int>(x), 8);
+          std::atomic_signal_fence(std::memory_order_seq_cst);
+          std::memset(channel.mailbox(i).value.data(), static_cast<int>(x), 4);
+        }
+    }
     case Harm::answer_nonsense: {
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
-        Answer& answer = channel.mailbox(i).answer;
-        std::memset(static_cast<void*>(&answer), 0xff, sizeof answer);
-        if (in.seed % 2 == 0) answer.code = 3;  // an error, with texts that have no end
-        channel.mailbox(i).state.store(Mailbox::answered);
+        Mailbox& mailbox = channel.mailbox(i);
+        std::memset(static_cast<void*>(&mailbox.answer), 0xff, sizeof mailbox.answer);
+        std::memset(static_cast<void*>(&mailbox.error), 0xff, sizeof mailbox.error);
+        if (in.seed % 2 == 0) mailbox.answer.code = 3;  // an error, with texts that have no end
+        mailbox.state.store(Mailbox::answered);
       }
       for (volatile bool on = true; on;) {
       }

@@ -16,6 +16,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <unordered_map>
 
 #include "scheduler/poll_briefly.hpp"
 #include "worker/task_list.hpp"
@@ -61,8 +62,15 @@ struct WorkerSetup {
   Channel channel;
   SharedBlocks shared;
   Scheduler scheduler;
-  std::map<std::string, std::shared_ptr<void>, std::less<>> states;  // what the init of a task gave
-  std::map<std::string, Error, std::less<>> refused;                 // by its init
+  struct Task {
+    const detail::TaskDefinition& definition;
+    std::shared_ptr<void> state = {};   // what its init gave
+    std::optional<Error> refused = {};  // by its init
+  };
+  std::unordered_map<std::uint64_t, Task> tasks = {};  // by task_number
+  const WorkerContext::Find find = [this](std::uint64_t begin, std::uint64_t bytes) {
+    return shared.find(begin, bytes);
+  };
 };
 
 Error wrong_library(const std::string& path, const std::string& why) {
@@ -123,63 +131,69 @@ Result<Scheduler> schedule_on(std::shared_ptr<Device> device) {
 }
 
 Result<void> prepare_tasks(WorkerSetup& setup) {
-  const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
-    return setup.shared.find(begin, bytes);
-  };
-  for (const detail::TaskDefinition& task : all_tasks()) {
-    if (!task.init) continue;
+  for (const detail::TaskDefinition& definition : all_tasks()) {
+    WorkerSetup::Task& task =
+        setup.tasks.emplace(task_number(definition.name), WorkerSetup::Task{definition}).first->second;
+    if (!definition.init) continue;
     const auto ended = setup.scheduler.run([&](TaskContext& on) -> Result<void> {
-      WorkerContext context(on, find, nullptr);
-      setup.states[task.name] = BERTH_TRY(task.init(context));
+      WorkerContext context(on, setup.find, nullptr);
+      task.state = BERTH_TRY(definition.init(context));
       return {};
     });
     // It needs another kind of device.
     if (!ended && ended.error().code == ErrorCode::not_supported)
-      setup.refused.emplace(task.name, ended.error());
+      task.refused = ended.error();
     else if (!ended)
-      return Error{ended.error().code, "the init of task " + task.name + " failed: " + ended.error().to_text()};
+      return Error{ended.error().code, "the init of task " + definition.name + " failed: " + ended.error().to_text()};
   }
   return {};
 }
 
-Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
-  const Request& request = mailbox.request;
-  const std::string name = request.task.text().value_or("");
-  const detail::TaskDefinition* const task = task_named(name);
-  if (!task)
-    return Error{ErrorCode::not_found, "the worker knows no task named " + name,
+// A copy of what the program asks; null when a broken task has written over it.
+const Request* read_request(const Mailbox& mailbox, Request& copy) {
+  std::memcpy(&copy.header, &mailbox.request.header, sizeof copy.header);
+  const std::size_t bytes = copy.header.argument_bytes;
+  if (bytes > copy.arguments.size()) return nullptr;
+  std::memcpy(copy.arguments.data(), mailbox.request.arguments.data(), bytes);
+  const bool intact = checksum_of(copy.header, std::span(copy.arguments).first(bytes)) == copy.header.checksum;
+  return intact ? &copy : nullptr;
+}
+
+Result<void> run_task(const WorkerSetup& setup, Mailbox& mailbox, const Request& request, AnswerHeader& answer,
+                      std::span<std::byte> value) {
+  const RequestHeader& asked = request.header;
+  const auto found = setup.tasks.find(asked.task);
+  if (found == setup.tasks.end())
+    return Error{ErrorCode::not_found,
+                 "the worker knows no task named " + mailbox.request.task_name.text().value_or(""),
                  "define it with BERTH_TASK in the program or library that the worker executes"};
-  if (request.argument_bytes != task->argument_bytes || request.value_bytes != task->value_bytes)
+  const WorkerSetup::Task& task = found->second;
+  if (asked.argument_bytes != task.definition.argument_bytes || asked.value_bytes != task.definition.value_bytes)
     return Error{ErrorCode::invalid_argument,
-                 "task " + name + " has arguments or a value of another size in the worker",
+                 "task " + task.definition.name + " has arguments or a value of another size in the worker",
                  "build the program and the library of tasks from the same sources"};
-  if (const auto refused = setup.refused.find(name); refused != setup.refused.end()) {
-    mailbox.answer.declined = 1;
-    return refused->second;
+  if (task.refused) {
+    answer.declined = 1;
+    return *task.refused;
   }
-  void* state = nullptr;
-  if (const auto found = setup.states.find(name); found != setup.states.end()) state = found->second.get();
-  const WorkerContext::Find find = [&](std::uint64_t begin, std::uint64_t bytes) {
-    return setup.shared.find(begin, bytes);
-  };
   TaskOptions options;
-  options.requirements.priority = request.priority;
-  options.deadline.at = TimePoint(Duration(request.deadline_ns));
+  options.requirements.priority = static_cast<Priority>(asked.priority);
+  options.deadline.at = TimePoint(Duration(asked.deadline_ns));
   bool begun = false, used_stream = false;
   auto on_lane = [&](TaskContext& on) -> Result<void> {
     begun = true;
-    mailbox.begun.store(request.number);
-    WorkerContext context(on, find, &mailbox.cancelled);
-    Result<void> result = task->call(context, std::span(request.arguments).first(request.argument_bytes),
-                                     std::span(mailbox.answer.value).first(request.value_bytes), state);
+    mailbox.begun.store(asked.number, std::memory_order_release);
+    WorkerContext context(on, setup.find, &mailbox.cancelled);
+    Result<void> result = task.definition.call(context, std::span(request.arguments).first(asked.argument_bytes), value,
+                                               task.state.get());
     used_stream = context.used_stream();
-    mailbox.answer.declined = context.has_declined() ? 1 : 0;
+    answer.declined = context.has_declined() ? 1 : 0;
     return result;
   };
   auto ended = setup.scheduler.run(on_lane, options);
   if (ended) return {};
   // Also after another error: what it has enqueued is waited for until the deadline.
-  mailbox.answer.device_busy = used_stream && options.deadline.passed(real_clock().now()) ? 1 : 0;
+  answer.device_busy = used_stream && options.deadline.passed(real_clock().now()) ? 1 : 0;
   Error error = std::move(ended).error();
   // Another task has just found that the device can be used no more.
   if (!begun && error.code != ErrorCode::timeout && error.code != ErrorCode::cancelled)
@@ -187,7 +201,27 @@ Result<void> run_task(WorkerSetup& setup, Mailbox& mailbox) {
   return error;
 }
 
-void serve(WorkerSetup& setup, Mailbox& mailbox) {
+void answer_request(const WorkerSetup& setup, Mailbox& mailbox, const Request& request) {
+  AnswerHeader answer;
+  answer.request = request.header.number;
+  alignas(16) std::array<std::byte, message_bytes_max> place;
+  const std::span<std::byte> value =
+      std::span(place).first(std::min<std::size_t>(request.header.value_bytes, place.size()));
+  if (const Result<void> ended = run_task(setup, mailbox, request, answer, value); ended) {
+    answer.checksum = checksum_of(answer, value);
+    std::memcpy(mailbox.value.data(), value.data(), value.size());
+  } else {
+    const ErrorText text(ended.error());
+    answer.code = static_cast<std::uint32_t>(ended.error().code) + 1;
+    answer.checksum = checksum_of(answer, std::as_bytes(std::span(&text, 1)));
+    mailbox.error = text;
+  }
+  mailbox.answer = answer;
+  mailbox.state.store(Mailbox::answered);
+}
+
+void serve(const WorkerSetup& setup, Mailbox& mailbox) {
+  Request copy;
   for (;;) {
     if (!scheduler::poll_briefly([&] { return mailbox.state.load(std::memory_order_acquire) == Mailbox::asked; })) {
       mailbox.worker_sleeps.store(1);
@@ -195,14 +229,10 @@ void serve(WorkerSetup& setup, Mailbox& mailbox) {
         sleep_while(mailbox.state, seen, std::chrono::hours(1));
       mailbox.worker_sleeps.store(0, std::memory_order_relaxed);
     }
-    const std::uint64_t number = mailbox.request.number;
-    mailbox.answer.device_busy = mailbox.answer.declined = 0;
-    if (const Result<void> ended = run_task(setup, mailbox); ended)
-      mailbox.answer.code = 0;
+    if (const Request* const request = read_request(mailbox, copy))
+      answer_request(setup, mailbox, *request);
     else
-      mailbox.answer.set(ended.error());
-    mailbox.answer.request = number;
-    mailbox.state.store(Mailbox::answered);
+      mailbox.state.store(Mailbox::empty);  // no answer: the program ends this worker
     if (mailbox.program_sleeps.load() != 0) wake(mailbox.state);
   }
 }
@@ -223,10 +253,10 @@ Result<void> work() {
   BERTH_TRY(load_libraries(setup));
   const std::shared_ptr<Device> device = BERTH_TRY(open_device(setup));
   Scheduler scheduler = BERTH_TRY(schedule_on(device));
-  WorkerSetup ready{std::move(channel), SharedBlocks(std::move(shared), *device), std::move(scheduler), {}, {}};
+  WorkerSetup ready{std::move(channel), SharedBlocks(std::move(shared), *device), std::move(scheduler)};
   BERTH_TRY(prepare_tasks(ready));
   for (std::size_t i = 0; i < ready.channel.mailboxes(); ++i)
-    std::thread(serve, std::ref(ready), std::ref(ready.channel.mailbox(i))).detach();
+    std::thread(serve, std::cref(ready), std::ref(ready.channel.mailbox(i))).detach();
   tell_program("ready");
   // The program sends nothing; it has ended when its end of the socket is closed.
   char byte = 0;

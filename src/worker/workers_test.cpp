@@ -53,6 +53,25 @@ TEST_P(WorkersOn, ReachSharedMemoryAndTheDevice) {
   }
 }
 
+TEST(Workers, ATaskWhoseMessagesAnotherChangesEndsWithItsOwnValue) {
+  SchedulerOptions lanes;
+  lanes.lanes_per_device = 2;
+  Bench bench("host", {}, lanes);
+  for (int round = 0; round < 20; ++round) {
+    new (&bench.flags()) Flags;
+    TaskOptions not_for_ever;
+    not_for_ever.deadline = Deadline::after(real_clock(), seconds(1));
+    auto broken = bench.workers->submit(harm, bench.harmful(Harm::change_messages), not_for_ever);
+    ASSERT_TRUE(within_patience([&] { return bench.flags().begun == 1; }));
+    TaskOptions again;
+    again.may_run_twice = true;
+    const auto value = bench.workers->submit(add, {round, 3}, again).get(soon());
+    ASSERT_TRUE(value) << value.error().to_text();
+    EXPECT_EQ(value->value, round + 3);
+    EXPECT_FALSE(broken.get(soon()));
+  }
+}
+
 TEST(Workers, ATaskBesideABrokenOneIsRunAloneAndNotBlamed) {
   SchedulerOptions lanes;
   lanes.lanes_per_device = 2;

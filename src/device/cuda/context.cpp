@@ -19,9 +19,12 @@ constexpr std::chrono::seconds drain_limit{10};
 // 1080p frames, 0.2 % of a large GPU and 3 % of a small one. It is released with the last
 // handle of the opening.
 constexpr std::uint64_t pool_bytes_kept = 256ULL << 20;
-// An event is recorded for each such amount of freed memory: small compared to the share,
-// and large compared to the cost of an event.
-constexpr std::uint64_t noticed_bytes = 32ULL << 20;
+// What the streams of an opening keep of it in all.
+constexpr std::uint64_t kept_bytes_max = 128ULL << 20;
+// An event is recorded for each such amount of freed memory: smaller than the share, and large
+// compared to the cost of an event, which keeps the copies of other streams from overlapping
+// for a moment.
+constexpr std::uint64_t noticed_bytes = 128ULL << 20;
 
 // The code of the fault that lost the GPU for this process, or code_success. Retaining the
 // primary context again would succeed and every call on it fail, so open() checks this
@@ -110,10 +113,15 @@ CudaContext::~CudaContext() {
   driver.cuDevicePrimaryCtxRelease_v2(number);
 }
 
-void CudaContext::destroy(StreamHandle stream) noexcept {
+void CudaContext::add(CudaStreamHandle& stream) {
   const std::lock_guard lock(streams_mutex_);
-  streams_.erase(stream);
-  release([&] { driver.cuStreamDestroy_v2(stream); });
+  streams_.insert(&stream);
+}
+
+void CudaContext::destroy(CudaStreamHandle& stream) noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  streams_.erase(&stream);
+  release([&] { driver.cuStreamDestroy_v2(stream.handle); });
 }
 
 void CudaContext::close() noexcept {
@@ -123,7 +131,8 @@ void CudaContext::close() noexcept {
     bool any = false;
     const std::lock_guard lock(streams_mutex_);
     release([&] {
-      for (StreamHandle stream : streams_) any = any || driver.cuStreamQuery(stream) == code_not_ready;
+      for (const CudaStreamHandle* stream : streams_)
+        any = any || driver.cuStreamQuery(stream->handle) == code_not_ready;
     });
     return any;
   };
@@ -227,7 +236,15 @@ void CudaContext::freed(std::uint64_t bytes, StreamHandle stream) noexcept {
   freed_events_.push_back(*event);
 }
 
+bool CudaContext::free_kept(bool all) noexcept {
+  const std::lock_guard lock(streams_mutex_);
+  bool any = false;
+  for (CudaStreamHandle* stream : streams_) any = stream->free_kept(all) || any;
+  return any;
+}
+
 void CudaContext::trim_pool() noexcept {
+  free_kept(/*all=*/false);
   const MemoryPool pool = trimmed_.load();
   if (pool == nullptr) return;
   std::vector<EventHandle> pending;
@@ -254,6 +271,54 @@ void CudaContext::trim_pool() noexcept {
   });
   const std::lock_guard lock(events_mutex_);
   freed_events_.insert(freed_events_.end(), pending.begin(), pending.end());
+}
+
+CudaStreamHandle::CudaStreamHandle(std::shared_ptr<CudaContext> owner, StreamHandle stream)
+    : context(std::move(owner)), handle(stream) {
+  context->add(*this);
+}
+
+CudaStreamHandle::~CudaStreamHandle() {
+  free_kept(/*all=*/true);
+  context->destroy(*this);
+}
+
+DevicePointer CudaStreamHandle::take_kept(std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Kept& kept) { return kept.bytes == bytes; });
+  if (found == kept_.rend()) return 0;
+  const DevicePointer pointer = found->pointer;
+  kept_.erase(std::next(found).base());
+  context->kept_bytes_.fetch_sub(bytes);
+  return pointer;
+}
+
+void CudaStreamHandle::free(DevicePointer pointer, std::uint64_t bytes) noexcept {
+  if (context->kept_bytes_.fetch_add(bytes) + bytes <= kept_bytes_max) {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back({pointer, bytes, false});
+    return;
+  }
+  context->kept_bytes_.fetch_sub(bytes);
+  context->release([&] {
+    context->driver.cuMemFreeAsync(pointer, handle);
+    context->freed(bytes, handle);
+  });
+}
+
+bool CudaStreamHandle::free_kept(bool all) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  std::erase_if(kept_, [&](Kept& kept) {
+    if (!all && !std::exchange(kept.is_old, true)) return false;
+    context->release([&] { context->driver.cuMemFreeAsync(kept.pointer, handle); });
+    bytes += kept.bytes;
+    return true;
+  });
+  if (bytes == 0) return false;
+  context->kept_bytes_.fetch_sub(bytes);
+  context->release([&] { context->freed(bytes, handle); });
+  return true;
 }
 
 }  // namespace berth::cuda

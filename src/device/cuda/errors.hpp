@@ -14,6 +14,7 @@ namespace berth::cuda {
 
 inline constexpr int code_success = 0;
 inline constexpr int code_invalid_value = 1;
+inline constexpr int code_out_of_memory = 2;
 inline constexpr int code_not_initialized = 3;
 inline constexpr int code_no_device = 100;
 inline constexpr int code_not_ready = 600;

@@ -44,14 +44,10 @@ Result<const CudaMemory*> memory_of(const CudaContext& here, const Buffer& buffe
 
 CudaMemory::~CudaMemory() {
   const auto pointer = reinterpret_cast<DevicePointer>(native);
-  context->release([&] {
-    if (order_ == nullptr) {
-      context->driver.cuMemFree_v2(pointer);
-    } else {
-      context->driver.cuMemFreeAsync(pointer, order_->handle);
-      context->freed(bytes, order_->handle);
-    }
-  });
+  if (order_ != nullptr)
+    order_->free(pointer, bytes);
+  else
+    context->release([&] { context->driver.cuMemFree_v2(pointer); });
 }
 
 Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const Device& device, std::uint64_t bytes,
@@ -65,12 +61,18 @@ Result<Buffer> allocate_cuda(const std::shared_ptr<CudaContext>& context, const 
                  "ask for less, or divide the data between devices", context->info.id.text()};
   }
   const Driver& driver = context->driver;
-  DevicePointer pointer = 0;
-  Result<void> got = context->call("allocating " + std::to_string(bytes) + " bytes", [&] {
-    return order == nullptr ? driver.cuMemAlloc_v2(&pointer, bytes)
-                            : driver.cuMemAllocAsync(&pointer, bytes, order->handle);
-  });
-  if (!got) return std::move(got).error();
+  DevicePointer pointer = order == nullptr ? 0 : order->take_kept(bytes);
+  if (pointer == 0) {
+    const auto allocate = [&] {
+      return order == nullptr ? driver.cuMemAlloc_v2(&pointer, bytes)
+                              : driver.cuMemAllocAsync(&pointer, bytes, order->handle);
+    };
+    Result<void> got = context->call("allocating " + std::to_string(bytes) + " bytes", [&] {
+      const Code code = allocate();
+      return code == code_out_of_memory && context->free_kept(/*all=*/true) ? allocate() : code;
+    });
+    if (!got) return std::move(got).error();
+  }
   auto memory = std::make_shared<CudaMemory>(context, std::move(order));
   memory->bytes = bytes;
   memory->generation = context->generation;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <thread>
 
 #include "device/cuda/nvml.hpp"
 
@@ -75,6 +76,46 @@ TEST(Cuda, FreedStreamOrderedMemoryIsReturnedToTheGpu) {
     EXPECT_GE(free_bytes() + kept + slack, before) << "each sample returns what exceeds the share of the pool";
   }
   EXPECT_GE(free_bytes() + slack, before) << "the last handle releases all of it";
+}
+
+TEST(Cuda, MemoryThatAStreamFreedServesItsNextWorkAndGoesBackWhenItIsNotUsed) {
+  BERTH_NEEDS_GPU(gpu);
+  if (!gpu->info.features.contains("memory_pools")) GTEST_SKIP() << "this test needs a device with memory pools";
+  const auto [device, stream] = open_with_stream(*gpu);
+  const Driver& driver = *gpu->driver;
+  // When everything freed so far has been waited for: before that, the driver counts it as used.
+  const auto used_bytes = [&, &device = device, &stream = stream] {
+    std::uint64_t bytes = 0;
+    expect_ok(stream->run([&](Stream&) -> Result<void> {
+      MemoryPool pool = nullptr;
+      EventHandle event = nullptr;
+      const auto number = static_cast<DeviceNumber>(reinterpret_cast<std::intptr_t>(device->native().device));
+      EXPECT_EQ(driver.cuEventCreate(&event, event_default), code_success);
+      EXPECT_EQ(driver.cuEventRecord(event, static_cast<StreamHandle>(stream->native())), code_success);
+      while (driver.cuEventQuery(event) == code_not_ready) std::this_thread::yield();
+      EXPECT_EQ(driver.cuEventSynchronize(event), code_success);
+      driver.cuEventDestroy_v2(event);
+      EXPECT_EQ(driver.cuDeviceGetDefaultMemPool(&pool, number), code_success);
+      EXPECT_EQ(driver.cuMemPoolGetAttribute(pool, pool_bytes_used, &bytes), code_success);
+      return {};
+    }));
+    return bytes;
+  };
+  constexpr std::uint64_t size = 40ULL << 20;
+  const std::uint64_t before = used_bytes();
+  void* const first = stream->allocate(size).value().native();
+  EXPECT_EQ(used_bytes(), before + size) << "it is kept";
+  EXPECT_EQ(stream->allocate(size).value().native(), first);
+  {
+    const Result<Buffer> one = stream->allocate(size), other = stream->allocate(size), third = stream->allocate(size),
+                         fourth = stream->allocate(size);
+    ASSERT_TRUE(one && other && third && fourth);
+    EXPECT_NE(one->native(), other->native());
+  }
+  EXPECT_TRUE(stream->allocate(size).has_value());
+  EXPECT_TRUE(device->sample().has_value());
+  EXPECT_TRUE(device->sample().has_value());
+  EXPECT_EQ(used_bytes(), before) << "not used between two samples";
 }
 
 // Whether the driver reports the memory as pinned; absent if it has no such call.

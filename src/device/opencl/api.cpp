@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace berth::opencl {
@@ -35,9 +37,21 @@ Result<Api> load_api(std::span<const char* const> libraries) {
   return api;
 }
 
+void load_drivers(const Api& api) noexcept {
+  char* const drivers = std::getenv(drivers_variable);
+  const std::string before = drivers ? drivers : "";
+  cl_uint count = 0;
+  api.clGetPlatformIDs(0, nullptr, &count);
+  if (drivers) std::copy(before.begin(), before.end(), drivers);
+}
+
 Result<const Api*> system_api() {
   static constexpr const char* names[] = {"libOpenCL.so.1", "libOpenCL.so"};
-  static const Result<Api> api = load_api(names);
+  static const Result<Api> api = [] {
+    Result<Api> loaded = load_api(names);
+    if (loaded) load_drivers(*loaded);
+    return loaded;
+  }();
   if (!api) return api.error();
   return &*api;
 }

@@ -65,6 +65,12 @@ struct Api {
 // required function is missing.
 Result<Api> load_api(std::span<const char* const> libraries);
 
+// The variable with the drivers that a loader is to use.
+inline constexpr const char* drivers_variable = "OCL_ICD_FILENAMES";
+// Has the loader load its drivers. The one of Khronos cuts the variable in pieces where it stands: it is
+// put back, because processes that are started later would see the first driver only.
+void load_drivers(const Api& api) noexcept;
+
 // libOpenCL.so.1 or libOpenCL.so, looked for once per process. Thread-safe.
 Result<const Api*> system_api();
 

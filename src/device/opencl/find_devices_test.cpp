@@ -14,6 +14,23 @@
 namespace berth::opencl {
 namespace {
 
+TEST(OpenclLoader, TheListOfDriversIsLeftAsItWas) {
+  const char* const given = std::getenv(drivers_variable);
+  const std::string earlier = given ? given : "";
+  ::setenv(drivers_variable, "first.so:second.so", 1);
+  Api api;
+  api.clGetPlatformIDs = [](cl_uint, cl_platform_id*, cl_uint*) -> cl_int {
+    *std::strchr(std::getenv(drivers_variable), ':') = '\0';
+    return CL_SUCCESS;
+  };
+  load_drivers(api);
+  EXPECT_STREQ(std::getenv(drivers_variable), "first.so:second.so");
+  ::unsetenv(drivers_variable);
+  api.clGetPlatformIDs = [](cl_uint, cl_platform_id*, cl_uint*) -> cl_int { return CL_PLATFORM_NOT_FOUND_KHR; };
+  load_drivers(api);
+  if (!earlier.empty()) ::setenv(drivers_variable, earlier.c_str(), 1);
+}
+
 struct ScriptedDevice {
   std::map<cl_device_info, std::string> answers;  // raw bytes; what is not here is CL_INVALID_VALUE
 
