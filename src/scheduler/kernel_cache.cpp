@@ -42,6 +42,7 @@ Result<std::shared_ptr<LoadedKernel>> KernelCache::load(const Kernel& kernel, De
   if (loaded || is_final(loaded.error().code)) {
     entry->loaded = loaded;
     entry->failed = !loaded;
+    if (!loaded) has_failed_ = true;
   }
   return loaded;
 }
@@ -68,6 +69,7 @@ std::optional<Error> KernelCache::limit(Requirements& requirements, std::span<co
                    "kernel '" + kernel.source()->entry + "' has no form for a back end that the work may use",
                    "give it another form, or allow other back ends"};
     requirements.backends = std::move(forms);
+    if (!has_failed_.load(std::memory_order_relaxed)) continue;
     const std::lock_guard lock(mutex_);
     for (const std::shared_ptr<Entry>& entry : entries_)
       if (entry->failed && entry->source.lock() == kernel.source() && !entry->device.expired())

@@ -44,6 +44,7 @@ class KernelCache {
   const Pool pool_;
   mutable std::mutex mutex_;  // guards the list, not what is in its entries
   std::vector<std::shared_ptr<Entry>> entries_;
+  std::atomic<bool> has_failed_{false};  // some entry has
 };
 
 }  // namespace berth::scheduler

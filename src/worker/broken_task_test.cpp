@@ -26,7 +26,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      Broken{Harm::exit, "exit", "status 3"}, Broken{Harm::kill, "kill", "SIGKILL"},
                                      Broken{Harm::write_anything, "write_anything", "wrote"},
                                      Broken{Harm::answer_nonsense, "answer_nonsense", "no meaning"},
-                                     Broken{Harm::answer_early, "answer_early", "no meaning"})),
+                                     Broken{Harm::answer_early, "answer_early", "no meaning"},
+                                     Broken{Harm::answer_wrongly, "answer_wrongly", "no meaning"})),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
 
 TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {
@@ -34,6 +35,7 @@ TEST_P(BrokenTask, CostsOneWorkerAndTheNextWorkRuns) {
   Bench bench(backend);
   const DeviceId device = bench.first();
   const WorkerStatus before = bench.status(device);
+  ASSERT_TRUE(bench.workers->submit(add, {1, 1}, bench.on(device)).get(soon())) << "whose answer is still there";
   const auto result = bench.workers->submit(harm, bench.harmful(broken.harm), bench.on(device)).get(soon());
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::worker_lost) << result.error().to_text();

@@ -73,6 +73,7 @@ enum class Harm {
   change_messages,
   answer_nonsense,
   answer_early,
+  answer_wrongly,
   throw_it,
   refuse,
   fail_inside
@@ -161,6 +162,19 @@ inline int do_harm(WorkerContext& context, const Harmful& in) {
     case Harm::answer_early: {
       const Channel channel = channel_of_this_worker();
       for (std::size_t i = 0; i < channel.mailboxes(); ++i) channel.mailbox(i).state.store(Mailbox::answered);
+      for (volatile bool on = true; on;) {
+      }
+      return 0;
+    }
+    case Harm::answer_wrongly: {  // in everything but the checksum like a worker
+      const Channel channel = channel_of_this_worker();
+      for (std::size_t i = 0; i < channel.mailboxes(); ++i) {
+        Mailbox& mailbox = channel.mailbox(i);
+        mailbox.answer = {};
+        mailbox.answer.request = mailbox.request.header.number;
+        mailbox.value.fill(std::byte{7});
+        mailbox.state.store(Mailbox::answered);
+      }
       for (volatile bool on = true; on;) {
       }
       return 0;
