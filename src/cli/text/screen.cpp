@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <sstream>
@@ -23,11 +24,24 @@ bool write_all(const std::string& text) {
   return true;
 }
 
+std::atomic<pthread_t> waiting_thread;
+
+void pass_on(int signal) { pthread_kill(waiting_thread.load(), signal); }
+
 }  // namespace
 
 Interruptions::Interruptions() {
+  waiting_thread = pthread_self();
+  struct sigaction action{};
+  action.sa_handler = pass_on;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH}) sigaddset(&signals_, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH}) {
+    sigaddset(&signals_, signal);
+    struct sigaction& before = actions_before_[signal];
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
 }
 
@@ -35,6 +49,7 @@ Interruptions::~Interruptions() {
   // Signals that arrived meanwhile were meant for the watch that is over.
   const timespec at_once{};
   while (sigtimedwait(&signals_, nullptr, &at_once) > 0) continue;
+  for (const auto& [signal, before] : actions_before_) sigaction(signal, &before, nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "berth/clock.hpp"
@@ -13,8 +14,9 @@ namespace berth::cli {
 
 enum class Interruption { none, end, suspend, redraw };
 
-// While an object lives, signals of the terminal are blocked in this thread and those it
-// starts, and wait_until() returns them. One object at a time, on the main thread.
+// While an object lives, wait_until() returns the signals of the terminal. They are blocked in this
+// thread and those it starts; one that was there before, as of a driver, passes them on to this one.
+// One object at a time.
 class Interruptions {
  public:
   Interruptions();
@@ -27,6 +29,7 @@ class Interruptions {
  private:
   sigset_t signals_{};
   sigset_t before_{};
+  std::map<int, struct sigaction> actions_before_;
 };
 
 class Screen {
