@@ -325,7 +325,8 @@ TEST(Task, AnAbandonedPieceOfWorkEndsAtItsDeadlineAlsoWhenNobodyWaits) {
   clock.advance(seconds(4));
   EXPECT_FALSE(timed_out);
   clock.advance(seconds(1));
-  EXPECT_TRUE(told.wait_for_arrivals(1)) << "while the only lane is busy";
+  EXPECT_TRUE(told.wait_for_arrivals(1));
+  EXPECT_FALSE(blocking.ready()) << "while the only lane is busy";
   EXPECT_TRUE(timed_out);
   told.open();
   EXPECT_EQ(bench.total().cancelled, 1U);
