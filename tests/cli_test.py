@@ -415,7 +415,7 @@ class Command(unittest.TestCase):
 
     @unittest.skipIf(HAS_CUDA, "the kernel driver of this machine is not the double's")
     def test_the_documented_examples_are_what_the_command_prints(self):
-        for name in ("devices", "why", "run"):
+        for name in ("devices", "why", "run", "jobs"):
             page = (ROOT / f"docs/{name}.md").read_text()
             examples = re.findall(r"<!-- run(?: on (\w+))? -->\n```\n\$ berth (.*)\n((?:.*\n)*?)```", page)
             self.assertEqual(len(examples), page.count("<!-- run"))

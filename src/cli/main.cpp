@@ -23,6 +23,10 @@
   verb(run)                \
   verb(pick)               \
   verb(ps)                 \
+  verb(logs)               \
+  verb(wait)               \
+  verb(stop)               \
+  verb(rm)                 \
   verb(release)            \
   verb(cordon)             \
   verb(uncordon)           \

@@ -42,11 +42,12 @@ Result<RunContext> open_run_context(const RequestArguments& arguments) {
   return RunContext{*std::move(wanted), *std::move(observer), *std::move(ledger)};
 }
 
-void record_decision(std::string_view verb, const std::string& program, const Reservation& decided) {
+std::string record_decision(std::string_view verb, const std::string& program, const Reservation& decided) {
   const Result<std::string> folder = decisions_folder();
-  if (!folder) return;
-  static_cast<void>(
-      store_record(*folder, make_record(verb, program, decided.explanation, decided.views, decided.observed.topology)));
+  if (!folder) return {};
+  const DecisionRecord record =
+      make_record(verb, program, decided.explanation, decided.views, decided.observed.topology);
+  return store_record(*folder, record) ? record.id : std::string();
 }
 
 std::vector<DeviceId> ids_of(std::span<const DeviceInfo> devices) {

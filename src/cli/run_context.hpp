@@ -21,8 +21,8 @@ struct RunContext {
 // Errors come in this order: the request, the devices, the ledger.
 Result<RunContext> open_run_context(const RequestArguments& arguments);
 
-// For `berth why`. A record that cannot be written is no error of the decision.
-void record_decision(std::string_view verb, const std::string& program, const Reservation& decided);
+// For `berth why`; gives the id of the record. A record that cannot be written is no error of the decision.
+std::string record_decision(std::string_view verb, const std::string& program, const Reservation& decided);
 
 // Prints why nothing fits and what to do; returns the exit status.
 int print_refusal(const Reservation& decided, std::span<const DeviceInfo> all, std::string advice);

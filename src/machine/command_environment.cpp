@@ -134,6 +134,7 @@ void set_pytorch(Variables& variables, const std::string& fraction, const std::s
 
 std::optional<Limit> limit_named(std::string_view name) noexcept {
   if (name == "none") return Limit::none;
+  if (name == "watch") return Limit::watch;
   if (name == "framework") return Limit::framework;
   if (name == "mps") return Limit::mps;
   return std::nullopt;
@@ -218,6 +219,7 @@ std::string strength_of(const Granted& granted, Limit limit, bool mps) {
   const bool cuda = device.backend == "cuda";
   if (cuda && granted.memory_bytes > 0) {
     if (mps && limit != Limit::none) return "the driver holds each of its processes to that (MPS)";
+    if (limit == Limit::watch) return "the job is ended when it uses more for ten seconds";
     if (limit == Limit::framework)
       return "PyTorch, JAX and CuPy hold each of their processes to that; nothing stops other programs";
   }

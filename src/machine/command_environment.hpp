@@ -19,6 +19,7 @@ namespace berth::machine {
 enum class Limit : std::uint8_t {
   automatic,  // by MPS if it runs; JAX and CuPy get their variables
   none,       // only Berth's own variables are set
+  watch,      // by the supervisor of a job, which ends it
   framework,  // as automatic, and PyTorch gets its variables
   mps,        // by MPS
 };

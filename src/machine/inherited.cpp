@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <charconv>
@@ -46,7 +47,7 @@ struct Inherited {
   std::array<bool, signals_end> ignored{};
   sigset_t blocked{};
 };
-const Inherited inherited;
+Inherited inherited;
 
 }  // namespace
 
@@ -54,6 +55,12 @@ void close_own_descriptors_on_exec() {
   for (const int descriptor : open_descriptors()) {
     if (!inherited.descriptors.contains(descriptor)) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   }
+}
+
+void close_inherited_descriptors() {
+  for (const int descriptor : inherited.descriptors)
+    if (descriptor > STDERR_FILENO) close(descriptor);
+  inherited.descriptors = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
 }
 
 void restore_inherited_signals() noexcept {

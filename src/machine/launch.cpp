@@ -316,11 +316,11 @@ Error exec_command(const Launch& command) {
   return exec_error_of(command.program, prepared.execute());
 }
 
-Result<CommandExit> launch(const Launch& command) {
+Result<pid_t> start_command(const Launch& command, const std::function<void()>& in_child,
+                            const std::function<void(pid_t)>& in_parent) {
   const PreparedExec prepared(command);
   std::array<int, 2> go{}, failure{};
-  const SignalPipe signals;
-  if (!signals.works() || pipe2(go.data(), O_CLOEXEC) != 0) return failed("cannot start a command", errno);
+  if (pipe2(go.data(), O_CLOEXEC) != 0) return failed("cannot start a command", errno);
   if (pipe2(failure.data(), O_CLOEXEC) != 0) {
     const int error = errno;
     for (const int end : go) close(end);
@@ -330,34 +330,50 @@ Result<CommandExit> launch(const Launch& command) {
   if (child == 0) {
     // If the child kept this end open, it would wait for itself.
     close(go[1]);
-    setpgid(0, 0);
+    in_child();
     wait_and_execute(prepared, go[0], failure[1]);
   }
   const int fork_error = errno;
   close(go[0]);
   close(failure[1]);
-  Terminal terminal;
-  // In parent and child, because either may need it first.
-  if (child > 0) setpgid(child, child);
   Result<void> ready;
   if (child < 0) ready = failed("cannot start another process", fork_error);
-  if (ready && !is_in_pipeline()) static_cast<void>(terminal.hand_over(child));
+  if (ready) in_parent(child);
   if (ready && command.before_start) command.before_start(child);
   if (ready && write(go[1], "x", 1) != 1) ready = failed("cannot start the command", errno);
   close(go[1]);
   int exec_errno = 0;
-  const bool not_run = read(failure[0], &exec_errno, sizeof(exec_errno)) == static_cast<ssize_t>(sizeof(exec_errno));
+  if (read(failure[0], &exec_errno, sizeof(exec_errno)) == static_cast<ssize_t>(sizeof(exec_errno)))
+    ready = exec_error_of(command.program, exec_errno);
   close(failure[0]);
-  if (child < 0) return std::move(ready).error();
+  if (ready) return child;
+  int status = 0;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return std::move(ready).error();
+}
 
+Result<CommandExit> launch(const Launch& command) {
+  const SignalPipe signals;
+  if (!signals.works()) return failed("cannot start a command", errno);
+  Terminal terminal;
+  const Result<pid_t> child = start_command(
+      command, [] { setpgid(0, 0); },
+      [&](pid_t pid) {
+        // In parent and child, because either may need it first.
+        setpgid(pid, pid);
+        if (!is_in_pipeline()) static_cast<void>(terminal.hand_over(pid));
+      });
+  if (!child) return child.error();
   CommandExit ended;
   ended.had_terminal = terminal_handed_over;
-  const int status = wait_for_exit(child, signals, terminal, ended);
-  if (!ready) return std::move(ready).error();
-  if (not_run) return exec_error_of(command.program, exec_errno);
-  ended.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  ended.status = ended.signal ? 128 + ended.signal : WEXITSTATUS(status);
+  set_exit(ended, wait_for_exit(*child, signals, terminal, ended));
   return ended;
+}
+
+void set_exit(CommandExit& ended, int wait_status) noexcept {
+  ended.signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+  ended.status = ended.signal ? 128 + ended.signal : WEXITSTATUS(wait_status);
 }
 
 void exit_like(const CommandExit& ended) {

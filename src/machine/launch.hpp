@@ -45,6 +45,13 @@ struct CommandExit {
   bool had_terminal = false;   // Ctrl-C and similar keys reached only the command
 };
 
+// Starts it as a child process. `in_child` is called in it before anything else, and may do no more than a
+// signal handler; `in_parent` before the command begins.
+Result<pid_t> start_command(const Launch& command, const std::function<void()>& in_child,
+                            const std::function<void(pid_t)>& in_parent);
+// From what waitpid() gave.
+void set_exit(CommandExit& ended, int wait_status) noexcept;
+
 // Runs it as a child process and waits for its end.
 Result<CommandExit> launch(const Launch& command);
 

@@ -45,11 +45,18 @@ std::string read_file(const char* path) {
 
 }  // namespace
 
+std::optional<unsigned> Process::number() const {
+  unsigned read = pid;
+  if (!pid_file.empty() && !(std::ifstream(pid_file) >> read)) return std::nullopt;
+  return read;
+}
+
 std::uint64_t Unit::bytes_of_contexts() const { return contexts > 0 ? std::min(context_bytes, memory_bytes / 8) : 0; }
 
 std::uint64_t Unit::bytes_free() const {
   std::uint64_t used = bytes_of_this_process();
-  for (const Process& process : others) used += process.bytes;
+  for (const Process& process : others)
+    if (process.number()) used += process.bytes;
   return used < memory_bytes ? memory_bytes - used : 0;
 }
 

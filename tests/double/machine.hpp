@@ -67,11 +67,14 @@ struct Context {
 // Memory of another process.
 struct Process {
   unsigned pid = 0;
+  std::string pid_file = {};  // has its number; until then there is no such process
   std::uint64_t bytes = 0;
   bool graphics = false;
   bool both = false;    // listed with those that compute, too
   bool unsaid = false;  // listed without its bytes
   bool hidden = false;  // in use, and listed for nobody
+  // Absent: it is not there yet.
+  std::optional<unsigned> number() const;
 };
 
 // What CUDA calls a device: a GPU, or a slice of one.

@@ -107,8 +107,9 @@ Code list_processes(const char* symbol, DeviceHandle handle, unsigned* count, Pr
       const unsigned instance = unit.is_slice ? instance_of(static_cast<int>(i)) : ~0U;
       const unsigned part = unit.is_slice ? 0 : ~0U;
       for (const standin::Process& process : unit.others) {
-        if ((process.graphics == graphics || process.both) && !process.hidden)
-          found.push_back({process.pid, process.unsaid ? ~0ULL : process.bytes, instance, part});
+        const std::optional<unsigned> number = process.number();
+        if (number && (process.graphics == graphics || process.both) && !process.hidden)
+          found.push_back({*number, process.unsaid ? ~0ULL : process.bytes, instance, part});
       }
       if (!graphics && unit.contexts > 0)
         found.push_back({call.state().own_pid.value_or(static_cast<unsigned>(getpid())), unit.bytes_of_this_process(),

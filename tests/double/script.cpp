@@ -304,6 +304,7 @@ class Reader {
     take_number(line, "slice", slice);
     Process made;
     take_number(line, "pid", made.pid);
+    made.pid_file = take(line, "pid_file").value_or("");
     take_number(line, "bytes", made.bytes);
     for (const std::string& text : line.words) {
       if (text == "graphics") {

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 
 #include "berth/bytes.hpp"
+#include "cli/text/jobs_text.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -137,7 +138,7 @@ std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow>
   return text;
 }
 
-std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents) {
+std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, std::span<const Job> jobs) {
   json::array held, cordons;
   for (const LeaseRow& lease : leases) {
     json::object object{{"id", lease.id},
@@ -182,7 +183,11 @@ std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow>
     if (row.age) object["age_ms"] = *row.age / std::chrono::milliseconds(1);
     cordons.push_back(std::move(object));
   }
-  return json::serialize(json::object{{"leases", std::move(held)}, {"cordons", std::move(cordons)}}) + "\n";
+  json::array listed;
+  for (const Job& job : jobs) listed.push_back(job_to_json(job));
+  return json::serialize(
+             json::object{{"leases", std::move(held)}, {"cordons", std::move(cordons)}, {"jobs", std::move(listed)}}) +
+         "\n";
 }
 
 }  // namespace berth::cli

@@ -10,6 +10,7 @@
 
 #include "cli/text/occupants_text.hpp"
 #include "cli/text/terminal.hpp"
+#include "machine/job_store.hpp"
 
 namespace berth::cli {
 
@@ -59,6 +60,7 @@ std::string leases_text(std::span<const LeaseRow> leases, const Style& style);
 // The whole page: leases, waiting requests, devices out of service.
 std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, const Style& style);
 // One object on one line, with whole ids; docs/run.md lists its fields.
-std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents);
+std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents,
+                    std::span<const Job> jobs = {});
 
 }  // namespace berth::cli

@@ -33,7 +33,7 @@ LeaseRow waiting(std::uint64_t id, std::size_t place, WaitedFor wanted) {
 
 TEST(PsText, AnIdleMachineIsOneSentence) {
   EXPECT_EQ(ps_text({}, {}, {}), "no device is held through Berth\n");
-  EXPECT_EQ(ps_json({}, {}), "{\"leases\":[],\"cordons\":[]}\n");
+  EXPECT_EQ(ps_json({}, {}), "{\"leases\":[],\"cordons\":[],\"jobs\":[]}\n");
 }
 
 TEST(PsText, EveryDeviceOfALeaseHasALineWithItsShortId) {

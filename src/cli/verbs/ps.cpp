@@ -7,6 +7,7 @@
 
 #include "cli/options.hpp"
 #include "cli/text/devices_text.hpp"
+#include "cli/text/jobs_text.hpp"
 #include "cli/text/ps_text.hpp"
 #include "cli/text/screen.hpp"
 #include "ledger/process.hpp"
@@ -103,7 +104,8 @@ IntentRow intent_row(const MachineSnapshot& observed, const DeviceIntent& intent
 // The state of the ledger and the devices at one moment.
 class LeaseLook {
  public:
-  explicit LeaseLook(const BackendOptions& backends) : backends_(backends) {}
+  // `ended`: jobs that have ended, too.
+  LeaseLook(const BackendOptions& backends, bool ended) : backends_(backends), ended_(ended) {}
 
   Result<void> refresh() {
     Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
@@ -124,10 +126,17 @@ class LeaseLook {
       leases_.push_back(lease_row(observed, *snapshot, line, entry, now));
     intents_.clear();
     for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
+    jobs_.clear();
+    if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) {
+      jobs_ = list_jobs(*folder);
+      if (!ended_) std::erase_if(jobs_, [](const Job& job) { return has_ended(job.progress.state); });
+    }
     return {};
   }
-  std::string text(const Style& style) const { return ps_text(leases_, intents_, style); }
-  std::string json() const { return ps_json(leases_, intents_); }
+  std::string text(const Style& style) const {
+    return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, style));
+  }
+  std::string json() const { return ps_json(leases_, intents_, jobs_); }
 
  private:
   MachineSnapshot look() {
@@ -142,19 +151,22 @@ class LeaseLook {
   }
 
   const BackendOptions& backends_;
+  const bool ended_;
   std::optional<MachineObserver> observer_;
   std::vector<LeaseRow> leases_;
   std::vector<IntentRow> intents_;
+  std::vector<Job> jobs_;  // of this user
 };
 
 struct PsArguments {
+  bool all = false;
   bool json = false;
   bool watch = false;
   BackendOptions backends;
 };
 
 int run_ps(const PsArguments& arguments) {
-  LeaseLook leases(arguments.backends);
+  LeaseLook leases(arguments.backends, arguments.all);
   const auto text = [&](const Style& style) { return arguments.json ? leases.json() : leases.text(style); };
   if (arguments.watch)
     return watch({[&] { return leases.refresh(); }, text, [] { return std::string(); }}, arguments.json);
@@ -166,7 +178,8 @@ int run_ps(const PsArguments& arguments) {
 
 void add_ps(const Verb& command) {
   const auto arguments = std::make_shared<PsArguments>();
-  Verb verb = command.add("ps", "the leases and waiting requests of all users of this machine");
+  Verb verb = command.add("ps", "the leases and waiting requests of all users of this machine, and your jobs");
+  verb.flag("-a,--all", arguments->all, "also your jobs that have ended");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
   add_backend_options(verb, arguments->backends);

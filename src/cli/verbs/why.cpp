@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/command_line.hpp"
+#include "cli/job_access.hpp"
 #include "cli/text/candidates_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "inventory/short_id.hpp"
@@ -163,11 +164,22 @@ struct WhyArguments {
   bool json = false;
 };
 
+// The decision of a job. `unavailable`: none was made yet.
+Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) {
+  if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
+  return Error{ErrorCode::unavailable, "nothing is decided for job " + job.id + ", which " +
+                                           (has_ended(job.progress.state) ? "ended before that" : "waits") +
+                                           (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
+}
+
 int run_why(const WhyArguments& arguments) {
   const auto folder = decisions_folder(IfMissing::accept);
   if (!folder) return print_error(folder.error());
   if (arguments.list) return print_list(*folder, arguments.json);
-  const auto record = arguments.id ? load_record(*folder, *arguments.id) : last_record(*folder);
+  const Result<Job> job = arguments.id ? job_named(*arguments.id) : Error{ErrorCode::not_found, "no job was named"};
+  const auto record = job            ? record_of_job(*folder, *job)
+                      : arguments.id ? load_record(*folder, *arguments.id)
+                                     : last_record(*folder);
   if (!record) return print_error(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return print_error(explanation.error());
@@ -180,7 +192,8 @@ int run_why(const WhyArguments& arguments) {
 void add_why(const Verb& command) {
   const auto arguments = std::make_shared<WhyArguments>();
   Verb verb = command.add("why", "the reasons of a decision, and what would have let the request fit");
-  verb.argument("ID", &arguments->id, "a decision, by its id or the beginning of one; without it the last one", false);
+  verb.argument("ID", &arguments->id,
+                "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
   verb.flag("--json", arguments->json, "print one JSON value; berth replay reads that of one decision");
   verb.run([arguments] { return run_why(*arguments); });

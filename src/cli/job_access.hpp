@@ -1,0 +1,21 @@
+// What the verbs about jobs share.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/text/terminal.hpp"
+#include "machine/job_store.hpp"
+
+namespace berth::cli {
+
+// The jobs of these names; with `all`, every job of this machine that has not ended. invalid_argument: there is no such job, or
+// no name was given.
+Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all);
+Result<Job> job_named(const std::string& name);
+
+// 0 for a job that is done, the status of its command where it has one, 3 where it did not fit, else 1.
+int status_of(const Job& job);
+
+}  // namespace berth::cli

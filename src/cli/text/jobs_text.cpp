@@ -1,0 +1,99 @@
+#include "cli/text/jobs_text.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "berth/bytes.hpp"
+#include "inventory/short_id.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+std::string span_text(std::uint64_t from_us, std::uint64_t to_us) {
+  return age_text(std::chrono::microseconds(to_us > from_us ? to_us - from_us : 0));
+}
+
+// Since when it is in its state, or how long it ran.
+std::string time_text(const Job& job) {
+  const JobProgress& progress = job.progress;
+  if (!has_ended(progress.state))
+    return span_text(progress.started_us.value_or(job.request.created_us), wall_time_us());
+  if (progress.started_us && progress.ended_us) return span_text(*progress.started_us, *progress.ended_us);
+  return "-";
+}
+
+// "asked 40.0 GiB, peaked at 11.0 GiB", or why it waits or ended.
+std::string remark(const Job& job, std::span<const DeviceId> ids) {
+  const JobProgress& progress = job.progress;
+  std::string text = printable(with_short_ids(progress.reason, ids));
+  if (progress.memory_bytes_peak && progress.memory_bytes > 0) {
+    text += (text.empty() ? "" : "; ") + std::string("asked ") +
+            bytes_text(progress.memory_bytes * std::max<std::size_t>(1, progress.devices.size())) + ", peaked at " +
+            bytes_text(*progress.memory_bytes_peak);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string command_text(std::span<const std::string> words) {
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}#~!") == std::string::npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    text += (text.empty() ? "" : " ") + (plain ? word : quoted + "'");
+  }
+  return text;
+}
+
+std::string jobs_text(std::span<const Job> jobs, const Style& style) {
+  std::vector<DeviceId> ids;
+  bool named = false;
+  for (const Job& job : jobs) {
+    named = named || !job.request.name.empty();
+    for (const std::string& id : job.progress.devices) ids.emplace_back(id);
+  }
+  enum Column : std::size_t { id, name, state, status, device, time, command, why };
+  Table table({"JOB", named ? "NAME" : "", "STATE", ">STATUS", "DEVICE", ">TIME", "COMMAND", ""});
+  table.may_shrink(why, 24).may_shrink(command, 16).may_shrink(name, 8);
+  table.may_go(why).may_go(device).may_go(time);
+  for (const Job& job : jobs) {
+    std::string devices;
+    for (const std::string& one : job.progress.devices)
+      devices += (devices.empty() ? "" : ",") + printable(short_id(DeviceId(one), ids));
+    table.add({job.id, printable(job.request.name), std::string(to_string(job.progress.state)),
+               job.progress.status ? std::to_string(*job.progress.status) : "-", devices.empty() ? "-" : devices,
+               time_text(job), printable(command_text(job.request.command)), remark(job, ids)});
+  }
+  return table.to_text(style);
+}
+
+json::object job_to_json(const Job& job) {
+  const JobProgress& progress = job.progress;
+  json::object object{{"id", job.id},
+                      {"state", to_string(progress.state)},
+                      {"command", json::array(job.request.command.begin(), job.request.command.end())},
+                      {"options", json::array(job.request.options.begin(), job.request.options.end())},
+                      {"devices", json::array(progress.devices.begin(), progress.devices.end())},
+                      {"attempts", progress.attempts},
+                      {"device_seconds", progress.device_seconds},
+                      {"created_us", job.request.created_us},
+                      {"output", job.output()}};
+  if (!job.request.name.empty()) object["name"] = job.request.name;
+  if (!progress.reason.empty()) object["reason"] = progress.reason;
+  if (progress.status) object["status"] = *progress.status;
+  if (progress.started_us) object["started_us"] = *progress.started_us;
+  if (progress.ended_us) object["ended_us"] = *progress.ended_us;
+  if (progress.memory_bytes > 0) object["memory_bytes"] = progress.memory_bytes;
+  if (progress.memory_bytes_peak) object["memory_bytes_peak"] = *progress.memory_bytes_peak;
+  if (job.is_supervised) object["supervisor"] = progress.supervisor.pid;
+  if (progress.command && progress.state == JobState::running) object["pid"] = progress.command->pid;
+  if (const auto lease = parse_lease(progress.lease)) object["lease"] = lease->id;
+  return object;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,115 @@
+// Jobs: commands that run on without a terminal (`berth run -d`), each in a folder of its own below
+// $XDG_STATE_HOME/berth/jobs (world/runtime_folder.hpp), readable by its user alone:
+//   job.json    what was asked for; written once
+//   state.json  what has happened so far; replaced as a whole
+//   output      what the command has written
+//   alive       locked as long as the supervisor of the job lives
+// The environment of a command is in none of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/ledger.hpp"
+#include "berth/result.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::machine {
+
+inline constexpr std::size_t jobs_max = 1000;                               // jobs that are kept
+inline constexpr std::uint64_t output_bytes_max = std::uint64_t{64} << 20;  // of one job
+
+// Whether a user may give a job this name; those that look like ids are not allowed.
+bool is_job_name(std::string_view name) noexcept;
+
+struct JobRequest {
+  std::string name;  // given by the user; empty: none
+  std::vector<std::string> command;
+  std::vector<std::string> options;  // of berth run, for display
+  std::string folder;                // that it was started in
+  std::vector<std::string> after;    // ids of jobs that must have ended well
+  std::optional<Duration> time;      // that it may run
+  std::size_t retries = 0;
+  std::uint64_t created_us = 0;  // wall time
+  // Where it runs: a home folder may be shared by several machines.
+  std::string machine, boot;
+};
+std::string machine_name();
+// Of this start of the machine; empty: unknown.
+std::string boot_id();
+
+enum class JobState : std::uint8_t {
+  waiting,  // for other jobs or for devices
+  running,
+  done,       // ended with status 0
+  failed,     // ended with another status or by a signal, or could not be started
+  stopped,    // by berth stop
+  timed_out,  // ran longer than it may
+  refused,    // does not fit on this machine, or not in the time it could wait
+  skipped,    // a job that it was to follow did not end well
+  unknown,    // its supervisor was killed before it ended
+};
+std::string_view to_string(JobState state) noexcept;
+constexpr bool has_ended(JobState state) noexcept { return state > JobState::running; }
+
+// What a supervisor writes down.
+struct JobProgress {
+  JobState state = JobState::waiting;
+  std::string reason;  // what it waits for, or why it ended
+  ProcessIdentity supervisor;
+  std::optional<ProcessIdentity> command;  // of the last attempt
+  std::string lease;                       // as in BERTH_LEASE
+  std::vector<std::string> devices;        // ids
+  std::string decision;                    // the id of its record, for berth why
+  std::size_t attempts = 0;
+  std::optional<std::uint64_t> started_us, ended_us;  // wall time, of the last attempt
+  std::optional<int> status;                          // as a shell reports it
+  std::uint64_t memory_bytes = 0;                     // promised on each device; 0: whole devices
+  std::optional<std::uint64_t> memory_bytes_peak;     // seen on all devices together
+  double device_seconds = 0;                          // of all attempts
+};
+
+struct Job {
+  std::string id;  // "j17"
+  std::string folder;
+  JobRequest request;
+  JobProgress progress;        // its state is `unknown` where the supervisor was killed
+  bool is_supervised = false;  // as far as this machine can see
+  bool is_elsewhere = false;   // on another machine: its state is what that one wrote last
+  std::string output() const { return folder + "/output"; }
+};
+
+Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::create);
+
+// Makes the folder of a new job, with a number that none has had before, and removes the oldest jobs that have ended
+// beyond jobs_max.
+Result<Job> create_job(const std::string& jobs, const JobRequest& request);
+// In the order of their numbers. Those that cannot be read are left out.
+std::vector<Job> list_jobs(const std::string& jobs);
+// By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none.
+Result<Job> find_job(const std::string& jobs, const std::string& name);
+Result<void> write_progress(const std::string& folder, const JobProgress& progress);
+// unavailable: it has not ended.
+Result<void> remove_job(const Job& job);
+
+// The sign of life of a supervisor: held until the process ends, however that ends.
+class AliveMark {
+ public:
+  // Waits for one that another process is about to let go of.
+  static Result<AliveMark> set(const std::string& folder);
+  AliveMark(AliveMark&& other) noexcept;
+  AliveMark& operator=(AliveMark&&) = delete;
+  ~AliveMark();
+
+ private:
+  explicit AliveMark(int file) noexcept : file_(file) {}
+  int file_;
+};
+// Sleeps until the supervisor of the job has ended.
+void wait_for_supervisor(const std::string& folder);
+
+}  // namespace berth::machine

@@ -1,0 +1,221 @@
+#include "machine/job_store.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ledger/test_folder.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::machine {
+namespace {
+
+class JobStore : public testing::Test {
+ protected:
+  static JobRequest request(const std::string& name = "") {
+    JobRequest request;
+    request.name = name;
+    request.command = {"python", "train.py", "--text", "a \"quoted\" line"};
+    request.options = {"--mem", "20G"};
+    request.folder = "/work";
+    request.after = {"j1"};
+    request.time = std::chrono::hours(8);
+    request.retries = 2;
+    request.created_us = 1'763'300'000'000'000;
+    request.machine = machine_name();
+    request.boot = boot_id();
+    return request;
+  }
+  Job made(const std::string& name = "") { return create_job(jobs(), request(name)).value(); }
+  std::string jobs() const { return folder_.path.string(); }
+  // As a supervisor does.
+  static void write(const Job& job, JobState state) {
+    JobProgress progress;
+    progress.state = state;
+    progress.supervisor = this_process();
+    ASSERT_TRUE(write_progress(job.folder, progress));
+  }
+
+ private:
+  ledger::TestFolder folder_;
+};
+
+TEST_F(JobStore, WhatIsWrittenIsRead) {
+  const Job job = made("train");
+  EXPECT_EQ(job.id, "j1");
+  JobProgress progress;
+  progress.state = JobState::failed;
+  progress.reason = "ended with status 3";
+  progress.supervisor = this_process();
+  progress.command = this_process();
+  progress.lease = "00000000000000ab:7";
+  progress.decision = "20261116-1";
+  progress.devices = {"GPU-1", "GPU-2"};
+  progress.attempts = 3;
+  progress.started_us = 5;
+  progress.ended_us = 9;
+  progress.status = 3;
+  progress.memory_bytes = 20;
+  progress.memory_bytes_peak = 11;
+  progress.device_seconds = 1.5;
+  ASSERT_TRUE(write_progress(job.folder, progress));
+  for (const std::string name : {"j1", "1", "train"}) {
+    const Job read = find_job(jobs(), name).value();
+    EXPECT_EQ(read.id, "j1");
+    EXPECT_EQ(read.request.command, request().command);
+    EXPECT_EQ(read.request.after, request().after);
+    EXPECT_EQ(read.request.time, request().time);
+    EXPECT_EQ(read.request.retries, 2U);
+    EXPECT_EQ(read.progress.state, JobState::failed);
+    EXPECT_EQ(read.progress.reason, progress.reason);
+    EXPECT_EQ(read.progress.command, progress.command);
+    EXPECT_EQ(read.progress.decision, progress.decision);
+    EXPECT_EQ(read.progress.devices, progress.devices);
+    EXPECT_EQ(read.progress.attempts, 3U);
+    EXPECT_EQ(read.progress.started_us, 5U);
+    EXPECT_EQ(read.progress.status, 3);
+    EXPECT_EQ(read.progress.memory_bytes_peak, 11U);
+    EXPECT_EQ(read.progress.device_seconds, 1.5);
+    EXPECT_FALSE(read.is_supervised);
+  }
+  EXPECT_EQ(find_job(jobs(), "j2").error().code, ErrorCode::not_found);
+  EXPECT_EQ(find_job(jobs(), "").error().code, ErrorCode::not_found);
+}
+
+TEST_F(JobStore, BytesThatAreNoTextAreShownEscaped) {
+  JobRequest odd = request();
+  odd.command = {"sh", "\xff\x1b", "\n"};
+  odd.folder = "/work/\xfe";
+  const Job read = find_job(jobs(), create_job(jobs(), odd)->id).value();
+  EXPECT_EQ(read.request.command.size(), 3U);
+  for (const std::string& word : read.request.command) EXPECT_EQ(word.find_first_of("\xff\x1b\n"), std::string::npos);
+}
+
+TEST_F(JobStore, OnlyItsUserCanReadAJob) {
+  const Job job = made();
+  struct stat about{};
+  ASSERT_EQ(stat(job.folder.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700U);
+  ASSERT_EQ(stat((job.folder + "/job.json").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600U);
+}
+
+TEST_F(JobStore, TheNewestOfANameIsMeantAndNoNumberIsUsedTwice) {
+  made("train");
+  const Job second = made("train");
+  EXPECT_EQ(find_job(jobs(), "train")->id, "j2");
+  write(second, JobState::done);
+  ASSERT_TRUE(remove_job(find_job(jobs(), "j2").value()));
+  EXPECT_EQ(find_job(jobs(), "train")->id, "j1");
+  EXPECT_EQ(made().id, "j3");
+}
+
+TEST_F(JobStore, AJobWithoutASupervisorRunsOnOrIsUnknown) {
+  const Job job = made();
+  {
+    const auto mark = AliveMark::set(job.folder);
+    ASSERT_TRUE(mark);
+    write(job, JobState::waiting);
+    EXPECT_TRUE(find_job(jobs(), job.id)->is_supervised);
+    EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::waiting);
+    EXPECT_EQ(remove_job(find_job(jobs(), job.id).value()).error().code, ErrorCode::unavailable);
+  }
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.command = this_process();
+  ASSERT_TRUE(write_progress(job.folder, progress));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::running);
+  EXPECT_EQ(remove_job(find_job(jobs(), job.id).value()).error().code, ErrorCode::unavailable);
+  progress.command->start_time += 1;  // another process has its number by now
+  ASSERT_TRUE(write_progress(job.folder, progress));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
+  EXPECT_TRUE(remove_job(find_job(jobs(), job.id).value()));
+  EXPECT_TRUE(list_jobs(jobs()).empty());
+}
+
+TEST_F(JobStore, AJobThatIsAboutToStartIsNotUnknownAndOneOfAnEarlierBootIs) {
+  JobRequest now = request();
+  now.created_us = world::wall_time_us();
+  EXPECT_EQ(find_job(jobs(), create_job(jobs(), now)->id)->progress.state, JobState::waiting);
+  JobRequest before = request();
+  before.boot = "another";
+  const Job job = create_job(jobs(), before).value();
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.command = this_process();
+  ASSERT_TRUE(write_progress(job.folder, progress));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
+}
+
+TEST_F(JobStore, AJobOfAnotherMachineIsShownAndNotTouched) {
+  JobRequest request = JobStore::request();
+  request.machine = request.boot = "another";
+  const Job job = create_job(jobs(), request).value();
+  write(job, JobState::waiting);
+  const Job read = find_job(jobs(), job.id).value();
+  EXPECT_TRUE(read.is_elsewhere);
+  EXPECT_EQ(read.progress.state, JobState::waiting);
+  EXPECT_NE(remove_job(read).error().message.find("another"), std::string::npos);
+  write(job, JobState::done);
+  EXPECT_TRUE(remove_job(find_job(jobs(), job.id).value()));
+}
+
+TEST_F(JobStore, TheEndOfASupervisorIsWaitedForHoweverItEnds) {
+  const Job job = made();
+  wait_for_supervisor(job.folder);  // there was none yet
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto mark = AliveMark::set(job.folder);
+    static_cast<void>(!::write(ready[1], "x", 1));
+    for (;;) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_TRUE(find_job(jobs(), job.id)->is_supervised);
+  kill(child, SIGKILL);
+  wait_for_supervisor(job.folder);
+  EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised);
+  waitpid(child, nullptr, 0);
+  for (const int end : ready) close(end);
+}
+
+TEST_F(JobStore, WhatCannotBeReadIsLeftOutOfTheListAndNamedWhenAskedFor) {
+  const Job broken = made(), sound = made();
+  for (const char* const text : {"", "{", "[]", "{\"schema\": 2}", "{\"schema\": 1, \"command\": 3}"}) {
+    std::ofstream(broken.folder + "/job.json") << text;
+    ASSERT_EQ(list_jobs(jobs()).size(), 1U) << text;
+    EXPECT_EQ(list_jobs(jobs()).front().id, sound.id);
+    const auto asked = find_job(jobs(), broken.id);
+    ASSERT_FALSE(asked) << text;
+    EXPECT_NE(asked.error().to_text().find("job.json"), std::string::npos) << asked.error().to_text();
+  }
+  std::ofstream(sound.folder + "/state.json") << "{\"schema\": 1, \"state\": \"asleep\"}";
+  EXPECT_FALSE(find_job(jobs(), sound.id));
+  std::filesystem::create_directory(jobs() + "/jx");
+  std::filesystem::create_directory(jobs() + "/j9999999999999999999999");
+  EXPECT_TRUE(list_jobs(jobs()).empty());
+  EXPECT_EQ(made().id, "j3");
+}
+
+TEST_F(JobStore, TheOldestThatHaveEndedGoWhenThereAreTooMany) {
+  const Job waiting = made();
+  const auto mark = AliveMark::set(waiting.folder);
+  write(waiting, JobState::waiting);
+  for (std::size_t i = 1; i < jobs_max; ++i) write(made(), JobState::done);
+  EXPECT_EQ(list_jobs(jobs()).size(), jobs_max);
+  made();
+  const std::vector<Job> left = list_jobs(jobs());
+  EXPECT_EQ(left.size(), jobs_max);
+  EXPECT_EQ(left[0].id, "j1") << "it has not ended";
+  EXPECT_EQ(left[1].id, "j3");
+}
+
+}  // namespace
+}  // namespace berth::machine

@@ -1,0 +1,204 @@
+#include "machine/supervise.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace berth::machine {
+namespace {
+
+constexpr Duration look_period = std::chrono::seconds(1);
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);  // SIGUSR1: to end the thread
+  return set;
+}
+
+bool is_supervisor(const std::filesystem::path& process) {
+  std::ifstream file(process / "comm");
+  std::string name;
+  std::getline(file, name);
+  std::error_code failed;
+  return name == supervisor_name && std::filesystem::equivalent(process / "exe", "/proc/self/exe", failed);
+}
+
+// Processes whose parent is this one: the command, and those that it left behind. Not a job that it has
+// started, which goes on by itself.
+std::vector<pid_t> children() {
+  std::vector<pid_t> found;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry("/proc", failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
+    std::ifstream file(entry->path() / "stat");
+    std::string line;
+    std::getline(file, line);
+    // "pid (name) state parent ..."; a name may have blanks and brackets.
+    const std::size_t bracket = line.rfind(')');
+    if (bracket == std::string::npos || bracket + 4 >= line.size()) continue;
+    pid_t parent = 0;
+    std::from_chars(line.data() + bracket + 4, line.data() + line.size(), parent);
+    if (parent == getpid() && !is_supervisor(entry->path())) found.push_back(pid);
+  }
+  return found;
+}
+
+// Reaps what has ended. Gives the wait status of `command` if it is among them.
+std::optional<int> reap(pid_t command) {
+  std::optional<int> ended;
+  int status = 0;
+  pid_t pid = 0;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    if (pid == command) ended = status;
+  // Another part of the program has reaped it: how it ended is not known.
+  if (!ended && pid < 0 && errno == ECHILD && command > 0) ended = W_EXITCODE(255, 0);
+  return ended;
+}
+
+// Those that are left get SIGTERM, and SIGKILL when the time has passed. One in a driver call that does not
+// return is given up.
+void end_leftovers(Duration grace) {
+  const Deadline deadline = Deadline::after(real_clock(), grace), last = Deadline::after(real_clock(), 2 * grace);
+  std::vector<pid_t> told;
+  for (;;) {
+    reap(0);
+    const std::vector<pid_t> left = children();
+    if (left.empty() || last.passed(real_clock().now())) return;
+    const bool late = deadline.passed(real_clock().now());
+    for (const pid_t pid : left) {
+      if (!late && std::find(told.begin(), told.end(), pid) != told.end()) continue;
+      kill(pid, late ? SIGKILL : SIGTERM);
+      told.push_back(pid);
+    }
+    real_clock().sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+class PidDescriptor {
+ public:
+  explicit PidDescriptor(pid_t pid) : file_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  ~PidDescriptor() {
+    if (file_ >= 0) close(file_);
+  }
+  PidDescriptor(const PidDescriptor&) = delete;
+  PidDescriptor& operator=(const PidDescriptor&) = delete;
+  int get() const noexcept { return file_; }
+
+ private:
+  const int file_;
+};
+
+int milliseconds_until(TimePoint when) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - real_clock().now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+}  // namespace
+
+StopRequests::StopRequests() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  if (pipe2(ends_, O_CLOEXEC | O_NONBLOCK) == 0) thread_ = std::thread([this] { receive(); });
+}
+
+StopRequests::~StopRequests() {
+  if (thread_.joinable()) {
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+  for (const int end : ends_)
+    if (end >= 0) close(end);
+}
+
+bool StopRequests::requested() const noexcept { return requested_.load(); }
+
+void StopRequests::receive() {
+  const sigset_t set = stop_signals();
+  for (int signal = 0; sigwait(&set, &signal) == 0 && signal != SIGUSR1;) {
+    requested_.store(true);
+    static_cast<void>(!write(ends_[1], "x", 1));
+    const std::lock_guard lock(mutex_);
+    if (end_) end_();
+  }
+}
+
+void StopRequests::during(const std::function<void()>& step, const std::function<void()>& end) {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = end;
+    if (requested()) end_();
+  }
+  step();
+  const std::lock_guard lock(mutex_);
+  end_ = nullptr;
+}
+
+Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop) {
+  // What the command leaves behind becomes a child of this process.
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  const auto detach = [output = supervision.output] {
+    setsid();
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+  };
+  const Result<pid_t> child = start_command(command, detach, [](pid_t) {});
+  if (!child) return child.error();
+  if (supervision.started) supervision.started(*child);
+
+  SupervisedExit over;
+  const TimePoint began = real_clock().now();
+  std::optional<TimePoint> kill_at;
+  TimePoint look_at = began + look_period;
+  const auto end_it = [&](SupervisedExit::Cause cause, std::string reason) {
+    if (kill_at) return;
+    over.cause = cause;
+    over.reason = std::move(reason);
+    kill_at = real_clock().now() + supervision.grace;
+    kill(-*child, SIGTERM);
+    kill(-*child, SIGCONT);
+  };
+  const PidDescriptor process(*child);
+  for (;;) {
+    if (const std::optional<int> status = reap(*child)) {
+      set_exit(over.ended, *status);
+      break;
+    }
+    const TimePoint now = real_clock().now();
+    if (stop.requested()) end_it(SupervisedExit::Cause::stop_request, "");
+    if (supervision.time && now - began >= *supervision.time) end_it(SupervisedExit::Cause::time, "");
+    if (now >= look_at && supervision.look) {
+      look_at = now + look_period;
+      if (std::optional<std::string> reason = supervision.look())
+        end_it(SupervisedExit::Cause::look, *std::move(reason));
+    }
+    if (kill_at && now >= *kill_at) {
+      kill(-*child, SIGKILL);
+      kill_at = now + look_period;  // a process in a driver call may not end at once
+    }
+    TimePoint next = look_at;
+    if (kill_at) next = std::min(next, *kill_at);
+    if (!kill_at && supervision.time) next = std::min(next, began + *supervision.time);
+    // After a stop its descriptor stays readable.
+    pollfd watched[2] = {{process.get(), POLLIN, 0}, {stop.descriptor(), POLLIN, 0}};
+    poll(watched, stop.requested() ? 1 : 2, std::max(1, milliseconds_until(next)));
+  }
+  end_leftovers(supervision.grace);
+  return over;
+}
+
+}  // namespace berth::machine

@@ -1,0 +1,62 @@
+// Supervises a command that has no terminal: a session of its own, a file for its output, limits on its time,
+// an orderly stop, and an end that takes along what it has started.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "berth/clock.hpp"
+#include "machine/launch.hpp"
+
+namespace berth::machine {
+
+// What a supervisor calls its process (PR_SET_NAME).
+inline constexpr const char* supervisor_name = "berth-job";
+
+// Requests to stop this process (SIGTERM, SIGINT), received on a thread. Make it before any other thread.
+class StopRequests {
+ public:
+  StopRequests();
+  StopRequests(const StopRequests&) = delete;
+  StopRequests& operator=(const StopRequests&) = delete;
+  ~StopRequests();
+
+  // Readable after the first request.
+  int descriptor() const noexcept { return ends_[0]; }
+  bool requested() const noexcept;
+  // While `step` runs, a request calls `end`, on another thread; it must not return.
+  void during(const std::function<void()>& step, const std::function<void()>& end);
+
+ private:
+  void receive();
+  int ends_[2] = {-1, -1};
+  std::mutex mutex_;  // guards end_
+  std::function<void()> end_;
+  std::atomic<bool> requested_{false};
+  std::thread thread_;
+};
+
+struct Supervision {
+  int output = -1;                            // descriptor of its standard output and error
+  std::optional<Duration> time;               // that it may run
+  Duration grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  std::function<void(pid_t)> started;
+  // Called about every second; a text ends the command for that reason.
+  std::function<std::optional<std::string>()> look;
+};
+
+struct SupervisedExit {
+  enum class Cause : std::uint8_t { itself, stop_request, time, look };
+  CommandExit ended;
+  Cause cause = Cause::itself;
+  std::string reason;  // what `look` said
+};
+
+// Runs it to its end. Processes that it leaves behind are ended too, except supervisors of other jobs. This
+// process must have no other children.
+Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop);
+
+}  // namespace berth::machine

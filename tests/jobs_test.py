@@ -1,0 +1,260 @@
+"""Jobs (berth run -d) with real processes and real faults, on scripted GPUs."""
+import json
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import time
+import unittest
+
+from berth_case import BERTH, GIB, Machine
+
+
+class Jobs(Machine):
+    def end_all(self):
+        self.berth("stop", "--all")
+        super().end_all()
+
+    def job(self, *arguments, **environment):
+        """Starts a job and gives its id."""
+        answer = self.berth("run", "-d", *arguments, **environment)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertRegex(answer.stdout, r"^j\d+\n$")
+        return answer.stdout.strip()
+
+    def jobs(self):
+        """All jobs, by id."""
+        answer = self.berth("ps", "-a", "--json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return {job["id"]: job for job in json.loads(answer.stdout)["jobs"]}
+
+    def until(self, condition, what=""):
+        deadline = time.monotonic() + 60
+        while not (found := condition()):
+            self.assertLess(time.monotonic(), deadline, what or self.jobs())
+            time.sleep(0.02)
+        return found
+
+    def until_state(self, job, *states):
+        return self.until(lambda: (now := self.jobs()[job])["state"] in states and now)
+
+    def folder_of(self, job):
+        return self.runtime / f"jobs-{os.geteuid()}" / job
+
+    def test_a_job_runs_on_by_itself_and_its_output_and_status_are_kept(self):
+        job = self.job("--mem", "20G", "--name", "greeting", "--", "sh", "-c", "echo out; echo err >&2; echo $BERTH_JOB; exit 0")
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        log = self.berth("logs", job).stdout
+        self.assertEqual([line for line in log.splitlines() if not line.startswith("berth: ")], ["out", "err", job])
+        self.assertIn("20.0 GiB of 80.0 GiB", log)
+        self.assertEqual(self.berth("logs", "greeting").stdout, log, "by its name")
+        ended = self.jobs()[job]
+        self.assertEqual((ended["state"], ended["status"], ended["attempts"], ended["name"]), ("done", 0, 1, "greeting"))
+        self.assertEqual(ended["command"][:2], ["sh", "-c"])
+        self.assertIn(ended["devices"][0], self.gpus())
+        self.assertEqual(self.ps(), [], "what it held is given back")
+        text = self.berth("ps", "-a").stdout
+        self.assertRegex(text, rf"JOB +NAME +STATE +STATUS +DEVICE +TIME +COMMAND")
+        self.assertRegex(text, rf"{job} +greeting +done +0 ")
+        failing = self.job("--mem", "1G", "--", "sh", "-c", "exit 7")
+        answer = self.berth("wait", failing)
+        self.assertEqual(answer.returncode, 7)
+        self.assertIn("ended with status 7", answer.stderr)
+
+    def test_the_folder_is_the_users_and_has_no_environment(self):
+        job = self.job("--mem", "1G", "--", "sh", "-c", "test ${#TOKEN} = 14", TOKEN="planted-secret")
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        folder = self.folder_of(job)
+        self.assertEqual(stat.S_IMODE(folder.stat().st_mode), 0o700)
+        for file in folder.iterdir():
+            self.assertEqual(stat.S_IMODE(file.stat().st_mode) & 0o077, 0, file)
+            self.assertNotIn("planted-secret", file.read_text(), file)
+
+    def test_jobs_wait_in_line_as_long_as_they_must(self):
+        first = self.job("--mem", "60G", "-n", "2", "--", "sleep", "600")
+        self.until_state(first, "running")
+        second = self.job("--mem", "60G", "--", "true")
+        waiting = self.until(lambda: (now := self.jobs()[second]).get("reason", "").startswith("place 1") and now)
+        self.assertEqual(waiting["state"], "waiting")
+        self.assertEqual(self.berth("stop", first).returncode, 0)
+        self.assertEqual(self.jobs()[first]["state"], "stopped")
+        self.assertEqual(self.berth("wait", second).returncode, 0)
+        refused = self.job("--mem", "81G", "--", "true")
+        self.assertEqual(self.berth("wait", refused).returncode, 3, "it never fits")
+        self.assertEqual(self.jobs()[refused]["state"], "refused")
+        self.assertIn("81.0 GiB", self.berth("why", refused).stdout)
+
+    def test_a_job_that_waits_can_be_stopped(self):
+        held = self.hold("--mem", "60G", "-n", "2")
+        job = self.job("--mem", "60G", "--", "true")
+        self.until(lambda: self.jobs()[job].get("reason", "").startswith("place"))
+        self.assertRefused(self.berth("why", job), 1, "which waits: place 1 in line")
+        self.assertEqual(self.berth("stop", job).returncode, 0)
+        self.assertEqual(self.jobs()[job]["state"], "stopped")
+        self.assertEqual([lease["state"] for lease in self.ps()], ["running"], "its place in line is free")
+        held.communicate("")
+
+    def test_one_after_the_other(self):
+        gate = self.folder / "gate"
+        first = self.job("--mem", "1G", "--", "sh", "-c", f"while ! test -e {gate}; do sleep 0.05; done")
+        second = self.job("--mem", "1G", "--after", first, "--", "true")
+        third = self.job("--mem", "1G", "--after", f"{first},{second}", "--", "sh", "-c", "exit 1")
+        fourth = self.job("--mem", "1G", "--after", third, "--", "true")
+        self.assertEqual(self.until_state(second, "waiting")["state"], "waiting")
+        gate.touch()
+        self.assertEqual(self.berth("wait", first, second).returncode, 0)
+        self.assertEqual(self.berth("wait", "--all").returncode, 1)
+        self.assertEqual([self.jobs()[job]["state"] for job in (first, second, third, fourth)], ["done", "done", "failed", "skipped"])
+        self.assertIn(third, self.jobs()[fourth]["reason"])
+        self.assertRefused(self.berth("run", "-d", "--after", "j99", "--", "true"), 2, "j99", "ps -a")
+
+    def test_its_time_is_limited_and_what_it_started_ends_with_it(self):
+        child = self.folder / "child"
+        script = f"trap '' TERM; setsid sh -c 'echo $$ > {child}; exec sleep 600' & sleep 600 & wait; sleep 600"
+        job = self.job("--mem", "1G", "--time", "1s", "--", "sh", "-c", script)
+        began = time.monotonic()
+        self.assertEqual(self.berth("wait", job).returncode, 1)
+        self.assertLess(time.monotonic() - began, 40)
+        self.assertEqual(self.jobs()[job]["state"], "timed_out")
+        self.assertFalse(pathlib.Path(f"/proc/{child.read_text().strip()}").exists(), "it had a session of its own")
+        self.assertEqual(self.ps(), [])
+
+    def test_a_job_that_uses_more_than_it_asked_for_is_ended_and_the_peak_is_kept(self):
+        pid = self.folder / "pid"
+        self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid_file={pid} bytes=45GiB\n")
+        script = ("--", "sh", "-c", f"echo $$ > {pid}; exec sleep 600")
+        watched = self.job("--mem", "40G", "--limit", "watch", *script)
+        self.assertEqual(self.berth("wait", watched).returncode, 143)
+        ended = self.jobs()[watched]
+        self.assertEqual((ended["state"], ended["memory_bytes_peak"]), ("failed", 45 * GIB))
+        self.assertIn("45.0 GiB of the 40.0 GiB", ended["reason"])
+        pid.unlink()
+        self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid_file={pid} bytes=11GiB\n")
+        modest = self.job("--mem", "40G", "--limit", "watch", *script)
+        self.until(lambda: self.jobs()[modest].get("memory_bytes_peak") == 11 * GIB)
+        self.assertIn("asked 40.0 GiB, peaked at 11.0 GiB", self.berth("ps", COLUMNS="160").stdout)
+
+    def test_a_job_that_fails_is_tried_again(self):
+        count = self.folder / "count"
+        job = self.job("--mem", "1G", "--retries", "2", "--", "sh", "-c", f"echo x >> {count}; test $(wc -l < {count}) = 3")
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        self.assertEqual((self.jobs()[job]["attempts"], self.jobs()[job]["state"]), (3, "done"))
+
+    def test_a_killed_supervisor_leaves_the_command_its_lease_and_in_the_end_unknown(self):
+        go_on = self.folder / "go_on"
+        job = self.job("--mem", "30G", "--", "sh", "-c", f"while ! test -e {go_on}; do sleep 0.05; done")
+        running = self.until_state(job, "running")
+        self.until(lambda: "pid" in self.jobs()[job])
+        os.kill(running["supervisor"], signal.SIGKILL)
+        self.until(lambda: "supervisor" not in self.jobs()[job])
+        self.assertEqual(self.jobs()[job]["state"], "running")
+        self.assertIn("runs on", self.jobs()[job]["reason"])
+        self.assertEqual([lease["devices"][0]["memory_bytes_promised"] for lease in self.ps()], [30 * GIB])
+        go_on.touch()
+        self.assertEqual(self.until_state(job, "unknown")["state"], "unknown")
+        self.assertEqual(self.ps(), [])
+        # The same, ended with berth stop.
+        other = self.job("--mem", "30G", "--", "sleep", "600")
+        self.until(lambda: "pid" in self.jobs()[other])
+        os.kill(self.jobs()[other]["supervisor"], signal.SIGKILL)
+        self.until(lambda: "supervisor" not in self.jobs()[other])
+        self.assertEqual(self.berth("stop", other).returncode, 0)
+        self.until_state(other, "unknown")
+
+    def test_nothing_of_the_caller_is_held(self):
+        began = time.monotonic()
+        answer = subprocess.run(f"x=$({BERTH} run -d --mem 1G -- sleep 600); echo got $x", shell=True, capture_output=True, text=True,
+                                env=self.environment(), timeout=60)
+        self.assertRegex(answer.stdout, r"^got j\d+\n$")
+        self.assertLess(time.monotonic() - began, 30, "the shell did not wait for the job")
+        job = self.until_state(answer.stdout.split()[1], "running")
+        self.until(lambda: "pid" in self.jobs()[job["id"]])
+        pid = self.jobs()[job["id"]]["pid"]
+        self.assertEqual(os.getsid(pid), pid, "a session of its own")
+        self.assertEqual(os.readlink(f"/proc/{pid}/fd/0"), "/dev/null")
+
+    def test_a_job_inside_a_job_or_a_lease_stands_by_itself(self):
+        inner = f"{BERTH} run -d --mem 60G --name inner -- sleep 600"
+        outer = self.job("--mem", "60G", "--", "sh", "-c", inner)
+        self.assertEqual(self.berth("wait", outer).returncode, 0)
+        running = self.until(lambda: next((job for job in self.jobs().values() if job.get("name") == "inner" and "pid" in job), None))
+        self.assertEqual([lease["pid"] for lease in self.ps()], [running["supervisor"]], "the outer lease has ended")
+        self.assertEqual(self.berth("stop", "inner").returncode, 0)
+        answer = self.berth("run", "-q", "--mem", "60G", "-n", "2", "--", "sh", "-c", inner + " > /dev/null")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.until(lambda: any(job["state"] == "running" for job in self.jobs().values()), "it does not wait for the lease that it was started in")
+
+    def test_logs_follow_until_the_end(self):
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
+        self.assertEqual(self.berth("logs", "-f", job).stdout, "1\n2\n3\n")
+
+    def test_output_is_bounded_and_nothing_moves(self):
+        lines = "seq -f 'line %012.0f of many that this job writes without any pause' 1 1400000"
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", lines + "; sleep 1.5; echo last")
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        self.assertLess((self.folder_of(job) / "output").stat().st_blocks * 512, 65 << 20)
+        first, *left = self.berth("logs", job).stdout.splitlines()
+        self.assertRegex(first, r"^berth: \d+ bytes were removed here$")
+        self.assertEqual(left.pop(), "last")
+        numbers = [int(line.split()[1]) for line in left]
+        self.assertEqual(numbers, list(range(numbers[0], 1400001)), "whole lines, in order, to the end")
+
+    def test_callers_that_ignore_signals_and_odd_arguments(self):
+        answer = subprocess.run([BERTH, "run", "-d", "-q", "--mem", "1G", "--", "sh", "-c", "exit 6", b"\xff"], capture_output=True,
+                                env=self.environment(), timeout=60, restore_signals=False,
+                                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        job = answer.stdout.decode().strip()
+        self.assertEqual(self.berth("wait", job).returncode, 6)
+        self.assertIn(job, self.jobs())
+        self.assertEqual(self.berth("run", "-d", "--retries", "-1", "--", "true").returncode, 2)
+
+    def test_without_a_supervisor_stop_ends_what_ignores_it(self):
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+        self.until(lambda: "pid" in self.jobs()[job])
+        os.kill(self.jobs()[job]["supervisor"], signal.SIGKILL)
+        self.until(lambda: "supervisor" not in self.jobs()[job])
+        self.assertEqual(self.berth("stop", job).returncode, 0)
+        self.assertEqual(self.jobs()[job]["state"], "unknown")
+
+    def test_a_stopped_supervisor_hears_of_the_end(self):
+        job = self.job("-q", "--mem", "1G", "--", "sleep", "600")
+        self.until(lambda: "pid" in self.jobs()[job])
+        os.kill(self.jobs()[job]["supervisor"], signal.SIGSTOP)
+        self.assertEqual(self.berth("stop", job).returncode, 0)
+        self.assertEqual(self.jobs()[job]["state"], "stopped")
+
+    def test_jobs_that_have_ended_can_be_removed_and_others_not(self):
+        ended, running = self.job("--mem", "1G", "--", "true"), self.job("--mem", "1G", "--", "sleep", "600")
+        self.assertEqual(self.berth("wait", ended).returncode, 0)
+        self.until_state(running, "running")
+        self.assertRefused(self.berth("rm", running), 1, "has not ended", "berth stop")
+        self.assertEqual(self.berth("rm", "--ended").returncode, 0)
+        self.assertEqual(list(self.jobs()), [running])
+        self.assertFalse(self.folder_of(ended).exists())
+
+    def test_wrong_input(self):
+        self.assertRefused(self.berth("run", "-d"), 2, "no command")
+        self.assertRefused(self.berth("run", "-d", "--mem", "20", "--", "true"), 2, "20G")
+        self.assertRefused(self.berth("run", "-d", "--mem", "1G", "--", "no-such-command"), 127, "no-such-command")
+        for option in (("--time", "1h"), ("--name", "x"), ("--after", "j1"), ("--retries", "1"), ("--json",)):
+            self.assertRefused(self.berth("run", *option, "--", "true"), 2, "for jobs", "-d")
+        for name in ("17", "j17", "a b", "../x", "x\x1b[2J"):
+            self.assertRefused(self.berth("run", "-d", "--name", name, "--", "true"), 2, "no name for a job")
+        self.assertRefused(self.berth("run", "-d", "--time", "0s", "--", "true"), 2, "--time")
+        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "-d")
+        for verb in ("logs", "wait", "stop", "rm"):
+            self.assertRefused(self.berth(verb, "j7"), 2, "there is no job 'j7'", "berth ps -a")
+        for verb in ("wait", "stop", "rm"):
+            self.assertRefused(self.berth(verb), 2, "no job was named")
+        self.assertEqual(self.jobs(), {}, "none of these is a job")
+
+    def test_two_at_once_have_different_ids(self):
+        processes = [self.start("run", "-d", "--mem", "1G", "--", "true") for _ in range(12)]
+        ids = [process.communicate()[0].strip() for process in processes]
+        self.assertEqual(len(set(ids)), 12, ids)
+        self.assertEqual(self.berth("wait", *ids).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
