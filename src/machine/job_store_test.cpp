@@ -21,7 +21,7 @@ class JobStore : public testing::Test {
     request.name = name;
     request.command = {"python", "train.py", "--text", "a \"quoted\" line"};
     request.options = {"--mem", "20G"};
-    request.folder = "/work";
+    request.folder = "/data";
     request.after = {"j1"};
     request.time = std::chrono::hours(8);
     request.retries = 2;
@@ -89,7 +89,7 @@ TEST_F(JobStore, WhatIsWrittenIsRead) {
 TEST_F(JobStore, BytesThatAreNoTextAreShownEscaped) {
   JobRequest odd = request();
   odd.command = {"sh", "\xff\x1b", "\n"};
-  odd.folder = "/work/\xfe";
+  odd.folder = "/data/\xfe";
   const Job read = find_job(jobs(), create_job(jobs(), odd)->id).value();
   EXPECT_EQ(read.request.command.size(), 3U);
   for (const std::string& word : read.request.command) EXPECT_EQ(word.find_first_of("\xff\x1b\n"), std::string::npos);
