@@ -56,6 +56,9 @@ json::object to_json(const JobRequest& request) {
                       {"created_us", request.created_us}};
   if (!request.name.empty()) object["name"] = request.name;
   if (!request.after.empty()) object["after"] = to_array(request.after);
+  json::object labels;
+  for (const auto& [name, value] : request.labels) labels[world::printable(name)] = world::printable(value);
+  if (!labels.empty()) object["labels"] = std::move(labels);
   if (request.time) object["time_ms"] = *request.time / std::chrono::milliseconds(1);
   if (request.retries > 0) object["retries"] = request.retries;
   return object;
@@ -103,6 +106,7 @@ JobRequest request_of(const json::value& value) {
   request.machine = text_of(member(object, "machine", "job"), "machine");
   request.boot = text_of(member(object, "boot", "job"), "boot");
   request.after = optional_member(object, "after", "job", texts_of).value_or(std::vector<std::string>());
+  request.labels = optional_member(object, "labels", "job", labels_of).value_or(std::map<std::string, std::string>());
   if (const auto time = optional_member(object, "time_ms", "job", any_number))
     request.time = std::chrono::milliseconds(*time);
   request.retries = optional_member(object, "retries", "job", any_number).value_or(0);
@@ -208,6 +212,8 @@ Result<Job> read_job(const std::string& jobs, const std::string& id) {
   Job job;
   job.id = id;
   job.folder = jobs + "/" + id;
+  struct stat about{};
+  if (lstat(job.folder.c_str(), &about) == 0) job.user = about.st_uid;
   Result<JobRequest> request = read_file(job.folder + "/job.json", request_of);
   if (!request) return std::move(request).error();
   job.request = *std::move(request);
@@ -224,7 +230,7 @@ Result<Job> read_job(const std::string& jobs, const std::string& id) {
   if (job.is_elsewhere || job.is_supervised || has_ended(job.progress.state)) return job;
   const bool runs_on = job.progress.state == JobState::running && job.progress.command &&
                        job.request.boot == boot_id() &&
-                       ledger::process_state(*job.progress.command, geteuid()) == ledger::ProcessState::alive;
+                       ledger::process_state(*job.progress.command, job.user) == ledger::ProcessState::alive;
   if (runs_on) {
     job.progress.reason = "its supervisor was killed; the command runs on";
   } else {
@@ -257,14 +263,20 @@ bool is_job_name(std::string_view name) noexcept {
 }
 
 std::string machine_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
+  static const std::string known = [] {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    return std::string(name.data());
+  }();
+  return known;
 }
 
 std::string boot_id() {
-  const std::string text = world::read_text("/proc/sys/kernel/random/boot_id").value_or("");
-  return text.substr(0, text.find('\n'));
+  static const std::string known = [] {
+    const std::string text = world::read_text("/proc/sys/kernel/random/boot_id").value_or("");
+    return text.substr(0, text.find('\n'));
+  }();
+  return known;
 }
 
 Result<std::string> jobs_folder(world::IfMissing missing) { return world::state_folder("jobs", missing); }
@@ -276,6 +288,7 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
     job.request = request;
+    job.user = geteuid();
     if (mkdir(job.folder.c_str(), 0700) != 0) {
       if (errno == EEXIST) continue;  // another has taken it a moment ago
       return io_error("cannot create the folder " + job.folder);

@@ -4,11 +4,13 @@
 //   state.json  what has happened so far; replaced as a whole
 //   output      what the command has written
 //   alive       locked as long as the supervisor of the job lives
+//   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
 // The environment of a command is in none of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,7 +34,8 @@ struct JobRequest {
   std::vector<std::string> options;  // of berth run, for display
   std::string folder;                // that it was started in
   std::vector<std::string> after;    // ids of jobs that must have ended well
-  std::optional<Duration> time;      // that it may run
+  std::map<std::string, std::string> labels;
+  std::optional<Duration> time;  // that it may run
   std::size_t retries = 0;
   std::uint64_t created_us = 0;  // wall time
   // Where it runs: a home folder may be shared by several machines.
@@ -76,6 +79,7 @@ struct JobProgress {
 struct Job {
   std::string id;  // "j17"
   std::string folder;
+  std::uint32_t user = 0;  // whose job it is
   JobRequest request;
   JobProgress progress;        // its state is `unknown` where the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see
@@ -104,6 +108,7 @@ class AliveMark {
   AliveMark(AliveMark&& other) noexcept;
   AliveMark& operator=(AliveMark&&) = delete;
   ~AliveMark();
+  int descriptor() const noexcept { return file_; }
 
  private:
   explicit AliveMark(int file) noexcept : file_(file) {}

@@ -276,7 +276,7 @@ int wait_for_exit(pid_t child, const SignalPipe& signals, Terminal& terminal, Co
 
 }  // namespace
 
-Result<std::string> find_command(const std::string& name) {
+Result<std::string> find_command(const std::string& name, const char* path) {
   const auto missing = [&] {
     return Error{
         ErrorCode::not_found, "there is no command '" + name + "'", "check its name, or give its path", {}, {}};
@@ -296,7 +296,7 @@ Result<std::string> find_command(const std::string& name) {
     if (access(name.c_str(), X_OK) != 0) return barred(name);
     return name;
   }
-  const char* const path = std::getenv("PATH");
+  if (!path) path = std::getenv("PATH");
   std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
   std::string found;
   for (std::string folder; std::getline(folders, folder, ':');) {

@@ -17,9 +17,9 @@
 
 namespace berth::machine {
 
-// The path that a shell would run. not_found: there is none; invalid_argument: it
-// cannot be executed.
-Result<std::string> find_command(const std::string& name);
+// The path that a shell would run. `path`: the folders to search; null: PATH of this process. not_found: there is none;
+// invalid_argument: it cannot be executed.
+Result<std::string> find_command(const std::string& name, const char* path = nullptr);
 
 struct Launch {
   std::string program;  // as find_command returns it

@@ -33,6 +33,7 @@ std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, cons
     inventory::DeviceLease lease{
         entry.id(),       world::user_name(entry.user),    entry.name, entry.holder.pid, now - entry.since,
         claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
+    if (const LedgerEntry* const outer = snapshot.outer_of(entry)) lease.within = outer->id();
     for (const ledger::ObservedProcess& process : device.processes) {
       if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
     }

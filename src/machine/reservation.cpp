@@ -19,12 +19,17 @@ namespace berth::machine {
 namespace {
 
 // Freed memory of other programs and the end of a command cause no event, so try again
-// after this time.
-constexpr Duration retry_period = std::chrono::milliseconds(500);
+// after this time; when it has waited for long, after a tenth of that, up to the second one.
+constexpr Duration retry_period = std::chrono::milliseconds(500), retry_period_max = std::chrono::seconds(2);
 // How soon the next requests notice that a lease has ended.
 constexpr Duration notice_within = std::chrono::milliseconds(100);
-// The interval for requests further back in the queue.
+// The interval for requests further back in the queue; well below `silent_after`, because each wake is a heartbeat.
 constexpr Duration notice_within_max = std::chrono::seconds(5);
+// A request with no more of its user's ahead looks at the queue after every change of the ledger. One further back
+// would do that for nothing: it waits until half of them have gone.
+constexpr std::size_t near_front = 16;
+// The queue is looked at after this time without any sign of a change, because its order also depends on time.
+constexpr Duration look_near = std::chrono::seconds(30), look_far = std::chrono::minutes(5);
 // Every request waits at least this long, see reserve(). Drivers report freed memory
 // late, and a pool returns memory at its next poll, every quarter of a second.
 constexpr Duration grace = std::chrono::milliseconds(600);
@@ -83,6 +88,41 @@ WaitingRequest waiting_request_for(const ReservationRequest& request, const std:
       waiting_request.claims.push_back(claim_of(request.requirements, *view.info));
   }
   return waiting_request;
+}
+
+Duration notice_interval(std::size_t ahead) {
+  return std::min<Duration>(notice_within_max,
+                            notice_within * static_cast<long>(std::clamp<std::size_t>(ahead, 1, 1000)));
+}
+
+// Sleeps while `smaller`, a request ahead, surely waits, and keeps the heartbeat. A snapshot of a queue of hundreds
+// costs a millisecond, and as many sleepers would keep a core busy: one entry is watched instead.
+void sleep_behind(Ledger& ledger, const LedgerLease& place, const LedgerSnapshot& seen, const WaitingRequest& smaller,
+                  std::span<const WaitingRequest> ahead, TimePoint began, Deadline deadline) {
+  std::vector<const WaitingRequest*> own;  // the order of one user's requests does not change by itself
+  for (const WaitingRequest& request : ahead)
+    if (request.user == geteuid()) own.push_back(&request);
+  const bool is_near = own.size() <= near_front;
+  const LedgerEntry* const watched = seen.find(is_near ? smaller.reference : own[own.size() / 2]->reference);
+  if (!watched) return;
+  std::uint64_t changes = seen.fingerprint;
+  const TimePoint asked = ledger.clock().now();
+  // Nothing is reported before the grace is over.
+  const TimePoint look_at = asked - began < grace ? began + grace : asked + (is_near ? look_near : look_far);
+  for (;;) {
+    TimePoint now = ledger.clock().now();
+    const Duration pause = now - began < grace ? notice_within : notice_interval(ahead.size());
+    real_clock().sleep_for(std::min(pause, deadline.at - now));
+    ledger.heartbeat(place);
+    now = ledger.clock().now();
+    if (deadline.passed(now) || now >= look_at) return;
+    if (now - ledger.last_heartbeat(*watched) >= silent_after) return;
+    const std::uint64_t before = std::exchange(changes, ledger.changes());
+    const bool has_changed = changes != before;
+    if (is_near && has_changed) return;
+    // A request that is served writes, one that is killed does not; further back that is noticed by its heartbeat.
+    if ((is_near || has_changed) && !ledger.is_still_alive(*watched)) return;
+  }
 }
 
 Ticket draw(const Policy& policy, const LedgerSnapshot& snapshot) {
@@ -256,13 +296,11 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
                                    [&](const WaitingRequest& other) { return other.reference == place.reference(); });
       const std::span<const WaitingRequest> ahead(queue.begin(), me);
       // A request ahead that asks for no more is served first.
-      if (me != queue.end() && !deadline.passed(now) && is_behind_smaller_request(waiting_request, ahead)) {
+      const WaitingRequest* const smaller =
+          me != queue.end() && !deadline.passed(now) ? smaller_request_ahead(waiting_request, ahead) : nullptr;
+      if (smaller) {
         tell(ahead.size() + 1, "a request ahead in the queue asks for no more than this one");
-        const Duration pause =
-            now - began < grace
-                ? notice_within
-                : std::min<Duration>(notice_within_max, notice_within * static_cast<long>(ahead.size()));
-        real_clock().sleep_for(std::min(pause, deadline.at - now));
+        sleep_behind(ledger, place, *before, *smaller, ahead, began, deadline);
         continue;
       }
     }
@@ -278,7 +316,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     ledger::keep_entries_added_since(after, snapshot_began, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);
-    const std::uint64_t seen = lock->snapshot().fingerprint;
+    const std::uint64_t seen = over.empty() ? after.fingerprint : lock->snapshot().fingerprint;
     const std::optional<LeaseReference> within = Ledger::current_lease(after);
     out.within = within;
     const std::size_t living = after.entries.size();
@@ -332,12 +370,18 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       const Ledger::Lock done = *std::move(lock);
     }
     tell(static_cast<std::size_t>(me - queue.begin()) + 1, out.explanation.reason());
-    // A lease may end without a write, so check the ledger more often than the drivers.
-    const TimePoint next_attempt = std::min(now + retry_period, deadline.at);
+    // A lease may end without a write, so check that more often than the drivers.
+    const auto ahead = static_cast<std::size_t>(me - queue.begin());
+    const Duration period = std::max(std::clamp<Duration>((now - began) / 10, retry_period, retry_period_max),
+                                     ahead == 0 ? Duration::zero() : notice_interval(ahead));
+    const TimePoint next_attempt = std::min(now + period, deadline.at);
+    std::vector<LedgerEntry> leases;
+    for (const LedgerEntry& entry : snapshot.entries)
+      if (entry.kind != EntryKind::waiting) leases.push_back(entry);
+    const auto has_ended = [&](const LedgerEntry& entry) { return !ledger.is_still_alive(entry); };
     for (TimePoint at = now; at < next_attempt; at = ledger.clock().now()) {
       ledger.wait_for_change(seen, std::min(at + notice_within, next_attempt));
-      const Result<LedgerSnapshot> again = ledger.snapshot();
-      if (!again || again->entries.size() != snapshot.entries.size() || again->fingerprint != seen) break;
+      if (ledger.changes() != seen || std::any_of(leases.begin(), leases.end(), has_ended)) break;
       if (place) ledger.heartbeat(place);
     }
   }

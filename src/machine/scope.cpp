@@ -40,6 +40,8 @@ struct Library {
   Bus* (*sd_bus_unref)(Bus*);
   int (*sd_bus_message_new_method_call)(Bus*, Message**, const char*, const char*, const char*, const char*);
   int (*sd_bus_message_append)(Message*, const char*, ...);
+  int (*sd_bus_message_open_container)(Message*, char, const char*);
+  int (*sd_bus_message_close_container)(Message*);
   Message* (*sd_bus_message_unref)(Message*);
 };
 
@@ -65,6 +67,8 @@ std::optional<Library> load_library() {
   BERTH_SYSTEMD_FIND(sd_bus_unref);
   BERTH_SYSTEMD_FIND(sd_bus_message_new_method_call);
   BERTH_SYSTEMD_FIND(sd_bus_message_append);
+  BERTH_SYSTEMD_FIND(sd_bus_message_open_container);
+  BERTH_SYSTEMD_FIND(sd_bus_message_close_container);
   BERTH_SYSTEMD_FIND(sd_bus_message_unref);
 #undef BERTH_SYSTEMD_FIND
   return complete ? std::optional(library) : std::nullopt;
@@ -92,8 +96,7 @@ bool connect(const Library& library, Bus* bus, TimePoint deadline) {
 
 // Whether systemd got the request and did not refuse it.
 bool start_scope(const Library& library, Bus* bus, const std::string& name, const std::string& description,
-                 pid_t process, TimePoint deadline) {
-  const char* const signature = "ssa(sv)a(sa(sv))";
+                 pid_t process, const ScopeLimits& limits, TimePoint deadline) {
   const auto pid = static_cast<std::uint32_t>(process);
   const auto no_limit = std::numeric_limits<std::uint64_t>::max();
   // By default a scope has a task limit that the session does not have, and ends as a
@@ -105,17 +108,24 @@ bool start_scope(const Library& library, Bus* bus, const std::string& name, cons
                                                "org.freedesktop.systemd1.Manager", "StartTransientUnit") < 0)
       return false;
     const std::unique_ptr<Message, Message* (*)(Message*)> message(made, library.sd_bus_message_unref);
-    const auto append = library.sd_bus_message_append;
-    const int appended =
-        knows_policy
-            ? append(made, signature, name.c_str(), "fail", 5, "PIDs", "au", 1, pid, "Description", "s",
-                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "TasksMax", "t", no_limit,
-                     "OOMPolicy", "s", "continue", 0)
-            : append(made, signature, name.c_str(), "fail", 4, "PIDs", "au", 1, pid, "Description", "s",
-                     description.c_str(), "CollectMode", "s", "inactive-or-failed", "TasksMax", "t", no_limit, 0);
+    const auto append = [&](const char* types, auto... values) {
+      return library.sd_bus_message_append(made, types, values...) >= 0;
+    };
+    const auto property = [&](const char* key, const char* type, auto value) {
+      return append("(sv)", key, type, value);
+    };
+    bool appended = append("ss", name.c_str(), "fail") &&
+                    library.sd_bus_message_open_container(made, 'a', "(sv)") >= 0 &&
+                    append("(sv)", "PIDs", "au", 1, pid) && property("Description", "s", description.c_str()) &&
+                    property("CollectMode", "s", "inactive-or-failed") && property("TasksMax", "t", no_limit);
+    if (knows_policy) appended = appended && property("OOMPolicy", "s", "continue");
+    if (limits.memory_bytes_max) appended = appended && property("MemoryMax", "t", *limits.memory_bytes_max);
+    if (limits.cpus_max)
+      appended = appended && property("CPUQuotaPerSecUSec", "t", static_cast<std::uint64_t>(*limits.cpus_max * 1e6));
+    appended = appended && library.sd_bus_message_close_container(made) >= 0 && append("a(sa(sv))", 0);
     const std::uint64_t left = microseconds_until(deadline);
     // For the library, 0 means its own long timeout.
-    if (appended < 0 || left == 0) return false;
+    if (!appended || left == 0) return false;
     const int answer = library.sd_bus_call(bus, made, left, nullptr, nullptr);
     if (answer >= 0 || answer == -ETIMEDOUT) return true;
   }
@@ -142,7 +152,8 @@ ScopeUse scope_use() {
   return lingers ? ScopeUse::opened : ScopeUse::not_lingering;
 }
 
-std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process) {
+std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
+                                      const ScopeLimits& limits) {
   if (scope_use() != ScopeUse::opened) return std::nullopt;
   const std::optional<Library> library = load_library();
   if (!library) return std::nullopt;
@@ -150,7 +161,7 @@ std::optional<std::string> open_scope(const std::string& name, const std::string
   Bus* bus = nullptr;
   if (library->sd_bus_new(&bus) < 0) return std::nullopt;
   const bool started =
-      connect(*library, bus, deadline) && start_scope(*library, bus, name, description, process, deadline);
+      connect(*library, bus, deadline) && start_scope(*library, bus, name, description, process, limits, deadline);
   library->sd_bus_close(bus);
   library->sd_bus_unref(bus);
   // systemd answers before it moves the process.

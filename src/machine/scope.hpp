@@ -30,9 +30,17 @@ ScopeUse scope_use();
 // Whether the cgroup is a login session of the user.
 bool is_session_of(std::uint32_t user, std::string_view cgroup);
 
+// Of all processes of a scope together. Absent: no limit.
+struct ScopeLimits {
+  std::optional<std::uint64_t> memory_bytes_max;
+  std::optional<double> cpus_max;  // cores' worth of time
+  bool any() const noexcept { return memory_bytes_max || cpus_max; }
+};
+
 // Moves this process or a child of it into a new scope with that name. Returns the path
 // of its cgroup; absent: there is no scope. Waits at most 100 ms for systemd to accept
 // the request, and a second for it to move the process.
-std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process);
+std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
+                                      const ScopeLimits& limits = {});
 
 }  // namespace berth::machine

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -27,16 +28,17 @@ sigset_t stop_signals() {
   return set;
 }
 
-bool is_supervisor(const std::filesystem::path& process) {
-  std::ifstream file(process / "comm");
-  std::string name;
-  std::getline(file, name);
-  std::error_code failed;
-  return name == supervisor_name && std::filesystem::equivalent(process / "exe", "/proc/self/exe", failed);
+// A job that this one has started goes on by itself: its supervisor and, where that was killed, its command. Both have
+// the job's id in their environment from their start.
+bool is_of_another_job(const std::filesystem::path& process) {
+  const char* const own = std::getenv("BERTH_JOB");
+  std::ifstream file(process / "environ");
+  for (std::string entry; own && std::getline(file, entry, '\0');)
+    if (entry.starts_with("BERTH_JOB=")) return entry.substr(entry.find('=') + 1) != own;
+  return false;
 }
 
-// Processes whose parent is this one: the command, and those that it left behind. Not a job that it has
-// started, which goes on by itself.
+// Processes whose parent is this one: the command, and those that it left behind.
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
   std::error_code failed;
@@ -53,7 +55,7 @@ std::vector<pid_t> children() {
     if (bracket == std::string::npos || bracket + 4 >= line.size()) continue;
     pid_t parent = 0;
     std::from_chars(line.data() + bracket + 4, line.data() + line.size(), parent);
-    if (parent == getpid() && !is_supervisor(entry->path())) found.push_back(pid);
+    if (parent == getpid() && !is_of_another_job(entry->path())) found.push_back(pid);
   }
   return found;
 }
@@ -151,8 +153,9 @@ void StopRequests::during(const std::function<void()>& step, const std::function
 Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop) {
   // What the command leaves behind becomes a child of this process.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  const auto detach = [output = supervision.output] {
+  const auto detach = [output = supervision.output, with_parent = supervision.ends_with_supervisor] {
     setsid();
+    if (with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
   };

@@ -43,6 +43,7 @@ struct Supervision {
   int output = -1;                            // descriptor of its standard output and error
   std::optional<Duration> time;               // that it may run
   Duration grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  bool ends_with_supervisor = false;          // the kernel kills the command when this process ends
   std::function<void(pid_t)> started;
   // Called about every second; a text ends the command for that reason.
   std::function<std::optional<std::string>()> look;
@@ -55,7 +56,7 @@ struct SupervisedExit {
   std::string reason;  // what `look` said
 };
 
-// Runs it to its end. Processes that it leaves behind are ended too, except supervisors of other jobs. This
+// Runs it to its end. Processes that it leaves behind are ended too, except those of other jobs (by BERTH_JOB). This
 // process must have no other children.
 Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop);
 

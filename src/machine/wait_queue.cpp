@@ -138,8 +138,8 @@ void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<Devi
   }
 }
 
-bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
-  return std::any_of(ahead.begin(), ahead.end(), [&](const WaitingRequest& other) {
+const WaitingRequest* smaller_request_ahead(const WaitingRequest& request, std::span<const WaitingRequest> ahead) {
+  const auto is_smaller = [&](const WaitingRequest& other) {
     if (other.count > request.count) return false;
     return std::all_of(request.claims.begin(), request.claims.end(), [&](const Claim& claim) {
       return std::any_of(other.claims.begin(), other.claims.end(), [&](const Claim& same) {
@@ -147,7 +147,9 @@ bool is_behind_smaller_request(const WaitingRequest& request, std::span<const Wa
                (!same.exclusive || claim.exclusive);
       });
     });
-  });
+  };
+  const auto found = std::find_if(ahead.rbegin(), ahead.rend(), is_smaller);
+  return found == ahead.rend() ? nullptr : &*found;
 }
 
 }  // namespace berth::machine

@@ -42,8 +42,8 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
 // closest to fitting (DeviceView::kept_for_waiting).
 void charge_requests_ahead(std::span<const WaitingRequest> ahead, std::span<DeviceView> views);
 
-// Whether a request ahead asks for no more than this one on any device: while that
-// waits, this one cannot be served and need not query the devices.
-bool is_behind_smaller_request(const WaitingRequest& request, std::span<const WaitingRequest> ahead);
+// The last request ahead that asks for no more than this one on any device: while that waits, this one cannot be served
+// and need not query the devices. Null: there is none.
+const WaitingRequest* smaller_request_ahead(const WaitingRequest& request, std::span<const WaitingRequest> ahead);
 
 }  // namespace berth::machine

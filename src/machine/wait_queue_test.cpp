@@ -190,12 +190,12 @@ TEST(WaitQueue, ARequestBehindASmallerOneIsDetected) {
   const WaitingRequest larger = waiting_request_of(waiting(3, 1000, seconds(8), 20, 2));
   const WaitingRequest smaller = waiting_request_of(waiting(4, 1000, seconds(8), 5));
   const WaitingRequest elsewhere = waiting_request_of(waiting(5, 1000, seconds(8), 10, 1, 5));
-  EXPECT_TRUE(is_behind_smaller_request(same, std::vector{small}));
-  EXPECT_TRUE(is_behind_smaller_request(larger, std::vector{small}));
-  EXPECT_FALSE(is_behind_smaller_request(smaller, std::vector{small}));
-  EXPECT_FALSE(is_behind_smaller_request(elsewhere, std::vector{small})) << "it can use one more device";
-  EXPECT_FALSE(is_behind_smaller_request(small, std::vector{larger}));
-  EXPECT_FALSE(is_behind_smaller_request(small, {}));
+  EXPECT_TRUE(smaller_request_ahead(same, std::vector{small}));
+  EXPECT_TRUE(smaller_request_ahead(larger, std::vector{small}));
+  EXPECT_FALSE(smaller_request_ahead(smaller, std::vector{small}));
+  EXPECT_FALSE(smaller_request_ahead(elsewhere, std::vector{small})) << "it can use one more device";
+  EXPECT_FALSE(smaller_request_ahead(small, std::vector{larger}));
+  EXPECT_FALSE(smaller_request_ahead(small, {}));
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 #include <pwd.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "world/printable.hpp"
 
@@ -18,6 +21,17 @@ std::string user_name(std::uint32_t user) {
   if (found != known.end()) return found->second;
   const passwd* const entry = getpwuid(user);
   return known[user] = entry != nullptr ? printable(entry->pw_name) : std::to_string(user);
+}
+
+Result<UserAccount> find_user(const std::string& name) {
+  std::vector<char> buffer(std::size_t{1} << 16);
+  passwd entry{};
+  passwd* found = nullptr;
+  const int failed = getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (found) return UserAccount{entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir};
+  if (failed != 0 && failed != ENOENT && failed != ESRCH)
+    return Error{ErrorCode::io, "the user '" + printable(name) + "' cannot be looked up: " + std::strerror(failed)};
+  return Error{ErrorCode::not_found, "there is no user '" + printable(name) + "'", "getent passwd lists them"};
 }
 
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {

@@ -6,10 +6,19 @@
 #include <optional>
 #include <string>
 
+#include "berth/result.hpp"
+
 namespace berth::world {
 
 // The number if the user has no name. Safe for a terminal (see printable.hpp).
 std::string user_name(std::uint32_t user);
+
+struct UserAccount {
+  std::uint32_t user = 0, group = 0;
+  std::string name, home;
+};
+// not_found: there is no such user; io: the database does not answer.
+Result<UserAccount> find_user(const std::string& name);
 
 // The owner of the process; absent: there is no such process, or it is hidden.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);

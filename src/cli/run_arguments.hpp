@@ -1,0 +1,43 @@
+// The options of `berth run`, and what is wrong with them on any machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/request.hpp"
+#include "machine/command_environment.hpp"
+
+namespace berth::cli {
+
+struct RunArguments {
+  RequestArguments request;
+  std::vector<std::string> command;
+  std::optional<std::string> wait;       // for devices; absent: not at all
+  std::optional<std::string> load_lock;  // absent: none
+  std::string on_fault = "stop";
+  std::optional<std::string> limit;  // see Limit
+  bool quiet = false;
+  // Of a job.
+  bool detach = false;
+  bool json = false;
+  std::string name;
+  std::vector<std::string> after;
+  std::optional<std::string> time;
+  std::size_t retries = 0;
+};
+
+// Options that are checked before the machine is read.
+struct CheckedOptions {
+  DeviceRequest devices;
+  Duration wait{};
+  std::optional<Duration> time;
+  Limit limit = Limit::automatic;
+  bool restarts = false;
+};
+Result<CheckedOptions> check(const RunArguments& arguments);
+
+// Prints why a command cannot be started; returns the exit status that a shell would have.
+int print_start_error(const Error& error);
+
+}  // namespace berth::cli

@@ -1,0 +1,33 @@
+// Jobs as those who start them see them: `berth run -d`, and an agent whose replicas are jobs. Each job has a
+// supervisor, a process of its own (machine/job_supervisor.hpp), so a job does not depend on the process that started
+// it, and one that was restarted finds its jobs with list_jobs() and their labels.
+//
+// The supervisor is this program again (/proc/self/exe), whose main must call supervisor_entry() first. It is not a
+// mere fork: the caller may have threads. All functions may be called from any thread.
+#pragma once
+
+#include "machine/job_order.hpp"
+#include "machine/job_store.hpp"
+
+namespace berth::machine {
+
+// Returns when the job has a supervisor: from then on it can be seen and stopped, and goes on whatever becomes of the
+// caller. Whether it gets its devices is shown by its state: `waiting`, then `running`, or `refused` with the reason.
+// invalid_argument, not_found: the order is wrong; io: the supervisor did not start, and nothing is left of the job.
+// With another user the folder of jobs must be one that this user may enter; the folder of the job is then that user's.
+Result<Job> start_job(const std::string& jobs, const JobOrder& order);
+
+// Asks for the end of a job and returns at once. The supervisor sends SIGTERM to the command, and SIGKILL when its stop
+// grace has passed. Without a living supervisor the command itself is asked.
+void request_stop(const Job& job);
+// Waits for the end that was asked for; a command without a supervisor is killed after ten seconds. unavailable: it was
+// killed and does not end, or the job belongs to another machine.
+Result<void> wait_for_stop(const Job& job);
+// Both.
+Result<void> stop_job(const Job& job);
+
+// For a job with stop_unless_renewed: it may run on for that long again, counted from `ago` before now. By a clock that
+// does not jump and that goes on while the machine sleeps. Needs no room on the disk.
+Result<void> renew_job(const Job& job, Duration ago = {});
+
+}  // namespace berth::machine

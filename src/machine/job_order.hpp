@@ -1,0 +1,47 @@
+// What a job is to do, as plain data. It may hold secrets (the environment), so it reaches the job's supervisor through
+// memory and is in no file; what may be shown of it is JobRequest (machine/job_store.hpp).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/command_environment.hpp"
+#include "machine/device_request.hpp"
+#include "machine/scope.hpp"
+
+namespace berth::machine {
+
+struct JobOrder {
+  std::string name;                                // beside the id; empty: none
+  std::vector<std::string> command;                // with its arguments; found as a shell would
+  std::map<std::string, std::string> environment;  // in addition to that of the process that starts the job
+  std::set<std::string> removed;                   // variables of that process that the job does not get
+  std::string folder;                              // to run in; empty: that of the process that starts the job
+  std::string user;                                // by name; empty: this one. Another one is for root
+  std::map<std::string, std::string> labels;       // shown in job.json, to find the job again
+  std::vector<std::string> options;                // of berth run, for display
+
+  DeviceRequest devices;
+  std::optional<Duration> wait;  // for devices; absent: as long as it must; zero: it is refused where there is no room
+  Limit limit = Limit::automatic;
+  ScopeLimits host;  // apply where the command gets a scope (machine/scope.hpp)
+
+  std::vector<std::string> after;  // ids of jobs that must end well first
+  std::optional<Duration> time;    // that it may run
+  std::size_t retries = 0;
+  bool restarts_on_fault = false;
+  Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  // The command is ended when renew_job() was not called for this long. It then ends with its supervisor, too.
+  std::optional<Duration> stop_unless_renewed;
+  bool quiet = false;  // no lines of Berth about devices in its output
+};
+
+std::string to_text(const JobOrder& order);
+// invalid_argument: to_text() did not make it.
+Result<JobOrder> read_order(std::string_view text);
+
+}  // namespace berth::machine

@@ -1,0 +1,405 @@
+#include "machine/job_supervisor.hpp"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+
+#include "berth/bytes.hpp"
+#include "inventory/short_id.hpp"
+#include "ledger/usage.hpp"
+#include "machine/inherited.hpp"
+#include "machine/job_order.hpp"
+#include "machine/job_output.hpp"
+#include "machine/job_store.hpp"
+#include "machine/mps.hpp"
+#include "machine/restart_limit.hpp"
+#include "machine/run_steps.hpp"
+#include "machine/supervise.hpp"
+#include "world/duration.hpp"
+#include "world/exit_status.hpp"
+#include "world/files.hpp"
+#include "world/printable.hpp"
+#include "world/user_name.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::machine {
+namespace {
+
+using inventory::with_short_ids;
+using world::duration_text;
+using world::wall_time_us;
+
+constexpr Duration look_again = std::chrono::milliseconds(200);
+constexpr Duration memory_grace = std::chrono::seconds(10);
+constexpr Duration longest_pause = std::chrono::minutes(1);
+constexpr int end_written_tries = 600;  // one a second
+
+// Into the output of the job.
+void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
+
+class JobSupervisor {
+ public:
+  JobSupervisor(const JobOrder& order, Job job) : order_(order), job_(std::move(job)) {}
+
+  // `ready` is told when the job can be seen and stopped.
+  [[noreturn]] void run(int ready) {
+    Result<AliveMark> mark = AliveMark::set(job_.folder);
+    if (!mark) _exit(1);
+    alive_.emplace(*std::move(mark));
+    StopRequests stop;
+    stop_ = &stop;
+    const bool written = update([&](JobProgress& now) {
+      now.supervisor = this_process();
+      now.reason = "starting";
+    });
+    if (!written) _exit(1);  // start_job says that it did not start
+    static_cast<void>(!::write(ready, "r", 1));
+    close(ready);
+    while_it_can_be_stopped([&] {
+      wait_for_other_jobs();
+      prepare();
+    });
+    for (;;) attempt();
+  }
+
+ private:
+  // What the supervisor does next is written down before it is done.
+  template <class Change>
+  bool update(Change change) {
+    const std::lock_guard lock(mutex_);
+    change(progress_);
+    return write_progress(job_.folder, progress_).has_value();
+  }
+  [[noreturn]] void end(JobState state, const std::string& reason, std::optional<int> status = std::nullopt) {
+    const auto change = [&](JobProgress& now) {
+      now.state = state;
+      now.reason = reason;
+      if (status) now.status = status;
+      now.ended_us = wall_time_us();
+    };
+    std::fflush(nullptr);
+    if (!update(change)) end_without_room(change);
+    _exit(0);
+  }
+  // The disk is full, and may have room again soon. Another process waits for that: this one is the holder of the lease
+  // in the ledger, and ends now.
+  template <class Change>
+  void end_without_room(Change change) {
+    mutex_.lock();  // of no other thread in the process that goes on
+    if (fork() != 0) _exit(0);
+    mutex_.unlock();
+    // All but the sign of life: a lease and a place in line end with their descriptors.
+    const auto mark = static_cast<unsigned>(alive_->descriptor());
+    if (mark > STDERR_FILENO + 1) syscall(SYS_close_range, STDERR_FILENO + 1, mark - 1, 0);
+    syscall(SYS_close_range, mark + 1, std::numeric_limits<unsigned>::max(), 0);
+    for (int tries = 0; !update(change) && tries < end_written_tries; ++tries)
+      real_clock().sleep_for(std::chrono::seconds(1));
+  }
+  void while_it_can_be_stopped(const std::function<void()>& step) {
+    stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
+  }
+
+  void wait_for_other_jobs() {
+    const std::string jobs = std::filesystem::path(job_.folder).parent_path();
+    for (const std::string& id : job_.request.after) {
+      update([&](JobProgress& now) { now.reason = "waits for " + id; });
+      for (;;) {
+        const Result<Job> other = find_job(jobs, id);
+        if (!other) end(JobState::skipped, id + " was removed");
+        if (other->progress.state == JobState::done) break;
+        if (has_ended(other->progress.state))
+          end(JobState::skipped, id + " did not end well: " + std::string(to_string(other->progress.state)));
+        if (other->is_supervised)
+          wait_for_supervisor(other->folder);
+        else
+          real_clock().sleep_for(look_again);
+      }
+    }
+  }
+
+  [[noreturn]] void fail(const Error& error, int status) {
+    say(error);
+    end(JobState::failed, error.to_text(), status);
+  }
+
+  void prepare() {
+    if (!order_.folder.empty() && chdir(order_.folder.c_str()) != 0)
+      fail({ErrorCode::io, "cannot enter the folder " + order_.folder + ": " + std::strerror(errno)},
+           world::environment_error);
+    const auto path = order_.environment.find("PATH");
+    Result<std::string> program =
+        find_command(order_.command.front(), path == order_.environment.end() ? nullptr : path->second.c_str());
+    if (!program) fail(program.error(), world::start_status(program.error()));
+    program_ = {*std::move(program), order_.command};
+    mps_ = mps_control_socket().has_value();
+    if (order_.devices.count == 0) return;
+    Result<RunContext> opened = open_run_context(order_.devices, say);
+    if (!opened) fail(opened.error(), world::exit_status(opened.error()));
+    opened->wanted.name = program_.path.substr(program_.path.rfind('/') + 1);
+    context_.emplace(*std::move(opened));
+  }
+
+  Reservation reserve_or_end() {
+    std::optional<Reservation> got;
+    while_it_can_be_stopped([&] {
+      const auto waiting = [&, ids = ids_of(context_->observer.devices())](const Progress& progress) {
+        update([&](JobProgress& now) {
+          now.state = JobState::waiting;
+          now.reason = "place " + std::to_string(progress.place) + " in line: " + with_short_ids(progress.reason, ids);
+        });
+      };
+      const Deadline deadline = order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{};
+      Result<Reservation> reserved = reserve_devices(*context_, failed_, deadline, waiting);
+      if (!reserved) fail(reserved.error(), world::exit_status(reserved.error()));
+      const std::string decision = record_decision("run", program_.path, *reserved).id;
+      update([&](JobProgress& now) { now.decision = decision; });
+      if (!reserved->lease) {
+        std::fputs(refusal_text(*reserved, context_->observer.devices(), "see berth why").c_str(), stderr);
+        end(JobState::refused, reserved->explanation.reason(), world::does_not_fit);
+      }
+      got.emplace(*std::move(reserved));
+    });
+    return *std::move(got);
+  }
+
+  void attempt() {
+    std::optional<Reservation> reserved;
+    std::vector<Granted> granted;
+    if (context_) {
+      reserved.emplace(reserve_or_end());
+      granted = granted_by(context_->wanted, *reserved);
+      if (!order_.quiet)
+        std::fputs(announcement(context_->wanted, granted, context_->observer.devices(), order_.limit, mps_).c_str(),
+                   stderr);
+    }
+    const std::vector<DeviceInfo> none;
+    Launch command = make_launch(program_, granted, context_ ? context_->observer.devices() : none, order_.limit, mps_,
+                                 order_.devices.backends);
+    std::optional<LeaseReference> lease;
+    if (reserved) {
+      put_in_lease(command, *context_->ledger, reserved->lease, order_.host);
+      lease = reserved->lease.reference();
+    } else if (order_.host.any()) {
+      command.before_start = [this](pid_t pid) {
+        open_scope("berth-" + job_.id + "-" + std::to_string(pid) + ".scope", "Berth job " + job_.id, pid, order_.host);
+      };
+    }
+    for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
+    command.removed.insert(order_.removed.begin(), order_.removed.end());
+    command.environment["BERTH_JOB"] = job_.id;
+    update([&](JobProgress& now) {
+      now.state = JobState::running;
+      now.reason.clear();
+      now.lease = lease ? to_string(*lease) : "";
+      now.devices.clear();
+      for (const Granted& one : granted) now.devices.push_back(one.device.id.text());
+      now.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
+      ++now.attempts;
+      now.started_us = wall_time_us();
+    });
+    if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
+    Supervision supervision;
+    supervision.output = STDERR_FILENO;
+    supervision.time = order_.time;
+    supervision.grace = order_.stop_grace;
+    supervision.ends_with_supervisor = order_.stop_unless_renewed.has_value();
+    supervision.started = [this](pid_t pid) {
+      update([&](JobProgress& now) { now.command = find_process(static_cast<std::uint32_t>(pid)); });
+    };
+    std::optional<TimePoint> above_since;
+    supervision.look = [&]() -> std::optional<std::string> {
+      shorten_output(job_.output(), output_bytes_max);
+      if (auto reason = not_renewed()) return reason;
+      return lease ? look(granted, *lease, above_since) : std::nullopt;
+    };
+    const TimePoint began = real_clock().now();
+    const Result<SupervisedExit> over = supervise(command, supervision, *stop_);
+    const Duration took = real_clock().now() - began;
+    shorten_output(job_.output(), output_bytes_max);
+    if (reserved) give_back(*context_->ledger, std::move(reserved->lease));
+    if (!over) fail(over.error(), world::start_status(over.error()));
+    update([&](JobProgress& now) {
+      now.status = over->ended.status;
+      now.device_seconds += static_cast<double>(granted.size()) * std::chrono::duration<double>(took).count();
+    });
+    end_unless_repeated(*over, granted, began);
+  }
+
+  // Returns when it is to be started again.
+  void end_unless_repeated(const SupervisedExit& over, std::span<const Granted> granted, TimePoint began) {
+    switch (over.cause) {
+      case SupervisedExit::Cause::stop_request: end(JobState::stopped, "stopped while it ran");
+      case SupervisedExit::Cause::time: end(JobState::timed_out, "ran longer than " + duration_text(*order_.time));
+      case SupervisedExit::Cause::look: end(lost_ ? JobState::stopped : JobState::failed, over.reason);
+      case SupervisedExit::Cause::itself: break;
+    }
+    if (over.ended.status == 0) end(JobState::done, "");
+    const std::string how = ending_text(over.ended);
+    std::optional<Duration> pause;
+    if (order_.restarts_on_fault && context_) {
+      if (auto fault = find_fault(over.ended, context_->observer, granted, began)) {
+        failed_ = *std::move(fault);
+        pause = restarts_.next_delay(real_clock().now());
+      }
+    }
+    if (!pause && retried_ < order_.retries) {
+      pause = std::min<Duration>(longest_pause, std::chrono::seconds(1) * (1 << std::min<std::size_t>(retried_, 6)));
+      ++retried_;
+    }
+    if (!pause) end(JobState::failed, how);
+    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", how.c_str(),
+                 duration_text(*pause).c_str());
+    update([&](JobProgress& now) {
+      now.state = JobState::waiting;
+      now.reason = how + "; it is started again";
+    });
+    while_it_can_be_stopped([&] { real_clock().sleep_for(*pause); });
+  }
+
+  // Why it must end, because renew_job() was not called in time.
+  std::optional<std::string> not_renewed() {
+    if (!order_.stop_unless_renewed) return std::nullopt;
+    const std::string text = world::read_text(job_.folder + "/renewed").value_or("");
+    std::int64_t stamp = 0;
+    std::from_chars(text.data(), text.data() + text.size(), stamp);
+    const Duration now = time_since_boot();
+    // Not a time to come: that would be of another start of the machine.
+    if (Duration(stamp) <= now) renewed_ = std::max(renewed_, Duration(stamp));
+    if (now - renewed_ <= *order_.stop_unless_renewed) return std::nullopt;
+    lost_ = true;
+    return "it was not renewed for " + duration_text(*order_.stop_unless_renewed);
+  }
+
+  // What the job uses, and whether that is too much.
+  std::optional<std::string> look(std::span<const Granted> granted, const LeaseReference& lease,
+                                  std::optional<TimePoint>& above_since) {
+    if (std::none_of(granted.begin(), granted.end(), [](const Granted& one) { return one.device.backend == "cuda"; }))
+      return std::nullopt;
+    const MachineSnapshot observed = context_->observer.snapshot();
+    if (std::all_of(observed.devices.begin(), observed.devices.end(),
+                    [](const ObservedDevice& device) { return device.processes.empty(); })) {
+      above_since.reset();
+      return std::nullopt;
+    }
+    const Result<LedgerSnapshot> snapshot = context_->ledger->snapshot();
+    const LedgerEntry* const entry = snapshot ? snapshot->find(lease) : nullptr;
+    if (!entry) return std::nullopt;
+    std::uint64_t all = 0;
+    std::optional<std::string> above;
+    for (const ObservedDevice& device : observed.devices) {
+      const auto mine = std::find_if(granted.begin(), granted.end(),
+                                     [&](const Granted& one) { return one.device.id == device.info.id; });
+      if (mine == granted.end() || !device.telemetry || !device.telemetry->processes) continue;
+      const std::uint64_t used = ledger::bytes_in_use(*snapshot, *entry, device.processes);
+      all += used;
+      if (order_.limit == Limit::watch && mine->memory_bytes > 0 && used > mine->memory_bytes)
+        above = "it used " + bytes_text(used) + " of the " + bytes_text(mine->memory_bytes) + " that it asked for on " +
+                device.info.id.text();
+    }
+    if (all > progress_.memory_bytes_peak.value_or(0)) update([&](JobProgress& now) { now.memory_bytes_peak = all; });
+    const TimePoint now = real_clock().now();
+    if (!above)
+      above_since.reset();
+    else if (!above_since)
+      above_since = now;
+    return above && now - *above_since >= memory_grace ? above : std::nullopt;
+  }
+
+  const JobOrder& order_;
+  const Job job_;
+  Program program_;
+  std::optional<RunContext> context_;  // absent: the job has no devices
+  bool mps_ = false;
+  std::optional<AliveMark> alive_;
+  Duration renewed_{};
+  bool lost_ = false;  // it was not renewed
+  StopRequests* stop_ = nullptr;
+  RestartLimit restarts_;
+  std::vector<DeviceId> failed_;
+  std::size_t retried_ = 0;
+  std::mutex mutex_;  // guards progress_
+  JobProgress progress_;
+};
+
+std::string read_all(int file) {
+  std::string text;
+  std::array<char, 65536> part{};
+  for (ssize_t got = 0; (got = read(file, part.data(), part.size())) != 0;) {
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) break;
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+// False: this process stays what it is.
+bool become(const world::UserAccount& account) {
+  if (geteuid() == account.user) return true;
+  return initgroups(account.name.c_str(), account.group) == 0 && setgid(account.group) == 0 &&
+         setuid(account.user) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
+}
+
+[[noreturn]] void supervise_job(const std::string& folder) {
+  Result<JobOrder> order = read_order(read_all(STDIN_FILENO));
+  if (!order) {
+    say(order.error());
+    _exit(world::wrong_input);
+  }
+  // The caller waits for the end of its child, and must not have to wait for this process.
+  if (fork() != 0) _exit(0);
+  setsid();
+  prctl(PR_SET_NAME, supervisor_name);
+  // The caller may ignore them; the command gets the caller's settings all the same.
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
+  // A write beyond the limit on the size of files then fails instead of ending the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  const int ready = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (ready < 0 || nothing < 0) _exit(1);
+  dup2(nothing, STDIN_FILENO);
+  close(nothing);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  close_inherited_descriptors();
+  if (!order->user.empty()) {
+    const Result<world::UserAccount> account = world::find_user(order->user);
+    if (!account || !become(*account)) _exit(1);
+    order->environment.emplace("HOME", account->home);
+    for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
+    for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);
+  }
+  const std::filesystem::path path = folder;
+  Result<Job> job = find_job(path.parent_path(), path.filename());
+  if (!job) {
+    say(job.error());
+    _exit(1);
+  }
+  JobSupervisor(*order, *std::move(job)).run(ready);
+}
+
+}  // namespace
+
+void supervisor_entry(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == supervisor_verb) supervise_job(argv[2]);
+}
+
+Duration time_since_boot() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+}  // namespace berth::machine

@@ -1,0 +1,23 @@
+// The process that supervises a job: one per job, of the job's user. It waits for other jobs and for devices, runs the
+// command, writes down what became of it, and ends.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "berth/clock.hpp"
+
+namespace berth::machine {
+
+// Call it first thing in main: where the program was started as a supervisor (`berth supervise-job FOLDER`), it does
+// not return.
+void supervisor_entry(int argc, char** argv);
+
+// How start_job() calls it. Standard input is the order (machine/job_order.hpp), standard output a pipe that gets a
+// byte when the job can be seen and stopped, standard error the output of the job.
+inline constexpr const char* supervisor_verb = "supervise-job";
+
+// Time since the machine started, also while it slept: what is written into `renewed`.
+Duration time_since_boot() noexcept;
+
+}  // namespace berth::machine

@@ -1,0 +1,61 @@
+#include "machine/this_node.hpp"
+
+#include <gtest/gtest.h>
+
+namespace berth::machine {
+namespace {
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+// 80 GiB: 10 used by lease 1's process, 5 by a pool nested in it (lease 2), 20 by lease 3.
+inventory::DeviceRow shared_device() {
+  inventory::DeviceRow row;
+  row.info.id = DeviceId("GPU-a");
+  row.info.backend = "cuda";
+  row.info.memory_bytes_total = 80 * gib;
+  row.seen.emplace();
+  row.seen->load.memory_bytes_total = 80 * gib;
+  row.seen->load.memory_bytes_free = 45 * gib;
+  row.seen->processes.emplace();
+  for (const auto& [pid, bytes] : {std::pair{11u, 10 * gib}, {12u, 5 * gib}, {13u, 20 * gib}}) {
+    DeviceProcess process;
+    process.pid = pid;
+    process.memory_bytes = bytes;
+    process.kind = ProcessKind::berth;
+    row.seen->processes->push_back(process);
+  }
+  row.held_by = {{1, "ann", "serve", 11, {}, false, 30 * gib, {11}, std::nullopt},
+                 {2, "ann", "serve", 12, {}, false, 8 * gib, {12}, 1},
+                 {3, "bob", "train", 13, {}, true, 25 * gib, {13}, std::nullopt}};
+  row.holders = 3;
+  row.held_exclusively = true;
+  row.memory_bytes_promised = 15 * gib + 5 * gib;  // not yet allocated, of leases 1 and 3
+  return row;
+}
+
+TEST(ThisNode, CountsAllThatIsHeld) {
+  const NodeDevice device = node_device(shared_device());
+  EXPECT_EQ(device.memory_bytes_promised, 20 * gib);
+  EXPECT_EQ(device.memory_bytes_foreign, 35 * gib);
+  EXPECT_EQ(device.holders, 3u);
+  EXPECT_TRUE(device.held_exclusively);
+}
+
+TEST(ThisNode, LeavesOutALeaseWithThoseNestedInIt) {
+  const NodeDevice device = node_device_without(shared_device(), {1});
+  EXPECT_EQ(device.memory_bytes_promised, 5 * gib);
+  EXPECT_EQ(device.memory_bytes_foreign, 20 * gib);
+  EXPECT_EQ(device.holders, 1u);
+  EXPECT_TRUE(device.held_exclusively);
+}
+
+TEST(ThisNode, WithoutAllLeasesTheDeviceIsFree) {
+  const NodeDevice device = node_device_without(shared_device(), {1, 3});
+  EXPECT_EQ(device.memory_bytes_promised, 0u);
+  EXPECT_EQ(device.memory_bytes_foreign, 0u);
+  EXPECT_EQ(device.holders, 0u);
+  EXPECT_FALSE(device.held_exclusively);
+}
+
+}  // namespace
+}  // namespace berth::machine
