@@ -8,6 +8,7 @@
 // device has; "does not fit" is part of the plan, never an error.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -17,9 +18,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "berth/clock.hpp"
 #include "berth/device_info.hpp"
 #include "berth/device_view.hpp"
 #include "berth/ids.hpp"
@@ -121,9 +124,29 @@ struct Serving {
   friend bool operator==(const Serving&, const Serving&) = default;
 };
 
+// How a running replica is asked whether it serves (readiness), or whether it must be started again (liveness).
+// Exactly one of http, tcp and command is used.
+struct Probe {
+  std::optional<std::string> http;    // a path: an answer of 200 to 399 is good
+  bool tcp = false;                   // a connection that is accepted is good
+  std::vector<std::string> command;   // status 0 is good; runs in the environment of the replica
+  std::optional<std::uint16_t> port;  // of http and tcp; absent: the replica's own {port}
+  Duration every = std::chrono::seconds(2);
+  Duration timeout = std::chrono::seconds(2);
+  std::uint32_t failures = 3;  // in a row, until it counts as failing
+  friend bool operator==(const Probe&, const Probe&) = default;
+};
+
+// How many replicas more and fewer than wanted there may be while replicas are replaced.
+struct Rollout {
+  std::uint32_t surge = 1;
+  std::uint32_t unavailable = 1;
+  friend bool operator==(const Rollout&, const Rollout&) = default;
+};
+
 struct DeploymentSpec {
   DeploymentId name;
-  std::string model;
+  std::string model;                  // may be empty where there is a command
   std::optional<Runtime> runtime;     // absent: inferred from the model's name
   std::optional<std::uint32_t> gpus;  // per replica; absent: 1. Ignored by remote runtimes
   std::uint32_t replicas = 1;
@@ -144,10 +167,34 @@ struct DeploymentSpec {
   std::optional<KeyRef> key;  // remote runtimes only
   Serving serving;
 
+  // What a node starts for a replica; {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name} and {replica} in it
+  // are replaced (deployment/command.hpp), also in the command of a probe. Empty: nothing is started; a remote runtime
+  // needs none.
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  std::map<std::string, KeyRef> secrets;  // variables, each with the place of its value on the node
+  std::optional<std::string> user;        // absent: the agent's
+  std::optional<std::string> folder;      // absent: the home folder of the user
+  std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
+  std::optional<Probe> liveness;
+  Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  std::optional<std::uint64_t> host_memory_bytes;  // of the node, where control groups allow a limit
+  std::optional<double> cpus;                      // processors, likewise
+  Rollout rollout;
+  // It never runs twice: the old incarnation ends before the new one starts, and a node that hears no server for
+  // `stop_after` stops it.
+  bool single = false;
+  Duration stop_after = std::chrono::seconds(20);
+  Duration replace_after = std::chrono::seconds(30);  // without a report of its node
+
   Runtime effective_runtime() const;
   Transport transport() const;
   std::uint32_t gpus_per_replica() const;  // 0 unless the transport is LocalGpu
+  friend bool operator==(const DeploymentSpec&, const DeploymentSpec&) = default;
 };
+
+// Whether they differ at most in the number of replicas: what runs is the same.
+bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 
 // Cheap, structural: contradictions within one spec. Zero GPUs for a GPU
 // deployment is one; so is a model without a runtime that says neither by its name
@@ -221,6 +268,7 @@ enum class ReasonKind : std::uint8_t {
   unfit_gpus,         // capability, label or size: too few GPUs of a node could ever do it
   one_per_node,       // each node that fits has a replica already
   drain_blocked,      // it should leave a draining place and cannot; it stays
+  refused,            // each node that fits has refused it lately; see PlanLimits
 };
 std::string_view to_string(ReasonKind kind) noexcept;
 
@@ -266,12 +314,23 @@ struct EgressRoute {
 };
 using EgressPreference = std::map<EgressRoute, std::vector<NodeId>>;
 
+// What a controller has decided before it asks for a plan.
+struct PlanLimits {
+  // Replicas that stay as they are, whatever their specs say; they are part of the plan. One without a node is not
+  // placed this time.
+  std::span<const Assignment> staying;
+  // Devices and bytes that are in use and no part of the plan: of replicas that end, and of other deployments.
+  std::span<const Assignment> occupied;
+  // Nodes that take nothing new of a deployment for now.
+  std::set<std::pair<DeploymentId, NodeId>> avoided;
+};
+
 // Keeps every current assignment that is still right, places what is missing by
 // priority, then size, then name, and drops the rest. Equal inputs give equal
 // plans, in whatever order nodes, devices, specs and current assignments come.
 // A spec that is invalid, or whose name came before, is pending as a whole.
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current = {},
-          const EgressPreference& preference = {});
+          const EgressPreference& preference = {}, const PlanLimits& limits = {});
 
 // "+ chat/0  gpu-1  GPU-ea3b8f50" and so on, then what is pending and why, then a count.
 // Ids are shortened so that they differ from each other and from `others`.
@@ -288,6 +347,9 @@ struct Project {
   std::vector<DeploymentSpec> deployments;
   EgressPreference egress_preference;
 };
+
+// Its deployments, each name once, and fallbacks that are there.
+Result<void> validate(const Project& project);
 
 // Text of a TOML file in, value out. Errors name file, line and column; an
 // unknown key is an error that names the nearest known one.

@@ -31,6 +31,7 @@ struct PlanJob {
   std::map<std::uint32_t, Assignment> held;          // by replica, charged
   std::set<std::uint32_t> leaving;                   // of those, the ones on a draining place
   std::map<std::size_t, std::uint32_t> replicas_on;  // replicas per node position
+  std::set<std::size_t> avoided;                     // positions of nodes that take nothing new of it
   std::vector<Pending> pending;
 
   bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }

@@ -82,7 +82,7 @@ std::optional<Key> node_key(const PlanJob& job, const PlannedFleet& planned, std
   const PlannedNode& node = planned.nodes[position];
   const std::uint64_t count = job.count_on(position);
   const bool pack = spec.spread == Spread::pack;
-  if (spec.spread == Spread::one_per_node && count > 0) return std::nullopt;
+  if (job.avoided.contains(position) || (spec.spread == Spread::one_per_node && count > 0)) return std::nullopt;
   if (!node.accepts_replicas() || !has_labels(*node.node, spec.node_selector) || !tolerated(*node.node, spec.tolerates))
     return std::nullopt;
 
@@ -165,6 +165,40 @@ bool charge_current(PlannedFleet& planned, const Location& location, Requirement
     planned.charge({location.node, {location.gpus[i]}}, requirements.memory_bytes_min, exclusive);
   }
   return true;
+}
+
+// Charges what is in use, whatever the plan would have said to it. A device that is gone holds nothing.
+std::optional<std::size_t> charge_in_use(PlannedFleet& planned, Assignment in_use) {
+  std::optional<Location> location = planned.find(in_use);
+  if (!location) {
+    std::erase_if(in_use.devices, [&](const DeviceId& id) {
+      return !planned.find({in_use.deployment, in_use.replica, in_use.node, {id}, 0, false});
+    });
+    if (in_use.devices.empty() || !(location = planned.find(in_use))) return std::nullopt;
+  }
+  planned.charge(*location, in_use.memory_bytes, in_use.exclusive);
+  return location->node;
+}
+
+void respect_limits(std::vector<PlanJob>& jobs, PlannedFleet& planned, const PlanLimits& limits) {
+  std::map<DeploymentId, PlanJob*> by_name;
+  for (PlanJob& job : jobs) by_name.emplace(job.spec->name, &job);
+  for (const Assignment& in_use : limits.occupied) {
+    const std::optional<std::size_t> node = charge_in_use(planned, in_use);
+    // Two replicas that must not share a node do not do so while one of them ends.
+    if (const auto job = by_name.find(in_use.deployment); node && job != by_name.end())
+      ++job->second->replicas_on[*node];
+  }
+  for (const Assignment& staying : limits.staying) {
+    const auto job = by_name.find(staying.deployment);
+    if (job == by_name.end() || !job->second->held.emplace(staying.replica, staying).second) continue;
+    if (const std::optional<std::size_t> node = charge_in_use(planned, staying)) ++job->second->replicas_on[*node];
+  }
+  for (const auto& [deployment, node] : limits.avoided) {
+    const auto job = by_name.find(deployment);
+    const auto found = planned.find({deployment, 0, node, {}, 0, false});
+    if (job != by_name.end() && found) job->second->avoided.insert(found->node);
+  }
 }
 
 // First pass: keeps `current` if the spec would still allow it there.
@@ -302,10 +336,11 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
 }  // namespace deployment
 
 Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
-          const EgressPreference& preference) {
+          const EgressPreference& preference, const PlanLimits& limits) {
   using namespace deployment;
   PlannedFleet planned(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
+  running.insert(running.end(), limits.staying.begin(), limits.staying.end());
   std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <
            std::tie(b.deployment, b.replica, b.node, b.devices, b.memory_bytes, b.exclusive);
@@ -327,6 +362,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
            std::tie(a.spec->priority, a.want, a.spec->memory_bytes, b.spec->name);
   });
 
+  respect_limits(jobs, planned, limits);
   for (PlanJob& job : jobs) {
     const auto [first, last] =
         std::equal_range(running.begin(), running.end(), Assignment{job.spec->name, 0, {}, {}, 0, false},

@@ -378,13 +378,14 @@ TEST(Deployment, S1_F14_EveryReasonCarriesASentence) {
       plan_one(gpu_spec("d", 1), {{cordoned}}),
       plan_one(large, {{node}}),
       plan_one(single, {{node}}),
-      plan_one(gpu_spec("d", 1), {{draining}}, plan_one(gpu_spec("d", 1), {{node}}).assignments)};
+      plan_one(gpu_spec("d", 1), {{draining}}, plan_one(gpu_spec("d", 1), {{node}}).assignments),
+      plan(std::vector{gpu_spec("d", 1)}, {{node}}, {}, {}, {{}, {}, {{DeploymentId("d"), NodeId("n")}}})};
   std::set<ReasonKind> kinds;
   for (const Plan& plan : plans) {
     kinds.insert(only_reason(plan).kind);
     EXPECT_GT(only_reason(plan).text.size(), 10u) << to_string(only_reason(plan).kind);
   }
-  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(ReasonKind::drain_blocked) + 1) << "every kind there is";
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(ReasonKind::refused) + 1) << "every kind there is";
 }
 
 TEST(Deployment, X_F2_PlacementSeesWhatThePlanHasGivenOut) {

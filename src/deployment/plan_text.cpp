@@ -5,6 +5,7 @@
 #include "berth/bytes.hpp"
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
+#include "deployment/replica_ranges.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth {
@@ -47,8 +48,9 @@ std::string change_text(const Assignment& before, const Assignment& after, std::
   return "was " + promise_text(before) + (before.exclusive && after.exclusive ? ", memory changes" : "");
 }
 
-// "0-3, 7"
-std::string replicas_text(const std::vector<std::uint32_t>& replicas) {
+}  // namespace
+
+std::string deployment::replica_ranges(std::span<const std::uint32_t> replicas) {
   std::string text;
   for (std::size_t i = 0; i < replicas.size();) {
     std::size_t end = i;
@@ -59,8 +61,6 @@ std::string replicas_text(const std::vector<std::uint32_t>& replicas) {
   }
   return text;
 }
-
-}  // namespace
 
 std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others) {
   constexpr std::size_t columns = 5;
@@ -90,7 +90,7 @@ std::string plan_to_text(const Plan& plan, std::span<const DeviceId> others) {
   for (const Pending& pending : plan.pending) {
     waiting += std::max<std::size_t>(pending.replicas.size(), 1);
     text += "! " + pending.deployment.text();
-    if (!pending.replicas.empty()) text += "/" + replicas_text(pending.replicas);
+    if (!pending.replicas.empty()) text += "/" + deployment::replica_ranges(pending.replicas);
     text += "  pending: " + pending.reason.text + "\n";
   }
   if (plan.actions.empty() && plan.pending.empty())

@@ -141,8 +141,8 @@ TEST(ProjectFile, ContradictionsAndDuplicatesAreErrorsAtTheirDeployment) {
   EXPECT_EQ(project_error(one + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n"),
             "berth.toml:7:1: two deployments are named \"d\" | rename one of them");
   EXPECT_EQ(project_error(one + "[deployment.serving]\non_capacity_exhausted = \"fallback\"\nfallback = \"x\"\n"),
-            "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this file | name a deployment of "
-            "this file");
+            "berth.toml:3:1: deployment \"d\" falls back to \"x\", which is not in this project | name a deployment "
+            "of this project");
   EXPECT_NE(project_error(one + "policy = \"best_fitt\"\n").find("best_fit"), std::string::npos);
 }
 

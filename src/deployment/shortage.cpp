@@ -18,6 +18,7 @@ enum Stage : std::size_t {
   left_free,       // by programs and leases outside of this plan
   without_others,  // no replica of this plan stands in the way
   available,       // with the bytes that other replicas left
+  willing,         // on a node that has not refused it lately
   apart,           // on a node without a replica of the same deployment
   stages,
 };
@@ -41,7 +42,7 @@ DeviceView before_the_plan(DeviceView view, const PlannedNode& node, std::size_t
 }
 
 // Each limit that a GPU passes, and all before it.
-Passes passes_of(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_apart) {
+Passes passes_of(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_willing, bool is_apart) {
   const DeviceView& view = node.gpus[gpu];
   const auto ideal = reject(job.requirements, idle(view));
   Passes passes{};
@@ -53,12 +54,13 @@ Passes passes_of(const PlanJob& job, const PlannedNode& node, std::size_t gpu, b
   passes[left_free] = passes[fit] && !reject(job.requirements, before_the_plan(view, node, gpu));
   passes[without_others] = passes[left_free] && is_free_for(job, node, gpu);
   passes[available] = passes[without_others] && !reject(job.requirements, view);
-  passes[apart] = passes[available] && is_apart;
+  passes[willing] = passes[available] && is_willing;
+  passes[apart] = passes[willing] && is_apart;
   return passes;
 }
 
 // The same for a replica without a GPU, which a node takes or not.
-Passes passes_of(const PlanJob& job, const PlannedNode& node, bool is_apart) {
+Passes passes_of(const PlanJob& job, const PlannedNode& node, bool is_willing, bool is_apart) {
   const std::uint64_t needed = job.remote() ? 0 : job.spec->memory_bytes;
   Passes passes{};
   passes[there] = !job.remote() || node.node->egress;
@@ -68,14 +70,15 @@ Passes passes_of(const PlanJob& job, const PlannedNode& node, bool is_apart) {
   passes[fit] = passes[left_free] = passes[without_others] =
       passes[serving] && needed <= node.node->memory_bytes.value_or(0);
   passes[available] = passes[fit] && needed <= node.memory_bytes_available().value_or(0);
-  passes[apart] = passes[available] && is_apart;
+  passes[willing] = passes[available] && is_willing;
+  passes[apart] = passes[willing] && is_apart;
   return passes;
 }
 
 // What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
 std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-    const Passes passes = passes_of(job, node, gpu, true);
+    const Passes passes = passes_of(job, node, gpu, true, true);
     if (stage == there || !passes[stage - 1] || passes[stage]) continue;
     const std::string name = node.gpus[gpu].info->id.text() + ": ";
     if (stage == without_others) return name + "used by another replica";
@@ -99,14 +102,15 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   std::array<std::size_t, stages> best_node{};
   for (std::size_t position = 0; position < planned.nodes.size(); ++position) {
     const PlannedNode& node = planned.nodes[position];
+    const bool is_willing = !job.avoided.contains(position);
     const bool is_apart = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
     std::array<std::uint32_t, stages> offers{};
     const auto count = [&](const Passes& passes) {
       for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage] ? 1 : 0;
     };
-    if (!job.on_gpus()) count(passes_of(job, node, is_apart));
+    if (!job.on_gpus()) count(passes_of(job, node, is_willing, is_apart));
     for (std::size_t gpu = 0; job.on_gpus() && gpu < node.gpus.size(); ++gpu)
-      count(passes_of(job, node, gpu, is_apart));
+      count(passes_of(job, node, gpu, is_willing, is_apart));
     for (std::size_t stage = 0; stage < stages; ++stage) {
       if (offers[stage] > best[stage]) {
         best[stage] = offers[stage];
@@ -160,9 +164,12 @@ Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
       reason = job.on_gpus() ? reason_of(ReasonKind::not_enough_gpus, "no node has " + thing + with_bytes + " free")
                              : reason_of(ReasonKind::not_enough_memory, memory + " free");
       break;
+    case willing:
+      reason = reason_of(ReasonKind::refused, "every node with room has refused it lately; it is tried again");
+      break;
     default: reason = reason_of(ReasonKind::one_per_node, "every node with room has a replica of it already"); break;
   }
-  if (job.on_gpus() && stage != apart) {
+  if (job.on_gpus() && stage < willing) {
     reason.gpus_requested = want;
     // Where no node has any that passes, the one that came nearest before.
     const std::size_t last = best[stage] > 0 || stage == there ? stage : stage - 1;

@@ -7,6 +7,7 @@
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
+#include "deployment/faults.hpp"
 #include "deployment/identifiers.hpp"
 #include "placement/nearest_name.hpp"
 
@@ -185,6 +186,7 @@ std::string_view to_string(ReasonKind kind) noexcept {
     case ReasonKind::unfit_gpus: return "unfit_gpus";
     case ReasonKind::one_per_node: return "one_per_node";
     case ReasonKind::drain_blocked: return "drain_blocked";
+    case ReasonKind::refused: return "refused";
   }
   return "invalid_spec";
 }
@@ -195,8 +197,14 @@ Result<KeyRef> KeyRef::parse(std::string_view text) {
   const std::string_view scheme = text.substr(0, colon == std::string_view::npos ? 0 : colon);
   const std::string_view place = scheme.empty() ? text : text.substr(colon + 1);
   const std::string_view last = place.substr(place.rfind('/') == std::string_view::npos ? 0 : place.rfind('/') + 1);
-  // None of these messages repeats the text: it may be the secret itself.
-  if (looks_like_a_secret(text) || looks_like_a_secret(place) || looks_like_a_secret(last))
+  // None of these messages repeats the text: it may be the secret itself. The place of one may begin like it: HF_TOKEN,
+  // hf_token.
+  const auto is_random = [](std::string_view part) {
+    return std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); }) &&
+           std::any_of(part.begin(), part.end(), [](unsigned char c) { return std::islower(c); });
+  };
+  if (looks_like_a_secret(text) || (looks_like_a_secret(place) && is_random(place)) ||
+      (looks_like_a_secret(last) && is_random(last)))
     return wrong("this looks like a key itself, which must not stand in a file", advice);
   if (scheme == "env") {
     const bool identifier = !place.empty() && !std::isdigit(static_cast<unsigned char>(place.front())) &&
@@ -231,12 +239,20 @@ std::uint32_t DeploymentSpec::gpus_per_replica() const {
   return std::holds_alternative<LocalGpu>(transport()) ? gpus.value_or(1) : 0;
 }
 
-Result<void> validate(const DeploymentSpec& spec) {
+bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b) {
+  DeploymentSpec other = b;
+  other.replicas = a.replicas;
+  return a == other;
+}
+
+Result<void> deployment::check_needs(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
   if (!deployment::is_name(spec.name.text()))
     return wrong("the deployment name " + name + " is empty or has characters beyond letters, digits, '.', '_', '-'",
                  "choose a plain name");
-  if (spec.model.empty()) return wrong("deployment " + name + " has no model", "add model = \"...\"");
+  if (spec.model.empty() && spec.command.empty())
+    return wrong("deployment " + name + " has neither a model nor a command",
+                 "add model = \"...\", or command = [\"...\"] for a program of your own");
   if (spec.replicas > replicas_max)
     return wrong("deployment " + name + " wants " + std::to_string(spec.replicas) + " replicas",
                  "ask for at most " + std::to_string(replicas_max));
@@ -250,6 +266,8 @@ Result<void> validate(const DeploymentSpec& spec) {
   if (on_gpus && spec.sharing == Sharing::memory && spec.memory_bytes == 0)
     return wrong("deployment " + name + " shares GPUs without saying how much memory it needs",
                  "add memory = \"8GiB\" or what it takes per GPU");
+  if (!spec.runtime && spec.model.empty() && !spec.cpu && !spec.gpus)
+    return wrong("deployment " + name + " does not say whether it needs GPUs", "add gpus = 1 or cpu = true");
   if (!spec.runtime && !inferred_from(spec.model) && !spec.cpu && !spec.gpus)
     return wrong("no runtime follows from the model \"" + spec.model + "\" of deployment " + name,
                  "add runtime = \"...\" (vllm, open_ai, process, ...), or gpus or cpu for a program of your own");

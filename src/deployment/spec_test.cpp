@@ -88,7 +88,10 @@ TEST(Spec, S1_F13_AnUnknownRuntimeIsKeptByItsName) {
 TEST(Spec, S1_F11_KeysAreReferencesAndSecretsAreRefusedUnseen) {
   EXPECT_EQ(KeyRef::parse("env:OPENAI_KEY")->text(), "env:OPENAI_KEY");
   EXPECT_TRUE(KeyRef::parse("file:/run/secrets/openai"));
-  for (const char* secret : {"sk-abcdef123456", "env:sk-abcdef123456", "file:sk-abcdef123456",
+  EXPECT_TRUE(KeyRef::parse("env:HF_TOKEN")) << "begins like a key and is the name of a variable";
+  EXPECT_TRUE(KeyRef::parse("env:HF_TOKEN_2"));
+  EXPECT_TRUE(KeyRef::parse("file:/etc/berth/hf_token"));
+  for (const char* secret : {"sk-abcdef123456", "env:sk-abcdef123456", "env:hf_abcdef123456", "file:sk-abcdef123456",
                              "file:/tmp/sk-abcdef123456", "SK-abcdef123456", "AIzaabcdef123456", "abcdef123456",
                              "env:abcdef-123456", "env:", "file:", "", "vault:abcdef123456"}) {
     const auto key = KeyRef::parse(secret);

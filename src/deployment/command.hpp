@@ -1,0 +1,34 @@
+// Placeholders in the command of a deployment: {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}.
+// A placeholder is a word of lower-case letters in braces; any other brace is left as it is, so that JSON and shell
+// variables can be arguments. "{{" gives "{".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace berth::deployment {
+
+// What the words stand for in one replica.
+struct Placeholders {
+  std::uint16_t port = 0;
+  std::uint32_t gpus = 0;          // how many it has; which ones, its environment says
+  std::uint64_t memory_bytes = 0;  // on each of them; of the node without GPUs
+  double memory_fraction = 1;      // of the memory of the smallest of them; rounded down, as BERTH_MEMORY_FRACTION
+  std::string name;                // of the deployment
+  std::uint32_t replica = 0;
+};
+
+std::vector<std::string> expand(std::span<const std::string> command, const Placeholders& values);
+
+// Whether {word} is in one of the arguments.
+bool uses_placeholder(std::span<const std::string> command, std::string_view word);
+// A placeholder that expand() does not know and would leave as it is; absent: there is none.
+std::optional<std::string> unknown_placeholder(std::span<const std::string> command);
+// The words that are known.
+std::span<const std::string_view> placeholder_words();
+
+}  // namespace berth::deployment

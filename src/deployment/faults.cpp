@@ -1,0 +1,216 @@
+#include "deployment/faults.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "deployment/command.hpp"
+#include "deployment/identifiers.hpp"
+#include "placement/nearest_name.hpp"
+#include "world/duration.hpp"
+#include "world/printable.hpp"
+
+namespace berth::deployment {
+namespace {
+
+using std::chrono::seconds;
+
+// From the end of a single replica on a node that is cut off to the start of the next one: SIGKILL, and clocks of
+// unequal speed.
+constexpr Duration single_margin = seconds(2);
+constexpr double cpus_max = 1e6;
+
+Fault fault(std::string key, std::string message, std::string advice) {
+  return {std::move(key), {ErrorCode::invalid_argument, std::move(message), std::move(advice)}, 0};
+}
+
+std::string shown(std::string_view text) { return "\"" + world::printable(text.substr(0, 60)) + "\""; }
+
+// An argument, a variable or a path ends at a byte of 0.
+bool has_zero(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+bool is_variable(std::string_view name) {
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+}
+
+std::optional<Fault> fault_in_command(std::span<const std::string> command, const std::string& key,
+                                      const std::string& of) {
+  if (!command.empty() && command.front().empty())
+    return fault(key, "the " + key + of + " begins with an empty word", "name a program first");
+  for (const std::string& argument : command) {
+    if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " has a byte of 0", "remove it");
+  }
+  if (const auto unknown = unknown_placeholder(command)) {
+    const auto nearest = placement::nearest_name(*unknown, placeholder_words());
+    std::string known;
+    for (const std::string_view word : placeholder_words())
+      known += (known.empty() ? "{" : ", {") + std::string(word) + "}";
+    return fault(key, "the placeholder {" + unknown->substr(0, 60) + "} in the " + key + of + " is not known",
+                 nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a brace itself"
+                         : "known are " + known + "; write {{ for a brace itself");
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& probe, const std::string& key,
+                                    const std::string& of) {
+  const std::string subject = "the " + key + " probe" + of;
+  const int ways = (probe.http ? 1 : 0) + (probe.tcp ? 1 : 0) + (probe.command.empty() ? 0 : 1);
+  if (ways == 0)
+    return fault(key, subject + " does not say what it asks",
+                 "add one of http = \"/health\", tcp = true, command = [...]");
+  if (ways > 1) return fault(key, subject + " asks in several ways", "keep one of http, tcp and command");
+  if (probe.http && (!probe.http->starts_with('/') ||
+                     std::any_of(probe.http->begin(), probe.http->end(), [](char c) { return c <= ' ' || c > '~'; })))
+    return fault(key + ".http", subject + " has the path " + shown(*probe.http),
+                 "begin it with / and use no blanks, control characters or characters beyond ASCII");
+  if (auto found = fault_in_command(probe.command, key + ".command", of)) return found;
+  if (probe.port && !probe.command.empty())
+    return fault(key + ".port", subject + " runs a command and has a port", "remove port; {port} can be an argument");
+  if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
+  if (probe.command.empty() && !probe.port && !uses_placeholder(spec.command, "port"))
+    return fault(key, subject + " asks at {port}, which is not in the command",
+                 "give {port} to the command, or the probe a port of its own");
+  if (probe.every <= Duration::zero())
+    return fault(key + ".every", subject + " has no time between two questions", "give one, such as every = \"2s\"");
+  if (probe.timeout <= Duration::zero())
+    return fault(key + ".timeout", subject + " has no time to answer", "give it some, such as timeout = \"2s\"");
+  if (probe.failures == 0)
+    return fault(key + ".failures", subject + " fails without a failure", "set failures to at least 1");
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_in_variable(const std::string& table, const std::string& name, const std::string& of) {
+  const std::string key = table + "." + name;
+  if (!is_variable(name))
+    return fault(key, shown(name) + " in " + table + of + " is no name of a variable",
+                 "use letters, digits and '_', with a letter or '_' first");
+  if (name.starts_with("BERTH_") || name == "CUDA_VISIBLE_DEVICES")
+    return fault(key, name + " in " + table + of + " is set by berth itself", "remove it");
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std::string& of) {
+  for (const auto& [name, value] : spec.environment) {
+    if (auto found = fault_in_variable("environment", name, of)) return found;
+    if (has_zero(value))
+      return fault("environment." + name, "the value of " + name + of + " has a byte of 0", "remove it");
+  }
+  for (const auto& [name, key] : spec.secrets) {
+    if (auto found = fault_in_variable("secrets", name, of)) return found;
+    if (spec.environment.contains(name))
+      return fault("secrets." + name, name + of + " is in environment and in secrets", "keep one of them");
+    if (has_zero(key.text()))
+      return fault("secrets." + name, "the place of " + name + of + " has a byte of 0", "remove it");
+    if (key.text().starts_with("file:") && !key.text().starts_with("file:/"))
+      return fault("secrets." + name, "the file of " + name + of + " is no absolute path", "begin it with /");
+  }
+  return std::nullopt;
+}
+
+// What has no effect without a command.
+std::optional<Fault> fault_without_command(const DeploymentSpec& spec, const std::string& of) {
+  for (const auto& [key, given] :
+       {std::pair("environment", !spec.environment.empty()), std::pair("secrets", !spec.secrets.empty()),
+        std::pair("user", spec.user.has_value()), std::pair("folder", spec.folder.has_value()),
+        std::pair("readiness", spec.readiness.has_value()), std::pair("liveness", spec.liveness.has_value())}) {
+    if (given)
+      return fault(key, std::string(key) + of + " is for a command, and there is none",
+                   "add command = [\"...\"], or remove " + std::string(key));
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::string& of) {
+  if (spec.command.empty()) {
+    if (auto found = fault_without_command(spec, of)) return found;
+  }
+  if (auto found = fault_in_command(spec.command, "command", of)) return found;
+  if (auto found = fault_in_environment(spec, of)) return found;
+  if (spec.user && !is_name(*spec.user))
+    return fault("user", "the user " + shown(*spec.user) + of + " is no name of a user", "give the name of a user");
+  if (spec.folder && (!spec.folder->starts_with('/') || has_zero(*spec.folder)))
+    return fault("folder", "the folder " + shown(*spec.folder) + of + " is no absolute path", "begin it with /");
+  if (spec.readiness) {
+    if (auto found = fault_in_probe(spec, *spec.readiness, "readiness", of)) return found;
+  }
+  if (spec.liveness) {
+    if (auto found = fault_in_probe(spec, *spec.liveness, "liveness", of)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::string& of) {
+  if (spec.stop_grace < Duration::zero())
+    return fault("stop_grace", "stop_grace" + of + " is negative", "give a length of time, such as \"10s\"");
+  if (spec.host_memory_bytes == 0u)
+    return fault("host_memory", "host_memory" + of + " is 0", "leave it out for no limit");
+  if (spec.cpus && !(*spec.cpus >= 0.001 && *spec.cpus <= cpus_max))
+    return fault("cpus", "cpus" + of + " is not from 0.001 to a million", "leave it out for no limit");
+  if (spec.rollout.surge == 0 && spec.rollout.unavailable == 0)
+    return fault("rollout", "a rollout" + of + " could never begin: surge and unavailable are both 0",
+                 "set one of them to at least 1");
+  if (spec.stop_after <= Duration::zero())
+    return fault("stop_after", "stop_after" + of + " is not positive", "give a length of time, such as \"20s\"");
+  if (spec.replace_after <= Duration::zero())
+    return fault("replace_after", "replace_after" + of + " is not positive", "give a length of time, such as \"30s\"");
+  if (spec.single && spec.stop_after + single_margin > spec.replace_after)
+    return fault("stop_after",
+                 "a single replica" + of + " could run twice: it is replaced after " +
+                     world::duration_text(spec.replace_after) + " and stops itself after " +
+                     world::duration_text(spec.stop_after),
+                 "make stop_after at least 2 s shorter than replace_after");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Fault> find_fault(const DeploymentSpec& spec) {
+  if (auto checked = check_needs(spec); !checked) return Fault{{}, std::move(checked).error(), 0};
+  const std::string of = " of deployment \"" + spec.name.text() + "\"";
+  if (auto found = fault_in_what_runs(spec, of)) return found;
+  return fault_in_limits(spec, of);
+}
+
+std::optional<Fault> find_fault(std::span<const DeploymentSpec> specs) {
+  std::set<DeploymentId> names;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    auto found = find_fault(specs[i]);
+    if (!found && !names.insert(specs[i].name).second)
+      found = fault("name", "two deployments are named \"" + specs[i].name.text() + "\"", "rename one of them");
+    if (!found) continue;
+    found->deployment = i;
+    return found;
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto& fallback = specs[i].serving.fallback;
+    if (!fallback || names.contains(*fallback)) continue;
+    Fault found = fault({},
+                        "deployment \"" + specs[i].name.text() + "\" falls back to " + shown(fallback->text()) +
+                            ", which is not in this project",
+                        "name a deployment of this project");
+    found.deployment = i;
+    return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace berth::deployment
+
+namespace berth {
+
+Result<void> validate(const DeploymentSpec& spec) {
+  if (auto fault = deployment::find_fault(spec)) return std::move(fault->error);
+  return {};
+}
+
+Result<void> validate(const Project& project) {
+  if (auto fault = deployment::find_fault(project.deployments)) return std::move(fault->error);
+  return {};
+}
+
+}  // namespace berth
