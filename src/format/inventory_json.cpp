@@ -16,19 +16,13 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-
-std::uint64_t number(const json::value& value, const std::string& where) { return number_of(value, any, where); }
-std::uint32_t small_number(const json::value& value, const std::string& where) {
-  return static_cast<std::uint32_t>(number_of(value, std::numeric_limits<std::uint32_t>::max(), where));
-}
 std::int32_t signed_number(const json::value& value, const std::string& where) {
   return static_cast<std::int32_t>(number_of(value, std::numeric_limits<std::int32_t>::max(), where));
 }
 
 // Bytes as in a fleet file: a number, or text such as "64GiB".
 std::uint64_t bytes_of(const json::value& value, const std::string& where) {
-  if (!value.is_string()) return number(value, where);
+  if (!value.is_string()) return whole_of(value, where);
   const auto bytes = parse_bytes(text_of(value, where));
   if (!bytes) throw JsonError{where + ": " + bytes.error().message};
   return *bytes;
@@ -40,16 +34,6 @@ Capability capability_of(const json::value& value, const std::string& where) {
   return *capability;
 }
 
-template <class Word>
-Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
-  const std::string text = text_of(value, where);
-  std::vector<std::string_view> spellings;
-  for (const Word word : words) {
-    if (text == to_string(word)) return word;
-    spellings.push_back(to_string(word));
-  }
-  throw JsonError{where + " is \"" + text + "\"; " + deployment::suggestion(text, spellings)};
-}
 Intent intent_of(const json::value& value, const std::string& where) {
   return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
 }
@@ -74,13 +58,13 @@ DeviceInfo device_info_of(const json::value& value, const std::string& where) {
   info.ordinal = optional_member(object, "ordinal", where, signed_number).value_or(0);
   info.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
   info.capability = optional_member(object, "capability", where, capability_of);
-  info.compute_units = optional_member(object, "compute_units", where, small_number);
+  info.compute_units = optional_member(object, "compute_units", where, small_of);
   info.pci_address = optional_member(object, "pci_address", where, text_of);
   info.numa_node = optional_member(object, "numa_node", where, signed_number);
   if (auto parent = optional_member(object, "parent", where, text_of)) info.parent = DeviceId(*std::move(parent));
   info.memory_domain = optional_member(object, "memory_domain", where, text_of).value_or(info.id.text());
   info.fault_domain = optional_member(object, "fault_domain", where, text_of).value_or(info.id.text());
-  info.concurrency = std::max(1u, optional_member(object, "concurrency", where, small_number).value_or(1));
+  info.concurrency = std::max(1u, optional_member(object, "concurrency", where, small_of).value_or(1));
   info.is_fallback = optional_member(object, "is_fallback", where, bool_of).value_or(false);
   for (std::string& feature : optional_member(object, "features", where, texts_of).value_or(std::vector<std::string>{}))
     info.features.insert(std::move(feature));
@@ -97,17 +81,12 @@ Link link_of(const json::value& value, const std::string& where) {
   const auto known = link_kind_named(kind);
   if (!known) throw JsonError{where + ".kind is \"" + kind + "\", which is not known"};
   link.kind = *known;
-  link.lanes = optional_member(object, "lanes", where, small_number).value_or(0);
+  link.lanes = optional_member(object, "lanes", where, small_of).value_or(0);
   link.peer_access = optional_member(object, "peer_access", where, bool_of);
   return link;
 }
 
 namespace {
-
-double part_of(const json::value& value, const std::string& where) {
-  if (!value.is_number()) throw JsonError{where + " is not a number"};
-  return value.to_number<double>();
-}
 
 DeviceProcess process_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
@@ -123,7 +102,7 @@ DeviceProcess process_of(const json::value& value, const std::string& where) {
 Telemetry telemetry_of(const json::object& object, const std::string& where) {
   Telemetry seen;
   seen.load.memory_bytes_total = optional_member(object, "memory_bytes_total", where, bytes_of);
-  seen.load.utilisation = optional_member(object, "utilisation", where, part_of);
+  seen.load.utilisation = optional_member(object, "utilisation", where, real_of);
   seen.memory_use.foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   seen.memory_use.unattributed = optional_member(object, "memory_bytes_unattributed", where, bytes_of);
   if (const json::value* processes = object.if_contains("processes")) {
@@ -141,12 +120,13 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   device.intent = optional_member(object, "intent", where, intent_of).value_or(Intent::in_service);
   device.health = optional_member(object, "health", where, health_word_of).value_or(Health::healthy);
   device.memory_bytes_promised = optional_member(object, "memory_bytes_promised", where, bytes_of).value_or(0);
-  device.holders = optional_member(object, "holders", where, small_number).value_or(0);
+  device.holders = optional_member(object, "holders", where, small_of).value_or(0);
   device.held_exclusively = optional_member(object, "held_exclusively", where, bool_of).value_or(false);
   device.answers = !object.contains("error");
   const inventory::OtherUse others = inventory::use_by_others(telemetry_of(object, where));
-  device.other_processes = others.processes;
-  device.used_by_others = others.used;
+  // Said outright in what node_view_to_json has written, which is without the processes.
+  device.other_processes = optional_member(object, "other_processes", where, small_of).value_or(others.processes);
+  device.used_by_others = optional_member(object, "used_by_others", where, bool_of).value_or(others.used);
   device.memory_bytes_foreign = optional_member(object, "memory_bytes_foreign", where, bytes_of);
   // Memory that is not free counts as foreign, whichever process uses it.
   const auto free = optional_member(object, "memory_bytes_free", where, bytes_of);
@@ -155,8 +135,14 @@ NodeDevice device_of(const json::value& value, const std::string& where) {
   return device;
 }
 
-NodeView node_of(const json::value& value, const std::string& where) {
+}  // namespace
+
+NodeView node_view_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
+  const auto format = optional_member(object, "format", where, whole_of);
+  if (format.value_or(inventory_format) > inventory_format)
+    throw JsonError{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")",
+                    ErrorCode::not_supported};
   const std::string at = where + ".node";
   const json::object& source = object_of(member(object, "node", where), at);
   NodeView node;
@@ -164,7 +150,7 @@ NodeView node_of(const json::value& value, const std::string& where) {
   if (!deployment::is_name(name))
     throw JsonError{at + ".name is \"" + name + "\"; a name is of letters, digits, '.', '_' and '-'"};
   node.id = NodeId(name);
-  node.cpus = optional_member(source, "cpus", at, small_number);
+  node.cpus = optional_member(source, "cpus", at, small_of);
   node.memory_bytes = optional_member(source, "memory", at, bytes_of);
   node.egress = optional_member(source, "egress", at, bool_of).value_or(false);
   node.labels = optional_member(source, "labels", at, labels_of).value_or(std::map<std::string, std::string>{});
@@ -188,8 +174,6 @@ NodeView node_of(const json::value& value, const std::string& where) {
   return node;
 }
 
-}  // namespace
-
 json::object device_info_to_json(const DeviceInfo& info) {
   json::object out{{"id", info.id.text()}, {"backend", info.backend}, {"name", info.name}, {"ordinal", info.ordinal}};
   if (info.parent) out["parent"] = info.parent->text();
@@ -203,9 +187,7 @@ json::object device_info_to_json(const DeviceInfo& info) {
   out["memory_domain"] = info.memory_domain;
   out["fault_domain"] = info.fault_domain;
   out["features"] = json::array(info.features.begin(), info.features.end());
-  json::object labels;
-  for (const auto& [key, value] : info.labels) labels[key] = value;
-  out["labels"] = std::move(labels);
+  out["labels"] = labels_to_json(info.labels);
   return out;
 }
 
@@ -220,11 +202,45 @@ json::array links_to_json(std::span<const Link> links) {
   return out;
 }
 
+namespace {
+
+json::object about_node(const NodeView& node) {
+  json::object out{{"name", node.id.text()}};
+  if (node.cpus) out["cpus"] = *node.cpus;
+  if (node.memory_bytes) out["memory"] = *node.memory_bytes;
+  out["egress"] = node.egress;
+  return out;
+}
+
+}  // namespace
+
+json::object node_view_to_json(const NodeView& node) {
+  json::object about = about_node(node);
+  if (!node.labels.empty()) about["labels"] = labels_to_json(node.labels);
+  if (!node.taints.empty()) about["taints"] = json::array(node.taints.begin(), node.taints.end());
+  if (node.intent != Intent::in_service) about["intent"] = to_string(node.intent);
+  if (node.health != Health::healthy) about["health"] = to_string(node.health);
+  json::array devices;
+  for (const NodeDevice& device : node.devices) {
+    json::object entry = device_info_to_json(device.info);
+    entry["health"] = to_string(device.health);
+    if (device.intent != Intent::in_service) entry["intent"] = to_string(device.intent);
+    if (device.memory_bytes_foreign) entry["memory_bytes_foreign"] = *device.memory_bytes_foreign;
+    if (device.memory_bytes_promised) entry["memory_bytes_promised"] = device.memory_bytes_promised;
+    if (device.holders) entry["holders"] = device.holders;
+    if (device.held_exclusively) entry["held_exclusively"] = true;
+    entry["other_processes"] = device.other_processes;
+    entry["used_by_others"] = device.used_by_others;
+    if (!device.answers) entry["error"] = "its driver does not answer";
+    devices.push_back(std::move(entry));
+  }
+  return {{"format", inventory_format},
+          {"node", std::move(about)},
+          {"devices", std::move(devices)},
+          {"links", links_to_json(node.links)}};
+}
+
 std::string inventory_to_json(const NodeView& node, std::span<const inventory::DeviceRow> rows, TimePoint now) {
-  json::object about{{"name", node.id.text()}};
-  if (node.cpus) about["cpus"] = *node.cpus;
-  if (node.memory_bytes) about["memory"] = *node.memory_bytes;
-  about["egress"] = node.egress;
   json::array devices;
   std::vector<DeviceId> ids;
   for (const inventory::DeviceRow& row : rows) {
@@ -238,7 +254,7 @@ std::string inventory_to_json(const NodeView& node, std::span<const inventory::D
     groups.push_back(std::move(members));
   }
   const json::object out{{"format", inventory_format},
-                         {"node", std::move(about)},
+                         {"node", about_node(node)},
                          {"devices", std::move(devices)},
                          {"links", links_to_json(node.links)},
                          {"islands", std::move(groups)}};
@@ -263,10 +279,7 @@ Result<Fleet> read_fleet_json(std::string_view text, std::string_view filename) 
     Fleet fleet;
     deployment::FleetIds ids;
     const auto add = [&](const json::value& value, const std::string& where) {
-      const auto format = optional_member(object_of(value, where), "format", where, number);
-      if (format.value_or(inventory_format) > inventory_format)
-        throw JsonError{where + " was written by a newer version of berth (format " + std::to_string(*format) + ")"};
-      fleet.nodes.push_back(node_of(value, where));
+      fleet.nodes.push_back(node_view_of(value, where));
       if (auto wrong = ids.add(fleet.nodes.back())) throw JsonError{*std::move(wrong)};
     };
     if (parsed->is_array()) {

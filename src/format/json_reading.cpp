@@ -1,6 +1,10 @@
 #include "format/json_reading.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "deployment/identifiers.hpp"
+#include "world/printable.hpp"
 
 namespace berth::format {
 
@@ -65,6 +69,71 @@ std::uint64_t number_of(const json::value& value, std::uint64_t largest, const s
   }
   if (number > largest) throw JsonError{where + " is too large"};
   return number;
+}
+
+std::uint64_t whole_of(const json::value& value, const std::string& where) {
+  return number_of(value, std::numeric_limits<std::uint64_t>::max(), where);
+}
+
+std::uint32_t small_of(const json::value& value, const std::string& where) {
+  return static_cast<std::uint32_t>(number_of(value, std::numeric_limits<std::uint32_t>::max(), where));
+}
+
+double real_of(const json::value& value, const std::string& where) {
+  if (!value.is_number()) throw JsonError{where + " is not a number"};
+  const double number = value.to_number<double>();
+  if (!std::isfinite(number) || number < 0) throw JsonError{where + " is negative or too large"};
+  return number;
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t shown_max = 60;
+  return "\"" + std::string(text.substr(0, shown_max)) + (text.size() > shown_max ? "..." : "") + "\"";
+}
+
+void unknown_word(std::string_view word, std::span<const std::string_view> known, const std::string& where) {
+  throw JsonError{where + " is " + in_quotes(word) + ", which is not known; " +
+                  deployment::suggestion(word.substr(0, 100), known)};
+}
+
+void check_members(const json::object& object, std::initializer_list<std::string_view> known,
+                   const std::string& where) {
+  for (const auto& entry : object) {
+    const std::string_view key = entry.key();
+    if (key != "schema" && std::find(known.begin(), known.end(), key) == known.end())
+      throw JsonError{where + " has an unknown member " + in_quotes(key) + "; " +
+                      deployment::suggestion(key.substr(0, 100), std::span(known.begin(), known.size()))};
+  }
+}
+
+void check_schema(const json::object& object, const std::string& where) {
+  const json::value* value = object.if_contains("schema");
+  if (!value) return;
+  const std::uint64_t number = whole_of(*value, where + ".schema");
+  if (number > schema)
+    throw JsonError{where + " was written by a newer version of berth (schema " + std::to_string(number) +
+                        ", this version reads up to " + std::to_string(schema) + ")",
+                    ErrorCode::not_supported};
+}
+
+std::string document(const json::object& object) {
+  json::object out{{"schema", schema}};
+  for (const auto& entry : object) out.insert(entry);
+  return json::serialize(out);
+}
+
+json::object labels_to_json(const std::map<std::string, std::string>& labels) {
+  json::object out;
+  for (const auto& [key, value] : labels) out[key] = value;
+  return out;
+}
+
+Error to_error(const JsonError& error) {
+  constexpr std::size_t shown_max = 500;
+  const std::string_view what = std::string_view(error.what).substr(0, shown_max);
+  return {error.code, world::printable(what) + (error.what.size() > shown_max ? "..." : ""),
+          error.code == ErrorCode::not_supported ? "use the same version of berth on both sides"
+                                                 : "correct it and try again"};
 }
 
 std::vector<std::string> texts_of(const json::value& value, const std::string& where) {

@@ -5,9 +5,11 @@
 
 #include <boost/json.hpp>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +21,14 @@ namespace berth::format {
 // What is wrong, and at which position of the file.
 struct JsonError {
   std::string what;
+  ErrorCode code = ErrorCode::invalid_argument;
 };
+
+// The number of the forms below, in the member `schema` of what goes over the network or into a store.
+inline constexpr std::uint64_t schema = 1;
+// One JSON text: the schema number, then the members of the object.
+std::string document(const boost::json::object& object);
+boost::json::object labels_to_json(const std::map<std::string, std::string>& labels);
 
 // invalid_argument names file, line and column.
 Result<boost::json::value> parse_json(std::string_view text, std::string_view filename, const std::string& advice);
@@ -32,6 +41,34 @@ std::uint64_t number_of(const boost::json::value& value, std::uint64_t largest, 
 std::vector<std::string> texts_of(const boost::json::value& value, const std::string& where);
 std::map<std::string, std::string> labels_of(const boost::json::value& value, const std::string& where);
 
+std::uint64_t whole_of(const boost::json::value& value, const std::string& where);
+std::uint32_t small_of(const boost::json::value& value, const std::string& where);
+// Finite, and from 0 on.
+double real_of(const boost::json::value& value, const std::string& where);
+
+// Text in quotes for a message, shortened.
+std::string in_quotes(std::string_view text);
+// Throws for a word that is not one of `known`.
+[[noreturn]] void unknown_word(std::string_view word, std::span<const std::string_view> known,
+                               const std::string& where);
+// One of a fixed set of words, as to_string spells them.
+template <class Word>
+Word word_of(const boost::json::value& value, std::initializer_list<Word> words, const std::string& where) {
+  const std::string text = text_of(value, where);
+  std::vector<std::string_view> spellings;
+  for (const Word word : words) {
+    if (text == to_string(word)) return word;
+    spellings.push_back(to_string(word));
+  }
+  unknown_word(text, spellings, where);
+}
+
+// Throws for a member that is not among `known`, and names the nearest one; `schema` is always known.
+void check_members(const boost::json::object& object, std::initializer_list<std::string_view> known,
+                   const std::string& where);
+// not_supported for a number above ours; absent is ours.
+void check_schema(const boost::json::object& object, const std::string& where);
+
 const boost::json::value& member(const boost::json::object& object, std::string_view key, const std::string& where);
 
 // The member, read by one of the functions above; absent if the object lacks it.
@@ -41,6 +78,34 @@ auto optional_member(const boost::json::object& object, std::string_view key, co
   const boost::json::value* value = object.if_contains(key);
   if (!value) return std::nullopt;
   return take(*value, where + "." + std::string(key));
+}
+
+// Every entry of an array, each read by one of the functions above.
+template <class Read>
+auto entries_of(const boost::json::value& value, const std::string& where, Read&& take)
+    -> std::vector<decltype(take(value, where))> {
+  std::vector<decltype(take(value, where))> out;
+  for (const boost::json::value& entry : array_of(value, where))
+    out.push_back(take(entry, where + "[" + std::to_string(out.size()) + "]"));
+  return out;
+}
+
+// Shortened and safe for a terminal, whatever names the text contained.
+Error to_error(const JsonError& error);
+
+// A whole JSON text, read by `take(value, where)`. `where` is what the text is ("the project", a file name), for
+// messages. not_supported: a newer version wrote it.
+template <class Read>
+auto read_document(std::string_view text, const std::string& where, Read&& take)
+    -> Result<decltype(take(boost::json::value(), where))> {
+  Result<boost::json::value> parsed = parse_json(text, where, "correct the JSON at this place");
+  if (!parsed) return std::move(parsed).error();
+  try {
+    check_schema(object_of(*parsed, where), where);
+    return take(*parsed, where);
+  } catch (const JsonError& error) {
+    return to_error(error);
+  }
 }
 
 }  // namespace berth::format

@@ -12,16 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-json::object to_json(const Assignment& assignment) {
-  json::array devices;
-  for (const DeviceId& id : assignment.devices) devices.emplace_back(id.text());
-  return {{"deployment", assignment.deployment.text()},
-          {"replica", assignment.replica},
-          {"node", assignment.node.text()},
-          {"devices", std::move(devices)},
-          {"memory_bytes", assignment.memory_bytes},
-          {"exclusive", assignment.exclusive}};
-}
+json::object to_json(const Assignment& assignment) { return assignment_to_json(assignment); }
 
 json::object to_json(const Pending& pending) {
   const Reason& reason = pending.reason;
@@ -47,12 +38,6 @@ json::object to_json(const Action& action) {
   return out;
 }
 
-json::object labels_json(const std::map<std::string, std::string>& labels) {
-  json::object out;
-  for (const auto& [name, value] : labels) out[name] = value;
-  return out;
-}
-
 json::object to_json(const NodeDevice& device) {
   json::object out{{"id", device.info.id.text()},
                    {"backend", device.info.backend},
@@ -66,7 +51,7 @@ json::object to_json(const NodeDevice& device) {
   if (device.held_exclusively) out["held_exclusively"] = true;
   if (device.used_by_others) out["used_by_others"] = true;
   if (device.info.capability) out["capability"] = to_string(*device.info.capability);
-  if (!device.info.labels.empty()) out["labels"] = labels_json(device.info.labels);
+  if (!device.info.labels.empty()) out["labels"] = labels_to_json(device.info.labels);
   return out;
 }
 
@@ -86,34 +71,39 @@ json::object to_json(const NodeView& node) {
                    {"health", to_string(node.health)}};
   if (node.cpus) out["cpus"] = *node.cpus;
   if (node.memory_bytes) out["memory_bytes"] = *node.memory_bytes;
-  if (!node.labels.empty()) out["labels"] = labels_json(node.labels);
+  if (!node.labels.empty()) out["labels"] = labels_to_json(node.labels);
   if (!node.taints.empty()) out["taints"] = json::array(node.taints.begin(), node.taints.end());
   out["devices"] = to_array(node.devices);
   if (!node.links.empty()) out["links"] = links_to_json(node.links);
   return out;
 }
 
-Assignment assignment_of(const json::value& value, const std::string& where) {
-  if (!value.is_object()) throw JsonError{where + " is not an object"};
-  const json::object& object = value.get_object();
-  Assignment out;
-  out.deployment = DeploymentId(text_of(member(object, "deployment", where), where + ".deployment"));
-  out.replica = static_cast<std::uint32_t>(
-      number_of(member(object, "replica", where), std::numeric_limits<std::uint32_t>::max(), where + ".replica"));
-  out.node = NodeId(text_of(member(object, "node", where), where + ".node"));
-  const json::value& devices = member(object, "devices", where);
-  if (!devices.is_array()) throw JsonError{where + ".devices is not an array"};
-  for (const json::value& device : devices.get_array()) out.devices.emplace_back(text_of(device, where + ".devices"));
-  std::sort(out.devices.begin(), out.devices.end());
-  out.memory_bytes = number_of(member(object, "memory_bytes", where), std::numeric_limits<std::uint64_t>::max(),
-                               where + ".memory_bytes");
-  const json::value& exclusive = member(object, "exclusive", where);
-  if (!exclusive.is_bool()) throw JsonError{where + ".exclusive is neither true nor false"};
-  out.exclusive = exclusive.get_bool();
-  return out;
+}  // namespace
+
+json::object assignment_to_json(const Assignment& assignment) {
+  json::array devices;
+  for (const DeviceId& id : assignment.devices) devices.emplace_back(id.text());
+  return {{"deployment", assignment.deployment.text()},
+          {"replica", assignment.replica},
+          {"node", assignment.node.text()},
+          {"devices", std::move(devices)},
+          {"memory_bytes", assignment.memory_bytes},
+          {"exclusive", assignment.exclusive}};
 }
 
-}  // namespace
+Assignment assignment_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  Assignment out;
+  out.deployment = DeploymentId(text_of(member(object, "deployment", where), where + ".deployment"));
+  out.replica = small_of(member(object, "replica", where), where + ".replica");
+  out.node = NodeId(text_of(member(object, "node", where), where + ".node"));
+  for (std::string& device : texts_of(member(object, "devices", where), where + ".devices"))
+    out.devices.emplace_back(std::move(device));
+  std::sort(out.devices.begin(), out.devices.end());
+  out.memory_bytes = whole_of(member(object, "memory_bytes", where), where + ".memory_bytes");
+  out.exclusive = bool_of(member(object, "exclusive", where), where + ".exclusive");
+  return out;
+}
 
 std::string plan_to_json(const Plan& plan, std::string_view cluster) {
   const json::object out{{"format", plan_format},

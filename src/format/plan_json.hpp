@@ -3,6 +3,8 @@
 // so that a newer or foreign plan is refused.
 #pragma once
 
+#include <boost/json/fwd.hpp>
+#include <boost/json/object.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,10 @@ inline constexpr int plan_format = 1;
 
 std::string plan_to_json(const Plan& plan, std::string_view cluster);
 std::string fleet_to_json(const Fleet& fleet);
+
+boost::json::object assignment_to_json(const Assignment& assignment);
+// Throws a JsonError (json_reading.hpp).
+Assignment assignment_of(const boost::json::value& value, const std::string& where);
 
 // The assignments of a plan file. invalid_argument names the file and the position;
 // not_supported: a newer version wrote it.

@@ -38,12 +38,6 @@ double exact_number_of(const json::value& value, const std::string& where) {
   return number;
 }
 
-std::uint64_t whole_of(const json::value& value, const std::string& where) {
-  return number_of(value, std::numeric_limits<std::uint64_t>::max(), where);
-}
-std::uint32_t small_of(const json::value& value, const std::string& where) {
-  return static_cast<std::uint32_t>(number_of(value, std::numeric_limits<std::uint32_t>::max(), where));
-}
 std::uint16_t class_of(const json::value& value, const std::string& where) {
   return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
 }
@@ -68,16 +62,6 @@ json::array ids_to_json(const std::vector<DeviceId>& ids) {
   return out;
 }
 
-// One of the enumerators, in the spelling of to_string.
-template <class Word>
-Word word_of(const json::value& value, std::initializer_list<Word> words, const std::string& where) {
-  const std::string text = text_of(value, where);
-  for (const Word word : words) {
-    if (text == to_string(word)) return word;
-  }
-  throw JsonError{where + " is \"" + text + "\", which is not known"};
-}
-
 // An unknown key may have influenced the decision, so refuse the record.
 void check_keys(const json::object& object, std::initializer_list<std::string_view> known, const std::string& where) {
   for (const auto& entry : object) {
@@ -86,7 +70,9 @@ void check_keys(const json::object& object, std::initializer_list<std::string_vi
   }
 }
 
-json::object to_json(const Requirements& requirements) {
+}  // namespace
+
+json::object requirements_to_json(const Requirements& requirements) {
   json::object out{{"memory_bytes_min", requirements.memory_bytes_min}};
   if (requirements.memory_share) out["memory_share"] = exact_text(*requirements.memory_share);
   if (requirements.capability_min) out["capability_min"] = to_string(*requirements.capability_min);
@@ -141,6 +127,8 @@ Requirements requirements_of(const json::value& value, const std::string& where)
   requirements.work_class = optional_member(object, "work_class", where, class_of).value_or(0);
   return requirements;
 }
+
+namespace {
 
 json::object to_json(const DecisionRecord::Device& device) {
   const DeviceView& view = device.view;
@@ -393,7 +381,7 @@ json::object record_to_json(const DecisionRecord& record) {
                    {"program", record.program},
                    {"policy", record.policy},
                    {"ticket", record.ticket},
-                   {"hints", to_json(record.requirements)},
+                   {"hints", requirements_to_json(record.requirements)},
                    {"count", record.count},
                    {"devices", std::move(devices)},
                    {"links", links_to_json(record.links)},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -52,6 +53,10 @@ boost::json::object record_to_json(const DecisionRecord& record);
 // invalid_argument names the file and the position of the error, or says that the record
 // was edited; not_supported: a newer version wrote it.
 Result<DecisionRecord> read_record(std::string_view text, std::string_view filename);
+
+// The part about the request. requirements_of() throws a JsonError (format/json_reading.hpp).
+boost::json::object requirements_to_json(const Requirements& requirements);
+Requirements requirements_of(const boost::json::value& value, const std::string& where);
 
 // Decides again from the record. not_found: this version has no such policy.
 Result<Explanation> decide_again(const DecisionRecord& record);

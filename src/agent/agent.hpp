@@ -1,0 +1,34 @@
+// The agent of a node: joins a server, reports what the node has and does, and runs the replicas that it is ordered to
+// run, as jobs of this machine (machine/job_control.hpp). What to do is decided by step(); this is the loop around it.
+// Killed or restarted, it finds its jobs again; cut off, it lets them run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "agent/agent_file.hpp"
+#include "berth/device.hpp"
+#include "berth/ids.hpp"
+#include "http/client.hpp"
+
+namespace berth::agent {
+
+struct AgentOptions {
+  NodeId node;
+  http::ClientOptions server;  // its token is the node's own
+  std::string folder;          // of this agent, private: jobs are below it
+  AgentFile file;
+  BackendOptions backends;
+  std::string version;                               // of this berth
+  std::function<void(const std::string& line)> log;  // from any thread
+};
+
+// The node's own token in exchange for one to join with. already_exists: a living node has that name.
+Result<std::string> join(const http::ClientOptions& server, const NodeId& node, const std::string& version);
+
+// Until `stop`. Replicas run on after it. An error: it cannot begin.
+Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop);
+
+}  // namespace berth::agent

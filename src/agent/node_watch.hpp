@@ -1,0 +1,62 @@
+// Watches the devices and the ledger of this machine on a thread of its own, since drivers may be slow, and gives the
+// agent what it reports about its node.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/agent_file.hpp"
+#include "berth/deployment.hpp"
+#include "inventory/device_row.hpp"
+#include "machine/find_machine.hpp"
+
+namespace berth::agent {
+
+// A lease of this machine that belongs to a replica.
+using ReplicaLeases = std::map<std::uint64_t, std::string>;  // the number, and "chat/0"
+
+struct NodeObservation {
+  NodeView node;  // without what replicas of the fleet hold
+  std::string devices_json, leases_json;
+};
+
+class NodeWatch {
+ public:
+  // Without devices where the machine has none.
+  static Result<std::unique_ptr<NodeWatch>> open(const NodeId& name, const AgentFile& file,
+                                                 const BackendOptions& backends);
+  ~NodeWatch();
+
+  NodeObservation observe(const ReplicaLeases& replicas) const;
+  // Which devices the fleet may use here; absent: all.
+  const std::optional<std::set<DeviceId>>& allowed() const { return allowed_; }
+  // Names of the agent's file that mean no device.
+  const std::vector<std::string>& unknown_names() const { return unknown_; }
+
+ private:
+  NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine machine);
+  void run();
+  ReplicaLeases with_recent(const ReplicaLeases& replicas) const;
+
+  machine::Machine machine_;
+  NodeView node_;  // but for its devices
+  std::optional<std::set<DeviceId>> allowed_;
+  std::vector<std::string> unknown_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable condition_;
+  bool ends_ = false;
+  std::vector<inventory::DeviceRow> rows_;
+  struct Known {
+    std::string name;
+    TimePoint seen{};
+  };
+  mutable std::map<std::uint64_t, Known> known_;  // leases of replicas, also of those that ended lately
+  std::thread thread_;
+};
+
+}  // namespace berth::agent

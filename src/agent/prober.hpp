@@ -1,0 +1,47 @@
+// Asks replicas whether they are ready and alive, as their deployments say, each on a thread of its own, so that one
+// that does not answer holds up no other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "agent/step.hpp"
+#include "berth/deployment.hpp"
+
+namespace berth::agent {
+
+// What a probe needs to know of the job.
+struct Probing {
+  std::optional<Probe> readiness, liveness;
+  std::optional<std::uint16_t> port;
+  std::map<std::string, std::string> environment;  // for probes that run a command
+};
+
+// One question. Absent: a good answer; else what was wrong, in a few words.
+std::optional<std::string> ask(const Probe& probe, const Probing& probing);
+
+class Prober {
+ public:
+  // `changed` is called on another thread when an answer differs from the one before.
+  explicit Prober(std::function<void()> changed);
+  ~Prober();
+  Prober(const Prober&) = delete;
+  Prober& operator=(const Prober&) = delete;
+
+  // Begins to ask, unless it does so already.
+  void watch(const std::string& job, const Probing& probing);
+  // Asks no other jobs than these.
+  void keep(const std::set<std::string>& jobs);
+  std::map<std::string, Probed> answers() const;
+
+ private:
+  struct Watch;
+  std::function<void()> changed_;
+  std::map<std::string, std::shared_ptr<Watch>> watches_;
+};
+
+}  // namespace berth::agent

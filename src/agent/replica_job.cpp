@@ -1,0 +1,164 @@
+#include "agent/replica_job.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "agent/secrets.hpp"
+#include "deployment/command.hpp"
+#include "ledger/process.hpp"
+#include "machine/job_supervisor.hpp"
+#include "world/files.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::agent {
+namespace {
+
+// Labels of a job.
+constexpr const char *label_deployment = "deployment", *label_replica = "replica", *label_generation = "generation",
+                     *label_port = "port", *label_stop_after = "stop_after_ms";
+
+std::optional<std::uint64_t> number(const std::map<std::string, std::string>& labels, const char* name) {
+  const auto found = labels.find(name);
+  std::uint64_t value = 0;
+  if (found == labels.end()) return std::nullopt;
+  const std::string& text = found->second;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+bool is_alive(const ProcessIdentity& process, std::uint32_t user) {
+  return process.pid > 1 && ledger::process_state(process, user) == ledger::ProcessState::alive;
+}
+
+deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::optional<std::uint16_t> port,
+                                      const NodeView& node) {
+  const Assignment& place = assigned.place;
+  deployment::Placeholders values;
+  values.port = port.value_or(0);
+  values.gpus = static_cast<std::uint32_t>(place.devices.size());
+  values.memory_bytes = place.memory_bytes;
+  values.name = place.deployment.text();
+  values.replica = place.replica;
+  std::uint64_t smallest = place.devices.empty() ? node.memory_bytes.value_or(0) : 0;  // 0: not known
+  for (const NodeDevice& device : node.devices) {
+    if (std::find(place.devices.begin(), place.devices.end(), device.info.id) == place.devices.end()) continue;
+    if (const std::uint64_t bytes = device.info.memory_bytes_total.value_or(0))
+      smallest = smallest == 0 ? bytes : std::min(smallest, bytes);
+  }
+  if (place.memory_bytes == 0) values.memory_bytes = smallest;
+  if (smallest > 0 && place.memory_bytes > 0)
+    values.memory_fraction = std::min(1.0, static_cast<double>(place.memory_bytes) / static_cast<double>(smallest));
+  return values;
+}
+
+}  // namespace
+
+Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint16_t> port, const NodeView& node,
+                                    const AgentFile& file, const BackendOptions& backends) {
+  const DeploymentSpec& spec = start.order.spec;
+  const fleet::Assigned& assigned = start.order.assigned;
+  const Assignment& place = assigned.place;
+  const deployment::Placeholders values = placeholders(assigned, port, node);
+  machine::JobOrder order;
+  order.name =
+      place.deployment.text() + "." + std::to_string(place.replica) + "." + std::to_string(assigned.generation);
+  order.command = deployment::expand(spec.command, values);
+  for (const auto& [name, value] : spec.environment)
+    order.environment[name] = deployment::expand(std::vector{value}, values).front();
+  for (const auto& [name, secret] : spec.secrets) order.environment[name] = BERTH_TRY(read_secret(secret, file));
+  order.environment["BERTH_REPLICA"] = place.deployment.text() + "/" + std::to_string(place.replica);
+  if (port) order.environment["BERTH_PORT"] = std::to_string(*port);
+  order.removed = {"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE", "BERTH_LEASE", "BERTH_JOB"};
+  order.folder = spec.folder.value_or("/");
+  order.user = spec.user.value_or("");
+  order.labels = {{label_deployment, place.deployment.text()},
+                  {label_replica, std::to_string(place.replica)},
+                  {label_generation, std::to_string(assigned.generation)}};
+  if (port) order.labels[label_port] = std::to_string(*port);
+  order.devices.count = place.devices.size();
+  for (const DeviceId& id : place.devices) order.devices.only.push_back(id.text());
+  order.devices.requirements.memory_bytes_min = place.devices.empty() ? 0 : place.memory_bytes;
+  order.devices.requirements.exclusive = place.exclusive;
+  order.devices.requirements.whole = place.exclusive && place.memory_bytes == 0;
+  order.devices.requirements.priority = spec.priority;
+  order.devices.backends = backends;
+  order.wait = Duration::zero();
+  order.host = {spec.host_memory_bytes, spec.cpus};
+  order.stop_grace = spec.stop_grace;
+  if (start.single) {
+    order.stop_unless_renewed = start.single->stop_after;
+    order.labels[label_stop_after] =
+        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(start.single->stop_after).count());
+  }
+  return order;
+}
+
+std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
+  const auto& labels = job.request.labels;
+  const auto deployment = labels.find(label_deployment);
+  const auto replica = number(labels, label_replica), generation = number(labels, label_generation);
+  if (deployment == labels.end() || !replica || !generation || job.is_elsewhere) return std::nullopt;
+  const machine::JobProgress& progress = job.progress;
+  FoundJob found;
+  found.key = {DeploymentId(deployment->second), static_cast<std::uint32_t>(*replica), *generation};
+  found.id = job.id;
+  found.reason = progress.reason;
+  // Its supervisor may have been killed: the command runs on.
+  const bool runs = progress.command && is_alive(*progress.command, job.user);
+  switch (progress.state) {
+    case machine::JobState::waiting: found.state = FoundState::waiting; break;
+    case machine::JobState::running: found.state = FoundState::running; break;
+    case machine::JobState::refused: found.state = FoundState::refused; break;
+    default: found.state = runs ? FoundState::running : FoundState::ended; break;
+  }
+  if (found.state == FoundState::ended && found.reason.empty())
+    found.reason = progress.status == 0 ? "it ended by itself" : "it is " + std::string(to_string(progress.state));
+  if (const auto port = number(labels, label_port)) found.port = static_cast<std::uint16_t>(*port);
+  if (progress.started_us) found.started_ms = *progress.started_us / 1000;
+  found.memory_bytes_peak = progress.memory_bytes_peak;
+  const std::uint64_t since_us = progress.ended_us && found.state == FoundState::ended ? *progress.ended_us
+                                 : progress.started_us                                 ? *progress.started_us
+                                                                                       : job.request.created_us;
+  const std::uint64_t wall_us = world::wall_time_us();
+  found.since = now - std::chrono::microseconds(wall_us - std::min(wall_us, since_us));
+  if (const auto stop_after = number(labels, label_stop_after)) {
+    found.single = FoundJob::Single{std::chrono::milliseconds(*stop_after), {}};
+    // Written by renew_job: nanoseconds since the machine started.
+    std::uint64_t renewed = 0;
+    if (const auto text = world::read_text(job.folder + "/renewed"))
+      std::from_chars(text->data(), text->data() + text->size(), renewed);
+    found.single->renewed = now - (machine::time_since_boot() - std::chrono::nanoseconds(renewed));
+  }
+  return found;
+}
+
+Probing probing_of(const DeploymentSpec& spec, const FoundJob& job) {
+  Probing probing{spec.readiness, spec.liveness, job.port, spec.environment};
+  deployment::Placeholders values;
+  values.port = job.port.value_or(0);
+  values.name = job.key.deployment.text();
+  values.replica = job.key.replica;
+  for (std::optional<Probe>* const probe : {&probing.readiness, &probing.liveness}) {
+    if (*probe && !(*probe)->command.empty()) (*probe)->command = deployment::expand((*probe)->command, values);
+  }
+  return probing;
+}
+
+std::optional<std::uint16_t> free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return std::nullopt;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                     ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  ::close(socket);
+  return bound ? std::optional<std::uint16_t>(ntohs(address.sin_port)) : std::nullopt;
+}
+
+}  // namespace berth::agent

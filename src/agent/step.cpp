@@ -1,0 +1,306 @@
+// The naive way starts what the orders name and stops what they do not. Its defects: an agent that restarted and
+// has no orders would stop everything; a job seen twice would be started twice; a failing command would be
+// started in a tight loop; and a `single` replica would run on where no server can see it.
+#include "agent/step.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace berth::agent {
+namespace {
+
+using fleet::NodeOrders;
+using fleet::ReplicaKey;
+using fleet::ReplicaReport;
+using fleet::ReplicaState;
+
+bool asks_for_port(const Probe& probe) { return (probe.http || probe.tcp) && !probe.port; }
+
+bool needs_port(const DeploymentSpec& spec) {
+  return std::any_of(spec.command.begin(), spec.command.end(),
+                     [](const std::string& word) { return word.find("{port}") != std::string::npos; }) ||
+         std::any_of(spec.environment.begin(), spec.environment.end(),
+                     [](const auto& variable) { return variable.second.find("{port}") != std::string::npos; }) ||
+         (spec.readiness && asks_for_port(*spec.readiness)) || (spec.liveness && asks_for_port(*spec.liveness));
+}
+
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+void count_failure(Attempts& attempts, std::string reason, TimePoint now) {
+  ++attempts.failures;
+  attempts.reason = std::move(reason);
+  attempts.next_start = now + back_off(attempts.failures);
+}
+
+class Stepper {
+ public:
+  explicit Stepper(const Input& input) : input_(input) {
+    out_.memory = input.memory;
+    for (const FoundJob& job : input.jobs) jobs_[job.key].push_back(&job);
+    for (auto& [key, jobs] : jobs_) {
+      // The one that counts first: what lives, of that what was there first; else what ended last.
+      std::sort(jobs.begin(), jobs.end(), [](const FoundJob* a, const FoundJob* b) {
+        if (a->is_live() != b->is_live()) return a->is_live();
+        return std::tie(a->is_live() ? a->since : b->since, a->id) <
+               std::tie(a->is_live() ? b->since : a->since, b->id);
+      });
+    }
+  }
+
+  Step run() {
+    std::map<ReplicaKey, const NodeOrders::Order*> orders;
+    if (input_.orders) {
+      for (const NodeOrders::Order& order : input_.orders->orders) orders.emplace(order.assigned.key(), &order);
+    }
+    for (const auto& [key, jobs] : jobs_) {
+      for (const FoundJob* job : jobs) keep_single(*job);
+      if (!input_.orders) {
+        report_unordered(key, *jobs.front(), false);
+      } else if (!orders.contains(key)) {
+        end_all(key, "its node is not to run it");
+      }
+    }
+    for (const auto& [key, order] : orders) carry_out(key, *order);
+    if (input_.orders) std::erase_if(out_.memory, [&](const auto& entry) { return !orders.contains(entry.first); });
+    std::sort(out_.reports.begin(), out_.reports.end(),
+              [](const ReplicaReport& a, const ReplicaReport& b) { return a.key < b.key; });
+    return std::move(out_);
+  }
+
+ private:
+  void look_again(TimePoint when) {
+    if (when > input_.now && (!out_.look_again || when < *out_.look_again)) out_.look_again = when;
+  }
+
+  void stop(const FoundJob& job, std::string reason) {
+    if (job.is_live() && !job.is_stopping && stopped_.insert(job.id).second)
+      out_.stop.push_back({job.id, std::move(reason)});
+  }
+
+  // A `single` job ends when its time is over, whatever was heard since then: from that moment on the server may
+  // have counted on its end.
+  void keep_single(const FoundJob& job) {
+    if (!job.single || !job.is_live()) return;
+    const TimePoint end = job.single->renewed + job.single->stop_after;
+    if (input_.now >= end) {
+      stop(job, "no server was heard for " + seconds_text(job.single->stop_after) + ", and it must not run twice");
+      out_.memory[job.key].cut_off_job = job.id;
+      return;
+    }
+    if (job.is_stopping) return;
+    const bool is_news = input_.heard && *input_.heard > job.single->renewed;
+    if (is_news) out_.renew.push_back({job.id, *input_.heard});
+    look_again(is_news ? *input_.heard + job.single->stop_after : end);
+  }
+
+  ReplicaReport& report(const ReplicaKey& key, ReplicaState state, std::string reason, const FoundJob* job) {
+    ReplicaReport& report = out_.reports.emplace_back();
+    report.key = key;
+    report.state = state;
+    report.reason = std::move(reason);
+    if (const auto found = out_.memory.find(key); found != out_.memory.end()) report.failures = found->second.failures;
+    if (job) {
+      report.job = job->id;
+      report.port = job->port;
+      report.started_ms = job->started_ms;
+      report.memory_bytes_peak = job->memory_bytes_peak;
+    }
+    return report;
+  }
+
+  // A job that no order explains.
+  void report_unordered(const ReplicaKey& key, const FoundJob& job, bool is_to_end) {
+    if (!job.is_live()) {
+      // Gone is said for good; without orders it is not known whether it is to start again.
+      report(key, input_.orders ? ReplicaState::gone : ReplicaState::backing_off, job.reason, &job);
+    } else if (is_to_end || job.is_stopping || stopped_.contains(job.id)) {
+      report(key, ReplicaState::stopping, "", &job);
+    } else {
+      report(key, job.state == FoundState::waiting ? ReplicaState::waiting : ReplicaState::starting,
+             "its agent was started anew and has no orders yet", &job);
+    }
+  }
+
+  // Stops what runs and removes what has ended.
+  void end_all(const ReplicaKey& key, const std::string& reason) {
+    const std::vector<const FoundJob*>& jobs = jobs_.at(key);
+    for (const FoundJob* job : jobs) {
+      stop(*job, reason);
+      if (!job->is_live()) out_.remove.push_back(job->id);
+    }
+    report_unordered(key, *jobs.front(), true);
+  }
+
+  const FoundJob* other_incarnation(const ReplicaKey& key) const {
+    const ReplicaKey first{key.deployment, key.replica, 0};
+    for (auto it = jobs_.lower_bound(first); it != jobs_.end(); ++it) {
+      if (it->first.deployment != key.deployment || it->first.replica != key.replica) break;
+      if (it->first != key && it->second.front()->is_live()) return it->second.front();
+    }
+    return nullptr;
+  }
+
+  void carry_out(const ReplicaKey& key, const NodeOrders::Order& order) {
+    const auto found = jobs_.find(key);
+    const FoundJob* job = found == jobs_.end() ? nullptr : found->second.front();
+    if (job) {
+      for (std::size_t i = 1; i < found->second.size(); ++i) {
+        const FoundJob& other = *found->second[i];
+        stop(other, "another job of this incarnation runs already");
+        if (!other.is_live()) out_.remove.push_back(other.id);
+      }
+    }
+    if (order.assigned.stopping) {
+      // What has ended stays until the server has forgotten it, so that its output can be read.
+      if (job) stop(*job, "the fleet runs it no more here");
+      report(key, job && job->is_live() ? ReplicaState::stopping : ReplicaState::gone, "", job);
+      return;
+    }
+    Attempts& attempts = out_.memory[key];
+    if (job && job->is_live() && !attempts.refused) return follow(key, order, *job, attempts);
+    if (!job && !attempts.refused) attempts.refused = forbidden(order, *input_.rules);
+    if (job && job->state == FoundState::refused && !attempts.refused) attempts.refused = job->reason;
+    if (attempts.refused) {
+      // Until its job has ended it may hold devices.
+      const bool is_over = !job || !job->is_live();
+      report(key, is_over ? ReplicaState::refused : ReplicaState::stopping, *attempts.refused, job);
+      return;
+    }
+    start_or_wait(key, order, job, attempts);
+  }
+
+  // A job that lives and is wanted.
+  void follow(const ReplicaKey& key, const NodeOrders::Order& order, const FoundJob& job, Attempts& attempts) {
+    const DeploymentSpec& spec = order.spec;
+    if (job.is_stopping || stopped_.contains(job.id)) {  // for its probe, or since no server was heard
+      report(key, ReplicaState::unready, attempts.reason.empty() ? "it was told to end" : attempts.reason, &job);
+      return;
+    }
+    if (job.state == FoundState::waiting) {
+      if (input_.now >= job.since + input_.rules->wait_max) {
+        attempts.refused = "its devices were not free within " + seconds_text(input_.rules->wait_max) +
+                           (job.reason.empty() ? "" : ": " + job.reason);
+        stop(job, *attempts.refused);
+        report(key, ReplicaState::stopping, *attempts.refused, &job);
+        return;
+      }
+      look_again(job.since + input_.rules->wait_max);
+      report(key, ReplicaState::waiting, job.reason, &job);
+      return;
+    }
+    static const Probed none;
+    const auto found = input_.probed.find(job.id);
+    const Probed& probed = found == input_.probed.end() ? none : found->second;
+    // A server that still loads its model answers no probe: liveness counts once anything was good.
+    if (spec.liveness && probed.liveness.failures >= spec.liveness->failures &&
+        (probed.liveness.was_good || probed.readiness.was_good)) {
+      attempts.reason = "its liveness probe failed " + std::to_string(probed.liveness.failures) +
+                        " times in a row: " + probed.liveness.problem;
+      stop(job, attempts.reason);
+      report(key, ReplicaState::unready, attempts.reason, &job);
+      return;
+    }
+    if (spec.readiness && !probed.readiness.was_good) {
+      report(key, ReplicaState::starting, probed.readiness.problem, &job);
+    } else if (spec.readiness && probed.readiness.failures >= spec.readiness->failures) {
+      report(key, ReplicaState::unready, probed.readiness.problem, &job);
+    } else if (!spec.readiness && input_.now < job.since + settled_after) {
+      look_again(job.since + settled_after);
+      report(key, ReplicaState::starting, "", &job);
+    } else {
+      if (input_.now >= job.since + well_after) attempts.failures = 0;
+      look_again(job.since + well_after);
+      report(key, ReplicaState::ready, "", &job);
+    }
+  }
+
+  void start_or_wait(const ReplicaKey& key, const NodeOrders::Order& order, const FoundJob* ended, Attempts& attempts) {
+    const DeploymentSpec& spec = order.spec;
+    if (spec.command.empty()) {  // a remote runtime: nothing to start
+      report(key, ReplicaState::ready, "", nullptr);
+      return;
+    }
+    if (ended && attempts.ended_job != ended->id) {
+      attempts.ended_job = ended->id;
+      if (attempts.cut_off_job != ended->id) {
+        const bool was_probe = !attempts.reason.empty() && ended->is_stopping;
+        count_failure(attempts, was_probe ? attempts.reason : ended->reason, input_.now);
+      }
+    }
+    const bool is_back_off = input_.now < attempts.next_start;
+    const auto hold = [&](std::string reason) {
+      report(key, attempts.failures > 0 ? ReplicaState::backing_off : ReplicaState::waiting, std::move(reason), ended);
+    };
+    if (is_back_off) {
+      look_again(attempts.next_start);
+      return hold(attempts.reason);
+    }
+    std::optional<FoundJob::Single> single;
+    if (spec.single) {
+      if (const FoundJob* other = other_incarnation(key))
+        return hold("waits for the end of " + to_string(other->key) + ": it must not run twice");
+      if (!input_.heard || input_.now >= *input_.heard + spec.stop_after)
+        return hold("no server was heard for " + seconds_text(spec.stop_after) + ", and it must not run twice");
+      single = {spec.stop_after, *input_.heard};
+    }
+    attempts.reason.clear();
+    out_.start.push_back({order, needs_port(spec), single});
+    if (ended) out_.remove.push_back(ended->id);
+    report(key, ReplicaState::waiting, "", nullptr);
+  }
+
+  const Input& input_;
+  Step out_;
+  std::map<ReplicaKey, std::vector<const FoundJob*>> jobs_;
+  std::set<std::string> stopped_;  // in this step
+};
+
+}  // namespace
+
+Step step(const Input& input) {
+  BERTH_ASSERT(input.rules != nullptr);
+  return Stepper(input).run();
+}
+
+bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min) {
+  if (next.epoch < epoch_min) return false;
+  if (orders && std::tie(next.epoch, next.revision) <= std::tie(orders->epoch, orders->revision)) return false;
+  orders = std::move(next);
+  return true;
+}
+
+void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now) {
+  count_failure(memory[key], std::move(reason), now);
+}
+
+std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules) {
+  const DeploymentSpec& spec = order.spec;
+  for (const DeviceId& id : order.assigned.place.devices) {
+    if (rules.devices && !rules.devices->contains(id)) return "the agent may not use device " + id.text();
+  }
+  if (spec.command.empty()) {
+    if (std::holds_alternative<Remote>(spec.transport())) return std::nullopt;
+    return "the deployment has no command, so there is nothing to start";
+  }
+  if (spec.user && *spec.user != rules.user && !rules.users.contains(*spec.user))
+    return "the agent may not run commands as user " + *spec.user;
+  if (rules.commands) {
+    const std::string& program = spec.command.front();
+    const bool is_allowed = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
+      if (!one.ends_with('/')) return one == program;
+      return program.starts_with(one) && program.find("/../") == std::string::npos;
+    });
+    if (!is_allowed) return "the agent may not run " + program;
+  }
+  return std::nullopt;
+}
+
+Duration back_off(std::uint32_t failures) {
+  const std::uint32_t doublings = std::min(failures > 0 ? failures - 1 : 0, 9u);
+  return std::min<Duration>(std::chrono::seconds(1) * (1u << doublings), std::chrono::minutes(5));
+}
+
+}  // namespace berth::agent

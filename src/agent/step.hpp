@@ -1,0 +1,138 @@
+// One step of an agent: what its node is to run, what is found there and what the probes said come in as plain
+// data; jobs to start, stop and remove, and what to report come out. Pure: no clock, no files, no processes.
+// The loop around it must show every job that an earlier step started (or call start_failed), and must call a job
+// ended only when no process of it is left, its supervisor killed or not.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "fleet/fleet.hpp"
+
+namespace berth::agent {
+
+enum class FoundState : std::uint8_t {
+  waiting,  // in the line of the ledger, for its devices
+  running,  // holds its lease
+  ended,    // no process is left
+  refused,  // the machine did not take it
+};
+
+// A job of this machine that belongs to a replica, whatever start of the agent made it.
+struct FoundJob {
+  fleet::ReplicaKey key;
+  std::string id;
+  FoundState state = FoundState::waiting;
+  std::string reason;        // what it waits for, how it ended, why it was refused
+  TimePoint since{};         // of this state
+  bool is_stopping = false;  // was told to end
+  std::optional<std::uint16_t> port;
+  std::optional<std::uint64_t> started_ms;  // wall time
+  std::optional<std::uint64_t> memory_bytes_peak;
+  // Of a `single` replica: it ends by itself `stop_after` after `renewed`, the time that was written down last.
+  struct Single {
+    Duration stop_after{};
+    TimePoint renewed{};
+  };
+  std::optional<Single> single;
+
+  bool is_live() const { return state == FoundState::waiting || state == FoundState::running; }
+};
+
+// What the probes of a job said since it started.
+struct Probed {
+  struct Answers {
+    bool was_good = false;       // at least once
+    std::uint32_t failures = 0;  // in a row, up to now
+    std::string problem;         // of the last failure
+  };
+  Answers readiness, liveness;
+};
+
+// What the owner of this machine allows.
+struct Rules {
+  std::optional<std::set<DeviceId>> devices;         // absent: all
+  std::string user;                                  // that the agent runs as
+  std::set<std::string> users;                       // that replicas may run as besides
+  std::optional<std::vector<std::string>> commands;  // programs; with a "/" at the end: all in a folder. Absent: all
+  // A job that waits for its devices longer than this is refused: the server finds another place.
+  Duration wait_max = std::chrono::seconds(10);
+};
+
+// What a step remembers for the next one; empty after a start of the agent.
+struct Attempts {
+  std::uint32_t failures = 0;  // in a row
+  TimePoint next_start{};
+  std::string ended_job;               // the last one that was counted
+  std::string reason;                  // why the last one ended
+  std::optional<std::string> refused;  // it is not tried again, and why
+  std::string cut_off_job;             // stopped since no server was heard: no failure
+};
+using Memory = std::map<fleet::ReplicaKey, Attempts>;
+
+struct Input {
+  // Absent: none since the agent started. See accept.
+  const fleet::NodeOrders* orders = nullptr;
+  // When the last report that the server has taken was *sent*. Other requests do not count: the server, too,
+  // goes by reports. An answer of a lower epoch than one already seen does not count either.
+  std::optional<TimePoint> heard;
+  std::span<const FoundJob> jobs;
+  std::map<std::string, Probed> probed;  // by job
+  const Rules* rules = nullptr;
+  Memory memory;
+  TimePoint now{};
+};
+
+struct Start {
+  fleet::NodeOrders::Order order;
+  bool needs_port = false;
+  std::optional<FoundJob::Single> single;
+};
+struct Stop {
+  std::string job;
+  std::string reason;
+};
+// To be written down for the job, so that it runs on until `heard` + its stop_after.
+struct Renewal {
+  std::string job;
+  TimePoint heard{};
+};
+
+struct Step {
+  std::vector<Start> start;
+  std::vector<Stop> stop;
+  std::vector<Renewal> renew;
+  std::vector<std::string> remove;            // ended jobs whose output is of no use any more
+  std::vector<fleet::ReplicaReport> reports;  // for every order and every job, by key
+  Memory memory;
+  std::optional<TimePoint> look_again;  // when time alone changes something
+};
+
+Step step(const Input& input);
+
+// Takes over orders that are newer, by (epoch, revision), than those at hand; false: they are not. `epoch_min`: the
+// highest epoch that was ever heard here. It outlives the agent, so that one that was started anew obeys no leader
+// that was replaced.
+bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min = 0);
+
+// A start that came to nothing: no job was made. Counts as an end that was not wanted.
+void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now);
+
+// Why the rules of this machine forbid an order; absent: they allow it.
+std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules);
+
+// 1 s after the first failure in a row, doubling up to 5 minutes.
+Duration back_off(std::uint32_t failures);
+// Without a readiness probe a replica is ready when it has run for so long: what ends right after its start must not
+// take the place of one that serves.
+inline constexpr Duration settled_after = std::chrono::seconds(2);
+// Running well for so long ends a row of failures.
+inline constexpr Duration well_after = std::chrono::minutes(10);
+
+}  // namespace berth::agent

@@ -1,0 +1,381 @@
+#include "agent/step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace berth::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using fleet::NodeOrders;
+using fleet::ReplicaKey;
+using fleet::ReplicaReport;
+using fleet::ReplicaState;
+using Words = std::vector<std::string>;
+
+TimePoint at(Duration since_start) { return TimePoint{} + since_start; }
+
+NodeOrders::Order order(const std::string& name, std::uint32_t replica, std::uint64_t generation,
+                        bool stopping = false) {
+  NodeOrders::Order order;
+  order.spec.name = DeploymentId(name);
+  order.spec.model = "llama-3.1-8b";
+  order.spec.gpus = 1;
+  order.spec.command = {"serve", "--port", "{port}"};
+  order.assigned.place = {order.spec.name, replica, NodeId("n"), {DeviceId("g0")}, 0, true};
+  order.assigned.generation = generation;
+  order.assigned.stopping = stopping;
+  return order;
+}
+
+FoundJob job_of(const NodeOrders::Order& order, const std::string& id, FoundState state, Duration since = 0s) {
+  FoundJob job;
+  job.key = order.assigned.key();
+  job.id = id;
+  job.state = state;
+  job.since = at(since);
+  if (order.spec.single) job.single = {order.spec.stop_after, at(since)};
+  return job;
+}
+
+// An agent and what surrounds it, as plain data.
+struct AgentStepTest : testing::Test {
+  std::optional<NodeOrders> orders = NodeOrders{1, 1, {}};
+  std::optional<TimePoint> heard = at(0s);
+  std::vector<FoundJob> jobs;
+  std::map<std::string, Probed> probed;
+  Rules rules;
+  Memory memory;
+
+  Step step_at(Duration now) {
+    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now)});
+    memory = out.memory;
+    return out;
+  }
+  NodeOrders::Order& add(NodeOrders::Order one) {
+    orders->orders.push_back(std::move(one));
+    return orders->orders.back();
+  }
+};
+
+Words starts(const Step& step) {
+  Words out;
+  for (const Start& start : step.start) out.push_back(to_string(start.order.assigned.key()));
+  return out;
+}
+Words stops(const Step& step) {
+  Words out;
+  for (const Stop& stop : step.stop) out.push_back(stop.job);
+  return out;
+}
+ReplicaState state_of(const Step& step) {
+  EXPECT_EQ(step.reports.size(), 1u);
+  return step.reports.at(0).state;
+}
+
+TEST_F(AgentStepTest, WhatIsOrderedIsStartedOnceAndReportedUntilItIsReady) {
+  const auto& chat = add(order("chat", 0, 7));
+  Step step = step_at(1s);
+  EXPECT_EQ(starts(step), Words{"chat/0#7"});
+  EXPECT_TRUE(step.start[0].needs_port);
+  EXPECT_FALSE(step.start[0].single);
+  EXPECT_EQ(state_of(step), ReplicaState::waiting);
+
+  jobs = {job_of(chat, "j1", FoundState::waiting, 1s)};
+  step = step_at(2s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::waiting);
+
+  jobs[0] = job_of(chat, "j1", FoundState::running, 3s);
+  jobs[0].port = 8001;
+  step = step_at(4s);
+  EXPECT_EQ(state_of(step), ReplicaState::starting) << "without a probe it is ready when it has run for 2 s";
+  EXPECT_EQ(step.look_again, at(5s));
+  step = step_at(5s);
+  EXPECT_EQ(state_of(step), ReplicaState::ready);
+  EXPECT_EQ(step.reports[0].port, 8001);
+  EXPECT_EQ(step.reports[0].job, "j1");
+  EXPECT_TRUE(step.start.empty() && step.stop.empty() && step.remove.empty());
+}
+
+TEST_F(AgentStepTest, WithoutOrdersNothingStartsAndNothingStops) {
+  orders.reset();
+  jobs = {job_of(order("chat", 0, 7), "j1", FoundState::running), job_of(order("chat", 1, 8), "j2", FoundState::ended)};
+  const Step step = step_at(1h);
+  EXPECT_TRUE(step.start.empty() && step.stop.empty() && step.remove.empty());
+  ASSERT_EQ(step.reports.size(), 2u);
+  EXPECT_EQ(step.reports[0].state, ReplicaState::starting);
+  EXPECT_EQ(step.reports[1].state, ReplicaState::backing_off) << "it ended while the agent was away";
+}
+
+TEST_F(AgentStepTest, AnIncarnationThatIsNotInTheOrdersIsStoppedThenRemoved) {
+  jobs = {job_of(order("chat", 0, 7), "j1", FoundState::running)};
+  Step step = step_at(1s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::stopping);
+  jobs[0].is_stopping = true;
+  step = step_at(2s);
+  EXPECT_TRUE(step.stop.empty()) << "it was told already";
+  EXPECT_EQ(state_of(step), ReplicaState::stopping);
+  jobs[0].state = FoundState::ended;
+  step = step_at(3s);
+  EXPECT_EQ(step.remove, Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::gone);
+}
+
+TEST_F(AgentStepTest, AStoppingIncarnationIsStoppedAndGoneOnlyWhenNoProcessIsLeft) {
+  const auto& chat = add(order("chat", 0, 7, true));
+  jobs = {job_of(chat, "j1", FoundState::running)};
+  Step step = step_at(1s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::stopping);
+  jobs[0].state = FoundState::ended;
+  step = step_at(2s);
+  EXPECT_EQ(state_of(step), ReplicaState::gone);
+  EXPECT_TRUE(step.remove.empty()) << "its output is kept until the server has forgotten it";
+  EXPECT_TRUE(step.start.empty());
+  jobs.clear();
+  EXPECT_EQ(state_of(step_at(3s)), ReplicaState::gone);
+}
+
+TEST_F(AgentStepTest, OrdersOfALowerEpochOrRevisionAreIgnored) {
+  std::optional<NodeOrders> held;
+  EXPECT_TRUE(accept(held, {2, 5, {}}));
+  EXPECT_FALSE(accept(held, {2, 5, {order("chat", 0, 1)}})) << "the same again";
+  EXPECT_FALSE(accept(held, {2, 4, {}}));
+  EXPECT_FALSE(accept(held, {1, 9, {}})) << "of a leader that was";
+  EXPECT_TRUE(accept(held, {3, 1, {}}));
+  EXPECT_EQ(held->epoch, 3u);
+  std::optional<NodeOrders> restarted;
+  EXPECT_FALSE(accept(restarted, {2, 9, {}}, 3));
+  EXPECT_TRUE(accept(restarted, {3, 1, {}}, 3));
+}
+
+TEST_F(AgentStepTest, WhatEndsIsStartedAgainWithABackOffThatDoubles) {
+  const auto& chat = add(order("chat", 0, 7));
+  Duration now = 0s;
+  for (int attempt = 1; attempt <= 12; ++attempt) {
+    SCOPED_TRACE(attempt);
+    const std::string id = "j" + std::to_string(attempt);
+    jobs = {job_of(chat, id, FoundState::ended, now)};
+    jobs[0].reason = "exit status 1";
+    Step step = step_at(now);
+    const Duration pause = std::min<Duration>(1s * (1 << (attempt - 1)), 5min);
+    EXPECT_TRUE(step.start.empty());
+    EXPECT_EQ(state_of(step), ReplicaState::backing_off);
+    EXPECT_EQ(step.reports[0].failures, static_cast<std::uint32_t>(attempt));
+    EXPECT_EQ(step.reports[0].reason, "exit status 1");
+    ASSERT_EQ(step.look_again, at(now + pause));
+    EXPECT_TRUE(step_at(now + pause - 1ns).start.empty());
+    step = step_at(now + pause);
+    EXPECT_EQ(starts(step), Words{"chat/0#7"});
+    EXPECT_EQ(step.remove, Words{id}) << "the output of the next attempt takes its place";
+    now += pause + 1s;
+  }
+}
+
+TEST_F(AgentStepTest, TenMinutesOfRunningWellEndARowOfFailures) {
+  const auto& chat = add(order("chat", 0, 7));
+  memory[chat.assigned.key()].failures = 6;
+  jobs = {job_of(chat, "j9", FoundState::running, 0s)};
+  EXPECT_EQ(step_at(10min - 1ns).reports[0].failures, 6u);
+  static_cast<void>(step_at(10min));
+  EXPECT_EQ(step_at(10min).reports[0].failures, 0u);
+  jobs[0] = job_of(chat, "j9", FoundState::ended, 11min);
+  EXPECT_EQ(step_at(11min).reports[0].failures, 1u);
+}
+
+TEST_F(AgentStepTest, AStartThatFailsCountsAsAFailure) {
+  const auto& chat = add(order("chat", 0, 7));
+  EXPECT_EQ(step_at(0s).start.size(), 1u);
+  start_failed(memory, chat.assigned.key(), "no port is free", at(0s));
+  Step step = step_at(0s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::backing_off);
+  EXPECT_EQ(step.reports[0].reason, "no port is free");
+  EXPECT_EQ(step_at(1s).start.size(), 1u);
+}
+
+TEST_F(AgentStepTest, ReadinessIsStartingUntilTheFirstGoodAnswerAndUnreadyAfterSeveralBadOnes) {
+  auto& chat = add(order("chat", 0, 7));
+  chat.spec.readiness = Probe{};
+  chat.spec.readiness->tcp = true;
+  jobs = {job_of(chat, "j1", FoundState::running)};
+  EXPECT_EQ(state_of(step_at(1s)), ReplicaState::starting);
+  probed["j1"].readiness = {false, 50, "connection refused"};
+  Step step = step_at(2s);
+  EXPECT_EQ(state_of(step), ReplicaState::starting) << "it may load for as long as it likes";
+  EXPECT_EQ(step.reports[0].reason, "connection refused");
+  probed["j1"].readiness = {true, 0, ""};
+  EXPECT_EQ(state_of(step_at(3s)), ReplicaState::ready);
+  probed["j1"].readiness = {true, 2, "time-out"};
+  EXPECT_EQ(state_of(step_at(4s)), ReplicaState::ready);
+  probed["j1"].readiness = {true, 3, "time-out"};
+  step = step_at(5s);
+  EXPECT_EQ(state_of(step), ReplicaState::unready);
+  EXPECT_TRUE(step.stop.empty()) << "readiness stops nothing";
+}
+
+TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
+  auto& chat = add(order("chat", 0, 7));
+  chat.spec.liveness = Probe{};
+  chat.spec.liveness->http = "/healthz";
+  jobs = {job_of(chat, "j1", FoundState::running)};
+  probed["j1"].liveness = {false, 9, "connection refused"};
+  EXPECT_TRUE(step_at(1s).stop.empty()) << "it has not come up yet";
+  probed["j1"].liveness = {true, 3, "status 500"};
+  Step step = step_at(2s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::unready);
+  jobs[0].is_stopping = true;
+  EXPECT_EQ(state_of(step_at(3s)), ReplicaState::unready);
+  jobs[0].state = FoundState::ended;
+  jobs[0].reason = "signal 15";
+  step = step_at(4s);
+  EXPECT_EQ(state_of(step), ReplicaState::backing_off);
+  EXPECT_EQ(step.reports[0].failures, 1u);
+  EXPECT_NE(step.reports[0].reason.find("status 500"), std::string::npos) << step.reports[0].reason;
+  EXPECT_EQ(starts(step_at(5s)), Words{"chat/0#7"});
+}
+
+TEST_F(AgentStepTest, WhatTheMachineRefusesIsReportedAndNotTriedAgain) {
+  const auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j1", FoundState::refused)};
+  jobs[0].reason = "GPU g0 has 2 GiB free";
+  for (const Duration now : {1s, 600s}) {
+    const Step step = step_at(now);
+    EXPECT_TRUE(step.start.empty());
+    EXPECT_EQ(state_of(step), ReplicaState::refused);
+    EXPECT_EQ(step.reports[0].reason, "GPU g0 has 2 GiB free");
+  }
+}
+
+TEST_F(AgentStepTest, AJobThatWaitsTooLongForItsDevicesIsRefusedOnceItIsGone) {
+  const auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j1", FoundState::waiting, 5s)};
+  EXPECT_EQ(step_at(14s).look_again, at(15s));
+  Step step = step_at(15s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::stopping) << "it may get its lease in this moment";
+  jobs[0].state = FoundState::ended;
+  step = step_at(16s);
+  EXPECT_EQ(state_of(step), ReplicaState::refused);
+  EXPECT_TRUE(step.start.empty());
+}
+
+TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
+  auto& chat = add(order("chat", 0, 7));
+  rules.user = "berth";
+  rules.users = {"ann"};
+  const auto text = [&] { return forbidden(chat, rules).value_or("allowed"); };
+  EXPECT_EQ(text(), "allowed");
+  rules.devices = {DeviceId("g1")};
+  EXPECT_EQ(text(), "the agent may not use device g0");
+  rules.devices->insert(DeviceId("g0"));
+  chat.spec.user = "bob";
+  EXPECT_EQ(text(), "the agent may not run commands as user bob");
+  chat.spec.user = "ann";
+  EXPECT_EQ(text(), "allowed");
+  rules.commands = {"/opt/models/", "python3"};
+  EXPECT_EQ(text(), "the agent may not run serve");
+  chat.spec.command[0] = "/opt/models/serve";
+  EXPECT_EQ(text(), "allowed");
+  chat.spec.command[0] = "/opt/models/../../bin/sh";
+  EXPECT_EQ(text(), "the agent may not run /opt/models/../../bin/sh");
+  const Step step = step_at(1s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::refused);
+}
+
+TEST_F(AgentStepTest, ARemoteRuntimeWithoutCommandIsReadyAndHasNoJob) {
+  auto& far = add(order("far", 0, 7));
+  far.spec.command.clear();
+  far.spec.gpus.reset();
+  far.spec.model = "gpt-4o";
+  far.assigned.place.devices.clear();
+  const Step step = step_at(1s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::ready);
+  far.assigned.stopping = true;
+  EXPECT_EQ(state_of(step_at(2s)), ReplicaState::gone);
+}
+
+TEST_F(AgentStepTest, ALocalRuntimeWithoutCommandIsRefused) {
+  add(order("chat", 0, 7)).spec.command.clear();
+  EXPECT_EQ(state_of(step_at(1s)), ReplicaState::refused);
+}
+
+TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
+  const auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j2", FoundState::running, 4s), job_of(chat, "j1", FoundState::running, 3s)};
+  const Step step = step_at(9s);
+  EXPECT_EQ(stops(step), Words{"j2"});
+  EXPECT_EQ(state_of(step), ReplicaState::ready);
+  EXPECT_EQ(step.reports[0].job, "j1");
+}
+
+struct SingleReplicaTest : AgentStepTest {
+  NodeOrders::Order& add_single(std::uint64_t generation) {
+    NodeOrders::Order one = order("one", 0, generation);
+    one.spec.single = true;
+    return add(one);
+  }
+};
+
+TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt) {
+  const auto& one = add_single(7);
+  jobs = {job_of(one, "j1", FoundState::running, 0s)};
+  heard = at(2s);
+  Step step = step_at(3s);
+  ASSERT_EQ(step.renew.size(), 1u);
+  EXPECT_EQ(step.renew[0].heard, at(2s)) << "the time of sending, not of now";
+  jobs[0].single->renewed = at(2s);
+  step = step_at(4s);
+  EXPECT_TRUE(step.renew.empty());
+  EXPECT_EQ(step.look_again, at(22s));
+  EXPECT_TRUE(step_at(22s - 1ns).stop.empty());
+  EXPECT_EQ(stops(step_at(22s)), Words{"j1"});
+  // The server is back: what was cut off starts again at once, with no failure counted.
+  jobs[0].state = FoundState::ended;
+  heard = at(24s);
+  step = step_at(25s);
+  EXPECT_EQ(starts(step), Words{"one/0#7"});
+  EXPECT_EQ(step.start[0].single->renewed, at(24s));
+  EXPECT_EQ(step.reports[0].failures, 0u);
+}
+
+TEST_F(SingleReplicaTest, PastItsTimeItStopsEvenWhereTheServerIsHeardAgain) {
+  jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
+  heard = at(30s);
+  const Step step = step_at(31s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_TRUE(step.renew.empty());
+}
+
+TEST_F(SingleReplicaTest, StopsWithoutOrdersToo) {
+  jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
+  orders.reset();
+  heard.reset();
+  EXPECT_TRUE(step_at(19s).stop.empty());
+  EXPECT_EQ(stops(step_at(20s)), Words{"j1"});
+}
+
+TEST_F(SingleReplicaTest, StartsOnlyWhereTheServerWasHeardAndNoOtherIncarnationLives) {
+  auto& old = add_single(7);
+  old.assigned.stopping = true;
+  jobs = {job_of(old, "j1", FoundState::running, 0s)};
+  jobs[0].is_stopping = true;
+  add_single(8);
+  heard = at(1s);
+  EXPECT_TRUE(step_at(1s).start.empty());
+  jobs[0].state = FoundState::ended;
+  heard.reset();
+  EXPECT_TRUE(step_at(2s).start.empty());
+  heard = at(2s);
+  EXPECT_TRUE(step_at(22s).start.empty());
+  EXPECT_EQ(starts(step_at(3s)), Words{"one/0#8"});
+}
+
+}  // namespace
+}  // namespace berth::agent

@@ -1,0 +1,215 @@
+#include "controller/observe.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace berth::controller {
+
+using fleet::EventKind;
+using fleet::ReplicaState;
+using fleet::Wanted;
+
+std::string_view to_string(DeploymentState state) noexcept {
+  switch (state) {
+    case DeploymentState::pending: return "pending";
+    case DeploymentState::updating: return "updating";
+    case DeploymentState::serving: return "serving";
+    case DeploymentState::degraded: return "degraded";
+    case DeploymentState::failed: return "failed";
+    case DeploymentState::paused: return "paused";
+  }
+  return "pending";
+}
+
+namespace {
+
+class Observer {
+ public:
+  Observer(const Survey& survey, Step& step) : survey_(survey), input_(survey.input), out_(step) {}
+
+  void run(const std::set<DeploymentId>& paused) {
+    std::sort(out_.pending.begin(), out_.pending.end(), [](const Pending& a, const Pending& b) {
+      return std::tie(a.deployment, a.reason.kind, a.replicas) < std::tie(b.deployment, b.reason.kind, b.replicas);
+    });
+    for (const auto& [id, wanted] : survey_.desired.deployments) tell_deployment(id, wanted, paused.contains(id));
+    tell_replicas();
+    tell_nodes();
+    tell_pending();
+    clean_memory();
+    find_look_again();
+    out_.memory.has_looked = true;
+  }
+
+ private:
+  void say(EventKind kind, std::string subject, std::string text) {
+    if (input_.memory.has_looked)
+      out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
+  }
+
+  const Pending* pending_of(const DeploymentId& id) const {
+    for (const Pending& pending : out_.pending) {
+      if (pending.deployment == id) return &pending;
+    }
+    return nullptr;
+  }
+
+  void tell_deployment(const DeploymentId& id, const Wanted& wanted, bool is_paused_now) {
+    DeploymentStatus status{id, DeploymentState::serving, wanted.spec.replicas, 0, 0, {}};
+    const Incarnation *failing = nullptr, *starting = nullptr;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      const ReplicaName name{id, replica};
+      const Incarnation* current = survey_.current(name);
+      const auto& all = survey_.all_of(name);
+      status.ready +=
+          std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
+      if (!current) continue;
+      status.updated += current->is_up_to_date ? 1 : 0;
+      if (!failing && current->is_in(ReplicaState::backing_off)) failing = current;
+      if (!starting && !current->is_ready()) starting = current;
+    }
+    const Pending* pending = pending_of(id);
+    const auto describe = [](const Incarnation& one) {
+      const std::string node = one.assigned.place.node.text();
+      std::string text = name_of(one.assigned.key()) + " on " + node + ": ";
+      if (one.age >= suspect_after) return text + "its node is silent";
+      if (!one.report) return text + "its node has not taken it up yet";
+      text += to_string(one.report->state);
+      if (one.report->failures > 0) text += " after " + std::to_string(one.report->failures) + " failures";
+      if (!one.report->reason.empty()) text += ": " + one.report->reason;
+      return text;
+    };
+    if (is_paused_now) {
+      status.reason = std::find_if(out_.pause.begin(), out_.pause.end(), [&](const Step::Pause& pause) {
+                        return pause.deployment == id;
+                      })->reason;
+    } else if (wanted.paused) {
+      status.reason = *wanted.paused;
+    } else if (failing) {
+      status.reason = describe(*failing);
+    } else if (pending) {
+      status.reason = pending->reason.text;
+    } else if (starting) {
+      status.reason = describe(*starting);
+    }
+    const bool is_all = status.ready == status.replicas;
+    if (is_paused_now || wanted.paused) {
+      status.state = DeploymentState::paused;
+    } else if (is_all && status.updated == status.replicas && !pending && !starting) {
+      status.state = DeploymentState::serving;
+    } else if (status.ready == 0 && failing) {
+      status.state = DeploymentState::failed;
+    } else if (status.ready == 0 && pending) {
+      status.state = DeploymentState::pending;
+    } else if (!is_all && (failing || pending)) {
+      status.state = DeploymentState::degraded;
+    } else {
+      status.state = DeploymentState::updating;
+    }
+    out_.deployments.push_back(std::move(status));
+  }
+
+  void tell_replicas() {
+    std::map<fleet::ReplicaKey, Memory::Seen> seen;
+    for (const Incarnation& one : survey_.incarnations) {
+      if (one.is_forgotten) continue;
+      const fleet::ReplicaKey key = one.assigned.key();
+      Memory::Seen& now = seen[key];
+      if (const auto before = out_.memory.replicas.find(key); before != out_.memory.replicas.end())
+        now = before->second;
+      if (!one.report || one.assigned.stopping) continue;
+      const std::string place = " on " + one.assigned.place.node.text();
+      if (one.report->failures > now.failures)
+        say(EventKind::failed, name_of(key),
+            "failed" + place + " for the " + std::to_string(one.report->failures) +
+                ". time in a row: " + one.report->reason);
+      now.failures = one.report->failures;
+      const bool is_ready = one.is_in(ReplicaState::ready);
+      if (is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);
+      if (now.was_ready && one.is_in(ReplicaState::unready))
+        say(EventKind::failed, name_of(key), "is not ready" + place + ": " + one.report->reason);
+      now.was_ready = is_ready;
+    }
+    out_.memory.replicas = std::move(seen);
+  }
+
+  void tell_nodes() {
+    std::map<NodeId, NodeHealth> nodes;
+    std::map<std::pair<NodeId, DeviceId>, Health> devices;
+    for (const auto& [id, state] : input_.nodes) {
+      const NodeHealth health = health_of(state, input_.now);
+      nodes.emplace(id, health);
+      const auto before = out_.memory.nodes.find(id);
+      if (before == out_.memory.nodes.end()) {
+        say(EventKind::node, "node/" + id.text(), "is part of the fleet");
+      } else if (before->second != health) {
+        say(EventKind::node, "node/" + id.text(),
+            health == NodeHealth::healthy ? "reports again"
+            : health == NodeHealth::lost  ? "is lost: it has not reported for 30 s"
+                                          : "is suspect: it has not reported for 6 s");
+      }
+      if (!state.report) continue;
+      for (const NodeDevice& device : state.report->node.devices) {
+        if (device.health != Health::healthy) devices.emplace(std::pair(id, device.info.id), device.health);
+        const auto known = out_.memory.devices.find({id, device.info.id});
+        const Health was = known == out_.memory.devices.end() ? Health::healthy : known->second;
+        if (was != device.health)
+          say(EventKind::device, "node/" + id.text(),
+              "device " + device.info.id.text() + " is " + std::string(to_string(device.health)));
+      }
+    }
+    out_.memory.nodes = std::move(nodes);
+    out_.memory.devices = std::move(devices);
+  }
+
+  void tell_pending() {
+    std::map<DeploymentId, ReasonKind> kinds;
+    for (const Pending& pending : out_.pending) {
+      if (!kinds.emplace(pending.deployment, pending.reason.kind).second) continue;
+      const auto before = out_.memory.pending.find(pending.deployment);
+      if (before != out_.memory.pending.end() && before->second == pending.reason.kind) continue;
+      say(EventKind::pending, pending.deployment.text(), pending.reason.text);
+    }
+    out_.memory.pending = std::move(kinds);
+  }
+
+  void clean_memory() {
+    // A node that was quiet about a deployment for so long begins anew.
+    std::erase_if(out_.memory.avoided, [&](const auto& entry) {
+      return !survey_.desired.deployments.contains(entry.first.first) || !input_.nodes.contains(entry.first.second) ||
+             entry.second.until + std::chrono::minutes(10) < input_.now;
+    });
+    std::erase_if(out_.memory.rollouts,
+                  [&](const auto& entry) { return !survey_.desired.deployments.contains(entry.first); });
+  }
+
+  void find_look_again() {
+    const auto consider = [&](TimePoint when) {
+      if (when > input_.now && (!out_.look_again || when < *out_.look_again)) out_.look_again = when;
+    };
+    for (const auto& [id, state] : input_.nodes) {
+      consider(state.heard + suspect_after);
+      consider(state.heard + lost_after);
+    }
+    for (const Incarnation& one : survey_.incarnations) {
+      const auto node = input_.nodes.find(one.assigned.place.node);
+      if (one.is_forgotten || node == input_.nodes.end()) continue;
+      const auto wanted = survey_.desired.deployments.find(one.assigned.place.deployment);
+      const DeploymentSpec* spec =
+          wanted == survey_.desired.deployments.end() ? nullptr : spec_of(wanted->second, one.assigned.revision);
+      if (spec) consider(node->second.heard + replace_time(*spec));
+    }
+    for (const auto& [pair, avoided] : out_.memory.avoided) consider(avoided.until);
+  }
+
+  const Survey& survey_;
+  const Input& input_;
+  Step& out_;
+};
+
+}  // namespace
+
+void observe(const Survey& survey, Step& step, const std::set<DeploymentId>& paused) {
+  Observer(survey, step).run(paused);
+}
+
+}  // namespace berth::controller

@@ -1,0 +1,268 @@
+// Updates: how many replicas at a time, what stops them, what an undo brings back.
+#include <gtest/gtest.h>
+
+#include "controller/test_world.hpp"
+
+namespace berth::controller {
+namespace {
+
+using fleet::EventKind;
+
+DeploymentSpec version(int number, std::uint32_t replicas = 3) {
+  DeploymentSpec spec = gpu_spec("d", replicas);
+  spec.command = {"serve", "v" + std::to_string(number)};
+  return spec;
+}
+
+std::size_t live(const World& world) {
+  return static_cast<std::size_t>(
+      std::count_if(world.assigned.begin(), world.assigned.end(), [](const auto& one) { return !one.stopping; }));
+}
+
+TEST(Rollout, GoesOneByOneWithTheSurgeAndStopsEachWhenItsSuccessorIsReady) {
+  World world({gpu_node("a", 2), gpu_node("b", 2)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  Step step = world.step();
+  EXPECT_EQ(events_of(step, EventKind::rollout), Words{"d: revision 2 is being rolled out"});
+  EXPECT_EQ(step.start.size(), 1u);
+  EXPECT_EQ(step.start[0].revision, 2u);
+  EXPECT_TRUE(step.stop.empty());
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::updating);
+  EXPECT_FALSE(world.step().has_actions()) << "until it is ready";
+  std::size_t most = 0;
+  for (int i = 0; i < 50; ++i) {
+    world.obey();
+    world.advance(1s);
+    step = world.step();
+    most = std::max(most, live(world));
+    EXPECT_GE(status_of(step, "d").ready, 3u) << i;
+  }
+  EXPECT_EQ(most, 4u);
+  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 2u);
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::serving);
+  EXPECT_TRUE(world.memory.rollouts.empty());
+}
+
+TEST(Rollout, IsNotOverBeforeTheLastSuccessorIsReady) {
+  World world({gpu_node("a", 2)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  static_cast<void>(world.step());
+  const Step step = world.step();
+  EXPECT_EQ(status_of(step, "d").ready, 1u) << "the one before";
+  EXPECT_EQ(status_of(step, "d").updated, 1u) << "has a place";
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::updating);
+  EXPECT_NE(status_of(step, "d").reason, "");
+}
+
+TEST(Rollout, SurgeIsTheLimit) {
+  World world({gpu_node("a", 8)});
+  DeploymentSpec first = version(1, 4), second = version(2, 4);
+  first.rollout = second.rollout = {.surge = 2, .unavailable = 0};
+  world.want(first);
+  world.settle();
+  world.want(second);
+  EXPECT_EQ(world.step().start.size(), 2u);
+  world.say(world.find("d/0", 1), ReplicaState::ready);
+  const Step step = world.step();
+  EXPECT_EQ(step.stop.size(), 1u);
+  EXPECT_TRUE(step.start.empty()) << "what is stopping still runs";
+}
+
+TEST(Rollout, WithoutRoomForASurgeTheOldOneIsStoppedFirst) {
+  World world({gpu_node("a", 3)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  Step step = world.step();
+  EXPECT_TRUE(step.start.empty());
+  ASSERT_EQ(step.stop.size(), 1u) << "unavailable = 1";
+  EXPECT_FALSE(world.step().has_actions());
+  for (int i = 0; i < 50; ++i) {
+    world.obey();
+    world.advance(1s);
+    step = world.step();
+    EXPECT_GE(status_of(step, "d").ready, 2u) << i;
+  }
+  EXPECT_EQ(status_of(step, "d").updated, 3u);
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::serving);
+}
+
+TEST(Rollout, WithoutRoomAndWithoutUnavailableNothingIsStopped) {
+  World world({gpu_node("a", 3)});
+  DeploymentSpec first = version(1), second = version(2);
+  first.rollout = second.rollout = {.surge = 1, .unavailable = 0};
+  world.want(first);
+  world.settle();
+  world.want(second);
+  const Step step = world.step();
+  EXPECT_FALSE(step.has_actions());
+}
+
+TEST(Rollout, WhatANewLeaderHasNotHeardOfYetCountsAsServing) {
+  World world({gpu_node("a", 3)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  Input input = world.input();
+  input.memory = {};
+  input.nodes.at(NodeId("a")).report = nullptr;
+  EXPECT_FALSE(step(input).has_actions());
+}
+
+TEST(Rollout, WhatWouldNotFitAnywayIsNotStopped) {
+  World world({gpu_node("a", 3)});
+  world.want(version(1));
+  world.settle();
+  DeploymentSpec larger = version(2);
+  larger.gpus = 4;
+  world.want(larger);
+  const Step step = world.step();
+  EXPECT_FALSE(step.has_actions());
+  ASSERT_EQ(step.pending.size(), 1u);
+  EXPECT_NE(step.pending[0].reason.text.find("is not updated, since no node has 4 GPUs"), std::string::npos)
+      << step.pending[0].reason.text;
+  EXPECT_EQ(status_of(step, "d").ready, 3u);
+}
+
+TEST(Rollout, TheRoomThatWasMadeIsNotGivenToOthers) {
+  World world({gpu_node("a", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  DeploymentSpec greedy = gpu_spec("a-first", 1);
+  greedy.priority = Priority::high;
+  world.want(greedy);
+  world.step();
+  world.want(version(2, 1));
+  world.settle();
+  EXPECT_EQ(world.places(), Words{"d/0#2 a/gpu0"});
+}
+
+TEST(Rollout, AChangeThatNoReplicaSeesRestartsNothing) {
+  World world({gpu_node("a", 3)});
+  world.want(version(1));
+  world.settle();
+  DeploymentSpec spec = version(1);
+  spec.rollout.surge = 3;
+  spec.priority = Priority::high;
+  world.want(spec);
+  EXPECT_EQ(world.desired.deployments.at(spec.name).revision, 2u);
+  EXPECT_FALSE(world.step().has_actions());
+}
+
+TEST(Rollout, PausesWhenTheNewRevisionKeepsFailing) {
+  World world({gpu_node("a", 4)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  world.step();
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
+  EXPECT_FALSE(world.step().has_actions());
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  Step step = world.step();
+  ASSERT_EQ(step.pause.size(), 1u);
+  EXPECT_EQ(step.pause[0].reason, "d/0 failed 3 times in a row: exit status 1");
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::paused);
+  EXPECT_EQ(status_of(step, "d").ready, 3u) << "the old one of replica 0 serves on";
+  world.advance(1min);
+  EXPECT_FALSE(world.step().has_actions());
+}
+
+TEST(Rollout, UndoStopsWhatIsNewAndRestartsNothingElse) {
+  World world({gpu_node("a", 4)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  world.step();
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  world.step();
+  world.undo("d");
+  EXPECT_EQ(world.desired.deployments.at(DeploymentId("d")).revision, 3u);
+  const Step step = world.step();
+  EXPECT_TRUE(step.start.empty());
+  ASSERT_EQ(step.stop.size(), 1u);
+  EXPECT_EQ(to_string(step.stop[0]), "d/0#4");
+  world.settle();
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/1#2 a/gpu1", "d/2#3 a/gpu2"}));
+  EXPECT_EQ(status_of(world.step(), "d").state, DeploymentState::serving);
+}
+
+TEST(Rollout, AThirdRevisionReplacesASecondThatNeverCameUp) {
+  World world({gpu_node("a", 4)});
+  world.want(version(1));
+  world.settle();
+  world.want(version(2));
+  world.step();
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 2, "exit status 1");
+  world.want(version(3));
+  const Step step = world.step();
+  ASSERT_EQ(step.stop.size(), 1u);
+  EXPECT_EQ(to_string(step.stop[0]), "d/0#4") << "not the one that serves";
+  world.settle();
+  for (const fleet::Assigned& one : world.assigned) EXPECT_EQ(one.revision, 3u);
+  EXPECT_EQ(status_of(world.step(), "d").state, DeploymentState::serving);
+}
+
+TEST(Rollout, ResumeGoesOnUntilAnotherFailure) {
+  World world({gpu_node("a", 5)});
+  DeploymentSpec second = version(2);
+  second.rollout.surge = 2;
+  world.want(version(1));
+  world.settle();
+  world.want(second);
+  EXPECT_EQ(world.step().start.size(), 2u);
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 3, "exit status 1");
+  EXPECT_EQ(world.step().pause.size(), 1u);
+  world.desired.deployments.at(DeploymentId("d")).paused.reset();
+  EXPECT_TRUE(world.step().pause.empty()) << "the same failure does not pause it twice";
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 4, "exit status 1");
+  EXPECT_EQ(world.step().pause.size(), 1u);
+}
+
+TEST(Rollout, WhilePausedALostReplicaIsPlacedWithWhatTheOthersRun) {
+  World world({gpu_node("a", 4), gpu_node("b", 1)});
+  DeploymentSpec spec = version(1);
+  spec.spread = Spread::pack;
+  world.want(spec);
+  world.settle();
+  spec = version(2);
+  spec.spread = Spread::pack;
+  world.want(spec);
+  world.desired.deployments.at(spec.name).paused = "by an operator";
+  EXPECT_FALSE(world.step().has_actions());
+  world.want([&] {
+    DeploymentSpec more = spec;
+    more.replicas = 4;
+    return more;
+  }());
+  const Step step = world.step();
+  ASSERT_EQ(step.start.size(), 1u);
+  EXPECT_EQ(step.start[0].revision, 1u);
+}
+
+TEST(Rollout, AFirstStartThatFailsPausesNothing) {
+  World world({gpu_node("a", 1)});
+  world.want(version(1, 1));
+  world.step();
+  world.say(world.find("d/0"), ReplicaState::backing_off, 9, "exit status 127");
+  const Step step = world.step();
+  EXPECT_TRUE(step.pause.empty());
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
+}
+
+TEST(Rollout, TheSpecOfARevisionIsWantedOrOneOfTheEarlier) {
+  World world({gpu_node("a", 1)});
+  for (int i = 1; i <= 4; ++i) world.want(version(i));
+  const fleet::Wanted& wanted = world.desired.deployments.at(DeploymentId("d"));
+  EXPECT_EQ(spec_of(wanted, 4)->command[1], "v4");
+  EXPECT_EQ(spec_of(wanted, 3)->command[1], "v3");
+  EXPECT_EQ(spec_of(wanted, 1)->command[1], "v1");
+  EXPECT_EQ(spec_of(wanted, 0), nullptr);
+  EXPECT_EQ(spec_of(wanted, 5), nullptr);
+}
+
+}  // namespace
+}  // namespace berth::controller

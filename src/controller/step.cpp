@@ -1,0 +1,446 @@
+// The naive way asks for a plan and carries out the difference. Its defects: what is to end still holds its devices;
+// a plan knows of no order in time, so an update stops everything at once; a server that was cut off from all nodes
+// would stop what serves; and the place that one replica made free for its successor goes to
+// another. So a step first settles what has ended, then decides what must be replaced and how many of
+// those may be at a time, and only then asks the planner for places, in up to three turns: for replicas that were
+// stopped to make room for themselves, for all that is missing or moves, and, where nothing was found, whether
+// stopping the old one would make the room.
+#include "controller/step.hpp"
+
+#include <algorithm>
+
+#include "controller/observe.hpp"
+#include "controller/survey.hpp"
+
+namespace berth::controller {
+namespace {
+
+using fleet::Assigned;
+using fleet::Event;
+using fleet::EventKind;
+using fleet::ReplicaState;
+using fleet::Wanted;
+
+std::string text_of(const Assignment& place) {
+  std::string text = place.node.text();
+  for (const DeviceId& id : place.devices) text += " " + id.text();
+  return text;
+}
+
+// Why a replica is placed anew.
+enum class Cause : std::uint8_t { missing, lost_node, broken, leaving, outdated };
+
+// What one deployment needs, found out before any plan.
+struct Needs {
+  const Wanted* wanted = nullptr;
+  DeploymentSpec spec;  // that replicas are placed with
+  std::uint64_t revision = 0;
+  bool is_paused = false;
+  std::map<std::uint32_t, Cause> place;    // now: missing, or replaced without a limit
+  std::map<std::uint32_t, Cause> replace;  // within the limits of the rollout, the first first in `order`
+  std::vector<std::uint32_t> order;        // of `replace`
+  std::set<std::uint32_t> surging;         // of `replace`: may have a second incarnation now
+  std::set<std::uint32_t> waiting;         // for the end of an old incarnation
+  std::uint32_t total = 0;                 // incarnations that run or may run
+  std::uint32_t available = 0;             // replicas that are ready
+};
+
+class Stepper {
+ public:
+  explicit Stepper(const Input& input) : input_(input), survey_(input, *input.desired) {
+    out_.memory = input.memory;
+    out_.next_generation = input.next_generation;
+    // Never lower than what any node has seen, whatever store was restored.
+    for (const auto& [id, node] : input.nodes) {
+      if (!node.report) continue;
+      for (const fleet::ReplicaReport& report : node.report->replicas)
+        out_.next_generation = std::max(out_.next_generation, report.key.generation + 1);
+    }
+    for (const Incarnation& one : survey_.incarnations)
+      out_.next_generation = std::max(out_.next_generation, one.assigned.generation + 1);
+  }
+
+  Step run() {
+    for (Incarnation& one : survey_.incarnations) settle(one);
+    for (const auto& [id, wanted] : input_.desired->deployments) needs_.emplace(id, needs_of(id, wanted));
+    place_returning();
+    place_missing();
+    make_room();
+    observe(survey_, out_, paused_);
+    return std::move(out_);
+  }
+
+ private:
+  void say(EventKind kind, std::string subject, std::string text) {
+    out_.events.push_back({0, input_.now_ms, kind, "controller", std::move(subject), std::move(text)});
+  }
+
+  void stop(Incarnation& one) {
+    if (one.assigned.stopping) return;
+    one.assigned.stopping = true;
+    out_.stop.push_back(one.assigned.key());
+  }
+
+  void forget(Incarnation& one) {
+    one.is_forgotten = true;
+    out_.forget.push_back(one.assigned.key());
+  }
+
+  void avoid(const Incarnation& one) {
+    Memory::Avoided& avoided = out_.memory.avoided[{one.assigned.place.deployment, one.assigned.place.node}];
+    const std::uint32_t doublings = std::min(avoided.refusals, 6u);
+    avoided.until = input_.now + std::min<Duration>(std::chrono::seconds(1u << doublings), std::chrono::seconds(60));
+    ++avoided.refusals;
+  }
+
+  // What has ended is forgotten, what is not wanted is stopped.
+  void settle(Incarnation& one) {
+    const Assignment& place = one.assigned.place;
+    const std::string name = name_of(one.assigned.key());
+    if (!input_.nodes.contains(place.node)) {
+      forget(one);
+      say(EventKind::stopped, name, "its node " + place.node.text() + " was removed from the fleet");
+      return;
+    }
+    if (one.is_in(ReplicaState::refused)) {
+      forget(one);
+      if (one.assigned.stopping) return;
+      avoid(one);
+      say(EventKind::refused, name, "refused by " + place.node.text() + ": " + one.report->reason);
+      return;
+    }
+    if (one.assigned.stopping) {
+      if (!one.is_in(ReplicaState::gone)) return;
+      forget(one);
+      say(EventKind::stopped, name, "has ended on " + text_of(place));
+      return;
+    }
+    // A new replica came up: the node takes the deployment again.
+    if (one.is_in(ReplicaState::ready) && !out_.memory.replicas[one.assigned.key()].was_ready)
+      out_.memory.avoided.erase({place.deployment, place.node});
+    const auto wanted = input_.desired->deployments.find(place.deployment);
+    if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(one);
+  }
+
+  // Of several incarnations one stays: the others end when it is ready, or when they serve no more.
+  void end_others(const ReplicaName& name, const Incarnation& current) {
+    for (Incarnation* one : survey_.all_of(name)) {
+      if (!one->is_live() || one == &current) continue;
+      const bool is_out_of_reach = one->is_lost && current.age < suspect_after;
+      if (current.is_ready() || one->is_in(ReplicaState::backing_off) || is_out_of_reach) stop(*one);
+    }
+  }
+
+  // Failures say something about a device only if the device itself is under suspicion.
+  bool is_under_suspicion(const Incarnation& one) const {
+    const NodeView* node = survey_.node(one.assigned.place.node);
+    if (!node || one.failures() < failures_max || !one.is_in(ReplicaState::backing_off)) return false;
+    return std::any_of(node->devices.begin(), node->devices.end(), [&](const NodeDevice& device) {
+      const auto& mine = one.assigned.place.devices;
+      return device.health != Health::healthy && std::find(mine.begin(), mine.end(), device.info.id) != mine.end();
+    });
+  }
+
+  // A rollout stops at the first replica that keeps failing with what is new.
+  std::optional<std::string> failure_of_rollout(const DeploymentId& id, const Wanted& wanted) {
+    const bool is_rollout = out_.memory.rollouts.contains(id) && !wanted.earlier.empty();
+    if (!is_rollout || wanted.paused) return std::nullopt;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      for (const Incarnation* one : survey_.all_of({id, replica})) {
+        if (!one->is_live() || !one->is_up_to_date || !one->is_in(ReplicaState::backing_off)) continue;
+        Memory::Seen& seen = out_.memory.replicas[one->assigned.key()];
+        if (one->failures() < failures_max || one->failures() <= seen.failures_at_pause) continue;
+        seen.failures_at_pause = one->failures();
+        return name_of(one->assigned.key()) + " failed " + std::to_string(one->failures()) +
+               " times in a row: " + one->report->reason;
+      }
+    }
+    return std::nullopt;
+  }
+
+  void follow_rollout(const DeploymentId& id, const Wanted& wanted) {
+    bool is_done = true, is_outdated = false;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      const Incarnation* current = survey_.current({id, replica});
+      is_done = is_done && current && current->is_up_to_date && current->is_ready();
+      for (const Incarnation* one : survey_.all_of({id, replica}))
+        is_outdated = is_outdated || (one->is_live() && !one->is_up_to_date);
+    }
+    const auto known = out_.memory.rollouts.find(id);
+    if (is_outdated && (known == out_.memory.rollouts.end() || known->second != wanted.revision)) {
+      out_.memory.rollouts[id] = wanted.revision;
+      if (input_.memory.has_looked)
+        say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " is being rolled out");
+    } else if (known != out_.memory.rollouts.end() && is_done && !is_outdated) {
+      say(EventKind::rollout, id.text(), "revision " + std::to_string(wanted.revision) + " runs everywhere");
+      out_.memory.rollouts.erase(known);
+    }
+  }
+
+  Needs needs_of(const DeploymentId& id, const Wanted& wanted) {
+    Needs needs;
+    needs.wanted = &wanted;
+    follow_rollout(id, wanted);
+    if (std::optional<std::string> failure = failure_of_rollout(id, wanted)) {
+      say(EventKind::rollout, id.text(), "paused: " + *failure);
+      paused_.insert(id);
+      out_.pause.push_back({id, std::move(*failure)});
+    }
+    needs.is_paused = wanted.paused || paused_.contains(id);
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) classify(needs, {id, replica});
+    for (auto it = survey_.by_replica.lower_bound({id, 0}); it != survey_.by_replica.end() && it->first.first == id;
+         ++it) {
+      // What is lost and is placed anew counts once.
+      const bool counts_lost = !needs.place.contains(it->first.second);
+      for (const Incarnation* one : it->second) {
+        const bool counts = !one->is_lost || (one->is_live() && counts_lost);
+        needs.total += !one->is_forgotten && counts ? 1 : 0;
+      }
+    }
+    choose_revision(needs, id);
+    limit(needs, id);
+    return needs;
+  }
+
+  void classify(Needs& needs, const ReplicaName& name) {
+    const bool is_single = needs.wanted->spec.single;
+    Incarnation* current = survey_.current(name);
+    if (current) end_others(name, *current);
+    const std::vector<Incarnation*>& all = survey_.all_of(name);
+    const auto may_run = [](const Incarnation* one) { return !one->is_forgotten && !one->is_lost; };
+    if (!current) {
+      const bool must_wait = is_single || out_.memory.returning.contains(name);
+      if (must_wait && std::any_of(all.begin(), all.end(), may_run)) {
+        needs.waiting.insert(name.second);
+      } else {
+        needs.place.emplace(name.second, Cause::missing);
+      }
+      return;
+    }
+    needs.available +=
+        std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
+    if (current->is_lost) {
+      // Another that may run: the end of a single one is awaited.
+      if (is_single && std::any_of(all.begin(), all.end(), may_run)) {
+        needs.waiting.insert(name.second);
+      } else {
+        needs.place.emplace(name.second, Cause::lost_node);
+      }
+      return;
+    }
+    const bool is_suspicious = is_under_suspicion(*current);
+    if ((current->place == Place::unusable || is_suspicious) && !current->may_serve()) {
+      if (is_suspicious) avoid(*current);
+      (is_single ? needs.replace : needs.place).emplace(name.second, Cause::broken);
+      return;
+    }
+    const auto live = std::count_if(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live(); });
+    if (live > 1 && current->is_right()) return;  // the successor, and is not ready yet
+    if (current->place != Place::fine) {
+      needs.replace.emplace(name.second, Cause::leaving);
+    } else if (!current->is_up_to_date && !needs.is_paused) {
+      needs.replace.emplace(name.second, Cause::outdated);
+    }
+  }
+
+  // While a rollout is paused, replicas are placed with what the others still run.
+  void choose_revision(Needs& needs, const DeploymentId& id) {
+    needs.revision = needs.wanted->revision;
+    needs.spec = needs.wanted->spec;
+    if (!needs.is_paused) return;
+    std::uint64_t before = 0;
+    for (std::uint32_t replica = 0; replica < needs.spec.replicas; ++replica) {
+      const Incarnation* current = survey_.current({id, replica});
+      if (current && !current->is_up_to_date) before = std::max(before, current->assigned.revision);
+    }
+    const DeploymentSpec* spec = spec_of(*needs.wanted, before);
+    if (before == 0 || !spec) return;
+    needs.revision = before;
+    needs.spec = *spec;
+    needs.spec.replicas = needs.wanted->spec.replicas;
+  }
+
+  void limit(Needs& needs, const DeploymentId& id) {
+    for (const auto& [replica, cause] : needs.replace) needs.order.push_back(replica);
+    // What does not serve first: nothing is lost with it.
+    std::stable_sort(needs.order.begin(), needs.order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return !survey_.current({id, a})->may_serve() && survey_.current({id, b})->may_serve();
+    });
+    const std::uint64_t most = std::uint64_t{needs.wanted->spec.replicas} + needs.wanted->spec.rollout.surge;
+    const std::uint64_t taken = needs.total + needs.place.size() + needs.waiting.size();
+    std::uint64_t slots = most > taken ? most - taken : 0;
+    for (const std::uint32_t replica : needs.order) {
+      if (needs.wanted->spec.single || slots == 0) break;
+      needs.surging.insert(replica);
+      --slots;
+    }
+  }
+
+  // A copy for a plan. What is replaced should not wait for others: it serves in the meantime.
+  DeploymentSpec spec_for(const Needs& needs, bool replaces) const {
+    DeploymentSpec spec = needs.spec;
+    if (replaces) spec.on_shortage = OnShortage::best_effort;
+    return spec;
+  }
+
+  // Takes the places that a plan found; what it says about the rest is returned.
+  std::vector<Pending> take(const Plan& plan, const std::set<ReplicaName>& asked) {
+    for (const Assignment& place : plan.assignments) {
+      const ReplicaName name{place.deployment, place.replica};
+      if (asked.contains(name)) start(name, place);
+    }
+    return plan.pending;
+  }
+
+  void start(const ReplicaName& name, const Assignment& place) {
+    Needs& needs = needs_.at(name.first);
+    Cause cause = Cause::missing;
+    if (const auto found = needs.place.find(name.second); found != needs.place.end()) {
+      cause = found->second;
+    } else if (const auto replaced = needs.replace.find(name.second); replaced != needs.replace.end()) {
+      cause = replaced->second;
+    }
+    const Incarnation* before = survey_.current(name);
+    const std::string subject = name.first.text() + "/" + std::to_string(name.second);
+    const std::string revision = " (revision " + std::to_string(needs.revision) + ")";
+    switch (cause) {
+      case Cause::missing: say(EventKind::assigned, subject, "placed on " + text_of(place) + revision); break;
+      case Cause::outdated:
+        say(EventKind::assigned, subject, "its successor is placed on " + text_of(place) + revision);
+        break;
+      case Cause::lost_node:
+        say(EventKind::moved, subject,
+            "placed on " + text_of(place) + ": node " + before->assigned.place.node.text() + " is lost");
+        break;
+      case Cause::broken:
+        say(EventKind::moved, subject,
+            "placed on " + text_of(place) + ": a device of " + text_of(before->assigned.place) + " is out of order");
+        break;
+      case Cause::leaving:
+        say(EventKind::moved, subject,
+            "its successor is placed on " + text_of(place) + ": it leaves " + text_of(before->assigned.place));
+        break;
+    }
+    if (cause == Cause::lost_node || cause == Cause::broken) {
+      for (Incarnation* one : survey_.all_of(name)) {
+        if (one->is_live() && (one->is_lost || cause == Cause::broken)) stop(*one);
+      }
+    }
+    Incarnation& added = survey_.incarnations.emplace_back();
+    const auto replace_after = std::chrono::ceil<std::chrono::seconds>(replace_time(needs.spec));
+    added.assigned = {place, out_.next_generation++, needs.revision,
+                      false, input_.now_ms,          static_cast<std::uint64_t>(replace_after.count())};
+    added.is_up_to_date = needs.revision == needs.wanted->revision;
+    survey_.by_replica[name].push_back(&added);
+    out_.start.push_back(added.assigned);
+    out_.memory.returning.erase(name);
+    needs.place.erase(name.second);
+    needs.replace.erase(name.second);
+  }
+
+  // First turn: replicas that were stopped to make room for their successors.
+  void place_returning() {
+    std::vector<DeploymentSpec> specs;
+    std::set<ReplicaName> asked;
+    for (const auto& [id, needs] : needs_) {
+      bool is_asked = false;
+      for (const auto& [replica, cause] : needs.place) {
+        if (cause != Cause::missing || !out_.memory.returning.contains({id, replica})) continue;
+        asked.insert({id, replica});
+        is_asked = true;
+      }
+      if (is_asked) specs.push_back(spec_for(needs, true));
+    }
+    if (!specs.empty()) take(survey_.place(specs, asked, {}, out_.memory), asked);
+    // What found no place now is an ordinary missing replica.
+    std::erase_if(out_.memory.returning, [&](const ReplicaName& name) {
+      const auto needs = needs_.find(name.first);
+      return needs == needs_.end() || !needs->second.waiting.contains(name.second);
+    });
+  }
+
+  // Second turn: all that is missing, and successors within the surge.
+  void place_missing() {
+    std::vector<DeploymentSpec> specs;
+    std::set<ReplicaName> asked;
+    for (const auto& [id, needs] : needs_) {
+      bool replaces = !needs.surging.empty();
+      for (const auto& [replica, cause] : needs.place) {
+        asked.insert({id, replica});
+        replaces = replaces || cause != Cause::missing;
+      }
+      for (const std::uint32_t replica : needs.surging) asked.insert({id, replica});
+      if (!needs.place.empty() || !needs.surging.empty()) specs.push_back(spec_for(needs, replaces));
+    }
+    if (specs.empty()) return;
+    for (Pending& pending : take(survey_.place(specs, asked, {}, out_.memory), asked)) {
+      // Of those that serve, the third turn speaks.
+      const Needs& needs = needs_.at(pending.deployment);
+      const bool is_whole = pending.replicas.empty();
+      std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.replace.contains(replica); });
+      if (is_whole || !pending.replicas.empty()) out_.pending.push_back(std::move(pending));
+    }
+  }
+
+  // Third turn: where a successor found no room, the old one is stopped first, if that makes the room.
+  void make_room() {
+    std::vector<DeploymentSpec> specs;
+    std::set<ReplicaName> asked;
+    std::set<fleet::ReplicaKey> freed;
+    for (const auto& [id, needs] : needs_) {
+      const DeploymentSpec& spec = needs.wanted->spec;
+      const bool needs_room = spec.single || spec.rollout.surge == 0;
+      const std::uint64_t unavailable =
+          std::max<std::uint64_t>(spec.rollout.unavailable, spec.single || spec.rollout.surge == 0 ? 1 : 0);
+      std::uint64_t budget =
+          needs.available + unavailable > spec.replicas ? needs.available + unavailable - spec.replicas : 0;
+      bool is_asked = false;
+      for (const std::uint32_t replica : needs.order) {
+        const bool found_none = needs.replace.contains(replica) && (needs_room || needs.surging.contains(replica));
+        if (!found_none) continue;
+        const Incarnation* current = survey_.current({id, replica});
+        const bool serves = current->may_serve();
+        if (serves && budget == 0) continue;
+        if (serves) --budget;
+        asked.insert({id, replica});
+        freed.insert(current->assigned.key());
+        is_asked = true;
+      }
+      if (is_asked) specs.push_back(spec_for(needs, true));
+    }
+    if (specs.empty()) return;
+    const Plan trial = survey_.place(specs, asked, freed, out_.memory);
+    for (const Assignment& place : trial.assignments) {
+      const ReplicaName name{place.deployment, place.replica};
+      if (!asked.contains(name)) continue;
+      stop(*survey_.current(name));
+      out_.memory.returning.insert(name);
+    }
+    for (Pending pending : trial.pending) {
+      const Needs& needs = needs_.at(pending.deployment);
+      const bool leaves = std::any_of(pending.replicas.begin(), pending.replicas.end(), [&](std::uint32_t replica) {
+        return needs.replace.contains(replica) && needs.replace.at(replica) != Cause::outdated;
+      });
+      if (leaves) pending.reason.kind = ReasonKind::drain_blocked;
+      pending.reason.text = "it stays where it is, " +
+                            std::string(leaves ? "which is to be left" : "and is not updated") + ", since " +
+                            pending.reason.text;
+      out_.pending.push_back(std::move(pending));
+    }
+  }
+
+  const Input& input_;
+  Survey survey_;
+  Step out_;
+  std::map<DeploymentId, Needs> needs_;
+  std::set<DeploymentId> paused_;  // by this step
+};
+
+}  // namespace
+
+Step step(const Input& input) {
+  BERTH_ASSERT(input.desired != nullptr);
+  return Stepper(input).run();
+}
+
+}  // namespace berth::controller

@@ -1,0 +1,72 @@
+// Survey: the state of a fleet as one step of the controller sees it. It joins what was assigned with what the nodes
+// report, says of every incarnation what is known about it and about its place, and keeps what the
+// step decides, so that a plan sees it. It decides nothing itself.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/step.hpp"
+
+namespace berth::controller {
+
+enum class Place : std::uint8_t {
+  fine,
+  leaving,   // draining, or the spec does not want the node any more
+  unusable,  // a device is gone, lost or quarantined
+};
+
+struct Incarnation {
+  fleet::Assigned assigned;
+  const fleet::ReplicaReport* report = nullptr;  // null: its node says nothing about it
+  bool is_node_known = false;                    // its node has said what it runs
+  Duration age{};                                // of the last report of its node
+  bool is_lost = false;                          // its node was silent for so long that it is replaced
+  bool is_up_to_date = false;                    // it runs what is wanted
+  Place place = Place::fine;
+  bool is_forgotten = false;
+
+  // It runs what is wanted in a place where it may stay.
+  bool is_right() const { return is_up_to_date && place == Place::fine && !is_lost; }
+  bool is_live() const { return !is_forgotten && !assigned.stopping; }
+  bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
+  // Serves, as far as is known now.
+  bool is_ready() const { return is_in(fleet::ReplicaState::ready) && age < suspect_after; }
+  // As far as is known it may serve: its node was not heard lately.
+  bool may_serve() const { return is_ready() || !is_node_known || age >= suspect_after; }
+  std::uint32_t failures() const { return report ? report->failures : 0; }
+};
+
+class Survey {
+ public:
+  explicit Survey(const Input& input, const fleet::Desired& desired);
+
+  const Input& input;
+  const fleet::Desired& desired;
+  Fleet fleet;  // for plans: intents joined, silent nodes lost
+
+  std::deque<Incarnation> incarnations;  // by key, then those that this step adds
+  std::map<ReplicaName, std::vector<Incarnation*>> by_replica;
+
+  // The one that is to stay of the live ones: the newest of those that are right, otherwise of those that serve,
+  // otherwise of all. Null: none lives.
+  Incarnation* current(const ReplicaName& name) const;
+  // Of those that are not forgotten.
+  const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
+
+  const NodeView* node(const NodeId& id) const;
+  // The places of what is not forgotten, for a plan of `specs`: `places` and no other replica of theirs are
+  // placed; the devices of `freed` count as free.
+  Plan place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+             const std::set<fleet::ReplicaKey>& freed, const Memory& memory) const;
+
+ private:
+  Place place_of(const fleet::Assigned& assigned, const DeploymentSpec* wanted, bool is_up_to_date) const;
+  std::map<NodeId, const NodeView*> nodes_;
+};
+
+}  // namespace berth::controller

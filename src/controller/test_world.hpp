@@ -1,0 +1,160 @@
+// A fleet for tests of the controller: nodes, what they report, what is wanted and what was committed, as plain data.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "controller/step.hpp"
+#include "deployment/test_nodes.hpp"
+
+namespace berth::controller {
+
+using namespace std::chrono_literals;
+using deployment::cpu_spec;
+using deployment::gib;
+using deployment::gpu_node;
+using deployment::gpu_spec;
+using deployment::remote_spec;
+using fleet::ReplicaState;
+using Words = std::vector<std::string>;
+
+struct World {
+  fleet::Desired desired;
+  std::vector<fleet::Assigned> assigned;
+  std::map<NodeId, fleet::NodeReport> reports;
+  std::map<NodeId, TimePoint> heard;
+  std::map<NodeId, Intent> intents;
+  Memory memory;
+  std::uint64_t next_generation = 1;
+  TimePoint now = TimePoint{} + 100s;
+
+  explicit World(std::vector<NodeView> nodes) {
+    for (NodeView& node : nodes) {
+      const NodeId id = node.id;
+      reports[id].node = std::move(node);
+      reports[id].epoch = 1;
+      heard[id] = now;
+    }
+  }
+
+  // As a server does with an accepted project: the earlier spec is kept, the revision grows.
+  void want(DeploymentSpec spec) {
+    spec.command = spec.command.empty() ? std::vector<std::string>{"serve"} : spec.command;
+    fleet::Wanted& wanted = desired.deployments[spec.name];
+    DeploymentSpec scaled = wanted.spec;
+    scaled.replicas = spec.replicas;
+    if (wanted.revision == 0 || scaled != spec) {
+      if (wanted.revision > 0) wanted.earlier.insert(wanted.earlier.begin(), wanted.spec);
+      ++wanted.revision;
+      wanted.paused.reset();
+    }
+    wanted.spec = std::move(spec);
+    ++desired.version;
+  }
+  void undo(const std::string& name) { want(desired.deployments.at(DeploymentId(name)).earlier.at(0)); }
+
+  Input input() const {
+    Input input;
+    input.desired = &desired;
+    input.assigned = assigned;
+    for (const auto& [id, report] : reports) {
+      const auto intent = intents.find(id);
+      input.nodes[id] = {&report, heard.at(id), intent == intents.end() ? Intent::in_service : intent->second};
+    }
+    input.memory = memory;
+    input.next_generation = next_generation;
+    input.now = now;
+    return input;
+  }
+
+  // Takes a step and commits it.
+  Step step() {
+    Step step = controller::step(input());
+    for (const fleet::ReplicaKey& key : step.forget)
+      std::erase_if(assigned, [&](const fleet::Assigned& one) { return one.key() == key; });
+    for (const fleet::ReplicaKey& key : step.stop) {
+      for (fleet::Assigned& one : assigned) one.stopping = one.stopping || one.key() == key;
+    }
+    assigned.insert(assigned.end(), step.start.begin(), step.start.end());
+    for (const Step::Pause& pause : step.pause) desired.deployments.at(pause.deployment).paused = pause.reason;
+    memory = step.memory;
+    next_generation = step.next_generation;
+    return step;
+  }
+
+  void advance(Duration by) {
+    now += by;
+    for (auto& [id, when] : heard) {
+      if (!silent.contains(id)) when = now;
+    }
+  }
+  std::set<NodeId> silent;
+  void silence(const std::string& node) { silent.insert(NodeId(node)); }
+
+  // What the node of this incarnation says about it from now on.
+  void say(const fleet::Assigned& one, ReplicaState state, std::uint32_t failures = 0, const std::string& reason = "") {
+    auto& replicas = reports.at(one.place.node).replicas;
+    std::erase_if(replicas, [&](const fleet::ReplicaReport& report) { return report.key == one.key(); });
+    fleet::ReplicaReport report;
+    report.key = one.key();
+    report.state = state;
+    report.failures = failures;
+    report.reason = reason;
+    replicas.push_back(report);
+  }
+  // Every node that is heard carries out its orders at once.
+  void obey() {
+    for (const fleet::Assigned& one : assigned) {
+      if (!silent.contains(one.place.node)) say(one, one.stopping ? ReplicaState::gone : ReplicaState::ready);
+    }
+  }
+  // Obedience and steps until nothing changes.
+  void settle() {
+    for (int steps = 0; steps < 1000; ++steps) {
+      obey();
+      advance(1s);
+      if (!step().has_actions()) return;
+    }
+    FAIL() << "it does not settle";
+  }
+
+  fleet::Assigned& find(const std::string& name, std::size_t which = 0) {
+    for (fleet::Assigned& one : assigned) {
+      if (name_of(one.key()) == name && which-- == 0) return one;
+    }
+    throw std::out_of_range(name);
+  }
+  // "d/0#1 a/gpu0", "d/0#1 a/gpu0 stopping", by key.
+  Words places() const {
+    std::vector<fleet::Assigned> sorted = assigned;
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.key() < b.key(); });
+    Words out;
+    for (const fleet::Assigned& one : sorted) {
+      std::string text = to_string(one.key());
+      for (const DeviceId& id : one.place.devices) text += " " + id.text();
+      if (one.place.devices.empty()) text += " " + one.place.node.text();
+      out.push_back(text + (one.stopping ? " stopping" : ""));
+    }
+    return out;
+  }
+};
+
+inline const DeploymentStatus& status_of(const Step& step, const std::string& name) {
+  for (const DeploymentStatus& status : step.deployments) {
+    if (status.deployment == DeploymentId(name)) return status;
+  }
+  throw std::out_of_range(name);
+}
+
+inline Words events_of(const Step& step, fleet::EventKind kind) {
+  Words out;
+  for (const fleet::Event& event : step.events) {
+    if (event.kind == kind) out.push_back(event.subject + ": " + event.text);
+  }
+  return out;
+}
+
+}  // namespace berth::controller

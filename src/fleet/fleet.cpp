@@ -1,0 +1,67 @@
+#include "fleet/fleet.hpp"
+
+#include <array>
+#include <utility>
+
+namespace berth::fleet {
+namespace {
+
+template <class T, std::size_t N>
+using Names = std::array<std::pair<T, std::string_view>, N>;
+
+constexpr Names<ReplicaState, 8> states{{{ReplicaState::waiting, "waiting"},
+                                         {ReplicaState::starting, "starting"},
+                                         {ReplicaState::ready, "ready"},
+                                         {ReplicaState::unready, "unready"},
+                                         {ReplicaState::backing_off, "backing_off"},
+                                         {ReplicaState::refused, "refused"},
+                                         {ReplicaState::stopping, "stopping"},
+                                         {ReplicaState::gone, "gone"}}};
+constexpr Names<EventKind, 14> kinds{{{EventKind::applied, "applied"},
+                                      {EventKind::assigned, "assigned"},
+                                      {EventKind::ready, "ready"},
+                                      {EventKind::failed, "failed"},
+                                      {EventKind::refused, "refused"},
+                                      {EventKind::stopped, "stopped"},
+                                      {EventKind::moved, "moved"},
+                                      {EventKind::pending, "pending"},
+                                      {EventKind::rollout, "rollout"},
+                                      {EventKind::node, "node"},
+                                      {EventKind::intent, "intent"},
+                                      {EventKind::device, "device"},
+                                      {EventKind::server, "server"},
+                                      {EventKind::credential, "credential"}}};
+constexpr Names<Role, 5> roles{{{Role::read, "read"},
+                                {Role::operate, "operate"},
+                                {Role::deploy, "deploy"},
+                                {Role::node, "node"},
+                                {Role::join, "join"}}};
+
+template <class T, std::size_t N>
+std::string_view name_in(const Names<T, N>& names, T value) noexcept {
+  for (const auto& [one, name] : names) {
+    if (one == value) return name;
+  }
+  return "unknown";
+}
+template <class T, std::size_t N>
+std::optional<T> value_in(const Names<T, N>& names, std::string_view wanted) noexcept {
+  for (const auto& [value, name] : names) {
+    if (name == wanted) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string name_of(const ReplicaKey& key) { return key.deployment.text() + "/" + std::to_string(key.replica); }
+std::string to_string(const ReplicaKey& key) { return name_of(key) + "#" + std::to_string(key.generation); }
+
+std::string_view to_string(ReplicaState state) noexcept { return name_in(states, state); }
+std::optional<ReplicaState> replica_state_named(std::string_view name) noexcept { return value_in(states, name); }
+std::string_view to_string(EventKind kind) noexcept { return name_in(kinds, kind); }
+std::optional<EventKind> event_kind_named(std::string_view name) noexcept { return value_in(kinds, name); }
+std::string_view to_string(Role role) noexcept { return name_in(roles, role); }
+std::optional<Role> role_named(std::string_view name) noexcept { return value_in(roles, name); }
+
+}  // namespace berth::fleet

@@ -1,0 +1,177 @@
+// The nouns of a fleet: what is wanted, what was decided, what the nodes report. Plain data that the store
+// keeps, the controller decides on and the agents act on; src/format has its JSON.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/deployment.hpp"
+
+namespace berth::fleet {
+
+// One deployment as the operator wants it.
+struct Wanted {
+  DeploymentSpec spec;
+  // The number of what runs: grows when anything but the count of replicas changes.
+  std::uint64_t revision = 0;
+  // Earlier specs, the newest first, for an undo.
+  std::vector<DeploymentSpec> earlier;
+  // A rollout that goes no further, and why; absent: it goes on.
+  std::optional<std::string> paused;
+  friend bool operator==(const Wanted&, const Wanted&) = default;
+};
+inline constexpr std::size_t earlier_max = 10;
+
+// All deployments. `version` grows with every change that was accepted.
+struct Desired {
+  std::uint64_t version = 0;
+  std::string cluster;
+  std::map<DeploymentId, Wanted> deployments;
+  EgressPreference egress_preference;
+  friend bool operator==(const Desired&, const Desired&) = default;
+};
+
+// One incarnation of a replica. Generations are unique in the fleet; of two incarnations of a replica the one
+// with the higher generation is the newer.
+struct ReplicaKey {
+  DeploymentId deployment;
+  std::uint32_t replica = 0;
+  std::uint64_t generation = 0;
+  friend bool operator==(const ReplicaKey&, const ReplicaKey&) = default;
+  friend auto operator<=>(const ReplicaKey&, const ReplicaKey&) = default;
+};
+// "chat/0", and "chat/0#17" with the generation.
+std::string name_of(const ReplicaKey& key);
+std::string to_string(const ReplicaKey& key);
+
+// An incarnation in its place, as committed.
+struct Assigned {
+  Assignment place;
+  std::uint64_t generation = 0;
+  std::uint64_t revision = 0;  // of the deployment that it runs
+  // It is to be stopped. It stays assigned until its node says that it is gone.
+  bool stopping = false;
+  std::uint64_t since_ms = 0;  // wall time of its commit, for display
+  // So many seconds after the last report of its node it counts as ended, also when its deployment was forgotten.
+  std::uint64_t replace_s = 0;
+  ReplicaKey key() const { return {place.deployment, place.replica, generation}; }
+  friend bool operator==(const Assigned&, const Assigned&) = default;
+};
+
+enum class ReplicaState : std::uint8_t {
+  waiting,      // its agent has not taken it up yet
+  starting,     // accepted: the ledger of its machine holds its lease
+  ready,        // serves
+  unready,      // runs, and a probe fails
+  backing_off,  // ended, and is started again later
+  refused,      // its agent does not run it
+  stopping,     // was told to end
+  gone,         // runs no more, and holds nothing
+};
+std::string_view to_string(ReplicaState state) noexcept;
+std::optional<ReplicaState> replica_state_named(std::string_view name) noexcept;
+// Holds its devices.
+constexpr bool holds_devices(ReplicaState state) noexcept {
+  return state != ReplicaState::refused && state != ReplicaState::gone;
+}
+
+// What an agent says about one incarnation.
+struct ReplicaReport {
+  ReplicaKey key;
+  ReplicaState state = ReplicaState::waiting;
+  std::string reason;          // why it is not ready
+  std::uint32_t failures = 0;  // ends that were not wanted, one after another
+  std::optional<std::uint16_t> port;
+  std::string job;                          // the id of its job on that machine
+  std::optional<std::uint64_t> started_ms;  // wall time of its node
+  std::optional<std::uint64_t> memory_bytes_peak;
+  friend bool operator==(const ReplicaReport&, const ReplicaReport&) = default;
+};
+
+// What an agent says about its node. In `node`, what the ledger has promised leaves out the fleet's own replicas.
+struct NodeReport {
+  NodeView node;
+  std::string agent;         // id of this start of the agent: two agents with one name differ in it
+  std::string version;       // of its berth
+  std::string boot;          // id of this start of the machine
+  std::uint64_t now_ms = 0;  // its wall clock
+  std::uint64_t number = 0;  // grows within one start of the agent: a lower one that comes later is old
+  std::vector<ReplicaReport> replicas;
+  // The assignments that the report takes into account. Epoch 0: the agent has none yet, and does not say what serves.
+  std::uint64_t epoch = 0, revision = 0;
+  // For display only, each a JSON array or empty: devices with telemetry as `berth devices --json` prints them, and
+  // what the ledger of the machine shows of jobs and leases.
+  std::string devices_json, leases_json;
+};
+
+// What a node is to run, all of it. `revision` grows with every change for that node within an epoch.
+struct NodeOrders {
+  std::uint64_t epoch = 0, revision = 0;
+  struct Order {
+    Assigned assigned;
+    DeploymentSpec spec;  // of the revision that this incarnation runs
+  };
+  std::vector<Order> orders;
+};
+
+enum class EventKind : std::uint8_t {
+  applied,   // desired state changed
+  assigned,  // a replica got a place
+  ready,
+  failed,  // a replica ended unasked, or a probe failed
+  refused,
+  stopped,
+  moved,
+  pending,     // a replica that fits nowhere
+  rollout,     // began, paused, went on, finished
+  node,        // joined, suspect, lost, back
+  intent,      // cordon, drain, uncordon
+  device,      // fault, quarantine
+  server,      // started, leads
+  credential,  // made, used, revoked; never its text
+};
+std::string_view to_string(EventKind kind) noexcept;
+std::optional<EventKind> event_kind_named(std::string_view name) noexcept;
+
+struct Event {
+  std::uint64_t id = 0;  // grows; given by the store
+  std::uint64_t at_ms = 0;
+  EventKind kind = EventKind::server;
+  std::string actor;    // "user:ann", "token:t3", "node:gpu-1", "controller"
+  std::string subject;  // "chat/0", "node/gpu-1", "chat"
+  std::string text;     // one sentence
+  friend bool operator==(const Event&, const Event&) = default;
+};
+
+enum class Role : std::uint8_t { read, operate, deploy, node, join };
+std::string_view to_string(Role role) noexcept;
+std::optional<Role> role_named(std::string_view name) noexcept;
+
+// A token as it is kept: its sum, never its text.
+struct Credential {
+  std::string id;  // "t3"
+  Role role = Role::read;
+  std::string sha256;                       // hexadecimal, of the token
+  std::optional<NodeId> node;               // of role node
+  std::optional<std::uint64_t> expires_ms;  // wall time
+  std::string made_by;
+  std::uint64_t made_ms = 0;
+  friend bool operator==(const Credential&, const Credential&) = default;
+};
+
+// A node as the store keeps it.
+struct NodeRecord {
+  NodeId id;
+  Intent intent = Intent::in_service;
+  std::string intent_by;  // who said so last
+  std::string inventory;  // JSON of the last report that placement needs (format/inventory_json.hpp)
+  std::uint64_t joined_ms = 0;
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+
+}  // namespace berth::fleet

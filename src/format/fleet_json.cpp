@@ -1,0 +1,266 @@
+#include "format/fleet_json.hpp"
+
+#include <boost/json.hpp>
+#include <limits>
+
+#include "format/inventory_json.hpp"
+#include "format/plan_json.hpp"
+
+namespace berth::format {
+
+namespace json = boost::json;
+
+namespace {
+
+template <class Noun>
+json::array array_to_json(const std::vector<Noun>& nouns) {
+  json::array out;
+  for (const Noun& noun : nouns) out.push_back(to_json(noun));
+  return out;
+}
+
+std::uint64_t whole(const json::object& object, std::string_view key, const std::string& where) {
+  return whole_of(member(object, key, where), where + "." + std::string(key));
+}
+std::string text(const json::object& object, std::string_view key, const std::string& where) {
+  return text_of(member(object, key, where), where + "." + std::string(key));
+}
+// Absent is empty.
+std::string optional_text(const json::object& object, std::string_view key, const std::string& where) {
+  return optional_member(object, key, where, text_of).value_or("");
+}
+
+template <class Noun>
+Noun word(const json::object& object, std::string_view key, const std::string& where,
+          std::optional<Noun> (*named)(std::string_view) noexcept) {
+  const std::string given = text(object, key, where);
+  const auto noun = named(given);
+  if (!noun) throw JsonError{where + "." + std::string(key) + " is " + in_quotes(given) + ", which is not known"};
+  return *noun;
+}
+
+std::uint16_t port_of(const json::value& value, const std::string& where) {
+  return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
+}
+
+Intent intent_of(const json::value& value, const std::string& where) {
+  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
+}
+
+// A part of a document that is kept as text.
+json::array array_in(const std::string& text) {
+  json::error_code error;
+  json::value value = json::parse(text, error);
+  return !error && value.is_array() ? std::move(value.get_array()) : json::array();
+}
+std::string text_of_array(const json::value& value, const std::string& where) {
+  return json::serialize(array_of(value, where));
+}
+
+}  // namespace
+
+json::object to_json(const fleet::Wanted& wanted) {
+  json::array earlier;
+  for (const DeploymentSpec& spec : wanted.earlier) earlier.push_back(spec_to_json(spec));
+  json::object out{{"spec", spec_to_json(wanted.spec)}, {"revision", wanted.revision}, {"earlier", std::move(earlier)}};
+  if (wanted.paused) out["paused"] = *wanted.paused;
+  return out;
+}
+
+fleet::Wanted wanted_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::Wanted wanted;
+  wanted.spec = spec_of(member(object, "spec", where), where + ".spec");
+  wanted.revision = whole(object, "revision", where);
+  if (const json::value* earlier = object.if_contains("earlier"))
+    wanted.earlier = entries_of(*earlier, where + ".earlier", spec_of);
+  wanted.paused = optional_member(object, "paused", where, text_of);
+  return wanted;
+}
+
+json::object to_json(const fleet::Desired& desired) {
+  json::array deployments;
+  for (const auto& [name, wanted] : desired.deployments) deployments.push_back(to_json(wanted));
+  return {{"version", desired.version},
+          {"cluster", desired.cluster},
+          {"deployments", std::move(deployments)},
+          {"egress_preference", egress_preference_to_json(desired.egress_preference)}};
+}
+
+fleet::Desired desired_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::Desired desired;
+  desired.version = whole(object, "version", where);
+  desired.cluster = text(object, "cluster", where);
+  for (fleet::Wanted& wanted : entries_of(member(object, "deployments", where), where + ".deployments", wanted_of)) {
+    const DeploymentId name = wanted.spec.name;
+    if (!desired.deployments.emplace(name, std::move(wanted)).second)
+      throw JsonError{where + ".deployments has two entries for " + in_quotes(name.text())};
+  }
+  desired.egress_preference =
+      optional_member(object, "egress_preference", where, egress_preference_of).value_or(EgressPreference{});
+  return desired;
+}
+
+json::object to_json(const fleet::Assigned& assigned) {
+  json::object out = assignment_to_json(assigned.place);
+  out["generation"] = assigned.generation;
+  out["revision"] = assigned.revision;
+  out["stopping"] = assigned.stopping;
+  out["since_at_ms"] = assigned.since_ms;
+  out["replace_s"] = assigned.replace_s;
+  return out;
+}
+
+fleet::Assigned assigned_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::Assigned assigned;
+  assigned.place = assignment_of(value, where);
+  assigned.generation = whole(object, "generation", where);
+  assigned.revision = whole(object, "revision", where);
+  assigned.stopping = optional_member(object, "stopping", where, bool_of).value_or(false);
+  assigned.since_ms = optional_member(object, "since_at_ms", where, whole_of).value_or(0);
+  assigned.replace_s = optional_member(object, "replace_s", where, whole_of).value_or(0);
+  return assigned;
+}
+
+json::object to_json(const fleet::ReplicaReport& report) {
+  json::object out{{"deployment", report.key.deployment.text()},
+                   {"replica", report.key.replica},
+                   {"generation", report.key.generation},
+                   {"state", to_string(report.state)}};
+  if (!report.reason.empty()) out["reason"] = report.reason;
+  out["failures"] = report.failures;
+  if (report.port) out["port"] = *report.port;
+  if (!report.job.empty()) out["job"] = report.job;
+  if (report.started_ms) out["started_at_ms"] = *report.started_ms;
+  if (report.memory_bytes_peak) out["memory_bytes_peak"] = *report.memory_bytes_peak;
+  return out;
+}
+
+fleet::ReplicaReport replica_report_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::ReplicaReport report;
+  report.key.deployment = DeploymentId(text(object, "deployment", where));
+  report.key.replica = small_of(member(object, "replica", where), where + ".replica");
+  report.key.generation = whole(object, "generation", where);
+  report.state = word(object, "state", where, fleet::replica_state_named);
+  report.reason = optional_text(object, "reason", where);
+  report.failures = optional_member(object, "failures", where, small_of).value_or(0);
+  report.port = optional_member(object, "port", where, port_of);
+  report.job = optional_text(object, "job", where);
+  report.started_ms = optional_member(object, "started_at_ms", where, whole_of);
+  report.memory_bytes_peak = optional_member(object, "memory_bytes_peak", where, whole_of);
+  return report;
+}
+
+json::object to_json(const fleet::NodeReport& report) {
+  json::object out{{"agent", report.agent},
+                   {"version", report.version},
+                   {"boot", report.boot},
+                   {"now_at_ms", report.now_ms},
+                   {"number", report.number},
+                   {"epoch", report.epoch},
+                   {"revision", report.revision},
+                   {"inventory", node_view_to_json(report.node)},
+                   {"replicas", array_to_json(report.replicas)}};
+  if (!report.devices_json.empty()) out["devices"] = array_in(report.devices_json);
+  if (!report.leases_json.empty()) out["leases"] = array_in(report.leases_json);
+  return out;
+}
+
+fleet::NodeReport node_report_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::NodeReport report;
+  report.node = node_view_of(member(object, "inventory", where), where + ".inventory");
+  report.agent = text(object, "agent", where);
+  report.version = optional_text(object, "version", where);
+  report.boot = optional_text(object, "boot", where);
+  report.now_ms = whole(object, "now_at_ms", where);
+  if (object.contains("number")) report.number = whole(object, "number", where);
+  report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);
+  report.epoch = whole(object, "epoch", where);
+  report.revision = whole(object, "revision", where);
+  report.devices_json = optional_member(object, "devices", where, text_of_array).value_or("");
+  report.leases_json = optional_member(object, "leases", where, text_of_array).value_or("");
+  return report;
+}
+
+json::object to_json(const fleet::NodeOrders& orders) {
+  json::array list;
+  for (const fleet::NodeOrders::Order& order : orders.orders)
+    list.push_back(json::object{{"assigned", to_json(order.assigned)}, {"spec", spec_to_json(order.spec)}});
+  return {{"epoch", orders.epoch}, {"revision", orders.revision}, {"orders", std::move(list)}};
+}
+
+fleet::NodeOrders node_orders_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::NodeOrders orders;
+  orders.epoch = whole(object, "epoch", where);
+  orders.revision = whole(object, "revision", where);
+  orders.orders = entries_of(member(object, "orders", where), where + ".orders",
+                             [](const json::value& entry, const std::string& at) -> fleet::NodeOrders::Order {
+                               const json::object& order = object_of(entry, at);
+                               return {assigned_of(member(order, "assigned", at), at + ".assigned"),
+                                       spec_of(member(order, "spec", at), at + ".spec")};
+                             });
+  return orders;
+}
+
+json::object to_json(const fleet::Event& event) {
+  return {{"id", event.id},       {"at_ms", event.at_ms},     {"kind", to_string(event.kind)},
+          {"actor", event.actor}, {"subject", event.subject}, {"text", event.text}};
+}
+
+fleet::Event event_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  return {whole(object, "id", where),
+          whole(object, "at_ms", where),
+          word(object, "kind", where, fleet::event_kind_named),
+          text(object, "actor", where),
+          text(object, "subject", where),
+          text(object, "text", where)};
+}
+
+json::object to_json(const fleet::Credential& credential) {
+  json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"sha256", credential.sha256}};
+  if (credential.node) out["node"] = credential.node->text();
+  if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
+  out["made_by"] = credential.made_by;
+  out["made_at_ms"] = credential.made_ms;
+  return out;
+}
+
+fleet::Credential credential_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::Credential credential;
+  credential.id = text(object, "id", where);
+  credential.role = word(object, "role", where, fleet::role_named);
+  credential.sha256 = text(object, "sha256", where);
+  if (auto node = optional_member(object, "node", where, text_of)) credential.node = NodeId(*std::move(node));
+  credential.expires_ms = optional_member(object, "expires_at_ms", where, whole_of);
+  credential.made_by = optional_text(object, "made_by", where);
+  credential.made_ms = optional_member(object, "made_at_ms", where, whole_of).value_or(0);
+  return credential;
+}
+
+json::object to_json(const fleet::NodeRecord& record) {
+  return {{"name", record.id.text()},
+          {"intent", to_string(record.intent)},
+          {"intent_by", record.intent_by},
+          {"inventory", record.inventory},
+          {"joined_at_ms", record.joined_ms}};
+}
+
+fleet::NodeRecord node_record_of(const json::value& value, const std::string& where) {
+  const json::object& object = object_of(value, where);
+  fleet::NodeRecord record;
+  record.id = NodeId(text(object, "name", where));
+  record.intent = intent_of(member(object, "intent", where), where + ".intent");
+  record.intent_by = optional_text(object, "intent_by", where);
+  record.inventory = optional_text(object, "inventory", where);
+  record.joined_ms = optional_member(object, "joined_at_ms", where, whole_of).value_or(0);
+  return record;
+}
+
+}  // namespace berth::format

@@ -1,0 +1,40 @@
+// The nouns of a fleet (fleet/fleet.hpp) as JSON: what the store keeps, and what servers and agents send each other.
+// document() makes a text of such an object, and read_document() reads one (json_reading.hpp):
+//   const std::string text = document(to_json(wanted));
+//   const Result<fleet::Wanted> wanted = read_document(text, "deployment/chat", wanted_of);
+// Members that are not known are ignored, so that neighbouring versions understand each other; only a deployment's
+// spec is read strictly (spec_json.hpp). Wall times end in `_at_ms`.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <boost/json/object.hpp>
+#include <string>
+
+#include "fleet/fleet.hpp"
+#include "format/json_reading.hpp"
+#include "format/spec_json.hpp"
+
+namespace berth::format {
+
+boost::json::object to_json(const fleet::Wanted& wanted);
+boost::json::object to_json(const fleet::Desired& desired);
+boost::json::object to_json(const fleet::Assigned& assigned);
+boost::json::object to_json(const fleet::ReplicaReport& report);
+boost::json::object to_json(const fleet::NodeReport& report);
+boost::json::object to_json(const fleet::NodeOrders& orders);
+boost::json::object to_json(const fleet::Event& event);
+boost::json::object to_json(const fleet::Credential& credential);
+boost::json::object to_json(const fleet::NodeRecord& record);
+
+// All throw a JsonError.
+fleet::Wanted wanted_of(const boost::json::value& value, const std::string& where);
+fleet::Desired desired_of(const boost::json::value& value, const std::string& where);
+fleet::Assigned assigned_of(const boost::json::value& value, const std::string& where);
+fleet::ReplicaReport replica_report_of(const boost::json::value& value, const std::string& where);
+fleet::NodeReport node_report_of(const boost::json::value& value, const std::string& where);
+fleet::NodeOrders node_orders_of(const boost::json::value& value, const std::string& where);
+fleet::Event event_of(const boost::json::value& value, const std::string& where);
+fleet::Credential credential_of(const boost::json::value& value, const std::string& where);
+fleet::NodeRecord node_record_of(const boost::json::value& value, const std::string& where);
+
+}  // namespace berth::format

@@ -1,0 +1,209 @@
+#include "format/fleet_json.hpp"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <functional>
+
+#include "format/inventory_json.hpp"
+#include "format/test_fleet_nouns.hpp"
+
+namespace berth::format {
+namespace {
+
+namespace json = boost::json;
+
+template <class Make, class Read>
+void expect_round_trip(Make&& make, Read&& take) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SeededRandom random(seed);
+    const auto noun = make(random);
+    const std::string text = document(to_json(noun));
+    const auto read = read_document(text, "it", take);
+    ASSERT_TRUE(read) << seed << ": " << read.error().to_text() << "\n" << text;
+    ASSERT_EQ(document(to_json(*read)), text) << seed;
+    if constexpr (std::equality_comparable<decltype(noun)>) {
+      ASSERT_TRUE(*read == noun) << seed << ": " << text;
+    }
+  }
+}
+
+TEST(FleetJson, ReadingWhatWasWrittenGivesTheSame) {
+  expect_round_trip(some_wanted, wanted_of);
+  expect_round_trip(some_desired, desired_of);
+  expect_round_trip(some_assigned, assigned_of);
+  expect_round_trip(some_replica_report, replica_report_of);
+  expect_round_trip(some_node_report, node_report_of);
+  expect_round_trip(some_orders, node_orders_of);
+  expect_round_trip(some_event, event_of);
+  expect_round_trip(some_credential, credential_of);
+  expect_round_trip(some_record, node_record_of);
+}
+
+TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SeededRandom random(seed);
+    const fleet::NodeReport report = some_node_report(random);
+    const auto read = read_document(document(to_json(report)), "report", node_report_of);
+    ASSERT_TRUE(read) << read.error().to_text();
+    const NodeView &a = report.node, &b = read->node;
+    EXPECT_EQ(std::tie(a.id, a.labels, a.taints, a.egress, a.cpus, a.memory_bytes, a.intent, a.health, a.links),
+              std::tie(b.id, b.labels, b.taints, b.egress, b.cpus, b.memory_bytes, b.intent, b.health, b.links));
+    ASSERT_EQ(a.devices.size(), b.devices.size());
+    for (std::size_t i = 0; i < a.devices.size(); ++i) {
+      const NodeDevice &x = a.devices[i], &y = b.devices[i];
+      EXPECT_EQ(x.info, y.info);
+      EXPECT_EQ(std::tie(x.memory_bytes_foreign, x.memory_bytes_promised, x.holders, x.held_exclusively,
+                         x.other_processes, x.used_by_others, x.answers, x.intent, x.health),
+                std::tie(y.memory_bytes_foreign, y.memory_bytes_promised, y.holders, y.held_exclusively,
+                         y.other_processes, y.used_by_others, y.answers, y.intent, y.health));
+    }
+    EXPECT_EQ(std::tie(read->agent, read->version, read->boot, read->now_ms, read->number, read->epoch, read->revision,
+                       read->devices_json, read->leases_json, read->replicas),
+              std::tie(report.agent, report.version, report.boot, report.now_ms, report.number, report.epoch,
+                       report.revision, report.devices_json, report.leases_json, report.replicas));
+    // What the store keeps of it is a fleet file.
+    const auto fleet = read_fleet_json(json::serialize(node_view_to_json(a)), "node.json");
+    ASSERT_TRUE(fleet) << fleet.error().to_text();
+    EXPECT_EQ(json::serialize(node_view_to_json(fleet->nodes.at(0))), json::serialize(node_view_to_json(a)));
+  }
+}
+
+TEST(FleetJson, UnknownMembersAreIgnoredOutsideOfASpec) {
+  SeededRandom random(7);
+  json::object order = to_json(some_orders(random));
+  order["later"] = 1;
+  EXPECT_TRUE(read_document(document(order), "orders", node_orders_of));
+  json::object wanted = to_json(some_wanted(random));
+  wanted["spec"].as_object()["later"] = 1;
+  const auto read = read_document(document(wanted), "wanted", wanted_of);
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find("wanted.spec has an unknown member \"later\""), std::string::npos)
+      << read.error().message;
+}
+
+TEST(FleetJson, ANewerSchemaIsRefusedAsSuch) {
+  const auto read = read_document(R"({"schema":7})", "the report", node_report_of);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::not_supported);
+}
+
+TEST(FleetJson, AnOtherwiseGoodListWithAWrongWordNamesIt) {
+  const auto read =
+      read_document(R"({"deployment":"a","replica":0,"generation":1,"state":"happy"})", "report", replica_report_of);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "report.state is \"happy\", which is not known");
+}
+
+// Every reader, for hostile input. The value is dropped; what counts is that there is a value or one sentence.
+using Reader = std::function<Result<void>(std::string_view)>;
+template <class Take>
+Reader reader(Take&& take) {
+  return [take](std::string_view text) -> Result<void> {
+    auto read = read_document(text, "it", take);
+    if (!read) return std::move(read).error();
+    return {};
+  };
+}
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all{reader(wanted_of),         reader(desired_of),     reader(assigned_of),
+                                       reader(replica_report_of), reader(node_report_of), reader(node_orders_of),
+                                       reader(event_of),          reader(credential_of),  reader(node_record_of),
+                                       reader(spec_of),           reader(project_of)};
+  return all;
+}
+void expect_one_sentence(const Result<void>& read) {
+  if (read) return;
+  EXPECT_FALSE(read.error().message.empty());
+  EXPECT_LT(read.error().message.size(), 2000u) << read.error().message.substr(0, 300);
+  EXPECT_EQ(read.error().message.find_first_of("\n\x1b"), std::string::npos) << read.error().message.substr(0, 300);
+}
+
+// Calls `visit` with the text of `root` in which one value is replaced, for every value and replacement.
+void replace_each(json::value& root, json::value& at, const std::function<void(const std::string&)>& visit) {
+  static const std::vector<json::value> replacements{
+      nullptr, true, -1, 0, 0.5, 1e300, ~std::uint64_t{0}, "", "\x1b[2J", json::array{1}, json::object{{"x", nullptr}}};
+  const json::value kept = at;
+  for (const json::value& replacement : replacements) {
+    at = replacement;
+    visit(json::serialize(root));
+  }
+  at = kept;
+  if (at.is_object()) {
+    for (auto& entry : at.get_object()) replace_each(root, entry.value(), visit);
+  } else if (at.is_array()) {
+    for (json::value& entry : at.get_array()) replace_each(root, entry, visit);
+  }
+}
+
+TEST(HostileJson, AnyValueOfAWrongTypeIsAValueOrOneSentence) {
+  const auto attack = [](json::object object, auto take) {
+    json::value root = std::move(object);
+    std::size_t refused = 0;
+    const Reader read = reader(take);
+    replace_each(root, root, [&](const std::string& text) {
+      const Result<void> result = read(text);
+      refused += !result;
+      expect_one_sentence(result);
+    });
+    EXPECT_GT(refused, 10u);
+  };
+  SeededRandom random(20261115);
+  for (int i = 0; i < 3; ++i) {
+    attack(to_json(some_wanted(random)), wanted_of);
+    attack(to_json(some_desired(random)), desired_of);
+    attack(to_json(some_node_report(random)), node_report_of);
+    attack(to_json(some_orders(random)), node_orders_of);
+    attack(to_json(some_assigned(random)), assigned_of);
+    attack(to_json(some_event(random)), event_of);
+    attack(to_json(some_credential(random)), credential_of);
+    attack(to_json(some_record(random)), node_record_of);
+  }
+}
+
+TEST(HostileJson, DamagedTextIsAValueOrOneSentence) {
+  SeededRandom random(4);
+  const std::string text = document(to_json(some_node_report(random)));
+  for (std::size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(reader(node_report_of)(text.substr(0, cut))) << cut;
+  for (int i = 0; i < 5000; ++i) {
+    std::string damaged = text;
+    damaged[random.below(damaged.size())] = static_cast<char>(random.below(256));
+    expect_one_sentence(reader(node_report_of)(damaged));
+  }
+}
+
+TEST(HostileJson, DeepLargeAndInvalidTextsAreOneSentence) {
+  const std::string deep = std::string(5'000'000, '[');
+  const std::string deep_object = [] {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += "{\"spec\":";
+    return text;
+  }();
+  const std::string long_key = "{\"" + std::string(10'000'000, 'k') + "\":1,\"name\":\"a\",\"model\":\"b\"}";
+  const std::string long_word = R"({"name":"a","model":"b","spread":")" + std::string(10'000'000, 'w') + "\"}";
+  const std::string many = "{\"orders\":[" + [] {
+    std::string text;
+    for (int i = 0; i < 1'000'000; ++i) text += "1,";
+    return text;
+  }() + "1],\"epoch\":1,\"revision\":1}";
+  for (const std::string& text :
+       {std::string(), std::string(10, '\0'), std::string("{\"name\":\"\xff\xfe\"}"), std::string("{\"name\":\"\xc3"),
+        std::string("{\"replicas\":1e999999999}"), std::string("{\"replicas\":") + std::string(100'000, '9') + "}",
+        std::string("null"), std::string("\"text\""), deep, deep_object}) {
+    for (const Reader& read : readers()) {
+      const Result<void> result = read(text);
+      EXPECT_FALSE(result) << text.substr(0, 60);
+      expect_one_sentence(result);
+    }
+  }
+  // Each with the reader that goes furthest into it: 10 MB take a while.
+  for (const auto& [text, read] : {std::pair(&long_key, reader(spec_of)), std::pair(&long_word, reader(spec_of)),
+                                   std::pair(&many, reader(node_orders_of))}) {
+    const Result<void> result = read(*text);
+    EXPECT_FALSE(result) << text->substr(0, 60);
+    expect_one_sentence(result);
+  }
+}
+
+}  // namespace
+}  // namespace berth::format

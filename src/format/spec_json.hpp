@@ -1,0 +1,29 @@
+// What a deployment and a project say, as JSON: the form of the API and of the store. The keys are those of the TOML
+// file with the unit in the name: durations in seconds (`stop_grace_s`), memory in bytes (`memory_bytes`). What has
+// its default value is not written, so that a version that lacks a new key still reads every spec without it.
+// Unknown members are refused: an agent must not run half of what was asked for.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <boost/json/object.hpp>
+#include <string>
+#include <string_view>
+
+#include "berth/deployment.hpp"
+
+namespace berth::format {
+
+// Durations have a resolution of a millisecond, `cpus` of a thousandth.
+boost::json::object spec_to_json(const DeploymentSpec& spec);
+boost::json::object project_to_json(const Project& project);
+boost::json::array egress_preference_to_json(const EgressPreference& preference);
+
+// All throw a JsonError (json_reading.hpp) and check the form only; see validate().
+DeploymentSpec spec_of(const boost::json::value& value, const std::string& where);
+Project project_of(const boost::json::value& value, const std::string& where);
+EgressPreference egress_preference_of(const boost::json::value& value, const std::string& where);
+
+// Reads and validates. invalid_argument names the position; not_supported: a newer version wrote it.
+Result<Project> read_project_json(std::string_view text, std::string_view filename);
+
+}  // namespace berth::format

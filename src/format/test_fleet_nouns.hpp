@@ -1,0 +1,229 @@
+// Random nouns of a fleet for tests, each from one seed. They have every field, also with values that no valid
+// deployment has: what was written is read back as it was.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "berth/random.hpp"
+#include "fleet/fleet.hpp"
+
+namespace berth::format {
+
+inline std::string some_text(Random& random) {
+  static const std::vector<std::string> texts{"",          "a",        "x y",  "\"quoted\\\"", "grün\n\t",
+                                              "{port}",    "\x01\x7f", "/a/b", "日本",         std::string("\0z", 2),
+                                              "</script>", "--flag=1", "0",    "true",         "\xf0\x9f\x9a\xa2"};
+  return texts[random.below(texts.size())] + (random.below(3) ? "" : std::to_string(random.below(1000)));
+}
+inline bool some_bool(Random& random) { return random.below(2) == 0; }
+inline std::uint64_t some_number(Random& random) { return random.next() >> random.below(64); }
+inline std::uint32_t some_small(Random& random) {
+  return static_cast<std::uint32_t>(random.next() >> (32 + random.below(32)));
+}
+inline Duration some_duration(Random& random) {
+  return std::chrono::milliseconds(some_bool(random) ? random.below(100'000) : random.below(31'622'400'000));
+}
+template <class Make>
+auto some(Random& random, Make&& make) -> std::optional<decltype(make(random))> {
+  if (some_bool(random)) return std::nullopt;
+  return make(random);
+}
+template <class Make>
+auto several(Random& random, Make&& make) -> std::vector<decltype(make(random))> {
+  std::vector<decltype(make(random))> out;
+  for (std::uint64_t count = random.below(4); count > 0; --count) out.push_back(make(random));
+  return out;
+}
+template <class Word>
+Word some_word(Random& random, std::uint64_t count) {
+  return static_cast<Word>(random.below(count));
+}
+inline std::map<std::string, std::string> some_labels(Random& random) {
+  std::map<std::string, std::string> out;
+  for (const std::string& key : several(random, some_text)) out[key] = some_text(random);
+  return out;
+}
+inline KeyRef some_key(Random& random) {
+  return KeyRef::parse(some_bool(random) ? "env:KEY_" + std::to_string(random.below(9)) : "file:/run/secrets/a")
+      .value();
+}
+inline std::uint16_t some_port(Random& random) { return static_cast<std::uint16_t>(random.below(65536)); }
+inline double some_cpus(Random& random) { return static_cast<double>(random.below(1'000'000)) / 1000; }
+
+inline Probe some_probe(Random& random) {
+  Probe probe;
+  probe.http = some(random, some_text);
+  probe.tcp = some_bool(random);
+  probe.command = several(random, some_text);
+  probe.port = some(random, some_port);
+  probe.every = some_duration(random);
+  probe.timeout = some_duration(random);
+  probe.failures = some_small(random);
+  return probe;
+}
+
+inline DeploymentSpec some_spec(Random& random) {
+  DeploymentSpec spec;
+  spec.name = DeploymentId("d" + std::to_string(random.below(1000)));
+  spec.model = some_text(random);
+  spec.runtime = some(random, [](Random& r) { return runtime_from(some_bool(r) ? "python:x" : "vllm"); });
+  spec.gpus = some(random, some_small);
+  spec.replicas = some_small(random);
+  spec.cpu = some_bool(random);
+  spec.memory_bytes = some_number(random);
+  spec.capability_min = some(random, [](Random& r) {
+    return Capability{static_cast<std::int32_t>(r.below(13)), static_cast<std::int32_t>(r.below(10))};
+  });
+  spec.node_selector = some_labels(random);
+  spec.device_labels = some_labels(random);
+  for (std::string& taint : several(random, some_text)) spec.tolerates.insert(std::move(taint));
+  spec.sharing = some_word<Sharing>(random, 2);
+  spec.spread = some_word<Spread>(random, 3);
+  spec.policy = some(random, some_text);
+  spec.priority = some_word<Priority>(random, 3);
+  spec.on_shortage = some_word<OnShortage>(random, 2);
+  spec.idempotent = some_bool(random);
+  spec.key = some(random, some_key);
+  spec.serving = {some_small(random), some_word<OnCapacityExhausted>(random, 3),
+                  some(random, [](Random& r) { return DeploymentId("d" + std::to_string(r.below(9))); })};
+  spec.command = several(random, some_text);
+  spec.environment = some_labels(random);
+  for (const std::string& name : several(random, some_text)) spec.secrets.emplace(name, some_key(random));
+  spec.user = some(random, some_text);
+  spec.folder = some(random, some_text);
+  spec.readiness = some(random, some_probe);
+  spec.liveness = some(random, some_probe);
+  spec.stop_grace = some_duration(random);
+  spec.host_memory_bytes = some(random, some_number);
+  spec.cpus = some(random, some_cpus);
+  spec.rollout = {some_small(random), some_small(random)};
+  spec.single = some_bool(random);
+  spec.stop_after = some_duration(random);
+  spec.replace_after = some_duration(random);
+  return spec;
+}
+
+inline EgressPreference some_preference(Random& random) {
+  EgressPreference out;
+  for (std::uint64_t count = random.below(3); count > 0; --count)
+    out[{some_word<Provider>(random, 5), some_key(random)}] =
+        several(random, [](Random& r) { return NodeId("n" + std::to_string(r.below(9))); });
+  return out;
+}
+
+inline fleet::Wanted some_wanted(Random& random) {
+  return {some_spec(random), some_number(random), several(random, some_spec), some(random, some_text)};
+}
+
+inline fleet::Desired some_desired(Random& random) {
+  fleet::Desired out{some_number(random), some_text(random), {}, some_preference(random)};
+  for (fleet::Wanted& wanted : several(random, some_wanted)) {
+    const DeploymentId name = wanted.spec.name;
+    out.deployments[name] = std::move(wanted);
+  }
+  return out;
+}
+
+inline fleet::Assigned some_assigned(Random& random) {
+  fleet::Assigned out;
+  out.place.deployment = DeploymentId("d" + std::to_string(random.below(9)));
+  out.place.replica = some_small(random);
+  out.place.node = NodeId("n" + std::to_string(random.below(9)));
+  for (std::uint64_t i = random.below(4); i > 0; --i) out.place.devices.emplace_back("GPU-" + std::to_string(9 - i));
+  out.place.memory_bytes = some_number(random);
+  out.place.exclusive = some_bool(random);
+  out.generation = some_number(random);
+  out.revision = some_number(random);
+  out.stopping = some_bool(random);
+  out.since_ms = some_number(random);
+  return out;
+}
+
+inline fleet::ReplicaReport some_replica_report(Random& random) {
+  return {{DeploymentId("d" + std::to_string(random.below(9))), some_small(random), some_number(random)},
+          some_word<fleet::ReplicaState>(random, 8),
+          some_text(random),
+          some_small(random),
+          some(random, some_port),
+          some_text(random),
+          some(random, some_number),
+          some(random, some_number)};
+}
+
+inline NodeView some_node(Random& random) {
+  NodeView node;
+  node.id = NodeId("n" + std::to_string(random.below(9)));
+  node.labels = some_labels(random);
+  for (std::string& taint : several(random, some_text)) node.taints.insert(std::move(taint));
+  node.egress = some_bool(random);
+  node.cpus = some(random, some_small);
+  node.memory_bytes = some(random, some_number);
+  node.intent = some_word<Intent>(random, 3);
+  node.health = some_word<Health>(random, 5);
+  for (std::uint64_t i = 0, count = random.below(4); i < count; ++i) {
+    NodeDevice device;
+    device.info.id = DeviceId("GPU-" + std::to_string(i));
+    device.info.backend = "cuda";
+    device.info.name = some_text(random);
+    device.info.ordinal = static_cast<int>(i);
+    device.info.memory_bytes_total = some(random, some_number);
+    device.info.memory_domain = device.info.fault_domain = device.info.id.text();
+    device.info.concurrency = 1 + some_small(random) / 2;
+    device.info.labels = some_labels(random);
+    device.memory_bytes_foreign = some(random, some_number);
+    device.memory_bytes_promised = some_number(random);
+    device.holders = some_small(random);
+    device.held_exclusively = some_bool(random);
+    device.other_processes = some_small(random);
+    device.used_by_others = some_bool(random);
+    device.answers = some_bool(random);
+    device.intent = some_word<Intent>(random, 3);
+    device.health = some_word<Health>(random, 5);
+    if (i > 0)
+      node.links.push_back(
+          {DeviceId("GPU-0"), device.info.id, LinkKind::nvlink, some_small(random), some(random, some_bool)});
+    node.devices.push_back(std::move(device));
+  }
+  return node;
+}
+
+inline fleet::NodeReport some_node_report(Random& random) {
+  fleet::NodeReport out;
+  out.node = some_node(random);
+  out.agent = some_text(random);
+  out.version = some_text(random);
+  out.boot = some_text(random);
+  out.now_ms = some_number(random);
+  out.number = some_number(random);
+  out.replicas = several(random, some_replica_report);
+  out.epoch = some_number(random);
+  out.revision = some_number(random);
+  if (some_bool(random)) out.devices_json = R"([{"id":"GPU-0","utilisation":1}])";
+  if (some_bool(random)) out.leases_json = R"([{"kind":"lease","name":"12"}])";
+  return out;
+}
+
+inline fleet::NodeOrders some_orders(Random& random) {
+  return {some_number(random), some_number(random),
+          several(random, [](Random& r) { return fleet::NodeOrders::Order{some_assigned(r), some_spec(r)}; })};
+}
+
+inline fleet::Event some_event(Random& random) {
+  return {some_number(random), some_number(random), some_word<fleet::EventKind>(random, 14),
+          some_text(random),   some_text(random),   some_text(random)};
+}
+
+inline fleet::Credential some_credential(Random& random) {
+  return {some_text(random),         some_word<fleet::Role>(random, 5),
+          some_text(random),         some(random, [](Random& r) { return NodeId("n" + std::to_string(r.below(9))); }),
+          some(random, some_number), some_text(random),
+          some_number(random)};
+}
+
+inline fleet::NodeRecord some_record(Random& random) {
+  return {NodeId("n" + std::to_string(random.below(9))), some_word<Intent>(random, 3), some_text(random),
+          some_text(random), some_number(random)};
+}
+
+}  // namespace berth::format

@@ -1,0 +1,7 @@
+// What this folder uses of Beast: the parsers of requests and answers.
+#pragma once
+
+#include "http/asio.hpp"
+// After the settings of Asio.
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>

@@ -1,0 +1,79 @@
+// An HTTP/1.1 client for the command and the agent: blocking calls with a deadline, which another thread can stop. It
+// keeps one connection open between calls. The token goes into the Authorization header only: no error text contains
+// it. One call at a time per Client; a long poll beside other requests takes a Client of its own.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "berth/result.hpp"
+#include "http/message.hpp"
+#include "http/server_sent_events.hpp"
+
+namespace berth::http {
+
+struct ClientOptions {
+  // "http://127.0.0.1:8080", "https://host:8443" or "unix:/path/to/socket".
+  std::string url;
+  std::string token = {};    // sent as "Authorization: Bearer"; empty: no such header
+  std::string ca_file = {};  // certificates to trust instead of those of the system
+  // SHA-256 of the server's certificate as 64 hexadecimal digits, with or without colons: only this certificate is
+  // accepted, whoever signed it and whatever its names and dates are.
+  std::string fingerprint = {};
+  std::size_t body_bytes_max = 64 * 1024 * 1024;  // of an answer; longer ones are an error
+};
+
+struct CallOptions {
+  Headers headers = {};
+  // For the whole call, connecting included. For a stream: until its header, and then between two pieces of data; 0:
+  // for ever.
+  std::chrono::milliseconds timeout{30'000};
+  std::stop_token stop = {};  // ends the call with `cancelled`
+};
+
+class Client {
+ public:
+  // invalid_argument: the URL, the fingerprint or the CA file. Does not connect.
+  static Result<Client> create(ClientOptions options);
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  // `target`: path and query, encoded ("/api/v1/events?after=3"; see encoded()). Any status is a value. Errors:
+  //   unavailable       refused, reset, closed in the middle, name not known
+  //   timeout           no complete answer within the timeout
+  //   cancelled         stopped
+  //   invalid_argument  the server's certificate is not accepted; the target is malformed
+  //   io                the answer is no HTTP or too long
+  // A request on a kept connection that turns out to be closed is sent again over a new one, unless its method is POST.
+  Result<Response> request(const std::string& method, const std::string& target, std::string body = {},
+                           CallOptions options = {});
+
+  // GET whose answer is given piece by piece, until the server ends it, `options.stop`, or the function returns false
+  // (then the call succeeds). An answer with another status than 200 is returned whole, with its body, and no piece is
+  // given; else the Response has an empty body. Lines come without their end and are at most 1 MiB long; longer ones
+  // are given in pieces.
+  using OnLine = std::function<bool(std::string_view line)>;
+  Result<Response> stream_lines(const std::string& target, const OnLine& on_line, CallOptions options = {});
+  // The same for server-sent events; comments (keep-alive) count as data for the timeout, and are not given.
+  using OnEvent = std::function<bool(const Event& event)>;
+  Result<Response> stream_events(const std::string& target, const OnEvent& on_event, CallOptions options = {});
+
+  // The URL, for messages; it contains no secret.
+  const std::string& url() const noexcept;
+
+ private:
+  struct State;
+  explicit Client(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Encodes text for a segment of a path or a value of a query: "a/b" becomes "a%2Fb".
+std::string encoded(std::string_view text);
+
+}  // namespace berth::http

@@ -1,0 +1,34 @@
+// Sockets that listen: from an address as text to a file descriptor.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "berth/result.hpp"
+
+namespace berth::http {
+
+struct ListenAddress {
+  std::string host;  // an IP address; empty: a Unix socket
+  std::uint16_t port = 0;
+  std::string path;  // of a Unix socket
+};
+// invalid_argument: not as Server::listen() takes it.
+Result<ListenAddress> parse_listen_address(std::string_view text);
+
+struct Listening {
+  int descriptor = -1;
+  int family = AF_UNSPEC;
+  std::string address;  // as given, with the port that was chosen
+};
+// unavailable: in use; io: all else.
+Result<Listening> open_listening(const ListenAddress& address);
+
+// The address of a socket's end as text, without the port: "127.0.0.1", "::1", "unix". IPv4 in IPv6 as IPv4.
+std::string address_text(const sockaddr_storage& address);
+bool is_loopback_address(const sockaddr_storage& address);
+
+}  // namespace berth::http

@@ -1,0 +1,114 @@
+#include "http/message.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace berth::http {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  // Not tolower(): the names are ASCII whatever the locale is.
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+void append_json(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+}  // namespace
+
+Headers::Headers(std::initializer_list<std::pair<std::string, std::string>> list) {
+  for (const auto& [name, value] : list) add(name, value);
+}
+
+std::optional<std::string_view> Headers::get(std::string_view name) const {
+  const auto same = [&](const auto& header) {
+    return header.first.size() == name.size() &&
+           std::equal(name.begin(), name.end(), header.first.begin(),
+                      [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+  };
+  const auto found = std::find_if(list_.begin(), list_.end(), same);
+  if (found == list_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Headers::add(std::string_view name, std::string value) { list_.emplace_back(lower_case(name), std::move(value)); }
+
+void Headers::set(std::string_view name, std::string value) {
+  std::string lower = lower_case(name);
+  std::erase_if(list_, [&](const auto& header) { return header.first == lower; });
+  list_.emplace_back(std::move(lower), std::move(value));
+}
+
+Response json_response(int status, std::string body) {
+  return {status, {{"content-type", "application/json"}}, std::move(body)};
+}
+
+Response error_response(int status, std::string_view code, std::string_view message, std::string_view advice) {
+  std::string body = R"({"schema":1,"error":{"code":)";
+  append_json(body, code);
+  body += R"(,"message":)";
+  append_json(body, message);
+  if (!advice.empty()) {
+    body += R"(,"advice":)";
+    append_json(body, advice);
+  }
+  body += "}}\n";
+  return json_response(status, std::move(body));
+}
+
+std::string_view reason_phrase(int status) noexcept {
+  switch (status) {
+    case 100: return "Continue";
+    case 200: return "OK";
+    case 201: return "Created";
+    case 202: return "Accepted";
+    case 204: return "No Content";
+    case 301: return "Moved Permanently";
+    case 302: return "Found";
+    case 303: return "See Other";
+    case 304: return "Not Modified";
+    case 307: return "Temporary Redirect";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 410: return "Gone";
+    case 412: return "Precondition Failed";
+    case 413: return "Content Too Large";
+    case 415: return "Unsupported Media Type";
+    case 421: return "Misdirected Request";
+    case 422: return "Unprocessable Content";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    case 507: return "Insufficient Storage";
+    default: return "Status";
+  }
+}
+
+}  // namespace berth::http

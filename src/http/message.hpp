@@ -1,0 +1,69 @@
+// What HTTP requests and answers are for the rest of Berth: plain data, without a socket or a library behind it. The
+// server receives a Request and answers with a Response; the client returns a Response.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace berth::http {
+
+// In the order they were given; names are compared without regard to case, and kept in lower case.
+class Headers {
+ public:
+  Headers() = default;
+  Headers(std::initializer_list<std::pair<std::string, std::string>> list);
+
+  // The first value of that name; absent: there is none.
+  std::optional<std::string_view> get(std::string_view name) const;
+  void add(std::string_view name, std::string value);
+  // Instead of all values of that name.
+  void set(std::string_view name, std::string value);
+
+  auto begin() const { return list_.begin(); }
+  auto end() const { return list_.end(); }
+  std::size_t size() const { return list_.size(); }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> list_;
+};
+
+// Who sent a request.
+struct Peer {
+  std::string address;                    // "127.0.0.1", "::1"; "unix" for a Unix socket
+  std::optional<std::uint32_t> unix_uid;  // of the process that connected to the Unix socket
+  bool is_loopback = false;               // also true for a Unix socket
+  bool is_tls = false;
+};
+
+struct Request {
+  std::string method;                                     // "GET"
+  std::string path;                                       // decoded, without the query: "/api/v1/nodes/a"
+  std::vector<std::string> segments;                      // the same between its slashes, each decoded on its own
+  std::map<std::string, std::string, std::less<>> query;  // decoded; of a name given twice the last value
+  Headers headers;
+  std::string body;
+  Peer peer;
+};
+
+struct Response {
+  int status = 200;
+  Headers headers = {};
+  std::string body = {};
+};
+
+// With the content type application/json.
+Response json_response(int status, std::string body);
+// {"schema":1,"error":{"code":..,"message":..,"advice":..}}; an empty advice is left out.
+Response error_response(int status, std::string_view code, std::string_view message, std::string_view advice = {});
+
+// "Not Found" for 404.
+std::string_view reason_phrase(int status) noexcept;
+
+}  // namespace berth::http

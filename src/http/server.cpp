@@ -1,0 +1,251 @@
+#include "http/server.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "http/connection.hpp"
+#include "http/connection_count.hpp"
+#include "http/listening.hpp"
+#include "http/tls.hpp"
+
+namespace berth::http {
+namespace {
+
+using Acceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+constexpr std::chrono::milliseconds sweep_every{100};
+// After a failed accept, usually for want of file descriptors.
+constexpr std::chrono::milliseconds accept_again{100};
+
+struct Listener {
+  Listener(asio::io_context& context, Listening opened, std::string socket_path)
+      : acceptor(context), address(std::move(opened.address)), path(std::move(socket_path)), retry(context) {
+    acceptor.assign(asio::generic::stream_protocol(opened.family, 0), opened.descriptor);
+  }
+  Acceptor acceptor;
+  std::string address;
+  std::string path;  // of a Unix socket
+  asio::steady_timer retry;
+  std::optional<TlsFiles> files;
+  std::shared_ptr<asio::ssl::context> tls;
+};
+
+template <class Value>
+void set_option(int descriptor, int level, int option, Value value) {
+  setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+struct Server::State {
+  Serving serving;
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  asio::steady_timer sweep_timer;
+  asio::steady_timer drain_timer;
+  bool sweeping = false;
+  std::vector<std::shared_ptr<Listener>> listeners;
+  std::vector<std::unique_ptr<asio::signal_set>> signal_sets;
+  std::set<std::shared_ptr<Connection>> connections;
+  ConnectionCount count;
+
+  explicit State(asio::io_context& context, Serving made)
+      : serving(std::move(made)),
+        work(context.get_executor()),
+        sweep_timer(context),
+        drain_timer(context),
+        count(serving.options.limits) {}
+
+  asio::io_context& context() { return serving.loop->context; }
+
+  void accept(const std::shared_ptr<Listener>& listener) {
+    listener->acceptor.async_accept([this, listener](ErrorValue error, Socket socket) {
+      if (error == asio::error::operation_aborted || !listener->acceptor.is_open()) return;
+      if (!error) {
+        take(*listener, std::move(socket));
+        return accept(listener);
+      }
+      listener->retry.expires_after(accept_again);
+      listener->retry.async_wait([this, listener](ErrorValue cancelled) {
+        if (!cancelled && listener->acceptor.is_open()) accept(listener);
+      });
+    });
+  }
+
+  void take(const Listener& listener, Socket socket) {
+    const int descriptor = socket.native_handle();
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return;  // gone already
+    Peer peer{.address = address_text(address),
+              .unix_uid = {},
+              .is_loopback = is_loopback_address(address),
+              .is_tls = listener.tls != nullptr};
+    std::string local = "unix";
+    if (address.ss_family == AF_UNIX) {
+      ucred credentials{};
+      socklen_t credentials_size = sizeof credentials;
+      if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_size) != 0) return;
+      peer.unix_uid = credentials.uid;
+    } else {
+      sockaddr_storage own{};
+      socklen_t own_size = sizeof own;
+      if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return;
+      local = address_text(own);
+      set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+      // A client that lost its power or network is noticed within a minute, also in a long poll or an idle stream.
+      set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+      set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+      set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+      set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
+    }
+    if (!count.add(peer)) return turn_away(listener, socket);
+    auto wire = listener.tls ? tls_wire(std::move(socket), *listener.tls) : plain_wire(std::move(socket));
+    const auto connection =
+        std::make_shared<Connection>(serving, std::move(wire), listener.tls, std::move(peer), std::move(local));
+    connections.insert(connection);
+    connection->start();
+    sweep_later();
+  }
+
+  // Says why, if that goes without waiting.
+  static void turn_away(const Listener& listener, Socket& socket) {
+    if (listener.tls) return;
+    const Response full = error_response(503, "unavailable", "the server has too many connections", "try again later");
+    const std::string text =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+        "connection: close\r\ncontent-length: " +
+        std::to_string(full.body.size()) + "\r\n\r\n" + full.body;
+    ErrorValue ignored;
+    socket.non_blocking(true, ignored);
+    socket.send(asio::buffer(text), 0, ignored);
+    socket.shutdown(Socket::shutdown_send, ignored);
+  }
+
+  void forget(Connection& connection) {
+    connections.erase(connection.shared_from_this());
+    count.remove(connection.peer());
+    if (serving.draining && connections.empty()) context().stop();
+  }
+
+  // No timer runs while there is no connection.
+  void sweep_later() {
+    if (sweeping || connections.empty()) return;
+    sweeping = true;
+    sweep_timer.expires_after(sweep_every);
+    sweep_timer.async_wait([this](ErrorValue error) {
+      sweeping = false;
+      if (error) return;
+      const TimePoint now = real_clock().now();
+      // A copy: connections that close leave the set.
+      for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->sweep(now);
+      sweep_later();
+    });
+  }
+
+  void drain(std::chrono::milliseconds deadline) {
+    if (serving.draining) return;
+    serving.draining = true;
+    for (const auto& listener : std::exchange(listeners, {})) close(*listener);
+    for (const auto& connection : std::vector(connections.begin(), connections.end())) connection->drain();
+    if (connections.empty()) return context().stop();
+    drain_timer.expires_after(deadline);
+    drain_timer.async_wait([this](ErrorValue error) {
+      if (!error) context().stop();
+    });
+  }
+
+  static void close(Listener& listener) {
+    ErrorValue ignored;
+    listener.acceptor.close(ignored);
+    listener.retry.cancel();
+    if (!listener.path.empty()) unlink(listener.path.c_str());
+  }
+
+  void wait_for_signal(asio::signal_set& set, std::function<void(int)> function) {
+    set.async_wait([this, &set, function = std::move(function)](ErrorValue error, int number) mutable {
+      if (error) return;
+      function(number);
+      wait_for_signal(set, std::move(function));
+    });
+  }
+};
+
+Server::Server(ServerOptions options, Handler handler) {
+  Serving serving;
+  serving.options = std::move(options);
+  serving.handler = std::move(handler);
+  asio::io_context& context = serving.loop->context;
+  state_ = std::make_shared<State>(context, std::move(serving));
+  state_->serving.on_closed = [state = state_.get()](Connection& connection) { state->forget(connection); };
+}
+
+Server::~Server() {
+  state_->context().stop();
+  for (const auto& listener : std::exchange(state_->listeners, {})) State::close(*listener);
+  const auto connections = std::vector(state_->connections.begin(), state_->connections.end());
+  for (const auto& connection : connections) connection->close(false);
+}
+
+Result<std::string> Server::listen(const std::string& address, std::optional<TlsFiles> tls) {
+  const ListenAddress parsed = BERTH_TRY(parse_listen_address(address));
+  std::shared_ptr<asio::ssl::context> context;
+  if (tls) context = BERTH_TRY(server_tls(*tls));
+  Listening opened = BERTH_TRY(open_listening(parsed));
+  auto listener = std::make_shared<Listener>(state_->context(), std::move(opened), parsed.path);
+  listener->files = std::move(tls);
+  listener->tls = std::move(context);
+  state_->listeners.push_back(listener);
+  state_->accept(listener);
+  return listener->address;
+}
+
+void Server::stop_listening(const std::string& address) {
+  std::erase_if(state_->listeners, [&](const auto& listener) {
+    if (listener->address != address) return false;
+    State::close(*listener);
+    return true;
+  });
+}
+
+Result<void> Server::reload_certificates() {
+  std::vector<std::pair<Listener*, std::shared_ptr<asio::ssl::context>>> fresh;
+  for (const auto& listener : state_->listeners)
+    if (listener->files) fresh.emplace_back(listener.get(), BERTH_TRY(server_tls(*listener->files)));
+  for (auto& [listener, context] : fresh) listener->tls = std::move(context);
+  return {};
+}
+
+void Server::run() { state_->context().run(); }
+
+void Server::shutdown(std::chrono::milliseconds deadline) {
+  asio::post(state_->context(), [state = state_.get(), deadline] { state->drain(deadline); });
+}
+
+void Server::post(std::function<void()> function) { asio::post(state_->context(), std::move(function)); }
+
+void Server::after(std::chrono::milliseconds delay, std::function<void()> function) {
+  auto timer = std::make_shared<asio::steady_timer>(state_->context(), delay);
+  timer->async_wait([timer, function = std::move(function)](ErrorValue error) {
+    if (!error) function();
+  });
+}
+
+Result<void> Server::on_signal(std::vector<int> signals, std::function<void(int)> function) {
+  auto set = std::make_unique<asio::signal_set>(state_->context());
+  for (const int number : signals) {
+    ErrorValue error;
+    set->add(number, error);
+    if (error) return Error{ErrorCode::io, "cannot handle signal " + std::to_string(number) + ": " + error.message()};
+  }
+  state_->wait_for_signal(*set, std::move(function));
+  state_->signal_sets.push_back(std::move(set));
+  return {};
+}
+
+std::size_t Server::connections() const { return state_->count.all(); }
+
+}  // namespace berth::http

@@ -1,0 +1,141 @@
+// An HTTP/1.1 server on one thread: listeners (TCP or Unix socket, plain or TLS), connections, handlers, posted
+// functions and timers all run on the thread that is in run(). A handler must not block; what takes long is done
+// elsewhere and answered later through its Responder, from any thread. Everything a client can make grow is bounded
+// (Limits). Requests whose Host is not ours (DNS rebinding) or whose Origin is another page are refused before a
+// handler sees them. It knows nothing of tokens and routes.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/result.hpp"
+#include "http/message.hpp"
+
+namespace berth::http {
+
+struct Exchange;  // one request and its answer; http/exchange.hpp
+
+// An answer whose end is not known at its beginning. Copies mean the same stream. Thread-safe.
+class Stream {
+ public:
+  // Never waits. False: the client is gone, the stream is closed, or the client reads so slowly that
+  // Limits::stream_bytes are waiting for it; then its connection is dropped.
+  bool write(std::string_view bytes) const;
+  // Ends the answer after what was written before.
+  void close() const;
+  // What was written and has not been handed to the kernel yet.
+  std::size_t buffered_bytes() const;
+  bool is_open() const;
+
+  explicit Stream(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+// How a stream begins.
+struct StreamHead {
+  int status = 200;
+  Headers headers = {};
+  // Written after each `keep_alive_every` without other writes, so that a broken connection is noticed; empty: nothing.
+  std::string keep_alive = {};
+  std::chrono::milliseconds keep_alive_every{15'000};
+};
+
+// Answers one request, once: the first send() or stream() counts, later ones do nothing. Copies mean the same answer.
+// Thread-safe. If the last copy is destroyed without an answer, the client gets status 500.
+class Responder {
+ public:
+  void send(Response response) const;
+  // The client of a HEAD request gets the headers only, and the stream is closed.
+  Stream stream(StreamHead head) const;
+  // `gone` is called once, on the server's thread, when the client closes the connection before the answer is complete:
+  // for a long poll or a stream whose source should stop. Called at once if it is gone already. Never called after a
+  // complete answer, nor when the server is destroyed. A function that owns a copy of the Responder or its Stream keeps
+  // the answer open until it is called.
+  void on_gone(std::function<void()> gone) const;
+
+  explicit Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+struct Limits {
+  std::size_t header_bytes = 16 * 1024;
+  std::size_t body_bytes = 4 * 1024 * 1024;
+  std::size_t stream_bytes = 1024 * 1024;  // waiting for a slow reader
+  std::size_t connections = 512;
+  std::size_t connections_of_address = 256;       // of one address that is not loopback
+  std::chrono::milliseconds header_time{10'000};  // TLS handshake; first to last byte of a header
+  std::chrono::milliseconds body_time{60'000};    // first to last byte of a body
+  std::chrono::milliseconds idle_time{60'000};    // between two requests
+  std::chrono::milliseconds write_time{30'000};   // for each 64 KiB of an answer
+};
+
+struct ServerOptions {
+  // Names and addresses, without a port, that requests may give as Host in addition to loopback names and the address
+  // that the client connected to.
+  std::vector<std::string> names = {};
+  Limits limits = {};
+  // The largest body of a request, if it is not Limits::body_bytes for all. Null: it is.
+  std::function<std::size_t(std::string_view method, std::string_view path)> body_bytes = nullptr;
+};
+
+// Both files in PEM form; the certificate file may hold a chain.
+struct TlsFiles {
+  std::string certificate_file;
+  std::string key_file;
+};
+
+class Server {
+ public:
+  // Called on the server's thread. An exception that leaves it becomes status 500.
+  using Handler = std::function<void(Request, Responder)>;
+
+  Server(ServerOptions options, Handler handler);
+  // Closes everything at once. Not while run() runs.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // "127.0.0.1:8080", "[::1]:0", "localhost:8080" (IPv4), or "unix:/path/to/socket" (mode 0600; a socket file that no
+  // process listens on is replaced). Returns the same with the port that was chosen. Before run() or on its thread.
+  // invalid_argument: the address, or the TLS files; unavailable: in use; io: all else.
+  Result<std::string> listen(const std::string& address, std::optional<TlsFiles> tls = std::nullopt);
+  // No new connections on that address, as listen() returned it. Before run() or on its thread.
+  void stop_listening(const std::string& address);
+  // Reads the TLS files again; new connections use them. On an error all listeners keep what they have. Before run() or
+  // on its thread.
+  Result<void> reload_certificates();
+
+  // Serves until a shutdown is complete. On one thread, once.
+  void run();
+
+  // Any thread. Closes the listeners and idle connections, ends the streams, waits until the requests in progress are
+  // answered, at most for `deadline`, and makes run() return.
+  void shutdown(std::chrono::milliseconds deadline);
+
+  // Calls `function` on the server's thread, in the order of posting. Any thread. Dropped if run() has returned.
+  void post(std::function<void()> function);
+  // The same after `delay`. There is no way to cancel it: the function finds out whether it is still wanted.
+  void after(std::chrono::milliseconds delay, std::function<void()> function);
+  // Calls `function` on the server's thread each time the process gets one of these signals, instead of their usual
+  // effect. Before run() or on its thread.
+  Result<void> on_signal(std::vector<int> signals, std::function<void(int)> function);
+
+  // Open connections now. On the server's thread.
+  std::size_t connections() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace berth::http

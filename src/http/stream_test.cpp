@@ -1,0 +1,239 @@
+// Streams and server-sent events, from a server to a client.
+#include <future>
+#include <vector>
+
+#include "http/running_server.hpp"
+
+namespace berth::http {
+namespace {
+
+using namespace test;
+
+TEST(Stream, GivesLinesAsTheyAreWritten) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
+  std::vector<std::string> lines;
+  std::promise<void> first;
+  auto call = std::async(std::launch::async, [&] {
+    return client_of(server).stream_lines("/", [&](std::string_view line) {
+      lines.emplace_back(line);
+      if (lines.size() == 1) first.set_value();
+      return true;
+    });
+  });
+  const Stream stream = begun.get_future().get();
+  EXPECT_TRUE(stream.write("one\ntw"));
+  EXPECT_EQ(first.get_future().wait_for(5s), std::future_status::ready) << "not only at the end";
+  EXPECT_TRUE(stream.write("o\n\nlast"));
+  stream.close();
+  const auto answer = call.get();
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "", "last"}));
+  EXPECT_FALSE(stream.write("after the end"));
+  EXPECT_FALSE(stream.is_open());
+}
+
+TEST(Stream, ALongLineIsGivenInPieces) {
+  RunningServer server(
+      [](const Request&, const Responder& responder) {
+        const Stream stream = responder.stream({});
+        stream.write(std::string(2'500'000, 'x') + "\ny\n");
+        stream.close();
+      },
+      {.limits = {.stream_bytes = 4'000'000}});
+  std::vector<std::size_t> sizes;
+  const auto answer = client_of(server).stream_lines("/", [&](std::string_view line) {
+    sizes.push_back(line.size());
+    return true;
+  });
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{1 << 20, 1 << 20, 2'500'000 - (2 << 20), 1}));
+}
+
+TEST(Stream, TheConnectionServesTheNextRequest) {
+  RunningServer server([](const Request& request, const Responder& responder) {
+    if (request.path == "/once") return responder.send({200, {}, "x"});
+    const Stream stream = responder.stream({});
+    stream.write("a\n");
+    stream.close();
+  });
+  Client client = client_of(server);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client.stream_lines("/stream", [](std::string_view) { return true; }));
+    EXPECT_EQ(client.request("GET", "/once")->body, "x");
+    EXPECT_EQ(client.request("GET", "/stream")->body, "a\n");
+    EXPECT_EQ(client.request("HEAD", "/stream")->body, "");
+  }
+  EXPECT_EQ(server.connections(), 1u);
+}
+
+TEST(Stream, EndsWhenItsLastOwnerIsGone) {
+  RunningServer server([](const Request&, const Responder& responder) { responder.stream({}).write("a\n"); });
+  EXPECT_EQ(client_of(server).request("GET", "/")->body, "a\n");
+}
+
+TEST(Stream, AnotherStatusIsReturnedWhole) {
+  RunningServer server(
+      [](const Request&, const Responder& responder) { responder.send(error_response(404, "not_found", "no")); });
+  const auto answer = client_of(server).stream_lines("/", [](std::string_view) { return ADD_FAILURE(), true; });
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_NE(answer->body.find("not_found"), std::string::npos);
+}
+
+TEST(Stream, TheReaderMayEndIt) {
+  std::promise<void> gone;
+  RunningServer server([&](const Request&, const Responder& responder) {
+    const Stream stream = responder.stream({});
+    responder.on_gone([&, stream] {
+      EXPECT_FALSE(stream.is_open());
+      gone.set_value();
+    });
+    stream.write("a\nb\n");
+  });
+  Client client = client_of(server);
+  int lines = 0;
+  const auto answer = client.stream_lines("/", [&](std::string_view) { return ++lines < 2; });
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(lines, 2);
+  EXPECT_EQ(gone.get_future().wait_for(5s), std::future_status::ready);
+}
+
+TEST(Stream, ASlowReaderIsDropped) {
+  std::promise<Stream> begun;
+  std::promise<void> gone;
+  RunningServer server(
+      [&](const Request&, const Responder& responder) {
+        responder.on_gone([&] { gone.set_value(); });
+        begun.set_value(responder.stream({}));
+      },
+      {.limits = {.stream_bytes = 100'000}});
+  RawConnection reader(server.address(), 4096);
+  reader.send(get("/"));
+  const Stream stream = begun.get_future().get();
+  const std::string piece(10'000, 'x');
+  int written = 0;
+  while (stream.write(piece)) {
+    EXPECT_LE(stream.buffered_bytes(), 110'000u);
+    ASSERT_LT(++written, 10'000) << "the buffer has no bound";
+  }
+  EXPECT_EQ(gone.get_future().wait_for(5s), std::future_status::ready);
+  EXPECT_FALSE(stream.is_open());
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST(Stream, OnlyWhatWaitsCountsAsBuffered) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); },
+                       {.limits = {.stream_bytes = 70'000'000}});
+  RawConnection reader(server.address(), 4096);
+  reader.send(get("/"));
+  const Stream stream = begun.get_future().get();
+  ASSERT_TRUE(stream.write(std::string(60'000'000, 'x')));
+  EXPECT_TRUE(eventually([&] { return stream.buffered_bytes() < 60'000'000; })) << "the kernel took a part";
+  EXPECT_GT(stream.buffered_bytes(), 30'000'000u);
+}
+
+TEST(Stream, ABreakInTheMiddleIsAnError) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) {
+    const Stream stream = responder.stream({});
+    stream.write("a\n");
+    begun.set_value(stream);
+  });
+  auto call = std::async(std::launch::async, [&] {
+    Client client = client_of(server);
+    return client.stream_lines("/", [&](std::string_view) {
+      EXPECT_FALSE(begun.get_future().get().write(std::string(2'000'000, 'x'))) << "more than the bound drops it";
+      return true;
+    });
+  });
+  const auto answer = call.get();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+}
+
+TEST(Stream, AShutdownEndsIt) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
+  auto call = std::async(std::launch::async,
+                         [&] { return client_of(server).stream_lines("/", [](std::string_view) { return true; }); });
+  const Stream stream = begun.get_future().get();
+  stream.write("x\n");
+  server.join(5s);
+  EXPECT_TRUE(call.get()) << "a clean end";
+  EXPECT_FALSE(stream.write("y"));
+}
+
+TEST(Stream, IsKeptAliveByComments) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) {
+    StreamHead head = event_stream_head();
+    EXPECT_EQ(head.keep_alive_every, 15s);
+    head.keep_alive_every = 10ms;
+    begun.set_value(responder.stream(head));
+  });
+  std::vector<std::string> lines;
+  Client client = client_of(server);
+  const auto answer = client.stream_lines("/", [&](std::string_view line) {
+    lines.emplace_back(line);
+    return lines.size() < 4;
+  });
+  ASSERT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(answer->headers.get("content-type"), "text/event-stream");
+  EXPECT_EQ(lines, (std::vector<std::string>{": ", "", ": ", ""}));
+}
+
+TEST(Stream, SilenceIsATimeout) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
+  const auto answer = client_of(server).stream_lines("/", [](std::string_view) { return true; }, {.timeout = 50ms});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::timeout);
+}
+
+TEST(Stream, GivesEventsWithTheLastIdOfAReconnectingClient) {
+  RunningServer server([](const Request& request, const Responder& responder) {
+    const Stream stream = responder.stream(event_stream_head());
+    const int after = std::stoi(last_event_id(request).value_or("0"));
+    for (int i = after + 1; i <= after + 2; ++i)
+      stream.write(to_text({.name = "change", .id = std::to_string(i), .data = "{\n}"}));
+    stream.close();
+  });
+  Client client = client_of(server);
+  std::vector<Event> events;
+  const auto keep = [&](const Event& event) { return events.push_back(event), true; };
+  ASSERT_TRUE(client.stream_events("/", keep));
+  ASSERT_TRUE(client.stream_events("/", keep, {.headers = {{"last-event-id", events.back().id}}}));
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[3], (Event{"change", "4", "{\n}"}));
+}
+
+TEST(Stream, ManyWritersOnManyThreads) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); },
+                       {.limits = {.stream_bytes = 10'000'000}});
+  auto call = std::async(std::launch::async, [&] {
+    int lines = 0;
+    EXPECT_TRUE(client_of(server).stream_lines("/", [&](std::string_view line) {
+      EXPECT_EQ(line.size(), 20u);
+      return ++lines, true;
+    }));
+    return lines;
+  });
+  {
+    const Stream stream = begun.get_future().get();
+    std::vector<std::thread> writers;
+    for (int w = 0; w < 4; ++w)
+      writers.emplace_back([stream] {
+        for (int i = 0; i < 500; ++i) EXPECT_TRUE(stream.write("01234567890123456789\n"));
+      });
+    for (std::thread& writer : writers) writer.join();
+    begun = {};  // its copy of the stream
+  }
+  EXPECT_EQ(call.get(), 2000);
+}
+
+}  // namespace
+}  // namespace berth::http

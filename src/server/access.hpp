@@ -1,0 +1,59 @@
+// Who may do what: tokens, the sessions of the page, and the users of the Unix socket. A token is kept as its SHA-256
+// sum and compared in constant time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "berth/clock.hpp"
+#include "fleet/fleet.hpp"
+#include "http/message.hpp"
+
+namespace berth::server {
+
+// 32 random bytes: "berth_" and 64 hexadecimal digits.
+std::string make_token();
+std::string sha256(std::string_view text);
+
+struct Who {
+  fleet::Role role = fleet::Role::read;
+  std::string actor;           // "user:ann", "token:t3", "node:gpu-1"
+  std::string credential;      // its id; empty: none
+  std::optional<NodeId> node;  // of role node
+};
+
+// read < operate < deploy; the roles of nodes and of those that join are none of these.
+bool may(const Who& who, fleet::Role needed) noexcept;
+
+class Access {
+ public:
+  // `local_token`: of the file that the server has written for its own user.
+  Access(std::string user, const std::string& local_token);
+
+  // Absent: nobody that is known. `now_ms` is wall time, for the expiry of tokens.
+  std::optional<Who> who(const http::Request& request, const std::map<std::string, fleet::Credential>& credentials,
+                         std::uint64_t now_ms) const;
+  std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
+                             std::uint64_t now_ms) const;
+
+  // A session of the page for somebody who has shown a token; the text of its cookie.
+  std::string open_session(const Who& who, TimePoint now);
+  void close_session(const http::Request& request);
+  // Sessions of a credential that is no more.
+  void close_sessions_of(const std::string& credential);
+  void forget_old_sessions(TimePoint now);
+
+ private:
+  struct Session {
+    Who who;
+    TimePoint ends{};
+  };
+  std::string user_;
+  std::string local_sum_;
+  std::map<std::string, Session> sessions_;  // by the sum of the cookie
+};
+
+}  // namespace berth::server

@@ -1,0 +1,305 @@
+#include "server/api.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "format/fleet_json.hpp"
+#include "format/json_reading.hpp"
+#include "server/answers.hpp"
+#include "server/openapi.hpp"
+#include "server/views.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+using fleet::Role;
+
+namespace {
+
+constexpr std::chrono::milliseconds change_every{250};
+constexpr std::uint64_t events_max = 1000, tail_max = 1'000'000;
+
+std::uint64_t wall_ms() { return world::wall_time_us() / 1000; }
+
+}  // namespace
+
+Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks)
+    : version_(std::move(version)),
+      access_(std::move(access)),
+      page_(std::move(page)),
+      hooks_(std::move(hooks)),
+      started_ms_(wall_ms()) {}
+
+const std::vector<Api::Route>& Api::routes() {
+  static const std::vector<Route>& table = *new std::vector<Route>{
+      {"GET", {"openapi.json"}, Role::read, &Api::get_openapi},
+      {"GET", {"status"}, Role::read, &Api::get_status},
+      {"GET", {"nodes"}, Role::read, &Api::get_nodes},
+      {"GET", {"nodes", "*"}, Role::read, &Api::get_node},
+      {"PUT", {"nodes", "*", "intent"}, Role::operate, &Api::put_node_intent},
+      {"DELETE", {"nodes", "*"}, Role::operate, &Api::delete_node},
+      {"GET", {"nodes", "*", "history"}, Role::read, &Api::get_history},
+      {"GET", {"project"}, Role::read, &Api::get_project},
+      {"PUT", {"project"}, Role::deploy, &Api::put_project},
+      {"GET", {"deployments"}, Role::read, &Api::get_deployments},
+      {"GET", {"deployments", "*"}, Role::read, &Api::get_deployment},
+      {"DELETE", {"deployments", "*"}, Role::deploy, &Api::delete_deployment},
+      {"POST", {"deployments", "*", "rollout"}, Role::operate, &Api::post_rollout},
+      {"GET", {"replicas"}, Role::read, &Api::get_replicas},
+      {"GET", {"replicas", "*", "*"}, Role::read, &Api::get_replica},
+      {"GET", {"replicas", "*", "*", "logs"}, Role::operate, &Api::get_logs},
+      {"GET", {"jobs"}, Role::read, &Api::get_jobs},
+      {"GET", {"events"}, Role::read, &Api::get_events},
+      {"GET", {"stream"}, Role::read, &Api::get_stream},
+      {"GET", {"tokens"}, Role::deploy, &Api::get_tokens},
+      {"POST", {"tokens"}, Role::deploy, &Api::post_token},
+      {"DELETE", {"tokens", "*"}, Role::deploy, &Api::delete_token},
+      {"POST", {"login"}, std::nullopt, &Api::post_login},
+      {"POST", {"logout"}, std::nullopt, &Api::post_logout},
+      {"POST", {"agent", "join"}, Role::join, &Api::post_join},
+      {"POST", {"agent", "report"}, Role::node, &Api::post_report},
+      {"GET", {"agent", "assignments"}, Role::node, &Api::get_assignments},
+      {"POST", {"agent", "logs", "*"}, Role::node, &Api::post_logs},
+  };
+  return table;
+}
+
+bool Api::answer_outside_api(const http::Request& request, const http::Responder& responder) {
+  if (request.path == "/healthz") {
+    send(responder, json::object{{"status", "ok"}});
+  } else if (request.path == "/readyz") {
+    if (leader_)
+      send(responder, json::object{{"status", "ok"}});
+    else
+      responder.send(http::error_response(503, "unavailable", "the server is starting"));
+  } else if (request.path == "/metrics") {
+    responder.send({200,
+                    {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
+                    leader_ ? metrics_text(*leader_, hooks_.connections()) : std::string()});
+  } else if (auto file = page_.answer(request)) {
+    responder.send(*std::move(file));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Api::handle(const http::Request& request, const http::Responder& responder) {
+  const std::vector<std::string>& path = request.segments;
+  if (path.size() < 2 || path[0] != "api" || path[1] != "v1") {
+    if (!answer_outside_api(request, responder))
+      responder.send(http::error_response(404, "not_found", "there is nothing at this address"));
+    return;
+  }
+  if (!leader_) return responder.send(http::error_response(503, "unavailable", "the server is starting", "try again"));
+  const Route* found = nullptr;
+  bool other_method = false;
+  for (const Route& route : routes()) {
+    if (route.path.size() != path.size() - 2 || !std::equal(route.path.begin(), route.path.end(), path.begin() + 2,
+                                                            [](std::string_view pattern, const std::string& part) {
+                                                              return pattern == "*" || pattern == part;
+                                                            }))
+      continue;
+    if (route.method == request.method) found = &route;
+    other_method = true;
+  }
+  if (!found)
+    return responder.send(other_method ? http::error_response(405, "wrong_method", "this address has no such method")
+                                       : http::error_response(404, "not_found", "there is nothing at this address",
+                                                              "docs/openapi.json lists what there is"));
+  Who who;
+  if (found->role) {
+    const std::optional<Who> known = access_.who(request, leader_->state().credentials, wall_ms());
+    if (!known)
+      return responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows",
+                                                 "log in, or set BERTH_TOKEN_FILE"));
+    who = *known;
+    if (!may(who, *found->role))
+      return responder.send(http::error_response(403, "forbidden",
+                                                 "this needs the role " + std::string(to_string(*found->role)) +
+                                                     "; this token has " + std::string(to_string(who.role)),
+                                                 "ask for another token"));
+  }
+  if (!request.body.empty() && found->handler != &Api::post_logs && !is_json(request))
+    return responder.send(
+        http::error_response(415, "wrong_type", "the body is not JSON", "set Content-Type: application/json"));
+  (this->*found->handler)(request, who, responder);
+}
+
+void Api::decide() {
+  // An error stays for the loop, which tells of it and tries again.
+  static_cast<void>(leader_->step());
+  hooks_.wake();
+}
+
+void Api::get_openapi(const http::Request&, const Who&, const http::Responder& responder) {
+  responder.send(http::json_response(200, std::string(openapi_document())));
+}
+
+void Api::get_status(const http::Request&, const Who&, const http::Responder& responder) {
+  send(responder, status_view(*leader_, version_, started_ms_));
+}
+
+void Api::get_nodes(const http::Request&, const Who&, const http::Responder& responder) {
+  send(responder, json::object{{"revision", leader_->revision()}, {"nodes", nodes_view(*leader_)}});
+}
+
+void Api::get_node(const http::Request& request, const Who&, const http::Responder& responder) {
+  const auto found = leader_->state().nodes.find(NodeId(request.segments[3]));
+  if (found == leader_->state().nodes.end())
+    return responder.send(http::error_response(404, "not_found", "there is no node \"" + request.segments[3] + "\"",
+                                               "berth nodes lists them"));
+  send(responder, json::object{{"revision", leader_->revision()}, {"node", node_view(*leader_, found->second)}});
+}
+
+void Api::put_node_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const auto intent = read_body(request, [](const json::object& body, const std::string& where) {
+    format::check_members(body, {"intent"}, where);
+    return format::word_of(format::member(body, "intent", where),
+                           {Intent::in_service, Intent::cordoned, Intent::draining}, where + ".intent");
+  });
+  if (!intent) return send(responder, intent.error());
+  if (const auto set = leader_->set_intent(NodeId(request.segments[3]), *intent, who.actor); !set)
+    return send(responder, set.error());
+  decide();
+  get_node(request, who, responder);
+}
+
+void Api::delete_node(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const NodeId node(request.segments[3]);
+  if (const auto removed = leader_->forget_node(node, who.actor); !removed) return send(responder, removed.error());
+  history_.forget(node);
+  decide();
+  send(responder, json::object{{"revision", leader_->revision()}, {"removed", node.text()}});
+}
+
+void Api::get_history(const http::Request& request, const Who&, const http::Responder& responder) {
+  const auto device = request.query.find("device");
+  if (device == request.query.end())
+    return responder.send(http::error_response(400, "invalid_argument", "which device is not said", "add ?device=ID"));
+  json::object out{{"node", request.segments[3]}, {"device", device->second}};
+  for (auto& [key, value] : history_.samples(NodeId(request.segments[3]), device->second)) out[key] = value;
+  send(responder, std::move(out));
+}
+
+void Api::get_jobs(const http::Request&, const Who&, const http::Responder& responder) {
+  send(responder, json::object{{"revision", leader_->revision()}, {"jobs", jobs_view(*leader_)}});
+}
+
+void Api::get_replicas(const http::Request& request, const Who&, const http::Responder& responder) {
+  const auto only = request.query.find("deployment");
+  send(responder, json::object{{"revision", leader_->revision()},
+                               {"replicas", replicas_view(*leader_, only == request.query.end()
+                                                                        ? std::nullopt
+                                                                        : std::optional(DeploymentId(only->second)))},
+                               {"pending", pending_view(*leader_)}});
+}
+
+void Api::get_replica(const http::Request& request, const Who&, const http::Responder& responder) {
+  const DeploymentId name(request.segments[3]);
+  const auto index = read_number(request.segments[4], replicas_max);
+  const auto wanted = leader_->state().desired.deployments.find(name);
+  json::object view = index ? replica_view(*leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
+  const bool is_wanted =
+      index && wanted != leader_->state().desired.deployments.end() && *index < wanted->second.spec.replicas;
+  if (!is_wanted && (!index || view.at("incarnations").as_array().empty()))
+    return responder.send(http::error_response(404, "not_found",
+                                               "there is no replica " + name.text() + "/" + request.segments[4],
+                                               "berth replicas lists them"));
+  send(responder, std::move(view));
+}
+
+void Api::get_events(const http::Request& request, const Who&, const http::Responder& responder) {
+  const auto query = [&](const char* name, std::uint64_t otherwise) {
+    const auto found = request.query.find(name);
+    return found == request.query.end() ? otherwise : read_number(found->second, UINT64_MAX).value_or(otherwise);
+  };
+  const std::uint64_t limit = std::clamp<std::uint64_t>(query("limit", 100), 1, events_max);
+  const std::uint64_t newest = leader_->state().last_event;
+  const auto subject = request.query.find("subject");
+  // Of one subject the newest are found among many others.
+  const std::uint64_t look = subject == request.query.end() ? limit : events_max;
+  const std::uint64_t after = query("after", newest > look ? newest - look : 0);
+  const auto events = leader_->events(after, look);
+  if (!events) return send(responder, events.error());
+  json::array list;
+  for (const fleet::Event& event : *events) {
+    if (subject == request.query.end() || event.subject == subject->second) list.push_back(format::to_json(event));
+  }
+  if (list.size() > limit) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(limit));
+  send(responder, json::object{{"events", std::move(list)}, {"last", events->empty() ? after : events->back().id}});
+}
+
+void Api::get_stream(const http::Request& request, const Who&, const http::Responder& responder) {
+  http::Stream stream = responder.stream(http::event_stream_head());
+  const auto change = http::Event{"change", "", format::document({{"revision", leader_->revision()}})};
+  stream.write(to_text(change));
+  if (const auto last = http::last_event_id(request)) {
+    if (const auto number = read_number(*last, UINT64_MAX)) {
+      if (const auto missed = leader_->events(*number, events_max)) {
+        for (const fleet::Event& event : *missed)
+          stream.write(
+              to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))}));
+      }
+    }
+  }
+  const std::uint64_t number = next_number_++;
+  streams_.emplace(number, stream);
+  responder.on_gone([this, number] { streams_.erase(number); });
+}
+
+void Api::changed() {
+  if (change_is_due_ || streams_.empty()) return;
+  change_is_due_ = true;
+  hooks_.after(change_every, [this] {
+    change_is_due_ = false;
+    std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_->revision()}})});
+    for (const fleet::Event& event : leader_->recent_events()) {
+      if (event.id > told_event_)
+        text += to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))});
+    }
+    told_event_ = leader_->state().last_event;
+    for (const auto& [number, stream] : streams_) stream.write(text);
+  });
+}
+
+void Api::tick(TimePoint now) {
+  access_.forget_old_sessions(now);
+  if (streams_.empty()) told_event_ = leader_->state().last_event;
+  std::erase_if(readers_, [](const auto& reader) { return !reader.second.stream.is_open(); });
+}
+
+void Api::get_logs(const http::Request& request, const Who&, const http::Responder& responder) {
+  const DeploymentId name(request.segments[3]);
+  const auto index = read_number(request.segments[4], replicas_max);
+  const auto generation = request.query.find("generation");
+  const fleet::Assigned* found = nullptr;
+  for (const auto& [node, list] : leader_->state().assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      if (one.place.deployment != name || one.place.replica != index) continue;
+      if (generation != request.query.end() && std::to_string(one.generation) != generation->second) continue;
+      if (!found || found->generation < one.generation) found = &one;
+    }
+  }
+  if (!found)
+    return responder.send(http::error_response(
+        404, "not_found", "no incarnation of " + name.text() + "/" + request.segments[4] + " has a place now",
+        "berth why replica " + name.text() + "/" + request.segments[4]));
+  if (leader_->health(found->place.node) == controller::NodeHealth::lost)
+    return responder.send(http::error_response(503, "unavailable", "its node " + found->place.node.text() + " is lost",
+                                               "look at it there"));
+  const auto tail = request.query.find("tail");
+  const auto follow = request.query.find("follow");
+  http::StreamHead head;
+  head.headers.set("content-type", "text/plain; charset=utf-8");
+  const std::string id = "l" + std::to_string(next_number_++);
+  readers_.emplace(
+      id, Reader{found->place.node, found->key(),
+                 tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
+                 follow != request.query.end() && follow->second != "0", false, responder.stream(std::move(head))});
+  responder.on_gone([this, id] { readers_.erase(id); });
+  orders_changed(found->place.node);
+}
+
+}  // namespace berth::server

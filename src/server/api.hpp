@@ -1,0 +1,120 @@
+// The API of a server: routes, who may use them, long polls of agents, streams of events, output of replicas. All of
+// it runs on the thread of the server. docs/openapi.json describes every answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/server.hpp"
+#include "http/server_sent_events.hpp"
+#include "http/static_files.hpp"
+#include "server/access.hpp"
+#include "server/history.hpp"
+#include "server/leader.hpp"
+
+namespace berth::server {
+
+class Api {
+ public:
+  // `wake`: something changed that the controller should look at. `after` calls a function on this thread later.
+  struct Hooks {
+    std::function<void()> wake;
+    std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
+    std::function<std::size_t()> connections;
+  };
+  Api(std::string version, Access access, http::StaticFiles page, Hooks hooks);
+
+  // Before the first request.
+  void lead(Leader& leader) { leader_ = &leader; }
+
+  void handle(const http::Request& request, const http::Responder& responder);
+
+  // From the leader.
+  void changed();
+  void orders_changed(const NodeId& node);
+  // About once a second.
+  void tick(TimePoint now);
+
+ private:
+  using Method = void (Api::*)(const http::Request&, const Who&, const http::Responder&);
+  struct Route {
+    std::string_view method;
+    std::vector<std::string_view> path;  // below /api/v1; "*" stands for one segment
+    std::optional<fleet::Role> role;     // absent: open
+    Method handler;
+  };
+  static const std::vector<Route>& routes();
+  // After a change that somebody asked for, so that the answer and the next question show what follows from it.
+  void decide();
+  bool answer_outside_api(const http::Request& request, const http::Responder& responder);
+
+  void get_openapi(const http::Request&, const Who&, const http::Responder&);
+  void get_status(const http::Request&, const Who&, const http::Responder&);
+  void get_nodes(const http::Request&, const Who&, const http::Responder&);
+  void get_node(const http::Request&, const Who&, const http::Responder&);
+  void put_node_intent(const http::Request&, const Who&, const http::Responder&);
+  void delete_node(const http::Request&, const Who&, const http::Responder&);
+  void get_history(const http::Request&, const Who&, const http::Responder&);
+  void get_project(const http::Request&, const Who&, const http::Responder&);
+  void put_project(const http::Request&, const Who&, const http::Responder&);
+  void get_deployments(const http::Request&, const Who&, const http::Responder&);
+  void get_deployment(const http::Request&, const Who&, const http::Responder&);
+  void delete_deployment(const http::Request&, const Who&, const http::Responder&);
+  void post_rollout(const http::Request&, const Who&, const http::Responder&);
+  void get_replicas(const http::Request&, const Who&, const http::Responder&);
+  void get_replica(const http::Request&, const Who&, const http::Responder&);
+  void get_logs(const http::Request&, const Who&, const http::Responder&);
+  void get_jobs(const http::Request&, const Who&, const http::Responder&);
+  void get_events(const http::Request&, const Who&, const http::Responder&);
+  void get_stream(const http::Request&, const Who&, const http::Responder&);
+  void get_tokens(const http::Request&, const Who&, const http::Responder&);
+  void post_token(const http::Request&, const Who&, const http::Responder&);
+  void delete_token(const http::Request&, const Who&, const http::Responder&);
+  void post_login(const http::Request&, const Who&, const http::Responder&);
+  void post_logout(const http::Request&, const Who&, const http::Responder&);
+  void post_join(const http::Request&, const Who&, const http::Responder&);
+  void post_report(const http::Request&, const Who&, const http::Responder&);
+  void get_assignments(const http::Request&, const Who&, const http::Responder&);
+  void post_logs(const http::Request&, const Who&, const http::Responder&);
+
+  fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& token) const;
+  void send_orders(const NodeId& node, const http::Responder& responder);
+
+  // An agent that waits for orders newer than those it has.
+  struct Poll {
+    http::Responder responder;
+    std::uint64_t number = 0;
+  };
+  // Somebody who reads the output of a replica through its agent.
+  struct Reader {
+    NodeId node;
+    fleet::ReplicaKey key;
+    std::uint64_t tail = 0;
+    bool follows = false;
+    bool is_sent = false;  // the agent knows
+    http::Stream stream;
+  };
+
+  std::string version_;
+  Access access_;
+  http::StaticFiles page_;
+  Hooks hooks_;
+  Leader* leader_ = nullptr;
+  History history_;
+  std::uint64_t started_ms_;
+  std::uint64_t next_number_ = 1;
+  std::multimap<NodeId, Poll> polls_;
+  std::map<std::string, Reader> readers_;
+  std::map<std::uint64_t, http::Stream> streams_;
+  bool change_is_due_ = false;  // a timer will tell the streams
+  std::uint64_t told_event_ = 0;
+};
+
+}  // namespace berth::server

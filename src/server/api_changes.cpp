@@ -1,0 +1,285 @@
+// The part of the API that changes what is wanted and who may do what, and the part that agents use.
+#include <boost/json.hpp>
+
+#include "deployment/identifiers.hpp"
+#include "format/fleet_json.hpp"
+#include "server/answers.hpp"
+#include "server/api.hpp"
+#include "server/views.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+using fleet::Role;
+
+namespace {
+
+constexpr std::uint64_t wait_max_s = 60;
+
+std::uint64_t wall_ms() { return world::wall_time_us() / 1000; }
+
+}  // namespace
+
+void Api::get_project(const http::Request&, const Who&, const http::Responder& responder) {
+  const fleet::Desired& desired = leader_->state().desired;
+  json::object out{{"version", desired.version}};
+  if (desired.version > 0) {
+    Project project;
+    project.cluster.name = desired.cluster;
+    for (const auto& [name, wanted] : desired.deployments) project.deployments.push_back(wanted.spec);
+    project.egress_preference = desired.egress_preference;
+    out["project"] = format::project_to_json(project);
+  }
+  send(responder, out);
+}
+
+void Api::put_project(const http::Request& request, const Who& who, const http::Responder& responder) {
+  struct Body {
+    Project project;
+    std::optional<std::uint64_t> version;
+    bool dry_run = false;
+  };
+  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"project", "if_version", "dry_run"}, where);
+    Body read;
+    read.project = format::project_of(format::member(object, "project", where), where + ".project");
+    read.version = format::optional_member(object, "if_version", where, format::whole_of);
+    read.dry_run = format::optional_member(object, "dry_run", where, format::bool_of).value_or(false);
+    return read;
+  });
+  if (!body) return send(responder, body.error());
+  const auto applied = leader_->apply(body->project, body->version, body->dry_run, who.actor);
+  if (!applied) return send(responder, applied.error());
+  if (!body->dry_run) decide();
+  send(responder, applied_view(*leader_, *applied, body->dry_run));
+}
+
+void Api::get_deployments(const http::Request&, const Who&, const http::Responder& responder) {
+  send(responder, json::object{{"revision", leader_->revision()}, {"deployments", deployments_view(*leader_)}});
+}
+
+void Api::get_deployment(const http::Request& request, const Who&, const http::Responder& responder) {
+  auto view = deployment_view(*leader_, DeploymentId(request.segments[3]));
+  if (!view)
+    return responder.send(http::error_response(
+        404, "not_found", "there is no deployment \"" + request.segments[3] + "\"", "berth deployments lists them"));
+  send(responder, json::object{{"revision", leader_->revision()}, {"deployment", *std::move(view)}});
+}
+
+void Api::delete_deployment(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const DeploymentId name(request.segments[3]);
+  if (const auto removed = leader_->remove(name, who.actor); !removed) return send(responder, removed.error());
+  decide();
+  send(responder, json::object{{"version", leader_->state().desired.version}, {"removed", name.text()}});
+}
+
+void Api::post_rollout(const http::Request& request, const Who& who, const http::Responder& responder) {
+  struct Body {
+    RolloutAction action = RolloutAction::pause;
+    std::string reason;
+  };
+  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"action", "reason"}, where);
+    const std::string action = format::text_of(format::member(object, "action", where), where + ".action");
+    Body read;
+    if (action == "pause")
+      read.action = RolloutAction::pause;
+    else if (action == "resume")
+      read.action = RolloutAction::resume;
+    else if (action == "undo")
+      read.action = RolloutAction::undo;
+    else
+      throw format::JsonError{where + ".action is none of pause, resume and undo"};
+    read.reason = format::optional_member(object, "reason", where, format::text_of).value_or("");
+    return read;
+  });
+  if (!body) return send(responder, body.error());
+  if (body->action == RolloutAction::undo && !may(who, Role::deploy))
+    return responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
+  const DeploymentId name(request.segments[3]);
+  if (const auto rolled = leader_->rollout(name, body->action, body->reason, who.actor); !rolled)
+    return send(responder, rolled.error());
+  decide();
+  json::object out{{"version", leader_->state().desired.version}};
+  if (auto view = deployment_view(*leader_, name)) out["deployment"] = *std::move(view);
+  send(responder, out);
+}
+
+fleet::Credential Api::new_credential(Role role, const Who& who, const std::string& token) const {
+  std::uint64_t number = 1;
+  for (const auto& [id, credential] : leader_->state().credentials) {
+    if (const auto used = read_number(std::string_view(id).substr(1), UINT64_MAX - 1))
+      number = std::max(number, *used + 1);
+  }
+  fleet::Credential credential;
+  credential.id = "t" + std::to_string(std::max(number, leader_->state().last_event + 1));
+  credential.role = role;
+  credential.sha256 = sha256(token);
+  credential.made_by = who.actor;
+  credential.made_ms = wall_ms();
+  return credential;
+}
+
+void Api::get_tokens(const http::Request&, const Who&, const http::Responder& responder) {
+  send(responder, json::object{{"tokens", credentials_view(*leader_)}});
+}
+
+void Api::post_token(const http::Request& request, const Who& who, const http::Responder& responder) {
+  struct Body {
+    Role role = Role::read;
+    std::optional<std::uint64_t> seconds;
+  };
+  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"role", "ttl_s"}, where);
+    Body read;
+    read.role = format::word_of(format::member(object, "role", where),
+                                {Role::read, Role::operate, Role::deploy, Role::join}, where + ".role");
+    read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
+    return read;
+  });
+  if (!body) return send(responder, body.error());
+  const std::string token = make_token();
+  fleet::Credential credential = new_credential(body->role, who, token);
+  // A token to join is for now, not for ever.
+  const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
+  if (seconds > 0) credential.expires_ms = wall_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
+  if (const auto added = leader_->add_credential(credential, who.actor); !added) return send(responder, added.error());
+  json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", token}};
+  if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
+  send(responder, out);
+}
+
+void Api::delete_token(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const std::string& id = request.segments[3];
+  if (const auto removed = leader_->remove_credential(id, who.actor); !removed) return send(responder, removed.error());
+  access_.close_sessions_of(id);
+  send(responder, json::object{{"removed", id}});
+}
+
+void Api::post_login(const http::Request& request, const Who&, const http::Responder& responder) {
+  const auto token = read_body(request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"token"}, where);
+    return format::text_of(format::member(object, "token", where), where + ".token");
+  });
+  if (!token) return send(responder, token.error());
+  const std::optional<Who> who = access_.who_has(*token, leader_->state().credentials, wall_ms());
+  if (!who || !may(*who, Role::read))
+    return responder.send(http::error_response(401, "not_logged_in", "this token is not known, or is none for the page",
+                                               "see berth token add read"));
+  http::Response answer = http::json_response(200, format::document({{"role", to_string(who->role)}}));
+  answer.headers.add("set-cookie", "berth=" + access_.open_session(*who, real_clock().now()) +
+                                       "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
+                                       (request.peer.is_tls ? "; Secure" : ""));
+  responder.send(std::move(answer));
+}
+
+void Api::post_logout(const http::Request& request, const Who&, const http::Responder& responder) {
+  access_.close_session(request);
+  http::Response answer = http::json_response(200, format::document({}));
+  answer.headers.add("set-cookie", "berth=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
+  responder.send(std::move(answer));
+}
+
+void Api::post_join(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const auto name = read_body(request, [](const json::object& object, const std::string& where) {
+    std::string read = format::text_of(format::member(object, "node", where), where + ".node");
+    if (!deployment::is_name(read) || read.size() > 200)
+      throw format::JsonError{where + ".node is no name: letters, digits, '.', '_' and '-'"};
+    return read;
+  });
+  if (!name) return send(responder, name.error());
+  const std::string token = make_token();
+  fleet::Credential credential = new_credential(Role::node, who, token);
+  credential.node = NodeId(*name);
+  if (const auto added = leader_->add_node(NodeId(*name), credential, who.credential, who.actor); !added)
+    return send(responder, added.error());
+  send(responder, json::object{{"node", *name}, {"id", credential.id}, {"token", token}});
+}
+
+void Api::post_report(const http::Request& request, const Who& who, const http::Responder& responder) {
+  auto heard = read_body(request, [](const json::object& object, const std::string& where) {
+    Heard read;
+    read.report = format::node_report_of(object, where);
+    const auto array = [&](const char* key) {
+      const json::value* const value = object.if_contains(key);
+      return value ? format::array_of(*value, where + "." + key) : json::array();
+    };
+    read.devices = array("devices");
+    read.leases = array("leases");
+    return read;
+  });
+  if (!heard) return send(responder, heard.error());
+  if (heard->report.node.id != who.node)
+    return responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
+  const NodeId node = *who.node;
+  history_.add(node, heard->devices, wall_ms());
+  if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(responder, taken.error());
+  hooks_.wake();
+  const fleet::NodeOrders orders = leader_->orders(node);
+  send(responder, json::object{{"epoch", orders.epoch}, {"revision", orders.revision}, {"now_at_ms", wall_ms()}});
+}
+
+void Api::send_orders(const NodeId& node, const http::Responder& responder) {
+  json::object out = format::to_json(leader_->orders(node));
+  json::array logs;
+  for (auto& [id, reader] : readers_) {
+    if (reader.node != node || std::exchange(reader.is_sent, true)) continue;
+    logs.push_back(json::object{{"id", id},
+                                {"deployment", reader.key.deployment.text()},
+                                {"replica", reader.key.replica},
+                                {"generation", reader.key.generation},
+                                {"tail", reader.tail},
+                                {"follow", reader.follows}});
+  }
+  if (!logs.empty()) out["logs"] = std::move(logs);
+  send(responder, out);
+}
+
+void Api::orders_changed(const NodeId& node) {
+  const auto [first, last] = polls_.equal_range(node);
+  for (auto poll = first; poll != last; ++poll) send_orders(node, poll->second.responder);
+  polls_.erase(first, last);
+}
+
+void Api::get_assignments(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const auto query = [&](const char* name) {
+    const auto found = request.query.find(name);
+    return found == request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
+  };
+  const NodeId node = *who.node;
+  const fleet::NodeOrders orders = leader_->orders(node);
+  const bool has_logs = std::any_of(readers_.begin(), readers_.end(), [&](const auto& reader) {
+    return reader.second.node == node && !reader.second.is_sent;
+  });
+  const std::uint64_t wait_s = std::min(query("wait_s"), wait_max_s);
+  if (has_logs || wait_s == 0 || orders.epoch != query("epoch") || orders.revision != query("revision"))
+    return send_orders(node, responder);
+  const std::uint64_t number = next_number_++;
+  polls_.emplace(node, Poll{responder, number});
+  const auto end = [this, node, number](bool answer) {
+    const auto [first, last] = polls_.equal_range(node);
+    for (auto poll = first; poll != last; ++poll) {
+      if (poll->second.number != number) continue;
+      if (answer) send_orders(node, poll->second.responder);
+      polls_.erase(poll);
+      return;
+    }
+  };
+  responder.on_gone([end] { end(false); });
+  hooks_.after(std::chrono::seconds(wait_s), [end] { end(true); });
+}
+
+void Api::post_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const auto reader = readers_.find(request.segments[4]);
+  const bool is_open =
+      reader != readers_.end() && reader->second.node == who.node &&
+      (request.body.empty() ? reader->second.stream.is_open() : reader->second.stream.write(request.body));
+  if (is_open && request.query.contains("end")) {
+    reader->second.stream.close();
+    readers_.erase(reader);
+  }
+  send(responder, json::object{{"open", is_open}});
+}
+
+}  // namespace berth::server

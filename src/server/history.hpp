@@ -1,0 +1,35 @@
+// An hour of samples of every device, for the page: memory in use, utilisation, temperature, every ten seconds. In
+// memory only.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "berth/ids.hpp"
+
+namespace berth::server {
+
+class History {
+ public:
+  // From the devices of a report. Of samples within ten seconds the first is kept.
+  void add(const NodeId& node, const boost::json::array& devices, std::uint64_t now_ms);
+  void forget(const NodeId& node);
+  // t_ms, used_bytes, utilization, temperature_c; what was not measured is null.
+  boost::json::object samples(const NodeId& node, const std::string& device) const;
+
+ private:
+  struct Sample {
+    std::uint64_t at_ms = 0;
+    std::optional<std::uint64_t> used_bytes;
+    std::optional<double> utilisation, celsius;
+  };
+  std::map<std::pair<NodeId, std::string>, std::deque<Sample>> samples_;
+};
+
+}  // namespace berth::server

@@ -1,0 +1,112 @@
+// Leader: the fleet as the server that leads it has it in memory. It joins what the store has agreed with what the
+// nodes report, lets the controller's step decide, and commits each decision before anybody sees it. Everything runs
+// on the thread of the server. What is wrong with a request is an Error; a store that fails changes nothing here.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "controller/step.hpp"
+#include "fleet/fleet.hpp"
+#include "store/store.hpp"
+
+namespace berth::server {
+
+// What a node said last, and when it came.
+struct Heard {
+  fleet::NodeReport report;
+  boost::json::array devices;  // with telemetry, as `berth devices --json` prints them; for display
+  boost::json::array leases;   // of its ledger, without those of replicas; for display
+  TimePoint at{};
+  double clock_offset_s = 0;  // of its wall clock to ours
+};
+
+enum class RolloutAction : std::uint8_t { pause, resume, undo };
+
+class Leader {
+ public:
+  // Begins to lead. `changed` is called after every change that a reader could see, `orders_changed` with each node
+  // whose orders are new.
+  static Result<Leader> begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
+                              std::function<void()> changed, std::function<void(const NodeId&)> orders_changed);
+
+  const store::State& state() const { return state_; }
+  std::uint64_t epoch() const { return state_.epoch; }
+  std::uint64_t revision() const { return revision_; }
+  const std::string& server() const { return server_; }
+  const Heard* heard(const NodeId& node) const;
+  controller::NodeHealth health(const NodeId& node) const;
+  std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server leads
+  const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
+  const std::vector<Pending>& pending() const { return pending_; }
+  // What the node is to run.
+  fleet::NodeOrders orders(const NodeId& node) const;
+  controller::Input input() const;
+  const std::vector<fleet::Event>& recent_events() const { return events_; }
+  Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit) const;
+
+  // Changes of what is wanted. `version`: refused with `stale` where it is not the project's version any more.
+  struct Applied {
+    std::uint64_t version = 0;
+    bool changed = false;
+    controller::Preview preview;
+    std::vector<DeploymentId> added, altered, removed;
+  };
+  Result<Applied> apply(const Project& project, std::optional<std::uint64_t> version, bool dry_run,
+                        const std::string& actor);
+  Result<void> remove(const DeploymentId& name, const std::string& actor);
+  Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
+                       const std::string& actor);
+  Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
+  // already_exists: it is not lost and holds replicas.
+  Result<void> forget_node(const NodeId& node, const std::string& actor);
+
+  // A node that joins gets a record and a credential; `used_up` is the join token's id.
+  Result<void> add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
+                        const std::string& actor);
+  Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
+  Result<void> remove_credential(const std::string& id, const std::string& actor);
+
+  // unavailable: another agent with this name was heard just now.
+  Result<void> take_report(Heard heard);
+
+  // Decides and commits until there is nothing to do. Returns when time alone may change something.
+  Result<std::optional<TimePoint>> step();
+
+  // Goes on to lead; unavailable: another server does.
+  Result<void> renew();
+  void end();
+
+ private:
+  Leader() = default;
+  Result<void> commit(store::Change change, std::vector<fleet::Event> events);
+  Result<void> commit_step(const controller::Step& step);
+  fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
+
+  std::shared_ptr<store::Store> store_;
+  std::string server_;
+  Clock* clock_ = nullptr;
+  std::function<void()> changed_;
+  std::function<void(const NodeId&)> orders_changed_;
+  store::State state_;
+  std::vector<fleet::Assigned> all_;  // of state_
+  std::set<NodeId> changed_nodes_;
+  TimePoint began_{};
+  std::uint64_t revision_ = 1;
+  std::map<NodeId, std::uint64_t> orders_;  // revision of each node's orders within this epoch
+  std::map<NodeId, Heard> heard_;
+  controller::Memory memory_;
+  std::vector<controller::DeploymentStatus> deployments_;
+  std::vector<Pending> pending_;
+  std::vector<fleet::Event> events_;  // the newest ones
+};
+
+}  // namespace berth::server

@@ -1,0 +1,10 @@
+// docs/openapi.json, which is part of the program.
+#pragma once
+
+#include <string_view>
+
+namespace berth::server {
+
+std::string_view openapi_document() noexcept;
+
+}  // namespace berth::server

@@ -1,0 +1,136 @@
+#include "server/serve.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "server/api.hpp"
+#include "world/files.hpp"
+#include "world/runtime_folder.hpp"
+#include "world/user_name.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+namespace {
+
+constexpr std::chrono::milliseconds tick_every{1'000}, step_soon{20}, shutdown_time{3'000};
+
+bool is_loopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+// The controller's turns: soon after something changed, when time alone may change something, and every second.
+class Loop {
+ public:
+  Loop(http::Server& server, Leader& leader, Api& api, std::function<void(const std::string&)> log)
+      : server_(server), leader_(leader), api_(api), log_(std::move(log)) {}
+
+  void wake() {
+    if (is_due_) return;
+    is_due_ = true;
+    server_.after(step_soon, [this] {
+      is_due_ = false;
+      step();
+    });
+  }
+  void tick() {
+    api_.tick(real_clock().now());
+    if (const auto renewed = leader_.renew(); !renewed) {
+      log_("leads no more: " + renewed.error().to_text());
+      return server_.shutdown(shutdown_time);
+    }
+    step();
+    server_.after(tick_every, [this] { tick(); });
+  }
+
+ private:
+  void step() {
+    const auto again = leader_.step();
+    const std::string problem = again ? "" : again.error().to_text();
+    if (problem != problem_) log_(problem.empty() ? "the store works again" : "cannot decide: " + problem);
+    problem_ = problem;
+    if (!again || !*again) return;
+    const Duration left = **again - real_clock().now();
+    // The tick comes anyway.
+    if (left < tick_every)
+      server_.after(std::max(step_soon, std::chrono::duration_cast<std::chrono::milliseconds>(left)),
+                    [this] { wake(); });
+  }
+
+  http::Server& server_;
+  Leader& leader_;
+  Api& api_;
+  std::function<void(const std::string&)> log_;
+  bool is_due_ = false;
+  std::string problem_;
+};
+
+}  // namespace
+
+Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
+  for (const Listener& listener : options.listeners) {
+    if (!listener.tls && !is_loopback(listener.address))
+      return Error{ErrorCode::invalid_argument, "others can reach " + listener.address + ", which has no TLS",
+                   "give --tls-certificate and --tls-key, or listen on 127.0.0.1"};
+  }
+  const std::string folder = BERTH_TRY(world::private_folder(options.folder));
+  const std::string token = make_token(), token_file = folder + "/token";
+  std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
+  std::shared_ptr<store::Store> store = BERTH_TRY(store::Store::open(std::move(engine)));
+
+  Loop* loop = nullptr;
+  Api* api_now = nullptr;
+  http::Server server({.names = options.names},
+                      [&](http::Request request, http::Responder responder) { api_now->handle(request, responder); });
+  Api api(options.version, Access(world::user_name(geteuid()), token), http::StaticFiles(options.page),
+          {[&] {
+             if (loop) loop->wake();
+           },
+           [&](std::chrono::milliseconds delay, std::function<void()> function) {
+             server.after(delay, std::move(function));
+           },
+           [&] { return server.connections(); }});
+  api_now = &api;
+  Leader leader = BERTH_TRY(Leader::begin(
+      store, options.name, real_clock(), [&] { api.changed(); },
+      [&](const NodeId& node) { api.orders_changed(node); }));
+  api.lead(leader);
+  Loop turns(server, leader, api, options.log);
+  loop = &turns;
+
+  Serving serving;
+  serving.token_file = token_file;
+  serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
+  for (const Listener& listener : options.listeners)
+    serving.addresses.push_back(BERTH_TRY(server.listen(listener.address, listener.tls)));
+  BERTH_TRY(world::write_private_text(token_file, token + "\n"));
+  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { server.shutdown(shutdown_time); }));
+  BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
+    const auto reloaded = server.reload_certificates();
+    options.log(reloaded ? "read its certificates again" : "keeps its certificates: " + reloaded.error().to_text());
+  }));
+  serving.shutdown = [&] { server.shutdown(shutdown_time); };
+  serving.add_own_node = [&](const NodeId& node) -> Result<std::string> {
+    std::string own = make_token();
+    fleet::Credential credential;
+    credential.id = "node-" + node.text();
+    credential.role = fleet::Role::node;
+    credential.sha256 = sha256(own);
+    credential.node = node;
+    credential.made_by = "server:" + options.name;
+    credential.made_ms = world::wall_time_us() / 1000;
+    BERTH_TRY(leader.add_node(node, credential, "", "server:" + options.name));
+    return own;
+  };
+  server.post([&] {
+    started(serving);
+    turns.tick();
+  });
+  server.run();
+  leader.end();
+  ::unlink(token_file.c_str());
+  return {};
+}
+
+}  // namespace berth::server

@@ -1,0 +1,418 @@
+#include "server/views.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <set>
+
+#include "format/fleet_json.hpp"
+#include "format/inventory_json.hpp"
+#include "format/plan_json.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+
+namespace {
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+json::object reason_view(const Reason& reason) {
+  json::object out{{"kind", to_string(reason.kind)}, {"text", reason.text}};
+  if (reason.provider) out["provider"] = to_string(*reason.provider);
+  if (reason.gpus_requested > 0) out["gpus_requested"] = reason.gpus_requested;
+  if (reason.best_node) {
+    out["best_node"] = reason.best_node->text();
+    out["gpus_best"] = reason.gpus_best;
+  }
+  return out;
+}
+
+// The report about an incarnation, as far as its node has given one.
+const fleet::ReplicaReport* report_of(const Leader& leader, const fleet::Assigned& assigned) {
+  const Heard* const heard = leader.heard(assigned.place.node);
+  if (!heard) return nullptr;
+  const auto found = std::find_if(heard->report.replicas.begin(), heard->report.replicas.end(),
+                                  [&](const fleet::ReplicaReport& one) { return one.key == assigned.key(); });
+  return found == heard->report.replicas.end() ? nullptr : &*found;
+}
+
+json::object incarnation_view(const Leader& leader, const fleet::Assigned& assigned, bool is_current) {
+  const Assignment& place = assigned.place;
+  const fleet::ReplicaReport* const report = report_of(leader, assigned);
+  json::array devices;
+  for (const DeviceId& id : place.devices) devices.emplace_back(id.text());
+  const fleet::ReplicaState state = report              ? report->state
+                                    : assigned.stopping ? fleet::ReplicaState::stopping
+                                                        : fleet::ReplicaState::waiting;
+  json::object out{{"name", name_of(assigned.key())},
+                   {"deployment", place.deployment.text()},
+                   {"replica", place.replica},
+                   {"generation", assigned.generation},
+                   {"revision", assigned.revision},
+                   {"current", is_current},
+                   {"state", to_string(state)},
+                   {"node", place.node.text()},
+                   {"devices", std::move(devices)},
+                   {"memory_bytes", place.memory_bytes},
+                   {"exclusive", place.exclusive},
+                   {"assigned_at_ms", assigned.since_ms},
+                   {"failures", report ? report->failures : 0}};
+  std::string reason = report ? report->reason : "";
+  if (leader.health(place.node) == controller::NodeHealth::lost)
+    reason = "its node is lost" + (reason.empty() ? "" : "; before: " + reason);
+  else if (!report)
+    reason = assigned.stopping ? "is to end" : "its node has not taken it up yet";
+  if (!reason.empty()) out["reason"] = reason;
+  if (report) {
+    if (report->port) out["port"] = *report->port;
+    if (!report->job.empty()) out["job"] = report->job;
+    if (report->started_ms) out["started_at_ms"] = *report->started_ms;
+    if (report->memory_bytes_peak) out["memory_bytes_peak"] = *report->memory_bytes_peak;
+  }
+  if (const auto age = leader.report_age(place.node)) out["report_age_s"] = seconds(*age);
+  return out;
+}
+
+// By deployment and index, the newest incarnation first.
+std::vector<const fleet::Assigned*> sorted_assigned(const Leader& leader) {
+  std::vector<const fleet::Assigned*> out;
+  for (const auto& [node, list] : leader.state().assignments) {
+    for (const fleet::Assigned& one : list.assigned) out.push_back(&one);
+  }
+  std::sort(out.begin(), out.end(), [](const fleet::Assigned* a, const fleet::Assigned* b) {
+    return std::tuple(a->place.deployment, a->place.replica, b->generation) <
+           std::tuple(b->place.deployment, b->place.replica, a->generation);
+  });
+  return out;
+}
+
+bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t i) {
+  return i == 0 || all[i - 1]->place.deployment != all[i]->place.deployment ||
+         all[i - 1]->place.replica != all[i]->place.replica;
+}
+
+// Devices as their node showed them last, else as the store has them.
+json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
+  json::array devices;
+  if (const Heard* const heard = leader.heard(record.id)) devices = heard->devices;
+  for (json::value& value : devices) {
+    if (json::object* const device = value.if_object()) {
+      if (!device->contains("intent")) (*device)["intent"] = "in_service";
+      if (!device->contains("holders") || !device->at("holders").is_array()) (*device)["holders"] = json::array();
+    }
+  }
+  return devices;
+}
+
+std::uint64_t whole(const json::object& object, std::string_view key) {
+  const json::value* const value = object.if_contains(key);
+  return value && value->is_number() ? static_cast<std::uint64_t>(value->to_number<double>()) : 0;
+}
+
+bool is_word(const json::object& object, std::string_view key, std::string_view word) {
+  const json::value* const value = object.if_contains(key);
+  return value && value->is_string() && value->as_string() == word;
+}
+
+struct DeviceCounts {
+  std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
+};
+DeviceCounts count_devices(const Leader& leader) {
+  DeviceCounts counts;
+  for (const auto& [id, record] : leader.state().nodes) {
+    if (leader.health(id) == controller::NodeHealth::lost) continue;
+    for (const json::value& value : devices_of(leader, record)) {
+      const json::object* const device = value.if_object();
+      if (!device) continue;
+      ++counts.total;
+      const bool fallback =
+          device->contains("is_fallback") && device->at("is_fallback").is_bool() && device->at("is_fallback").as_bool();
+      if (!fallback && !is_word(*device, "backend", "host")) {
+        ++counts.gpus;
+        counts.bytes_total += whole(*device, "memory_bytes_total");
+        counts.bytes_free += whole(*device, "memory_bytes_free");
+      }
+      if (!is_word(*device, "health", "healthy") || !is_word(*device, "intent", "in_service") ||
+          record.intent != Intent::in_service || device->contains("error"))
+        ++counts.unavailable;
+      else if (!device->at("holders").as_array().empty())
+        ++counts.in_use;
+      else
+        ++counts.free;
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
+  const store::State& state = leader.state();
+  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0;
+  for (const auto& [id, record] : state.nodes) {
+    const controller::NodeHealth health = leader.health(id);
+    ++(health == controller::NodeHealth::healthy   ? healthy
+       : health == controller::NodeHealth::suspect ? suspect
+                                                   : lost);
+    cordoned += record.intent != Intent::in_service;
+  }
+  const DeviceCounts devices = count_devices(leader);
+  json::array deployments;
+  for (const controller::DeploymentStatus& status : leader.deployments())
+    deployments.push_back(deployment_view(leader, status, false));
+  json::object project{{"version", state.desired.version}};
+  if (!state.desired.cluster.empty()) project["name"] = state.desired.cluster;
+  return {{"version", version},
+          {"server", leader.server()},
+          {"epoch", leader.epoch()},
+          {"revision", leader.revision()},
+          {"now_at_ms", world::wall_time_us() / 1000},
+          {"started_at_ms", started_ms},
+          {"project", std::move(project)},
+          {"nodes",
+           {{"total", state.nodes.size()},
+            {"healthy", healthy},
+            {"suspect", suspect},
+            {"lost", lost},
+            {"cordoned", cordoned}}},
+          {"devices",
+           {{"total", devices.total},
+            {"gpus", devices.gpus},
+            {"free", devices.free},
+            {"in_use", devices.in_use},
+            {"unavailable", devices.unavailable},
+            {"memory_bytes_total", devices.bytes_total},
+            {"memory_bytes_free", devices.bytes_free}}},
+          {"deployments", std::move(deployments)},
+          {"pending", pending_view(leader)}};
+}
+
+json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
+  const Heard* const heard = leader.heard(record.id);
+  json::object out{{"name", record.id.text()},
+                   {"health", to_string(leader.health(record.id))},
+                   {"intent", to_string(record.intent)},
+                   {"joined_at_ms", record.joined_ms}};
+  if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
+  if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
+  json::array links;
+  if (heard) {
+    const NodeView& node = heard->report.node;
+    out["version"] = heard->report.version;
+    if (node.cpus) out["cpus"] = *node.cpus;
+    if (node.memory_bytes) out["memory_bytes"] = *node.memory_bytes;
+    out["labels"] = format::labels_to_json(node.labels);
+    json::array taints;
+    for (const std::string& taint : node.taints) taints.emplace_back(taint);
+    out["taints"] = std::move(taints);
+    out["egress"] = node.egress;
+    out["clock_offset_s"] = heard->clock_offset_s;
+    links = format::links_to_json(node.links);
+  }
+  out["devices"] = devices_of(leader, record);
+  out["links"] = std::move(links);
+  json::array replicas;
+  const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->place.node == record.id) replicas.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+  }
+  out["replicas"] = std::move(replicas);
+  return out;
+}
+
+json::array nodes_view(const Leader& leader) {
+  json::array out;
+  for (const auto& [id, record] : leader.state().nodes) out.push_back(node_view(leader, record));
+  return out;
+}
+
+json::object deployment_view(const Leader& leader, const controller::DeploymentStatus& status, bool whole_one) {
+  json::object out{{"name", status.deployment.text()}};
+  const auto found = leader.state().desired.deployments.find(status.deployment);
+  const fleet::Wanted* const wanted = found == leader.state().desired.deployments.end() ? nullptr : &found->second;
+  out["revision"] = wanted ? wanted->revision : 0;
+  out["replicas"] = status.replicas;
+  out["ready"] = status.ready;
+  out["updated"] = status.updated;
+  out["state"] = to_string(status.state);
+  if (!status.reason.empty()) out["reason"] = status.reason;
+  if (!whole_one || !wanted) return out;
+  out["spec"] = format::spec_to_json(wanted->spec);
+  json::object rollout{{"revision", wanted->revision},
+                       {"surge", wanted->spec.rollout.surge},
+                       {"unavailable", wanted->spec.rollout.unavailable},
+                       {"paused", wanted->paused.has_value()},
+                       {"undo_revisions", wanted->earlier.size()}};
+  if (wanted->paused) rollout["reason"] = *wanted->paused;
+  out["rollout"] = std::move(rollout);
+  return out;
+}
+
+std::optional<json::object> deployment_view(const Leader& leader, const DeploymentId& name) {
+  for (const controller::DeploymentStatus& status : leader.deployments()) {
+    if (status.deployment == name) return deployment_view(leader, status, true);
+  }
+  return std::nullopt;
+}
+
+json::array deployments_view(const Leader& leader) {
+  json::array out;
+  for (const controller::DeploymentStatus& status : leader.deployments())
+    out.push_back(deployment_view(leader, status, true));
+  return out;
+}
+
+json::array replicas_view(const Leader& leader, const std::optional<DeploymentId>& only) {
+  json::array out;
+  const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!only || all[i]->place.deployment == *only)
+      out.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+  }
+  return out;
+}
+
+json::array pending_view(const Leader& leader) {
+  json::array out;
+  for (const Pending& pending : leader.pending()) {
+    json::array replicas;
+    for (const std::uint32_t replica : pending.replicas) replicas.emplace_back(replica);
+    out.push_back(json::object{{"deployment", pending.deployment.text()},
+                               {"replicas", std::move(replicas)},
+                               {"reason", reason_view(pending.reason)}});
+  }
+  return out;
+}
+
+json::object replica_view(const Leader& leader, const DeploymentId& name, std::uint32_t replica) {
+  const std::string subject = name.text() + "/" + std::to_string(replica);
+  json::array incarnations, events;
+  std::string text;
+  const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->place.deployment != name || all[i]->place.replica != replica) continue;
+    incarnations.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
+    if (!text.empty()) continue;
+    const json::object& newest = incarnations.back().as_object();
+    text = subject + " is " + std::string(newest.at("state").as_string()) + " on " + all[i]->place.node.text();
+    if (const json::value* const reason = newest.if_contains("reason")) text += ": " + std::string(reason->as_string());
+  }
+  json::object why;
+  for (const Pending& pending : leader.pending()) {
+    const bool is_meant = pending.replicas.empty() || std::find(pending.replicas.begin(), pending.replicas.end(),
+                                                                replica) != pending.replicas.end();
+    if (pending.deployment != name || !is_meant) continue;
+    text = pending.reason.text;
+    why["reason"] = reason_view(pending.reason);
+    break;
+  }
+  why["text"] = text.empty() ? subject + " has no place yet" : text;
+  const std::vector<fleet::Event>& recent = leader.recent_events();
+  std::size_t first = recent.size(), found = 0;
+  while (first > 0 && found < 20) found += recent[--first].subject == subject;
+  for (; first < recent.size(); ++first) {
+    if (recent[first].subject == subject) events.push_back(format::to_json(recent[first]));
+  }
+  return {{"revision", leader.revision()},
+          {"name", subject},
+          {"deployment", name.text()},
+          {"replica", replica},
+          {"incarnations", std::move(incarnations)},
+          {"why", std::move(why)},
+          {"events", std::move(events)}};
+}
+
+json::array jobs_view(const Leader& leader) {
+  json::array out;
+  for (const auto& [id, record] : leader.state().nodes) {
+    const Heard* const heard = leader.heard(id);
+    if (!heard) continue;
+    for (const json::value& value : heard->leases) {
+      if (!value.is_object()) continue;
+      json::object lease{{"node", id.text()}};
+      for (const auto& [key, member] : value.as_object()) lease[key] = member;
+      out.push_back(std::move(lease));
+    }
+  }
+  return out;
+}
+
+json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run) {
+  json::array changes;
+  const auto add = [&](const std::vector<DeploymentId>& names, const char* change) {
+    for (const DeploymentId& name : names)
+      changes.push_back(json::object{{"deployment", name.text()}, {"change", change}});
+  };
+  add(applied.added, "added");
+  add(applied.altered, "changed");
+  add(applied.removed, "removed");
+  json::array restarts;
+  for (const auto& [name, replica] : applied.preview.restarts)
+    restarts.emplace_back(name.text() + "/" + std::to_string(replica));
+  json::object out{{"version", applied.version},
+                   {"changed", applied.changed},
+                   {"dry_run", dry_run},
+                   {"changes", std::move(changes)},
+                   {"plan", json::parse(format::plan_to_json(applied.preview.plan, leader.state().desired.cluster))}};
+  if (!restarts.empty()) out["restarts"] = std::move(restarts);
+  return out;
+}
+
+json::array credentials_view(const Leader& leader) {
+  json::array out;
+  for (const auto& [id, credential] : leader.state().credentials) {
+    json::object one{{"id", id},
+                     {"role", to_string(credential.role)},
+                     {"made_by", credential.made_by},
+                     {"made_at_ms", credential.made_ms}};
+    if (credential.node) one["node"] = credential.node->text();
+    if (credential.expires_ms) one["expires_at_ms"] = *credential.expires_ms;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::string metrics_text(const Leader& leader, std::size_t connections) {
+  std::string out;
+  const auto head = [&](const char* name, const char* help) {
+    out += "# HELP " + std::string(name) + " " + help + "\n# TYPE " + name + " gauge\n";
+  };
+  const auto line = [&](const std::string& name, std::uint64_t value) {
+    out += name + " " + std::to_string(value) + "\n";
+  };
+  std::uint64_t counts[3] = {};
+  for (const auto& [id, record] : leader.state().nodes) ++counts[static_cast<std::size_t>(leader.health(id))];
+  head("berth_nodes", "Nodes of the fleet, by health.");
+  line("berth_nodes{health=\"healthy\"}", counts[0]);
+  line("berth_nodes{health=\"suspect\"}", counts[1]);
+  line("berth_nodes{health=\"lost\"}", counts[2]);
+  const auto of_deployments = [&](const char* name, const char* help, auto value) {
+    head(name, help);
+    for (const controller::DeploymentStatus& status : leader.deployments())
+      line(std::string(name) + "{deployment=\"" + status.deployment.text() + "\"}", value(status));
+  };
+  of_deployments("berth_replicas_wanted", "Replicas that a deployment asks for.",
+                 [](const controller::DeploymentStatus& status) { return status.replicas; });
+  of_deployments("berth_replicas_ready", "Replicas that serve.",
+                 [](const controller::DeploymentStatus& status) { return status.ready; });
+  std::uint64_t pending = 0;
+  for (const Pending& one : leader.pending()) pending += std::max<std::size_t>(1, one.replicas.size());
+  head("berth_replicas_pending", "Replicas that fit nowhere now.");
+  line("berth_replicas_pending", pending);
+  const DeviceCounts devices = count_devices(leader);
+  head("berth_devices", "Devices of the nodes that are heard, by use.");
+  line("berth_devices{use=\"free\"}", devices.free);
+  line("berth_devices{use=\"in_use\"}", devices.in_use);
+  line("berth_devices{use=\"unavailable\"}", devices.unavailable);
+  head("berth_device_memory_bytes", "Memory of the accelerators.");
+  line("berth_device_memory_bytes{kind=\"total\"}", devices.bytes_total);
+  line("berth_device_memory_bytes{kind=\"free\"}", devices.bytes_free);
+  head("berth_server_epoch", "Grows with every server that begins to lead.");
+  line("berth_server_epoch", leader.epoch());
+  head("berth_server_connections", "Open connections.");
+  line("berth_server_connections", connections);
+  return out;
+}
+
+}  // namespace berth::server

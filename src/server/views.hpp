@@ -1,0 +1,32 @@
+// The answers of the API as JSON, made from what the leader has. docs/openapi.json describes them.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <optional>
+#include <string>
+
+#include "fleet/fleet.hpp"
+#include "server/leader.hpp"
+
+namespace berth::server {
+
+boost::json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms);
+boost::json::object node_view(const Leader& leader, const fleet::NodeRecord& record);
+boost::json::array nodes_view(const Leader& leader);
+boost::json::object deployment_view(const Leader& leader, const controller::DeploymentStatus& status, bool whole);
+// Absent: there is no such deployment.
+std::optional<boost::json::object> deployment_view(const Leader& leader, const DeploymentId& name);
+boost::json::array deployments_view(const Leader& leader);
+// All incarnations, or those of one deployment.
+boost::json::array replicas_view(const Leader& leader, const std::optional<DeploymentId>& only);
+boost::json::array pending_view(const Leader& leader);
+// One replica: its incarnations, why it is where it is or nowhere, its last events.
+boost::json::object replica_view(const Leader& leader, const DeploymentId& name, std::uint32_t replica);
+boost::json::array jobs_view(const Leader& leader);
+boost::json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run);
+boost::json::array credentials_view(const Leader& leader);
+// Prometheus text.
+std::string metrics_text(const Leader& leader, std::size_t connections);
+
+}  // namespace berth::server

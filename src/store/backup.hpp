@@ -1,0 +1,34 @@
+// Copies of a whole store: into a file and back, and from one engine to another (SQLite to etcd, for example). A backup
+// shows one moment and may be made while a server runs. It is a text file: a line about it, a line per entry, and a
+// line with a checksum, which finds a truncated or edited file and proves nothing else. No secret is in it.
+//
+// A restored store is older than what the agents have seen. An agent ignores lower epochs, and a generation must never
+// be given out twice; so epoch, generations and the version of the project leap ahead in a restore, as the revision
+// does when etcd is restored (etcdutl snapshot restore --bump-revision).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "berth/result.hpp"
+#include "store/engine.hpp"
+
+namespace berth::store {
+
+// More than a fleet uses between a backup and its restore.
+inline constexpr std::uint64_t restore_leap = 1'000'000;
+
+enum class IfNotEmpty : std::uint8_t { refuse, replace };
+
+// The file is replaced as a whole and has mode 0600.
+Result<void> backup(Engine& engine, const std::string& file);
+
+// The file is checked before the store is touched. invalid_argument: it is truncated, edited or no backup;
+// not_supported: a newer version wrote it; already_exists: the store is not empty; unavailable: a server leads in it.
+// Interrupted, it leaves a store that is refused until the restore is run again.
+Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
+
+// All entries as they are. Must hold both stores: stop the server first. Errors as above.
+Result<void> copy(Engine& from, Engine& to, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
+
+}  // namespace berth::store

@@ -1,0 +1,89 @@
+// Engine: keys with text values, in order, changed by transactions that hold conditions. The little that every
+// database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract suite
+// (contract_test.cpp). It knows nothing of fleets.
+//
+// The store has one revision, which grows with every transaction that changes something. The version of a key is the
+// revision that wrote it last, so that a key that was removed and made again never has a version it had before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/result.hpp"
+
+namespace berth::store {
+
+// What etcd takes with its defaults (128 operations, 1.5 MiB), with room for what a transaction is wrapped in.
+inline constexpr std::size_t operations_max = 100;                // conditions, and writes, of a transaction
+inline constexpr std::size_t transaction_bytes_max = 1280 << 10;  // keys and values
+inline constexpr std::size_t value_bytes_max = 1 << 20;
+inline constexpr std::size_t key_bytes_max = 512;
+
+struct Entry {
+  std::string key, value;
+  std::uint64_t version = 0;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+struct Listing {
+  std::vector<Entry> entries;  // in the order of their keys, byte by byte
+  std::uint64_t revision = 0;  // of the store, at the moment that they show
+};
+
+struct Condition {
+  std::string key;
+  std::uint64_t version = 0;  // 0: there is no such key
+};
+
+struct Write {
+  std::string key;
+  std::optional<std::string> value;  // absent: the key is removed, if there is one
+};
+
+struct Transaction {
+  std::vector<Condition> conditions;
+  std::vector<Write> writes;  // each key at most once
+};
+
+// Thread-safe. Errors: io says that the medium failed (full, damaged, not readable) and that nothing was changed;
+// timeout that another process kept it busy.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // "memory", "sqlite:/var/lib/berth/store.db"; for messages.
+  virtual std::string name() const = 0;
+
+  // The entries whose keys begin with `prefix` and come after `after`, all of one moment; the first `limit` of them.
+  virtual Result<Listing> list(std::string_view prefix, std::string_view after = {}, std::size_t limit = SIZE_MAX) = 0;
+
+  // All of it or nothing. The new revision, once it cannot be lost any more; absent: a condition does not hold. A
+  // transaction that changes nothing gives the present revision. invalid_argument: it is larger than the bounds above,
+  // or writes a key twice.
+  virtual Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) = 0;
+
+  // Sleeps until the store may have changed since `revision`, at most for `timeout`. A hint: it can miss a change, of
+  // another process for example, and can return without one. The caller lists again in either case.
+  virtual void wait_for_change(std::uint64_t revision, Duration timeout) = 0;
+
+  // Makes `owner` the one who may change this store, or confirms it. It lasts for `duration`, unless the engine can
+  // tell by itself whether the owner lives. unavailable names the other owner. This keeps two servers from getting in
+  // each other's way; what makes a change by a former owner impossible are the conditions of its transactions.
+  virtual Result<void> hold(const std::string& owner, Duration duration) = 0;
+  // Nothing happens where `owner` is not the owner.
+  virtual void release(const std::string& owner) = 0;
+};
+
+// invalid_argument where a transaction breaks the bounds above; every engine asks before it does anything.
+Result<void> check_bounds(const Transaction& transaction);
+
+// "memory" or "sqlite:PATH". not_supported: this build has no SQLite. io: the file cannot be used, and why.
+Result<std::shared_ptr<Engine>> open_engine(std::string_view kind);
+
+}  // namespace berth::store

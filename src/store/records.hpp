@@ -1,0 +1,86 @@
+// What the Store keeps under which key. All of it but the events is below "state/", so that one listing shows one
+// moment of it:
+//   meta/schema                        the number of this layout, and the version of Berth that wrote it
+//   state/project                      version, names, and which record of each deployment counts
+//   state/deployment/<name>/<version>  a deployment as that version of the project wants it
+//   state/node/<name>                  a node, and what the operator intends with it
+//   state/assignments/<node>           what the node is to run
+//   state/counters                     generations and events: the next numbers
+//   state/leader                       who leads, and the epoch
+//   state/credential/<id>              a token's sum
+//   event/<20 digits>                  an event
+// Values are JSON documents. No secret is in any of them: credentials are sums, and deployments name the places of
+// their secrets.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/ids.hpp"
+#include "berth/result.hpp"
+#include "fleet/fleet.hpp"
+#include "store/engine.hpp"
+
+namespace berth::store {
+
+namespace keys {
+inline constexpr std::string_view schema = "meta/schema";
+inline constexpr std::string_view restoring = "meta/restoring";  // there while a restore is under way
+inline constexpr std::string_view state = "state/";
+inline constexpr std::string_view project = "state/project";
+inline constexpr std::string_view counters = "state/counters";
+inline constexpr std::string_view leader = "state/leader";
+inline constexpr std::string_view deployments = "state/deployment/";
+inline constexpr std::string_view nodes = "state/node/";
+inline constexpr std::string_view assignments = "state/assignments/";
+inline constexpr std::string_view credentials = "state/credential/";
+inline constexpr std::string_view events = "event/";
+std::string deployment(const DeploymentId& name, std::uint64_t version);
+std::string node(const NodeId& name);
+std::string assignments_of(const NodeId& node);
+std::string credential(std::string_view id);
+std::string event(std::uint64_t id);
+}  // namespace keys
+
+// The root of the desired state. Records of deployments that it does not name do not count: they are left by a change
+// that was not completed, and are removed when a server begins to lead.
+struct ProjectRoot {
+  std::uint64_t version = 0;
+  std::string cluster;
+  EgressPreference egress_preference;
+  std::map<DeploymentId, std::uint64_t> deployments;  // with the version of the project that wrote the record
+};
+
+struct Counters {
+  std::uint64_t next_generation = 1;
+  std::uint64_t next_event = 1;
+};
+
+struct Leader {
+  std::string server;
+  std::uint64_t epoch = 0;
+};
+
+std::string text_of(const ProjectRoot& root);
+std::string text_of(const Counters& counters);
+std::string text_of(const Leader& leader);
+std::string text_of(const std::vector<fleet::Assigned>& assigned);
+std::string text_of(const fleet::Wanted& wanted);
+std::string text_of(const fleet::NodeRecord& record);
+std::string text_of(const fleet::Credential& credential);
+std::string text_of(const fleet::Event& event);
+
+// io: the entry is not what a Store has written; not_supported: a newer version wrote it.
+Result<ProjectRoot> project_root_of(const Entry& entry);
+Result<Counters> counters_of(const Entry& entry);
+Result<Leader> leader_of(const Entry& entry);
+Result<std::vector<fleet::Assigned>> assigned_of(const Entry& entry);
+Result<fleet::Wanted> wanted_of(const Entry& entry);
+Result<fleet::NodeRecord> node_record_of(const Entry& entry);
+Result<fleet::Credential> credential_of(const Entry& entry);
+Result<fleet::Event> event_of(const Entry& entry);
+
+}  // namespace berth::store

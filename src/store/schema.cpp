@@ -1,0 +1,97 @@
+#include "store/schema.hpp"
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "berth/version.hpp"
+#include "format/json_reading.hpp"
+#include "store/parts.hpp"
+#include "store/records.hpp"
+
+namespace berth::store {
+namespace {
+
+// A migration of a large store; on SQLite the kernel knows how long.
+constexpr Duration hold_duration = std::chrono::minutes(5);
+
+Result<void> migrate(Engine& engine, std::span<const Migration> migrations, Entry mark_entry, SchemaMark mark,
+                     std::uint64_t to) {
+  while (mark.number < to) {
+    const auto step = std::find_if(migrations.begin(), migrations.end(),
+                                   [&](const Migration& migration) { return migration.from == mark.number; });
+    if (step == migrations.end()) {
+      return Error{ErrorCode::not_supported,
+                   engine.name() + " has the layout " + std::to_string(mark.number) + " of berth " + mark.berth +
+                       ", which this version cannot bring up to date",
+                   "open it with a version in between first"};
+    }
+    std::vector<Write> writes = BERTH_TRY(step->writes(BERTH_TRY(engine.list("")).entries));
+    mark = {mark.number + 1, this_version()};
+    writes.push_back({std::string(keys::schema), text_of(mark)});  // the last one
+    for (const Part& part : BERTH_TRY(in_parts(std::move(writes)))) {
+      const auto revision = BERTH_TRY(engine.commit({{{mark_entry.key, mark_entry.version}}, part}));
+      if (!revision)
+        return Error{ErrorCode::unavailable, engine.name() + " was changed during its migration", "try again"};
+      if (part.back().key == keys::schema) mark_entry.version = *revision;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const Migration> migrations() noexcept { return {}; }
+
+std::string this_version() {
+  return std::to_string(BERTH_VERSION_MAJOR) + "." + std::to_string(BERTH_VERSION_MINOR) + "." +
+         std::to_string(BERTH_VERSION_PATCH);
+}
+
+std::string text_of(const SchemaMark& mark) {
+  return boost::json::serialize(boost::json::object{{"store", mark.number}, {"berth", mark.berth}});
+}
+
+Result<SchemaMark> schema_mark_of(const Entry& entry) {
+  return format::read_document(entry.value, entry.key, [](const boost::json::value& value, const std::string& where) {
+    const boost::json::object& object = format::object_of(value, where);
+    return SchemaMark{format::whole_of(format::member(object, "store", where), where + ".store"),
+                      format::text_of(format::member(object, "berth", where), where + ".berth")};
+  });
+}
+
+Error newer_schema(const std::string& what, const SchemaMark& mark) {
+  return {ErrorCode::not_supported,
+          what + " was written by berth " + mark.berth + " with the layout " + std::to_string(mark.number) +
+              "; this is berth " + this_version() + ", which knows layouts up to " + std::to_string(schema_number),
+          "use berth " + mark.berth + " or later, or restore a backup that an older version has made"};
+}
+
+Result<void> bring_up_to_date(Engine& engine, std::span<const Migration> migrations, std::uint64_t to) {
+  const Listing meta = BERTH_TRY(engine.list("meta/"));
+  const Entry* mark_entry = nullptr;
+  for (const Entry& entry : meta.entries) {
+    if (entry.key == keys::schema) mark_entry = &entry;
+    if (entry.key == keys::restoring)
+      return Error{ErrorCode::io, "a restore into " + engine.name() + " did not end", "restore the backup again"};
+  }
+  if (!mark_entry) {
+    const Listing first = BERTH_TRY(engine.list("", "", 1));
+    if (!first.entries.empty())
+      return Error{ErrorCode::io, engine.name() + " is not a store of Berth: it has entries and no layout",
+                   "give another store"};
+    // Another process may do the same at this moment, which then is as good.
+    const std::string key(keys::schema);
+    BERTH_TRY(engine.commit({{{key, 0}}, {{key, text_of(SchemaMark{to, this_version()})}}}));
+    return {};
+  }
+  const SchemaMark mark = BERTH_TRY(schema_mark_of(*mark_entry));
+  if (mark.number > to) return newer_schema(engine.name(), mark);
+  if (mark.number == to) return {};
+  const std::string owner = "a migration of the store";
+  BERTH_TRY(engine.hold(owner, hold_duration));
+  Result<void> migrated = migrate(engine, migrations, *mark_entry, mark, to);
+  engine.release(owner);
+  return migrated;
+}
+
+}  // namespace berth::store

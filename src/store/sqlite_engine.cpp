@@ -1,0 +1,393 @@
+#include "store/sqlite_engine.hpp"
+
+#ifndef BERTH_HAS_SQLITE
+
+namespace berth::store {
+Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
+  return Error{
+      ErrorCode::not_supported, "this berth was built without SQLite",
+      "use the store \"memory\", which forgets when the server ends, or install libsqlite3-dev and build again"};
+}
+}  // namespace berth::store
+
+#else
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "store/leader_lock.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::store {
+namespace {
+
+constexpr int application = 0x42727468;  // "Brth", at a fixed place of the file: other programs' files are not touched
+constexpr int layout = 1;                // of the tables below
+// Another process holds the file for the time of a commit or of a backup.
+constexpr int busy_timeout_ms = 5000;
+
+// Tables of the file. The single row of `revision` makes the revision part of each transaction.
+constexpr const char* tables = R"(
+  CREATE TABLE entries(key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL, version INTEGER NOT NULL);
+  CREATE TABLE revision(one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
+  INSERT INTO revision VALUES (1, 0);
+)";
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A prepared statement; Row::next() steps it, and leaving the scope of the Row resets it.
+class Statement {
+ public:
+  class Row {
+   public:
+    explicit Row(sqlite3_stmt* statement) : statement_(statement) {}
+    Row(const Row&) = delete;
+    Row& operator=(const Row&) = delete;
+    ~Row() {
+      sqlite3_reset(statement_);
+      sqlite3_clear_bindings(statement_);
+    }
+    Row& bind(int at, std::string_view text) {
+      sqlite3_bind_text64(statement_, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
+      return *this;
+    }
+    Row& bind(int at, std::uint64_t number) {
+      sqlite3_bind_int64(statement_, at, static_cast<sqlite3_int64>(number));
+      return *this;
+    }
+    int next() { return sqlite3_step(statement_); }
+    std::string text(int column) const {
+      const void* const data = sqlite3_column_blob(statement_, column);
+      const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement_, column));
+      return size == 0 ? std::string() : std::string(static_cast<const char*>(data), size);
+    }
+    std::uint64_t number(int column) const {
+      return static_cast<std::uint64_t>(sqlite3_column_int64(statement_, column));
+    }
+
+   private:
+    sqlite3_stmt* statement_;
+  };
+
+  Statement() = default;
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+  ~Statement() { sqlite3_finalize(statement_); }
+  int prepare(sqlite3* database, const char* sql) {
+    return sqlite3_prepare_v3(database, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement_, nullptr);
+  }
+  Row row() { return Row(statement_); }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+};
+
+class SqliteEngine final : public Engine {
+ public:
+  explicit SqliteEngine(std::string path) : path_(std::move(path)) {}
+  ~SqliteEngine() override {
+    // Statements are finalized by their destructors, after this: close_v2 waits for them.
+    sqlite3_close_v2(database_);
+  }
+
+  Result<void> open() {
+    BERTH_TRY(make_file());
+    if (const int code =
+            sqlite3_open_v2(path_.c_str(), &database_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+        code != SQLITE_OK)
+      return failed(code);
+    sqlite3_extended_result_codes(database_, 1);
+    sqlite3_busy_timeout(database_, busy_timeout_ms);
+    BERTH_TRY(make_tables());
+    BERTH_TRY(run("PRAGMA journal_mode = WAL"));
+    BERTH_TRY(run("PRAGMA synchronous = FULL"));
+    const std::string journal = BERTH_TRY(answer("PRAGMA journal_mode"));
+    const std::string synchronous = BERTH_TRY(answer("PRAGMA synchronous"));
+    if (journal != "wal" || synchronous != "2") {
+      return Error{ErrorCode::io, "the file system of the store " + path_ + " does not allow a write-ahead log",
+                   "put the store on a local disk"};
+    }
+    // Of a few megabytes; a damaged store is better found before a server begins to act on it.
+    const std::string found = BERTH_TRY(answer("PRAGMA quick_check(1)"));
+    if (found != "ok") return damaged(found.substr(found.rfind('\n') + 1));  // its first line is a heading
+    for (const auto& [statement, sql] :
+         {std::pair(&begin_, "BEGIN IMMEDIATE"),
+          {&begin_reading_, "BEGIN"},
+          {&end_, "COMMIT"},
+          {&find_, "SELECT version FROM entries WHERE key = ?1"},
+          {&list_, "SELECT key, value, version FROM entries WHERE key >= ?1 ORDER BY key"},
+          {&put_, "INSERT OR REPLACE INTO entries VALUES (?1, ?2, ?3)"},
+          {&remove_, "DELETE FROM entries WHERE key = ?1"},
+          {&revision_, "SELECT number FROM revision"},
+          {&set_revision_, "UPDATE revision SET number = ?1"}}) {
+      if (const int code = statement->prepare(database_, sql); code != SQLITE_OK) return failed(code);
+    }
+    return {};
+  }
+
+  std::string name() const override { return "sqlite:" + path_; }
+
+  Result<Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override {
+    const std::lock_guard lock(mutex_);
+    BERTH_TRY(step(begin_reading_));
+    Result<Listing> listing = list_within(prefix, after, limit);
+    leave_transaction();
+    return listing;
+  }
+
+  Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) override {
+    BERTH_TRY(check_bounds(transaction));
+    const std::lock_guard lock(mutex_);
+    BERTH_TRY(step(begin_));
+    Result<std::optional<std::uint64_t>> revision = commit_within(transaction);
+    leave_transaction();
+    if (revision && *revision && **revision > known_revision_) {
+      known_revision_ = **revision;
+      changed_.notify_all();
+    }
+    return revision;
+  }
+
+  void wait_for_change(std::uint64_t revision, Duration timeout) override {
+    const Deadline deadline = Deadline::after(real_clock(), timeout);
+    std::unique_lock lock(mutex_);
+    while (known_revision_ <= revision && real_clock().wait_until(changed_, lock, deadline.at)) {
+    }
+  }
+
+  Result<void> hold(const std::string& owner, Duration) override {
+    const std::lock_guard lock(mutex_);
+    if (lock_) return owner_ == owner ? Result<void>() : Result<void>(led_by(owner_));
+    std::string other;
+    Result<std::optional<LeaderLock>> taken = LeaderLock::take(path_ + ".leader", owner, other);
+    if (!taken) return std::move(taken).error();
+    if (!*taken) return led_by(other);
+    lock_ = std::move(*taken);
+    owner_ = owner;
+    return {};
+  }
+
+  void release(const std::string& owner) override {
+    const std::lock_guard lock(mutex_);
+    if (owner_ != owner) return;
+    lock_.reset();
+    owner_.clear();
+  }
+
+ private:
+  Error led_by(const std::string& other) const {
+    return {ErrorCode::unavailable, other + " leads in the store " + path_,
+            "stop it first, or give this server a store of its own"};
+  }
+
+  Error damaged(const std::string& how) const {
+    return {ErrorCode::io, "the store " + path_ + " is damaged (" + how + ")",
+            "move the file away and restore the last backup into a new one"};
+  }
+
+  // What SQLite said last, as an error that says what to do.
+  Error failed(int code) const {
+    const std::string text = database_ != nullptr ? sqlite3_errmsg(database_) : sqlite3_errstr(code);
+    const int system_error = database_ != nullptr ? sqlite3_system_errno(database_) : 0;
+    const int kind = code & 0xff;
+    if (kind == SQLITE_FULL ||
+        (kind == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG))) {
+      return {ErrorCode::io, "there is no room for the store " + path_ + "; nothing was changed",
+              "free some space on its disk; the server goes on by itself"};
+    }
+    if (kind == SQLITE_NOTADB) {
+      return {ErrorCode::io, path_ + " is not a store of Berth, or is damaged",
+              "give another path, or move the file away and restore the last backup into a new one"};
+    }
+    if (kind == SQLITE_CORRUPT) return damaged(text);
+    if (kind == SQLITE_BUSY || kind == SQLITE_LOCKED) {
+      return {ErrorCode::timeout,
+              "another process kept the store " + path_ + " busy for " + std::to_string(busy_timeout_ms / 1000) + " s",
+              "end what else has it open, and try again"};
+    }
+    return {ErrorCode::io,
+            "cannot use the store " + path_ + ": " + text +
+                (system_error != 0 ? std::string(" (") + std::strerror(system_error) + ")" : ""),
+            "check the file, its folder and their permissions"};
+  }
+
+  // SQLite would make the file readable for all; its log gets the mode of the file.
+  Result<void> make_file() const {
+    if (path_.empty() || path_.back() == '/' || path_.find('\0') != std::string::npos) {
+      return Error{ErrorCode::invalid_argument, "the store sqlite:" + path_ + " names no file",
+                   "write it as sqlite:/var/lib/berth/store.db"};
+    }
+    const std::size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
+    if (Result<std::string> own = world::private_folder(folder); !own) {
+      Error error = std::move(own).error();
+      error.message = "the store " + path_ + " cannot be kept there: " + error.message;
+      error.advice = "give the path of a file in a folder that only this user can write to";
+      return error;
+    }
+    const File file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct stat status{};
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+      return Error{ErrorCode::io, "cannot open the store " + path_ + ": " + std::strerror(errno),
+                   "check the file, its folder and their permissions"};
+    }
+    if (!S_ISREG(status.st_mode))
+      return Error{ErrorCode::io, "the store " + path_ + " is not a file", "give the path of a file"};
+    if ((status.st_mode & 0077) != 0) ::fchmod(file.get(), 0600);
+    // A new name must survive a power cut as well as what is in the file.
+    if (status.st_size == 0) {
+      const File parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (parent.get() >= 0) ::fsync(parent.get());
+    }
+    return {};
+  }
+
+  // Two processes may open a new file at once.
+  Result<void> make_tables() {
+    if (BERTH_TRY(is_ready())) return {};
+    BERTH_TRY(run("BEGIN IMMEDIATE"));
+    Result<void> made;
+    if (Result<bool> ready = is_ready(); !ready) {
+      made = std::move(ready).error();
+    } else if (!*ready) {
+      made = run(tables);
+      if (made) made = run("PRAGMA application_id = " + std::to_string(application));
+      if (made) made = run("PRAGMA user_version = " + std::to_string(layout));
+    }
+    if (made) made = run("COMMIT");
+    leave_transaction();
+    return made;
+  }
+
+  // Whether the tables are there; an error where the file is of another kind.
+  Result<bool> is_ready() {
+    const std::string program = BERTH_TRY(answer("PRAGMA application_id"));
+    const std::string version = BERTH_TRY(answer("PRAGMA user_version"));
+    if (program == std::to_string(application)) {
+      if (version == std::to_string(layout)) return true;
+      return Error{ErrorCode::not_supported, "the store " + path_ + " was written by a newer version of Berth",
+                   "use that version, or restore a backup that this one has made"};
+    }
+    const std::string others = BERTH_TRY(answer("SELECT count(*) FROM sqlite_schema"));
+    if (others != "0") {
+      return Error{ErrorCode::io, path_ + " is a database of another program", "give another path"};
+    }
+    return false;
+  }
+
+  Result<Listing> list_within(std::string_view prefix, std::string_view after, std::size_t limit) {
+    Listing listing{{}, BERTH_TRY(present_revision())};
+    // The smallest text after `after` is `after` with a zero byte.
+    const std::string first = after < prefix ? std::string(prefix) : std::string(after) + '\0';
+    Statement::Row row = list_.row();
+    row.bind(1, first);
+    while (listing.entries.size() < limit) {
+      const int code = row.next();
+      if (code == SQLITE_DONE) break;
+      if (code != SQLITE_ROW) return failed(code);
+      Entry entry{row.text(0), {}, row.number(2)};
+      if (!entry.key.starts_with(prefix)) break;
+      entry.value = row.text(1);
+      listing.entries.push_back(std::move(entry));
+    }
+    return listing;
+  }
+
+  Result<std::optional<std::uint64_t>> commit_within(const Transaction& transaction) {
+    for (const Condition& condition : transaction.conditions) {
+      Statement::Row row = find_.row();
+      const int code = row.bind(1, condition.key).next();
+      if (code != SQLITE_ROW && code != SQLITE_DONE) return failed(code);
+      if ((code == SQLITE_ROW ? row.number(0) : 0) != condition.version) return std::optional<std::uint64_t>();
+    }
+    const std::uint64_t before = BERTH_TRY(present_revision());
+    bool is_changed = false;
+    for (const Write& write : transaction.writes) {
+      Statement::Row row = write.value ? put_.row() : remove_.row();
+      row.bind(1, write.key);
+      if (write.value) row.bind(2, *write.value).bind(3, before + 1);
+      if (const int code = row.next(); code != SQLITE_DONE) return failed(code);
+      if (write.value || sqlite3_changes(database_) > 0) is_changed = true;
+    }
+    if (!is_changed) return std::optional(before);
+    {
+      Statement::Row row = set_revision_.row();
+      if (const int code = row.bind(1, before + 1).next(); code != SQLITE_DONE) return failed(code);
+    }
+    BERTH_TRY(step(end_));
+    return std::optional(before + 1);
+  }
+
+  Result<std::uint64_t> present_revision() {
+    Statement::Row row = revision_.row();
+    if (const int code = row.next(); code != SQLITE_ROW)
+      return code == SQLITE_DONE ? damaged("no revision") : failed(code);
+    return row.number(0);
+  }
+
+  // Whatever became of it: none stays open behind an error.
+  void leave_transaction() {
+    if (sqlite3_get_autocommit(database_) == 0) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+
+  Result<void> step(Statement& statement) {
+    Statement::Row row = statement.row();
+    if (const int code = row.next(); code != SQLITE_DONE) return failed(code);
+    return {};
+  }
+  Result<void> run(const std::string& sql) {
+    if (const int code = sqlite3_exec(database_, sql.c_str(), nullptr, nullptr, nullptr); code != SQLITE_OK)
+      return failed(code);
+    return {};
+  }
+  // The first column of the first row.
+  Result<std::string> answer(const char* sql) {
+    Statement statement;
+    if (const int code = statement.prepare(database_, sql); code != SQLITE_OK) return failed(code);
+    Statement::Row row = statement.row();
+    if (const int code = row.next(); code != SQLITE_ROW) return failed(code);
+    return row.text(0);
+  }
+
+  const std::string path_;
+  std::mutex mutex_;  // guards all below: one connection, one user at a time
+  sqlite3* database_ = nullptr;
+  Statement begin_, begin_reading_, end_, find_, list_, put_, remove_, revision_, set_revision_;
+  std::condition_variable changed_;
+  std::uint64_t known_revision_ = 0;
+  std::optional<LeaderLock> lock_;
+  std::string owner_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string& path) {
+  auto engine = std::make_shared<SqliteEngine>(path);
+  BERTH_TRY(engine->open());
+  return std::shared_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace berth::store
+
+#endif

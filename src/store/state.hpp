@@ -1,0 +1,77 @@
+// What a Store holds, and a change of it. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "berth/deployment.hpp"
+#include "berth/ids.hpp"
+#include "fleet/fleet.hpp"
+
+namespace berth::store {
+
+// What one node is to run.
+struct NodeAssignments {
+  std::uint64_t version = 0;  // given by the store; 0: there is no such list
+  std::vector<fleet::Assigned> assigned;
+  friend bool operator==(const NodeAssignments&, const NodeAssignments&) = default;
+};
+
+// Everything but the events, of one moment. The operator's intent is in the record of the node.
+struct State {
+  fleet::Desired desired;
+  std::map<NodeId, fleet::NodeRecord> nodes;
+  std::map<NodeId, NodeAssignments> assignments;  // nodes without any are left out
+  std::map<std::string, fleet::Credential> credentials;
+  std::uint64_t next_generation = 1;
+  std::uint64_t last_event = 0;  // its id
+  std::string leader;            // the server that leads, or did last; empty: none ever has
+  std::uint64_t epoch = 0;       // of its leadership
+  std::uint64_t revision = 0;    // of the store; see Store::wait_for_change
+  friend bool operator==(const State&, const State&) = default;
+};
+
+// A change of the state, and what it was decided on. Begin with change_of(state).
+struct Change {
+  std::uint64_t epoch = 0;
+  std::optional<std::uint64_t> project_version;  // absent: it does not depend on the desired state
+
+  // Desired state; any of these makes the next version of the project. No record: the deployment is removed.
+  std::map<DeploymentId, std::optional<fleet::Wanted>> deployments;
+  std::optional<std::string> cluster;
+  std::optional<EgressPreference> egress_preference;
+  bool changes_desired() const { return !deployments.empty() || cluster || egress_preference; }
+
+  // Each replaced as a whole, with the version of the one that it was decided on. An empty list is removed.
+  std::map<NodeId, NodeAssignments> assignments;
+  // The numbers that this change gives to new incarnations: [State::next_generation, the next one after it).
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> generations;
+
+  // No record: removed.
+  std::map<NodeId, std::optional<fleet::NodeRecord>> nodes;
+  std::map<std::string, std::optional<fleet::Credential>> credentials;
+  std::vector<fleet::Event> events;  // their ids are given by the store
+};
+
+// An empty change that depends on the epoch and the project version of `state`.
+inline Change change_of(const State& state) {
+  Change change;
+  change.epoch = state.epoch;
+  change.project_version = state.desired.version;
+  return change;
+}
+
+enum class Moved : std::uint8_t { leader, project, assignments };
+
+struct [[nodiscard]] Committed {
+  std::optional<Moved> moved;  // absent: all of it is committed
+  std::string reason;          // where it moved: one sentence
+  std::uint64_t revision = 0;  // of the store, after it
+  explicit operator bool() const noexcept { return !moved; }
+};
+
+}  // namespace berth::store

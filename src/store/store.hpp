@@ -1,0 +1,84 @@
+// Store: what the servers of a fleet have agreed on, in words of the fleet, on any Engine. It holds desired state,
+// nodes, assignments, credentials and events; it decides nothing. One server leads at a time. Every commit carries the
+// epoch of its leadership and what it was decided on, and changes nothing where either has moved: the caller then
+// loads again and decides anew. Reading needs no leadership.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "berth/result.hpp"
+#include "store/engine.hpp"
+#include "store/records.hpp"
+#include "store/state.hpp"
+#include "store/state_reader.hpp"
+
+namespace berth::store {
+
+// Thread-safe.
+class Store {
+ public:
+  // Makes an empty store ready and brings an older one up to date. not_supported: a newer version wrote it;
+  // unavailable: it is older, and another server leads in it; io: it cannot be read.
+  static Result<std::unique_ptr<Store>> open(std::shared_ptr<Engine> engine);
+
+  Result<State> load();
+  // In the order of their ids, from the first after `after` on.
+  Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit);
+  // A hint; see Engine::wait_for_change.
+  void wait_for_change(std::uint64_t revision, Duration timeout) { engine_->wait_for_change(revision, timeout); }
+
+  // Begins to lead; the epoch is higher than any before. It lasts for `duration` from now and from every renewal,
+  // unless the engine can tell by itself whether this server lives (SQLite). unavailable names the server that leads.
+  Result<std::uint64_t> lead(const std::string& server, Duration duration);
+  // unavailable: another server leads by now. Commits of this one change nothing any more.
+  Result<void> renew();
+  void give_up();
+
+  // A change that one transaction cannot hold is split into several. Where a later one fails, the earlier ones stay;
+  // each is safe alone:
+  // - Desired state changes as a whole: records of deployments count from the transaction that writes the root.
+  // - What ends comes before what begins: a token is revoked and an incarnation is marked as stopping or removed before
+  //   anything is granted or assigned. In between, a replica may lack a place, which the next decision gives it.
+  // - The list of a node is never seen half changed, so no device is promised twice. Generations are taken out of the
+  //   counter before they are used.
+  // - Events come last: what they say has happened.
+  // invalid_argument: a record is larger than a store keeps, or the change contradicts itself; nothing was changed.
+  // After any other error, load again: whether the last transaction was committed is not known.
+  Result<Committed> commit(const Change& change);
+
+ private:
+  // What a leader knows of the keys that only it writes. Their versions are conditions of its transactions.
+  struct Known {
+    ProjectRoot root;
+    Counters counters;
+    std::map<std::string, std::uint64_t, std::less<>> versions;  // of the leader's, the project's and the counters' key
+  };
+
+  explicit Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  Result<std::uint64_t> begin_epoch(const std::string& server);
+  Result<Known> read_known(const Listing& listing) const;
+  Result<bool> still_leads();
+  Result<std::string> who_leads();
+  Result<void> remove_leftovers(const Listing& listing);
+  Result<Committed> what_moved(const Change& change);
+
+  const std::shared_ptr<Engine> engine_;
+
+  std::mutex reading_;  // guards `reader_`
+  StateReader reader_;
+
+  std::mutex leading_;  // guards all below
+  std::string server_;
+  Duration duration_{};
+  std::uint64_t epoch_ = 0;  // 0: does not lead
+  Known known_;
+  bool is_known_ = false;  // false: `known_` is read again before it is used
+};
+
+}  // namespace berth::store

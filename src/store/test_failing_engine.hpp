@@ -1,0 +1,54 @@
+// An engine that fails at a chosen commit, as a full disk, a lost connection or a killed process does.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "store/engine.hpp"
+
+namespace berth::store {
+
+class FailingEngine final : public Engine {
+ public:
+  // lost: nothing was committed. unheard: it was committed, and the answer was lost.
+  enum class Failure { lost, unheard };
+
+  explicit FailingEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  // The commit after `commits` more fails, and all that follow.
+  void fail_after(int commits, Failure failure) {
+    commits_left_ = commits;
+    failure_ = failure;
+  }
+  void recover() { commits_left_ = -1; }
+  int commits() const { return commits_; }
+
+  std::string name() const override { return engine_->name(); }
+  Result<Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override {
+    return engine_->list(prefix, after, limit);
+  }
+  Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) override {
+    ++commits_;
+    if (commits_left_ != 0) {
+      if (commits_left_ > 0) --commits_left_;
+      return engine_->commit(transaction);
+    }
+    if (std::exchange(failure_, Failure::lost) == Failure::unheard)
+      static_cast<void>(engine_->commit(transaction).has_value());
+    return Error{ErrorCode::io, "the planted failure"};
+  }
+  void wait_for_change(std::uint64_t revision, Duration timeout) override {
+    engine_->wait_for_change(revision, timeout);
+  }
+  Result<void> hold(const std::string& owner, Duration duration) override { return engine_->hold(owner, duration); }
+  void release(const std::string& owner) override { engine_->release(owner); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  int commits_left_ = -1;  // -1: none fails
+  int commits_ = 0;
+  Failure failure_ = Failure::lost;
+};
+
+}  // namespace berth::store
