@@ -1,0 +1,100 @@
+// A simulated node: a machine with devices, a ledger and jobs that outlive their agent, and an agent that runs the
+// real agent step. Faults come from outside (fleet.cpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/step.hpp"
+#include "berth/random.hpp"
+#include "fleet/fleet.hpp"
+#include "simulate/fleet_checker.hpp"
+#include "simulate/timeline.hpp"
+
+namespace berth::simulate {
+
+// What a command of a simulated replica does.
+inline constexpr const char* good_command = "serve";
+inline constexpr const char* bad_command = "crash";       // ends a second after it started
+inline constexpr const char* forbidden_user = "mallory";  // no agent runs it
+
+class Machine {
+ public:
+  Machine(Timeline& timeline, Random& random, FleetChecker& checker, NodeView view)
+      : view(std::move(view)), timeline_(timeline), random_(random), checker_(checker) {}
+
+  NodeView view;  // as it really is
+  bool is_on = true;
+  // Devices that people use with commands of their own; exclusive.
+  std::set<DeviceId> taken_by_people;
+  // Written down, so that it outlives the agent.
+  std::uint64_t epoch_heard = 0;
+
+  std::string start(const agent::Start& start);
+  void stop(const std::string& id);
+  void renew(const std::string& id, TimePoint heard);
+  void remove(const std::string& id) { jobs_.erase(id); }
+  std::vector<agent::FoundJob> find_jobs() const;
+
+  // Leases are given, single jobs end by themselves, what was told to end ends.
+  void tick();
+  void crash_some_job();
+  // If no job holds it.
+  void take_for_people(const DeviceId& id);
+  void power_off();
+
+ private:
+  struct Job {
+    agent::FoundJob found;
+    Assignment place;
+    Duration stop_grace{};
+    bool is_bad = false;
+    std::optional<TimePoint> ends;
+  };
+  bool has_room(const Job& job) const;
+  void end(Job& job, const std::string& reason);
+
+  Timeline& timeline_;
+  Random& random_;
+  FleetChecker& checker_;
+  std::map<std::string, Job> jobs_;
+  std::uint64_t next_job_ = 1;
+};
+
+// One start of an agent. What it sends goes through `send_report`; answers come back through `heard` and `ordered`.
+class SimulatedAgent {
+ public:
+  SimulatedAgent(Timeline& timeline, Random& random, FleetChecker& checker, Machine& machine, std::uint64_t start)
+      : start_(start), machine_(machine), timeline_(timeline), random_(random), checker_(checker) {}
+
+  // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
+  std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
+  // The answer to a report that was sent then.
+  void heard(TimePoint sent, std::uint64_t epoch);
+  void ordered(const fleet::NodeOrders& orders);
+
+  std::uint64_t epoch() const { return orders_ ? orders_->epoch : 0; }
+  std::uint64_t revision() const { return orders_ ? orders_->revision : 0; }
+  const std::vector<fleet::ReplicaReport>& reports() const { return reports_; }
+
+ private:
+  const std::uint64_t start_;  // of this start of the agent
+  std::uint64_t number_ = 0;   // of its last report
+  Machine& machine_;
+  Timeline& timeline_;
+  Random& random_;
+  FleetChecker& checker_;
+  std::optional<fleet::NodeOrders> orders_;
+  std::optional<TimePoint> heard_;
+  agent::Memory memory_;
+  agent::Rules rules_;
+  std::vector<fleet::ReplicaReport> reports_;
+  std::set<fleet::ReplicaKey> refused_;
+};
+
+}  // namespace berth::simulate
