@@ -1,0 +1,36 @@
+// Every command that the page tells its reader to run, in one place.
+
+const quote = (text) => (/^[\w./:@=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+export const join_node = () => `berth agent --join ${location.origin}`;
+export const first_project = 'berth init && berth apply berth.toml';
+export const apply = 'berth apply FILE';
+export const logs = (replica) => `berth logs -f ${quote(replica)}`;
+export const why = (replica) => `berth why replica ${quote(replica)}`;
+export const drain_node = (node) => `berth drain ${quote(`node/${node}`)}`;
+export const uncordon_node = (node) => `berth uncordon ${quote(`node/${node}`)}`;
+export const drain_device = (device) => `berth drain ${quote(device)}`;
+export const uncordon_device = (device) => `berth uncordon ${quote(device)}`;
+export const rollout = (action, deployment) => `berth rollout ${action} ${quote(deployment)}`;
+export const job = 'berth run -d --mem 20G -- COMMAND';
+export const job_logs = (name) => `berth logs -f ${quote(name)}`;
+
+// What to run about replicas that fit nowhere, by the kind of the reason.
+export function next_step(pending, name) {
+  switch (pending.reason?.kind) {
+    case 'no_nodes':
+    case 'no_gpu_nodes':
+    case 'no_egress_nodes':
+      return { text: 'Add a node', command: join_node() };
+    case 'not_in_service':
+      return pending.reason.best_node
+        ? { text: 'Put it back in service', command: uncordon_node(pending.reason.best_node) }
+        : { text: 'See which nodes are out of service', command: 'berth nodes' };
+    case 'invalid_spec':
+    case 'zero_gpus':
+    case 'unknown_transport':
+      return { text: 'Correct the project and apply it again', command: apply };
+    default:
+      return { text: 'See the whole decision', command: why(name) };
+  }
+}

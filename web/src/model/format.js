@@ -1,0 +1,59 @@
+// Numbers and times as text. What is not known is "unknown" or a dash, never zero.
+
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+export function bytes(value) {
+  if (value === undefined || value === null) return 'unknown';
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toFixed(value < 1000 ? 1 : 0)} ${units[unit]}`;
+}
+
+// "45.2 / 80.0 GiB": both in the unit of the second.
+export function bytes_of(part, total) {
+  if (total === undefined) return 'unknown';
+  const unit = Math.min(units.length - 1, total > 0 ? Math.floor(Math.log2(total) / 10) : 0);
+  const text = (value) => (value / 1024 ** unit).toFixed(unit === 0 ? 0 : 1);
+  return `${part === undefined ? '?' : text(part)} / ${text(total)} ${units[unit]}`;
+}
+
+export function percent(share) {
+  return share === undefined || share === null ? '–' : `${Math.round(share * 100)} %`;
+}
+
+export function celsius(value) {
+  return value === undefined || value === null ? '–' : `${Math.round(value)} °C`;
+}
+
+export function watts(value) {
+  return value === undefined || value === null ? '–' : `${Math.round(value)} W`;
+}
+
+// "12 s", "4 min", "3 h", "5 d".
+export function duration(ms) {
+  const s = Math.max(0, ms / 1000);
+  if (s < 99.5) return `${Math.round(s)} s`;
+  if (s < 99.5 * 60) return `${Math.round(s / 60)} min`;
+  if (s < 48 * 3600) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} d`;
+}
+
+export function time_of_day(ms) {
+  return new Date(ms).toLocaleTimeString([], { hour12: false });
+}
+
+export function date_and_time(ms) {
+  return new Date(ms).toLocaleString([], { hour12: false });
+}
+
+// Ids of devices are long; their beginning tells them apart, and the whole is in the title and in the panel.
+export function short_id(id) {
+  return /^(GPU|MIG)-[0-9a-f]{8}-/i.test(id) ? id.slice(0, 12) : id.length > 24 ? `${id.slice(0, 23)}…` : id;
+}
+
+export function count(n, one, many = `${one}s`) {
+  return `${n} ${n === 1 ? one : many}`;
+}

@@ -1,0 +1,85 @@
+// What the page computes, without a browser.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { reconcile } from '../src/live/reconcile.js';
+import { matcher, describe_device } from '../src/model/filter.js';
+import { bytes, bytes_of, duration, percent, short_id } from '../src/model/format.js';
+import { add_memory, memory_of } from '../src/model/memory.js';
+import { large_fleet } from './fleet.mjs';
+
+const copy = (value) => JSON.parse(JSON.stringify(value));
+
+test('an answer without a change keeps every identity', () => {
+  const answer = { nodes: large_fleet(3).nodes };
+  const first = reconcile(undefined, copy(answer), 1_000_000);
+  assert.equal(reconcile(first, copy(answer), 1_000_700), first);
+});
+
+test('one changed device changes that device, its node and nothing else', () => {
+  const answer = { nodes: large_fleet(3).nodes };
+  const first = reconcile(undefined, copy(answer), 0);
+  answer.nodes[1].devices[4].utilisation = 0.123;
+  const second = reconcile(first, copy(answer), 0);
+  assert.notEqual(second, first);
+  assert.equal(second.nodes[0], first.nodes[0]);
+  assert.notEqual(second.nodes[1], first.nodes[1]);
+  second.nodes[1].devices.forEach((device, i) => assert.equal(device === first.nodes[1].devices[i], i !== 4));
+});
+
+test('a node more at the front leaves the others as they are', () => {
+  const answer = { nodes: large_fleet(3).nodes };
+  const first = reconcile(undefined, copy(answer.nodes), 0);
+  const second = reconcile(first, copy([{ name: 'a', devices: [] }, ...answer.nodes]), 0);
+  assert.deepEqual(second.slice(1).map((node, i) => node === first[i]), [true, true, true]);
+});
+
+test('a member that is gone is a change', () => {
+  const first = reconcile(undefined, { a: 1, b: 2 }, 0);
+  assert.deepEqual(reconcile(first, { a: 1 }, 0), { a: 1 });
+});
+
+test('ages become moments, and a moment moves only when something was reported again', () => {
+  const first = reconcile(undefined, { last_report_age_s: 0.5, sample_age_ms: 600, age_s: 7 }, 10_000);
+  assert.deepEqual(first, { last_report_at: 9500, sample_at: 9400, at: 3000 });
+  assert.equal(reconcile(first, { last_report_age_s: 5.6, sample_age_ms: 5600, age_s: 12 }, 15_000), first);
+  assert.equal(reconcile(first, { last_report_age_s: 0.5, sample_age_ms: 600, age_s: 12 }, 15_000).last_report_at, 14_500);
+});
+
+test('memory that is not known is unknown, never free and never zero', () => {
+  assert.equal(memory_of({ holders: [] }), undefined);
+  assert.deepEqual(memory_of({ memory_bytes_total: 100, holders: [{ kind: 'replica', memory_bytes: 30 }] }), {
+    total: 100, own: 30, promised: 0, foreign: 0, other: 0, unknown: 70, free: 0,
+  });
+  assert.equal(add_memory([{ holders: [] }]).without, 1);
+  assert.equal(bytes(undefined), 'unknown');
+  assert.equal(bytes_of(undefined, 2 ** 30), '? / 1.0 GiB');
+  assert.equal(percent(undefined), '–');
+  assert.equal(percent(0), '0 %');
+});
+
+test('the parts of a memory bar add up to the whole', () => {
+  for (const node of large_fleet(20).nodes) {
+    for (const device of node.devices) {
+      const { total, own, promised, foreign, other, unknown, free } = memory_of(device);
+      assert.equal(own + promised + foreign + other + unknown + free, total);
+    }
+  }
+  // More in use than anyone was promised.
+  assert.equal(memory_of({ memory_bytes_total: 100, memory_bytes_free: 20, holders: [{ kind: 'job', memory_bytes: 50 }] }).other, 30);
+});
+
+test('text', () => {
+  assert.equal(bytes(150754820096), '140.4 GiB');
+  assert.equal(duration(12_400), '12 s');
+  assert.equal(duration(3_600_000 * 5), '5 h');
+  assert.equal(short_id('GPU-ea3b8f50-1111-2222-3333-444444444444'), 'GPU-ea3b8f50');
+});
+
+test('a filter wants all of its words, of the device or of its node', () => {
+  const device = { id: 'GPU-1', name: 'H200', backend: 'cuda', holders: [{ kind: 'replica', name: 'chat/0', user: 'ann' }] };
+  const matches = (text) => matcher(text).matches(device, describe_device, 'gpu-7 lost zone=a');
+  assert.ok(matches(''));
+  assert.ok(matches('CHAT h200'));
+  assert.ok(matches('gpu-7 chat'));
+  assert.ok(!matches('gpu-8 chat'));
+});
