@@ -10,16 +10,16 @@ help: ## show this list
 .PHONY: configure
 configure:
 	@./setup
-	@cmake --preset release -Wno-dev >build-release.log 2>&1 || { cat build-release.log; exit 1; }; rm -f build-release.log
+	@cmake --preset release -Wno-dev >build-release.log 2>&1 || { cat build-release.log; exit 1; }; sed -n 's/^-- \(page: not built.*\)/\1/p' build-release.log; rm -f build-release.log
 
 .PHONY: build
 build: configure ## set up, then build everything into build/release
 	@cmake --build --preset release -j $(JOBS)
 
 .PHONY: run
-run: configure ## set up, build the command alone, and measure a filter on every device
-	@cmake --build --preset release -j $(JOBS) --target berth_command
-	@POCL_DEVICES=$${POCL_DEVICES:-"basic basic"} $(release)/berth demo
+run: configure ## set up, build the command, and serve a sample deployment on every device of this machine
+	@cmake --build --preset release -j $(JOBS) --target berth_command example_tiles
+	@scripts/run-fleet $(release)/berth $(release)/examples/tiles
 
 .PHONY: test
 test: build ## every test that runs without a GPU
@@ -59,9 +59,11 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak
+nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets
 	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
+	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
+	@python3 tests/job_line.py $(release)/berth . $(release)/tests/double 500
 	@echo "nightly: not run: make fresh-test (a clean Debian), make gpu-test (a GPU), the sanitizers (.ci/run)"
 
 .PHONY: fresh-test

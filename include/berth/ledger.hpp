@@ -101,6 +101,7 @@ struct LedgerEntry {
   // While waiting: how many devices it needs, and the time of its last heartbeat.
   std::size_t count = 1;
   TimePoint last_heartbeat{};
+  std::size_t heartbeat_slot = 0;  // where they are written
 
   Liveness alive_by = Liveness::none;
   // Alive by its environment or a device: the processes that keep it alive.
@@ -251,6 +252,10 @@ class Ledger {
   // Sleeps until a file is written, or until `until`. A command that ends writes
   // nothing.
   void wait_for_change(std::uint64_t seen, TimePoint until);
+  // Both without the lock, and much cheaper than another snapshot: whether an entry of one is alive for the same reason
+  // as then, and the heartbeat of a waiting request.
+  bool is_still_alive(const LedgerEntry& entry);
+  TimePoint last_heartbeat(const LedgerEntry& entry);
   // Records that a waiting request is still alive. Needs no lock.
   void heartbeat(const LedgerLease& lease);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t help_columns = 80;
 constexpr std::size_t option_column = 30;  // where the text of an option begins
-constexpr std::size_t verb_column = 13;
+constexpr std::size_t verb_column = 15;
 constexpr const char* exit_status_text =
     "Exit status: 0 done; 1 environment error; 2 wrong input or usage; 3 valid, but does not fit.";
 
@@ -134,6 +134,10 @@ Verb Verb::add(const std::string& name, const std::string& help) const {
 }
 
 void Verb::flag(const std::string& names, bool& into, const std::string& help) {
+  app_->add_flag(names, into, option_text(help));
+}
+
+void Verb::flag(const std::string& names, std::string& into, const std::string& help) {
   app_->add_flag(names, into, option_text(help));
 }
 

@@ -43,6 +43,8 @@ class Verb {
   Verb add(const std::string& name, const std::string& help) const;
 
   void flag(const std::string& names, bool& into, const std::string& help);
+  // A flag that may have a value: "--server" puts "true" there, "--server=URL" the URL.
+  void flag(const std::string& names, std::string& into, const std::string& help);
   // `value` is its placeholder in --help. A default is shown there where the target has one.
   void option(const std::string& names, const std::string& value, Target into, const std::string& help,
               const OptionRules& rules = {});

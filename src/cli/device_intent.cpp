@@ -11,7 +11,9 @@
 namespace berth::cli {
 
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
-  verb.argument("DEVICE", &arguments.device, "an id, its beginning, cuda:0 or 0");
+  verb.argument("DEVICE", &arguments.device,
+                "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME");
+  add_server_options(verb, arguments.server);
   add_backend_options(verb, arguments.backends);
 }
 

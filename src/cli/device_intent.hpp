@@ -10,12 +10,14 @@
 #include "berth/ledger.hpp"
 #include "cli/command_line.hpp"
 #include "cli/machine_access.hpp"
+#include "cli/server_access.hpp"
 #include "cli/text/drain_text.hpp"
 
 namespace berth::cli {
 
 struct DeviceArguments {
-  std::string device;
+  std::string device;  // of this machine; node/NAME is one of the fleet (node_intent.hpp)
+  ServerArguments server;
   BackendOptions backends;
 };
 void add_device_options(Verb& verb, DeviceArguments& arguments);

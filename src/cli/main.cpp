@@ -13,6 +13,7 @@
 #include "cli/text/terminal.hpp"
 #include "cli/version.hpp"
 #include "device/deadline_call.hpp"
+#include "machine/job_supervisor.hpp"
 
 // In the order of --help.
 // clang-format off
@@ -37,6 +38,18 @@
   verb(validate)           \
   verb(init)               \
   verb(fleet)              \
+  verb(serve)              \
+  verb(agent)              \
+  verb(apply)              \
+  verb(status)             \
+  verb(nodes)              \
+  verb(deployments)        \
+  verb(replicas)           \
+  verb(events)             \
+  verb(rollout)            \
+  verb(delete)             \
+  verb(token)              \
+  verb(store)              \
   verb(simulate)           \
   verb(demo)
 // clang-format on
@@ -50,6 +63,7 @@ BERTH_VERBS(BERTH_DECLARE)
 int main(int argc, char** argv) {
   using namespace berth;
   worker_entry(argc, argv);
+  machine::supervisor_entry(argc, argv);
 #define BERTH_ENTRY(name) cli::add_##name,
   constexpr void (*verbs[])(const cli::Verb&) = {BERTH_VERBS(BERTH_ENTRY)};
 #undef BERTH_ENTRY

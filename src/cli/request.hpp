@@ -8,8 +8,8 @@
 
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
-#include "machine/machine_observer.hpp"
-#include "machine/reservation.hpp"
+#include "machine/device_request.hpp"
+#include "world/duration.hpp"
 
 namespace berth::cli {
 
@@ -30,22 +30,6 @@ struct RequestArguments {
 void add_request_options(Verb& verb, RequestArguments& request);
 
 // invalid_argument: wrong on any machine.
-Result<ReservationRequest> read_request(const RequestArguments& arguments);
-// Resolves names of devices to ids. not_found suggests the nearest name.
-Result<void> resolve_devices(const RequestArguments& arguments, const MachineSnapshot& observed,
-                             Requirements& requirements);
-
-// A command over several devices gets no MIG slices unless --device names them:
-// CUDA shows a process one of them. no_eligible_device: there are only slices.
-Result<void> keep_to_whole_gpus(const MachineSnapshot& observed, ReservationRequest& wanted);
-
-// By id, the beginning of one with or without "GPU-", "cuda:0", or "0" (a CUDA device,
-// or else of the only back end that has the number).
-Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std::string& name);
-
-// "90s", "5m", "2h", "500ms", "0". invalid_argument: none of these.
-Result<Duration> parse_duration(const std::string& text);
-// "200 ms", "90 s", "5 min".
-std::string duration_text(Duration duration);
+Result<DeviceRequest> read_request(const RequestArguments& arguments);
 
 }  // namespace berth::cli

@@ -27,6 +27,8 @@ struct DeviceLease {
   bool exclusive = false;
   std::uint64_t memory_bytes = 0;        // promised; 0: all of the device
   std::vector<std::uint32_t> processes;  // of this entry, that use the device
+  // The lease that it is nested in, and whose bytes it uses.
+  std::optional<std::uint64_t> within = {};
 };
 
 // One device with its last observation.

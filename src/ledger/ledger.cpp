@@ -276,6 +276,23 @@ void Ledger::wait_for_change(std::uint64_t seen, TimePoint until) {
   }
 }
 
+bool Ledger::is_still_alive(const LedgerEntry& entry) {
+  State& state = *state_;
+  static_cast<void>(state.enter(TimePoint::max()));
+  const bool alive = state.is_still_alive(entry);
+  state.leave();
+  return alive;
+}
+
+TimePoint Ledger::last_heartbeat(const LedgerEntry& entry) {
+  State& state = *state_;
+  static_cast<void>(state.enter(TimePoint::max()));
+  const State::KnownFile* const known = state.file_of(entry);
+  const TimePoint last = known ? known->file.read_heartbeat(entry.heartbeat_slot) : TimePoint();
+  state.leave();
+  return std::max(entry.last_heartbeat, last);
+}
+
 void Ledger::heartbeat(const LedgerLease& lease) {
   if (lease) write_heartbeat(lease.descriptor_, lease.heartbeat_slot_, clock().now());
 }

@@ -195,6 +195,7 @@ void State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std
   if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
     if (entry.alive_by == Liveness::none) return;
+    entry.heartbeat_slot = line.heartbeat_slot;
     entry.last_heartbeat = std::max(entry.since, known.file.read_heartbeat(line.heartbeat_slot));
     into.entries.push_back(std::move(entry));
     return;
@@ -210,6 +211,29 @@ void State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std
     return;
   }
   (entry.alive_by == Liveness::none ? into.ended : into.entries).push_back(std::move(entry));
+}
+
+const State::KnownFile* State::file_of(const LedgerEntry& entry) const {
+  const auto known = std::find_if(files.begin(), files.end(), [&](const std::unique_ptr<KnownFile>& file) {
+    return file->header.file == entry.reference.file && file->file.user() == entry.reference.user;
+  });
+  return known == files.end() ? nullptr : known->get();
+}
+
+bool State::is_still_alive(const LedgerEntry& entry) const {
+  const KnownFile* const known = file_of(entry);
+  if (!known) return false;
+  switch (entry.alive_by) {
+    case Liveness::none: return false;
+    case Liveness::descriptor: return known->file.is_locked(entry.id());
+    case Liveness::cgroup: return cgroup_is_populated(entry.cgroup);
+    case Liveness::holder: return process_state(entry.holder, entry.user) == ProcessState::alive;
+    case Liveness::environment:
+      return std::any_of(entry.kept_by.begin(), entry.kept_by.end(),
+                         [](std::uint32_t pid) { return find_process(pid).has_value(); });
+    case Liveness::device: return true;  // only its driver knows
+  }
+  return false;
 }
 
 // For commands whose holder has ended. /proc is searched only now: an earlier search

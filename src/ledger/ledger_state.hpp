@@ -74,6 +74,9 @@ struct State {
   // Of all known files, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
   void classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
+  // See Ledger::is_still_alive; by the files as they were read last.
+  bool is_still_alive(const LedgerEntry& entry) const;
+  const KnownFile* file_of(const LedgerEntry& entry) const;
   void find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapshot& into);
   bool is_own(const KnownFile& known) const { return known.file.user() == geteuid(); }
   KnownFile* find(const LeaseReference& lease);

@@ -1,24 +1,8 @@
-// A folder of a test's own, gone when the test ends.
+// The folder of a test's own, under the name that tests of the ledger and the machine use.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
+#include "world/test_folder.hpp"
 
 namespace berth::ledger {
-
-struct TestFolder {
-  std::filesystem::path path;
-
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "berth-test-XXXXXX").native();
-    path = mkdtemp(name.data());
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-};
-
+using world::TestFolder;
 }  // namespace berth::ledger

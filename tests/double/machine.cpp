@@ -1,6 +1,7 @@
 #include "machine.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -28,6 +29,7 @@ bool matches(const Rule& rule, std::string_view symbol, int gpu) {
 }
 
 bool fires(Rule& rule) {
+  if (!rule.file.empty() && access(rule.file.c_str(), F_OK) != 0) return false;
   const std::uint64_t seen = ++rule.seen;
   return seen >= rule.at && seen - rule.at < rule.times;
 }

@@ -212,6 +212,7 @@ struct Rule {
   std::string symbol;  // may end with *
   std::optional<int> gpu;
   std::uint64_t at = 1, times = 1;
+  std::string file = {};  // it applies while this file is there; empty: always
   int code = 0;
   Span delay{};
   unsigned long long event_type = 0;

@@ -345,6 +345,7 @@ class Reader {
     const bool at_once = line.words.empty();
     made.symbol = at_once ? "" : line.words.front();
     take_number(line, "at", made.at);
+    made.file = take(line, "file").value_or("");
     if (const auto text = take(line, "times")) made.times = *text == "always" ? ~std::uint64_t{0} : number(*text);
     if (made.action == Rule::Action::lose) made.code = cuda_launch_failed;
     if (made.action == Rule::Action::error && !line.values.contains("code")) throw Wrong{"an error needs code="};

@@ -11,14 +11,6 @@
 
 namespace berth::cli {
 
-int exit_status(const Error& error) noexcept {
-  switch (error.code) {
-    case ErrorCode::no_eligible_device:
-    case ErrorCode::out_of_memory: return does_not_fit;
-    default: return error.reaction() == Reaction::fix_the_call ? wrong_input : environment_error;
-  }
-}
-
 int print_error(const Error& error) {
   std::fprintf(stderr, "berth: %s\n", printable(error.to_text()).c_str());
   return exit_status(error);

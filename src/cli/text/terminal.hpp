@@ -9,6 +9,7 @@
 
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
+#include "world/exit_status.hpp"
 #include "world/printable.hpp"
 
 namespace berth::format {}
@@ -24,17 +25,6 @@ using namespace inventory;
 using namespace machine;
 using namespace simulate;
 using namespace world;
-
-// Exit statuses that scripts rely on.
-enum Exit : int {
-  done = 0,
-  environment_error = 1,  // such as a lost device or a file that cannot be read
-  wrong_input = 2,        // of the command line or a file
-  does_not_fit = 3,       // valid, but there is no room
-};
-
-// The exit status for an error.
-int exit_status(const Error& error) noexcept;
 
 // Prints "berth: message; advice" to stderr, with control characters escaped,
 // and returns the exit status.

@@ -1,10 +1,13 @@
-// `berth cordon`: no new work on a device.
+// `berth cordon`: no new work on a device or a node.
 #include "cli/device_intent.hpp"
+#include "cli/node_intent.hpp"
 
 namespace berth::cli {
 namespace {
 
 int run_cordon(const DeviceArguments& arguments) {
+  if (is_node(arguments)) return set_node_intent(arguments, Intent::cordoned);
+  if (const Result<void> checked = check_options(arguments); !checked) return print_error(checked.error());
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return print_error(ledger.error());
   Result<IntentDevice> device = IntentDevice::open(arguments);
@@ -19,7 +22,7 @@ int run_cordon(const DeviceArguments& arguments) {
 
 void add_cordon(const Verb& command) {
   const auto arguments = std::make_shared<DeviceArguments>();
-  Verb verb = command.add("cordon", "no new work on a device; running work is not interrupted");
+  Verb verb = command.add("cordon", "no new work on a device or a node; running work is not interrupted");
   add_device_options(verb, *arguments);
   verb.run([arguments] { return run_cordon(*arguments); });
 }

@@ -1,8 +1,10 @@
-// `berth drain`: no new work on a device, and what still runs there.
+// `berth drain`: no new work on a device or a node, and what still runs there.
 #include <algorithm>
 
 #include "cli/device_intent.hpp"
+#include "cli/node_intent.hpp"
 #include "cli/request.hpp"
+#include "world/duration.hpp"
 
 namespace berth::cli {
 namespace {
@@ -23,6 +25,8 @@ int run_drain(const DrainArguments& arguments) {
     if (!read) return print_error(read.error());
     wait = *read;
   }
+  if (is_node(arguments.device)) return drain_node(arguments.device, arguments.plan, wait);
+  if (const Result<void> checked = check_options(arguments.device); !checked) return print_error(checked.error());
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return print_error(ledger.error());
   Result<IntentDevice> device = IntentDevice::open(arguments.device);
@@ -51,15 +55,17 @@ int run_drain(const DrainArguments& arguments) {
 
 void add_drain(const Verb& command) {
   const auto arguments = std::make_shared<DrainArguments>();
-  Verb verb =
-      command.add("drain", "no new work on a device; shows what still runs there, and waits for it with --wait");
+  Verb verb = command.add(
+      "drain", "no new work on a device or a node; shows what runs there, and waits for its end with --wait");
   add_device_options(verb, arguments->device);
-  verb.flag("--plan", arguments->plan, "only print what is on the device; change nothing");
+  verb.flag("--plan", arguments->plan, "only print what is there; change nothing");
   verb.option("--wait", "TIME", &arguments->wait,
-              "wait until the device is empty, at most this long (90s, 5m, 2h, 1d)");
-  verb.footer({"Exit status: 0 done; 1 environment error, or leases are still there after --wait; 2 wrong input or "
-               "usage; 3 foreign processes are still there after --wait."},
-              false);
+              "wait until it is empty, at most this long (90s, 5m, 2h, 1d); replicas of the fleet are moved, other "
+              "work is not");
+  verb.footer(
+      {"Exit status: 0 done; 1 environment error, or leases or replicas are still there after --wait; 2 wrong input or "
+       "usage; 3 foreign processes are still there after --wait."},
+      false);
   verb.run([arguments] { return run_drain(*arguments); });
 }
 

@@ -8,23 +8,33 @@ namespace berth::cli {
 namespace {
 
 // What `berth init` writes. It fits any machine: nothing in it needs a GPU.
-constexpr std::string_view example_project = R"(# What should run, for `berth plan`. Every key: docs/deployment.md
+constexpr std::string_view example_project = R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/deployment.md
 [cluster]
 name = "my-cluster"
 # bind = "127.0.0.1:8080"
 
-# Needs no GPU, so that this file can be planned on any machine.
+# A small web server. It needs no GPU, so that this file can be planned and run on any machine.
 [[deployment]]
 name = "hello"
-model = "tokenizer"
+command = ["python3", "-m", "http.server", "{port}", "--bind", "127.0.0.1"]   # {port}: a free one of the node
 cpu = true                       # required for a deployment without GPUs
 replicas = 2
 memory = "256MiB"                # of the node; per GPU for a GPU deployment
+folder = "/usr/share"            # where it starts, and so what it serves; else the home folder
+# environment = { LANG = "C.UTF-8" }
+# secrets = { API_KEY = "file:/etc/berth/api-key" }   # read on the node, never written here
+# stop_grace = "10s"             # from SIGTERM to SIGKILL
+# single = true                  # never twice: the old one ends before the new one starts
+
+[deployment.readiness]
+http = "/"                       # or tcp = true, or command = ["...", "{port}"]
+every = "2s"
 
 # Uncomment for replicas with one GPU each.
 # [[deployment]]
 # name = "chat"
 # model = "meta-llama/Llama-3.1-8B"   # the runtime follows from the name: vllm
+# command = ["vllm", "serve", "meta-llama/Llama-3.1-8B", "--port", "{port}", "--tensor-parallel-size", "{gpus}"]
 # gpus = 1                       # per replica
 # replicas = 2
 # memory = "20GiB"               # must be free on each GPU
@@ -36,6 +46,13 @@ memory = "256MiB"                # of the node; per GPU for a GPU deployment
 # [deployment.serving]
 # max_concurrent = 32
 # on_capacity_exhausted = "queue"    # or "reject", "fallback"
+#
+# [deployment.readiness]
+# http = "/health"
+#
+# [deployment.rollout]           # while replicas are replaced, this many
+# surge = 1                      # more
+# unavailable = 1                # and fewer than wanted
 
 # A model of a provider: the key is read from a variable, never written here.
 # [[deployment]]

@@ -1,7 +1,5 @@
 #include "cli/verbs/inventory.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -13,12 +11,11 @@
 #include "cli/machine_access.hpp"
 #include "cli/options.hpp"
 #include "cli/text/devices_text.hpp"
-#include "deployment/identifiers.hpp"
-#include "device/host/limits.hpp"
 #include "device/query.hpp"
 #include "format/inventory_json.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/machine_observer.hpp"
+#include "machine/this_node.hpp"
 
 namespace berth::cli {
 namespace {
@@ -89,27 +86,6 @@ bool fits(const std::string& text, std::size_t columns) {
 
 }  // namespace
 
-NodeDevice node_device(const DeviceRow& row) {
-  NodeDevice device;
-  device.info = row.info;
-  device.health = health_of(row);
-  device.intent = row.intent;
-  device.memory_bytes_promised = row.memory_bytes_promised;
-  device.holders = row.holders;
-  device.held_exclusively = row.held_exclusively;
-  device.answers = !row.error;
-  if (row.seen) {
-    const OtherUse others = use_by_others(*row.seen);
-    device.other_processes = others.processes;
-    device.used_by_others = others.used;
-  }
-  if (row.seen && row.seen->load.memory_bytes_total) device.info.memory_bytes_total = row.seen->load.memory_bytes_total;
-  const Maybe total = device.info.memory_bytes_total,
-              free = row.seen ? Maybe(row.seen->load.memory_bytes_free) : Maybe();
-  if (total && free) device.memory_bytes_foreign = *total - std::min(*free, *total);
-  return device;
-}
-
 Result<Inventory> take_inventory(const BackendOptions& backends) {
   auto found = find_machine_and_report(std::nullopt, backends);
   if (!found) return std::move(found).error();
@@ -117,14 +93,7 @@ Result<Inventory> take_inventory(const BackendOptions& backends) {
   Inventory inventory;
   inventory.status = found->status;
   NodeView& node = inventory.node;
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  node.id = NodeId(deployment::is_name(name) ? name : "localhost");
-  node.egress = true;
-  const device::HostLimits limits = device::read_host_limits();
-  node.cpus = limits.cores;
-  node.memory_bytes = limits.memory_bytes_total;
-
+  node = this_node();
   std::vector<DeviceId> ids;
   inventory.rows = TelemetryPoller(machine->backends, machine->devices).poll();
   std::fputs(add_ledger_or_note(inventory.rows).c_str(), stderr);

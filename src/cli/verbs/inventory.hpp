@@ -12,9 +12,6 @@
 
 namespace berth::cli {
 
-// A device as input of a plan: memory in use counts as taken by others.
-NodeDevice node_device(const DeviceRow& row);
-
 // This machine as a node with egress.
 struct Inventory {
   NodeView node;

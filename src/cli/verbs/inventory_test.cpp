@@ -8,6 +8,7 @@
 
 #include "cli/text/devices_text.hpp"
 #include "format/inventory_json.hpp"
+#include "machine/this_node.hpp"
 #include "world/files.hpp"
 
 namespace berth::cli {

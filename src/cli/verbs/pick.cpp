@@ -2,8 +2,9 @@
 #include <boost/json.hpp>
 
 #include "cli/command_line.hpp"
-#include "cli/run_context.hpp"
+#include "cli/request.hpp"
 #include "cli/text/terminal.hpp"
+#include "machine/run_context.hpp"
 
 namespace berth::cli {
 namespace {
@@ -17,14 +18,19 @@ struct PickArguments {
 };
 
 int run_pick(const PickArguments& arguments) {
-  Result<RunContext> context = open_run_context(arguments.request);
+  const Result<DeviceRequest> request = read_request(arguments.request);
+  if (!request) return print_error(request.error());
+  Result<RunContext> context = open_run_context(*request, print_error);
   if (!context) return print_error(context.error());
   const Result<Reservation> decided =
       decide_once(*context->ledger, context->wanted, [&] { return context->observer.snapshot(); });
   if (!decided) return print_error(decided.error());
   record_decision("pick", {}, *decided);
   const std::vector<Granted> granted = granted_by(context->wanted, *decided);
-  if (granted.empty() && !arguments.json) return print_refusal(*decided, context->observer.devices(), "see berth why");
+  if (granted.empty() && !arguments.json) {
+    std::fputs(refusal_text(*decided, context->observer.devices(), "see berth why").c_str(), stderr);
+    return does_not_fit;
+  }
   std::string text;
   if (arguments.json) {
     json::object out{{"policy", decided->explanation.policy}};

@@ -5,6 +5,7 @@
 
 #include "cli/input/fleet_file.hpp"
 #include "cli/options.hpp"
+#include "cli/project_change.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/verbs/inventory.hpp"
 #include "format/plan_json.hpp"
@@ -49,29 +50,36 @@ std::string folded(std::string line, std::size_t columns) {
   return text + line + "\n";
 }
 
-// With short ids, and wrapped to the width of the terminal.
-std::string readable(const Plan& plan, const Fleet& fleet) {
+std::vector<DeviceId> devices_of(const Fleet& fleet) {
   std::vector<DeviceId> ids;
   for (const NodeView& node : fleet.nodes) {
     for (const NodeDevice& device : node.devices) ids.push_back(device.info.id);
   }
-  const std::string whole = with_short_ids(plan_to_text(plan, ids), ids);
-  const std::size_t columns = stdout_style().columns;
-  std::string text;
-  for (std::size_t begin = 0; begin < whole.size();) {
-    const std::size_t end = whole.find('\n', begin);
-    const std::string line = whole.substr(begin, end - begin);
-    begin = end + 1;
-    text += folded(line, columns);
-  }
-  return text;
+  return ids;
 }
 
 }  // namespace
 
+std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style) {
+  const std::string whole = with_short_ids(plan_to_text(plan, others), others);
+  std::string text;
+  for (std::size_t begin = 0; begin < whole.size();) {
+    const std::size_t end = whole.find('\n', begin);
+    text += folded(whole.substr(begin, end - begin), style.columns);
+    begin = end + 1;
+  }
+  return text;
+}
+
 int run_plan(const PlanArguments& arguments) {
   const auto project = load_project(arguments.project);
   if (!project) return print_error(project.error());
+  if (!arguments.live.empty()) {
+    ServerArguments server = arguments.server;
+    if (arguments.live != "true") server.server = arguments.live;
+    server.json = arguments.json;
+    return plan_on_server(server, *project, arguments.output);
+  }
   int status = done;
   const auto fleet = arguments.fleet ? load_fleet(*arguments.fleet) : this_machine(arguments.backends, status);
   if (!fleet) return print_error(fleet.error());
@@ -92,11 +100,10 @@ int run_plan(const PlanArguments& arguments) {
   if (arguments.output) {
     if (const auto written = write_text(*arguments.output, json); !written) return print_error(written.error());
   }
-  if (const int status = print(arguments.json ? json : readable(plan, *fleet)); status != done) return status;
-  if (plan.pending.empty()) return done;
-  std::fprintf(stderr, "berth: %s not placed; see pending above\n",
-               plan.pending.size() == 1 ? "one deployment is" : "some deployments are");
-  return does_not_fit;
+  if (const int status = print(arguments.json ? json : readable_plan(plan, devices_of(*fleet), stdout_style()));
+      status != done)
+    return status;
+  return status_of_plan(plan);
 }
 
 void add_plan(const Verb& command) {
@@ -104,10 +111,16 @@ void add_plan(const Verb& command) {
   Verb verb = command.add("plan", "which replicas run on which GPUs of which nodes");
   verb.argument("FILE", &arguments->project, "the project: what is to run (berth init writes an example)");
   verb.option("--fleet", "FLEET", &arguments->fleet, "the nodes; without it, this machine");
+  verb.flag("--server", arguments->live,
+            "plan for the live fleet and show the difference: --server, or --server=URL (see berth status --help)");
+  verb.option("--ca", "FILE", &arguments->server.ca_file, "certificates to trust, with --server");
   verb.option("--current", "PLAN.json", &arguments->current, "the plan in force; replicas that still fit stay");
-  verb.option("-o,--output", "PLAN.json", &arguments->output, "write the plan to a file");
+  verb.option("-o,--output", "PLAN.json", &arguments->output,
+              "write the plan to a file; berth apply --plan takes one that was made with --server");
   verb.flag("--json", arguments->json, "print the plan as one JSON object");
   add_backend_options(verb, arguments->backends);
+  verb.exclude("--server", "--fleet");
+  verb.exclude("--server", "--current");
   verb.run([arguments] { return run_plan(*arguments); });
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "berth/deployment.hpp"
 #include "berth/device.hpp"
+#include "cli/server_access.hpp"
 
 namespace berth::cli {
 
@@ -17,7 +19,13 @@ struct PlanArguments {
   std::optional<std::string> output;
   bool json = false;
   BackendOptions backends;  // for this machine
+  // Against the live fleet: empty for no, a URL, or "true" for the usual server.
+  std::string live;
+  ServerArguments server;
 };
+
+// With short ids that differ from each other and from `others`, and wrapped to the width of the terminal.
+std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style);
 
 // All return the exit status; does_not_fit when something is pending.
 int run_plan(const PlanArguments& arguments);

@@ -91,6 +91,33 @@ TEST_F(PlanCommand, TheDocumentedPlanIsWhatTheExamplePrints) {
       << plan(example()).out;
 }
 
+TEST_F(PlanCommand, TheDocumentedProjectIsValid) {
+  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md");
+  const std::string mark = "<!-- a test reads this -->\n```toml\n";
+  const std::size_t begin = page.find(mark);
+  ASSERT_NE(begin, std::string::npos);
+  const std::size_t end = page.find("```", begin + mark.size());
+  const auto project = read_project(page.substr(begin + mark.size(), end - begin - mark.size()), "deployment.md");
+  ASSERT_TRUE(project) << project.error().to_text();
+  EXPECT_EQ(project->deployments.at(0).readiness->http, "/health");
+}
+
+// Every key that the file accepts has its row.
+TEST_F(PlanCommand, TheDocumentedKeysAreThoseOfTheFile) {
+  const std::string page = text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md");
+  const auto refused = read_project(head + "[[deployment]]\nzzzzzzzzzzzz = 1\n", "f");
+  ASSERT_FALSE(refused);
+  const std::string known = refused.error().advice;  // "known are name, model, ..."
+  std::istringstream keys(known.substr(std::string("known are ").size()));
+  std::size_t count = 0;
+  for (std::string key; std::getline(keys, key, ','); ++count) {
+    key.erase(0, key.find_first_not_of(' '));
+    EXPECT_TRUE(page.find("`" + key + "`") != std::string::npos || page.find("`" + key + ".") != std::string::npos)
+        << key;
+  }
+  EXPECT_GT(count, 30u) << known;
+}
+
 TEST_F(PlanCommand, TheDocumentedRuntimesAreThoseInferred) {
   // Rows of the table: | begins with `gpt-4`, `gpt-3.5` | `open_ai` |
   std::istringstream page(text(std::string(BERTH_SOURCE_FOLDER) + "/docs/deployment.md"));
@@ -242,6 +269,10 @@ TEST_F(PlanCommand, TheExampleOfInitIsValidWithItsCommentsRemoved) {
   const auto project = read_project(all, "berth.toml");
   ASSERT_TRUE(project) << project.error().to_text() << "\n" << all;
   EXPECT_EQ(project->deployments.size(), 3u);
+  EXPECT_EQ(project->deployments[0].readiness->http, "/");
+  EXPECT_TRUE(project->deployments[0].single) << all;
+  EXPECT_EQ(project->deployments[1].rollout, Rollout{}) << all;
+  EXPECT_EQ(project->deployments[1].readiness->http, "/health") << all;
 }
 
 TEST_F(PlanCommand, ValidateDistinguishesProjectsFromFleets) {

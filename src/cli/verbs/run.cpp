@@ -5,11 +5,14 @@
 
 #include "berth/bytes.hpp"
 #include "cli/command_line.hpp"
-#include "cli/job_supervisor.hpp"
+#include "cli/detach.hpp"
 #include "cli/text/terminal.hpp"
 #include "device/deadline_call.hpp"
 #include "inventory/short_id.hpp"
+#include "machine/mps.hpp"
 #include "machine/restart_limit.hpp"
+#include "machine/run_steps.hpp"
+#include "world/duration.hpp"
 
 namespace berth::cli {
 namespace {
@@ -31,9 +34,11 @@ int run_command(const RunArguments& arguments) {
   if (!checked) return print_error(checked.error());
   const Result<std::string> program = find_command(arguments.command.front());
   if (!program) return print_start_error(program.error());
-  if (arguments.detach) return start_job(arguments, *checked, *program);
-  Result<RunContext> context = open_run_context(arguments, *checked, *program);
+  if (arguments.detach) return run_detached(arguments, *checked);
+  Result<RunContext> context = open_run_context(checked->devices, print_error);
   if (!context) return print_error(context.error());
+  context->wanted.name = program->substr(program->rfind('/') + 1);
+  const bool mps = mps_control_socket().has_value();
   const auto report = [ids = ids_of(context->observer.devices())](const Progress& progress) {
     std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
                  printable(with_short_ids(progress.reason, ids)).c_str());
@@ -49,18 +54,20 @@ int run_command(const RunArguments& arguments) {
     if (!reserved) return print_error(reserved.error());
     record_decision("run", *program, *reserved);
     if (!reserved->lease) {
-      const int status =
-          print_refusal(*reserved, context->observer.devices(),
-                        checked->wait > Duration::zero()
-                            ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; see berth why"
-                            : "see berth why, or wait with --wait");
+      const std::string advice =
+          checked->wait > Duration::zero()
+              ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; see berth why"
+              : "see berth why, or wait with --wait";
+      std::fputs(refusal_text(*reserved, context->observer.devices(), advice).c_str(), stderr);
       if (last) exit_like(*last);
-      return status;
+      return does_not_fit;
     }
     const std::vector<Granted> granted = granted_by(context->wanted, *reserved);
-    if (!arguments.quiet) announce(context->wanted, granted, context->observer.devices(), checked->limit, checked->mps);
-    const Launch command = make_launch(arguments, *program, granted, context->observer.devices(), *checked,
-                                       *context->ledger, reserved->lease);
+    const std::vector<DeviceInfo>& all = context->observer.devices();
+    if (!arguments.quiet) std::fputs(announcement(context->wanted, granted, all, checked->limit, mps).c_str(), stderr);
+    Launch command =
+        make_launch({*program, arguments.command}, granted, all, checked->limit, mps, checked->devices.backends);
+    put_in_lease(command, *context->ledger, reserved->lease);
     // The command inherits the descriptor of the lease either way.
     if (!checked->restarts && !is_stuck_in_a_driver()) {
       const Error error = exec_command(command);
@@ -75,13 +82,14 @@ int run_command(const RunArguments& arguments) {
     std::optional<std::vector<DeviceId>> fault;
     if (checked->restarts) fault = find_fault(*ended, context->observer, granted, began);
     if (!fault) exit_like(*ended);
+    const std::string how = ending_text(*ended) + (ended->signal == 0 ? " while its device reported an error" : "");
     const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
     if (!delay) {
       std::fprintf(stderr, "berth: the command %s; it is not started again, after %zu restarts within a minute\n",
-                   ending_text(*ended).c_str(), RestartLimit::restarts_max);
+                   how.c_str(), RestartLimit::restarts_max);
       exit_like(*ended);
     }
-    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", ending_text(*ended).c_str(),
+    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", how.c_str(),
                  duration_text(*delay).c_str());
     real_clock().sleep_for(*delay);
     failed = *std::move(fault);

@@ -1,5 +1,6 @@
-// `berth uncordon`: puts a device back into service.
+// `berth uncordon`: puts a device or a node back into service.
 #include "cli/device_intent.hpp"
+#include "cli/node_intent.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -19,6 +20,8 @@ int print_uncordoned(IntentDevice& device) {
 }
 
 int run_uncordon(const DeviceArguments& arguments) {
+  if (is_node(arguments)) return set_node_intent(arguments, Intent::in_service);
+  if (const Result<void> checked = check_options(arguments); !checked) return print_error(checked.error());
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return print_error(ledger.error());
   // A device that is no longer there is known by its whole id.
@@ -41,7 +44,7 @@ int run_uncordon(const DeviceArguments& arguments) {
 
 void add_uncordon(const Verb& command) {
   const auto arguments = std::make_shared<DeviceArguments>();
-  Verb verb = command.add("uncordon", "put a device back into service after cordon or drain");
+  Verb verb = command.add("uncordon", "put a device or a node back into service after cordon or drain");
   add_device_options(verb, *arguments);
   verb.run([arguments] { return run_uncordon(*arguments); });
 }

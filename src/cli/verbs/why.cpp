@@ -5,7 +5,9 @@
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
+#include "cli/server_access.hpp"
 #include "cli/text/candidates_text.hpp"
+#include "cli/text/fleet_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "inventory/short_id.hpp"
 #include "world/files.hpp"
@@ -160,8 +162,9 @@ namespace {
 
 struct WhyArguments {
   std::optional<std::string> id;  // of a decision; absent: the last one
+  std::string replica;            // NAME/N after the word "replica"
   bool list = false;
-  bool json = false;
+  ServerArguments server;  // of a replica
 };
 
 // The decision of a job. `unavailable`: none was made yet.
@@ -173,9 +176,17 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
 }
 
 int run_why(const WhyArguments& arguments) {
+  const bool as_json = arguments.server.json;
+  if (!arguments.replica.empty()) {
+    if (arguments.id != "replica")
+      return print_error({ErrorCode::invalid_argument, "there are two names", "write berth why replica NAME/N"});
+    const Result<std::string> target = replica_target(arguments.replica);
+    if (!target) return print_error(target.error());
+    return call_and_print(arguments.server, {*target}, replica_text);
+  }
   const auto folder = decisions_folder(IfMissing::accept);
   if (!folder) return print_error(folder.error());
-  if (arguments.list) return print_list(*folder, arguments.json);
+  if (arguments.list) return print_list(*folder, as_json);
   const Result<Job> job = arguments.id ? job_named(*arguments.id) : Error{ErrorCode::not_found, "no job was named"};
   const auto record = job            ? record_of_job(*folder, *job)
                       : arguments.id ? load_record(*folder, *arguments.id)
@@ -183,7 +194,7 @@ int run_why(const WhyArguments& arguments) {
   if (!record) return print_error(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return print_error(explanation.error());
-  if (arguments.json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
+  if (as_json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
   return print(why_text(*record, *explanation, stdout_style()));
 }
 
@@ -194,8 +205,11 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "the reasons of a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
+  verb.argument("NAME/N", &arguments->replica, "after the word replica: one of the fleet, and why it is where it is",
+                false);
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
-  verb.flag("--json", arguments->json, "print one JSON value; berth replay reads that of one decision");
+  verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
+  add_address_options(verb, arguments->server);
   verb.run([arguments] { return run_why(*arguments); });
 }
 

@@ -1,0 +1,20 @@
+// What `cordon`, `uncordon` and `drain` do with a node of the fleet: the server keeps the intent, and moves replicas.
+// A plain device is one of this machine, whose ledger keeps it (device_intent.hpp); the agent reports that.
+#pragma once
+
+#include "berth/device_view.hpp"
+#include "cli/device_intent.hpp"
+
+namespace berth::cli {
+
+// "node/NAME".
+bool is_node(const DeviceArguments& arguments);
+// invalid_argument: an option of the fleet with a device of this machine.
+Result<void> check_options(const DeviceArguments& arguments);
+
+// Both print what is true afterwards, and return the exit status.
+int set_node_intent(const DeviceArguments& arguments, Intent intent);
+// `plan`: only prints what runs there. Else waits until no replica is left, at most for `wait`.
+int drain_node(const DeviceArguments& arguments, bool plan, Duration wait);
+
+}  // namespace berth::cli

@@ -1,0 +1,246 @@
+#include "cli/project_change.hpp"
+
+#include <boost/json.hpp>
+#include <cstdio>
+#include <limits>
+#include <map>
+
+#include "cli/text/answer_fields.hpp"
+#include "cli/verbs/plan.hpp"
+#include "format/json_reading.hpp"
+#include "format/plan_json.hpp"
+#include "format/spec_json.hpp"
+#include "world/files.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr Duration look_again = std::chrono::milliseconds(500);
+// The controller needs a moment for a new project: what looks final must stay so for this many looks. What the plan has
+// a place for is pending while its predecessor ends, or a node reports late.
+constexpr int looks_until_final = 5;
+constexpr int looks_until_unplaced = 60;
+
+// What is shown of a plan: of a reason the text.
+Plan plan_of(const json::value& value) {
+  const json::object& object = object_of(value, "plan");
+  Plan plan;
+  plan.assignments = entries_of(member(object, "assignments", "plan"), "plan.assignments", assignment_of);
+  const auto action_of = [](const json::value& entry, const std::string& where) {
+    const json::object& action = object_of(entry, where);
+    Action out{optional_member(action, "before", where, assignment_of),
+               optional_member(action, "after", where, assignment_of)};
+    if (!out.before && !out.after) throw JsonError{where + " has neither before nor after"};
+    return out;
+  };
+  plan.actions = entries_of(member(object, "actions", "plan"), "plan.actions", action_of);
+  const auto pending_of = [](const json::value& entry, const std::string& where) {
+    const json::object& pending = object_of(entry, where);
+    Pending out;
+    out.deployment = DeploymentId(text_of(member(pending, "deployment", where), where + ".deployment"));
+    out.replicas = entries_of(member(pending, "replicas", where), where + ".replicas", small_of);
+    out.reason.text = text_of(member(pending, "text", where), where + ".text");
+    return out;
+  };
+  plan.pending = entries_of(member(object, "pending", "plan"), "plan.pending", pending_of);
+  return plan;
+}
+
+std::string deployment_changes_text(const json::object& answer, const Style& style) {
+  std::string text;
+  for (const json::value& value : Fields(answer).list("changes")) {
+    const Fields change(value);
+    const std::string kind = change.raw("change");
+    std::string fields;
+    for (const json::value& field : change.list("fields")) {
+      if (field.is_string()) fields += (fields.empty() ? "  " : ", ") + printable(std::string_view(field.get_string()));
+    }
+    const bool added = kind == "added", removed = kind == "removed";
+    text += paint(style,
+                  added     ? Colour::green
+                  : removed ? Colour::red
+                            : Colour::yellow,
+                  (added     ? "+ "
+                   : removed ? "- "
+                             : "~ ") +
+                      change.text("deployment")) +
+            fields + "\n";
+  }
+  return text;
+}
+
+Result<Answer> put_project(ServerAccess& server, const Project& project, bool dry_run,
+                           std::optional<std::uint64_t> if_version) {
+  Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}}};
+  if (dry_run) call.body["dry_run"] = true;
+  if (if_version) call.body["if_version"] = *if_version;
+  return server.call(call);
+}
+
+// Prints the answer, and gives the status of its plan.
+int print_change(const ServerArguments& arguments, const Answer& answer, const std::string& last_line) {
+  try {
+    const std::string text = arguments.json ? answer.text : change_text(answer.json, stdout_style()) + last_line;
+    if (const int printed = print(text); printed != done) return printed;
+    return status_of_plan(plan_of(member(answer.json, "plan", "the answer")));
+  } catch (const JsonError& error) {
+    return print_error(to_error(error));
+  }
+}
+
+// The version that a plan file was made for.
+Result<std::uint64_t> version_of_plan(const std::string& path, const Project& project) {
+  const std::string text = BERTH_TRY(read_text(path));
+  const std::string advice = "give a file that berth plan --server -o has written";
+  const json::value plan = BERTH_TRY(parse_json(text, path, advice));
+  const json::object* const object = plan.if_object();
+  if (object == nullptr || !object->contains("version") || !object->contains("project"))
+    return Error{ErrorCode::invalid_argument, path + " is not a plan for a server", advice};
+  try {
+    const std::uint64_t version = whole_of(object->at("version"), "version");
+    // As text: the same value has several forms in memory.
+    if (json::serialize(object->at("project")) !=
+        json::serialize(json::parse(json::serialize(project_to_json(project)))))
+      return Error{ErrorCode::unavailable, "the project is not the one that " + path + " was made for",
+                   "plan again: berth plan FILE --server -o " + path};
+    return version;
+  } catch (const JsonError& error) {
+    return Error{ErrorCode::invalid_argument, path + " is not a plan for a server: " + error.what, advice};
+  }
+}
+
+// `fits`: according to the plan.
+int wait_until_ready(ServerAccess& server, const Project& project, bool fits, bool is_silent) {
+  const auto show = [&](const std::string& line) {
+    if (!is_silent && stderr_is_terminal()) std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  };
+  Progress before;
+  for (int looks = 0;; real_clock().sleep_for(look_again)) {
+    const Result<Answer> answer = server.call({"/api/v1/status"});
+    if (!answer) {
+      show("");
+      return print_error(answer.error());
+    }
+    const Progress now = progress_of(project, answer->json);
+    looks = now.state == before.state ? looks + 1 : 1;
+    before = now;
+    show(now.text);
+    if (now.state == Progress::State::goes_on) continue;
+    const bool is_unplaced = now.state == Progress::State::does_not_fit;
+    const int looks_needed = is_unplaced && fits ? looks_until_unplaced : looks_until_final;
+    if (now.state != Progress::State::ready && looks < looks_needed) continue;
+    show("");
+    if (now.state == Progress::State::ready) return is_silent ? done : print(now.text + "\n");
+    return print_error(
+        {is_unplaced ? ErrorCode::no_eligible_device : ErrorCode::work_failed, now.text,
+         is_unplaced ? "see berth status" : "berth rollout undo goes back, berth rollout resume goes on"});
+  }
+}
+
+}  // namespace
+
+int status_of_plan(const Plan& plan) {
+  if (plan.pending.empty()) return done;
+  std::fprintf(stderr, "berth: %s not placed; see pending above\n",
+               plan.pending.size() == 1 ? "one deployment is" : "some deployments are");
+  return does_not_fit;
+}
+
+std::string change_text(const json::object& answer, const Style& style) {
+  const Plan plan = plan_of(member(answer, "plan", "the answer"));
+  std::string text = deployment_changes_text(answer, style);
+  if (!text.empty()) text += "\n";
+  // Replicas that keep their place, and whose command or settings change.
+  std::string restarts;
+  for (const json::value& name : Fields(answer).list("restarts")) {
+    if (name.is_string()) restarts += (restarts.empty() ? "" : ", ") + printable(std::string_view(name.get_string()));
+  }
+  if (!restarts.empty()) text += "~  " + restarts + " to start again, one after another\n";
+  if (restarts.empty() || !plan.actions.empty() || !plan.pending.empty()) text += readable_plan(plan, {}, style);
+  return text;
+}
+
+int plan_on_server(const ServerArguments& arguments, const Project& project, const std::optional<std::string>& output) {
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = put_project(*server, project, true, std::nullopt);
+  if (!answer) return print_error(answer.error());
+  if (output) {
+    json::object file = Fields(answer->json).in("plan").object();
+    if (const json::value* const version = answer->json.if_contains("version")) file["version"] = *version;
+    file["project"] = project_to_json(project);
+    if (const auto written = write_text(*output, json::serialize(file) + "\n"); !written)
+      return print_error(written.error());
+  }
+  return print_change(arguments, *answer, "planned for version " + Fields(answer->json).count("version") + "\n");
+}
+
+int apply_to_server(const ServerArguments& arguments, const Project& project,
+                    const std::optional<std::string>& plan_file, bool wait) {
+  std::optional<std::uint64_t> version;
+  if (plan_file) {
+    const Result<std::uint64_t> read = version_of_plan(*plan_file, project);
+    if (!read) return print_error(read.error());
+    version = *read;
+  }
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = put_project(*server, project, false, version);
+  if (!answer) return print_error(answer.error());
+  const Fields about(answer->json);
+  const std::string in_force = "version " + about.count("version");
+  const int status = print_change(
+      arguments, *answer,
+      about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " stays in force\n");
+  if (!wait || (status != done && status != does_not_fit)) return status;
+  return wait_until_ready(*server, project, status == done, arguments.json);
+}
+
+Progress progress_of(const Project& project, const json::object& status) {
+  const Fields all(status);
+  std::map<std::string, double> pending;
+  std::map<std::string, std::string> reasons;
+  for (const json::value& value : all.list("pending")) {
+    const Fields entry(value);
+    const std::string name = entry.raw("deployment");
+    // None named: the deployment as a whole.
+    pending[name] += entry.list("replicas").empty() ? std::numeric_limits<double>::infinity()
+                                                    : static_cast<double>(entry.list("replicas").size());
+    reasons.try_emplace(name, entry.in("reason").text("text"));
+  }
+  std::map<std::string, Fields> summaries;
+  for (const json::value& value : all.list("deployments")) summaries.emplace(Fields(value).raw("name"), Fields(value));
+
+  double wanted = 0, ready = 0;
+  std::size_t complete = 0, out = 0;
+  std::string why;
+  for (const DeploymentSpec& spec : project.deployments) {
+    const std::string& name = spec.name.text();
+    const auto at = summaries.find(name);
+    wanted += spec.replicas;
+    if (at == summaries.end()) continue;
+    const Fields& now = at->second;
+    const double ready_now = now.number("ready").value_or(0);
+    ready += std::min<double>(ready_now, spec.replicas);
+    const std::string state = now.raw("state");
+    if (state == "paused" || state == "failed")
+      return {Progress::State::stopped,
+              printable(name) + (state == "paused" ? " is paused: " : " fails: ") + now.text("reason")};
+    if (state == "serving" && now.number("updated").value_or(0) >= spec.replicas) {
+      ++complete;
+    } else if (const auto none = pending.find(name);
+               none != pending.end() && ready_now + none->second >= spec.replicas) {
+      ++out;
+      if (why.empty()) why = printable(name) + " is pending: " + reasons.at(name);
+    }
+  }
+  const std::string count = std::to_string(static_cast<std::uint64_t>(ready)) + " of " +
+                            std::to_string(static_cast<std::uint64_t>(wanted)) + " replicas are ready";
+  if (complete == project.deployments.size()) return {Progress::State::ready, count};
+  if (complete + out == project.deployments.size()) return {Progress::State::does_not_fit, why};
+  return {Progress::State::goes_on, count};
+}
+
+}  // namespace berth::cli

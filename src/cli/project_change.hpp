@@ -1,0 +1,37 @@
+// What `berth plan --server` and `berth apply` share: a project goes to the server, which plans it against the live
+// fleet, and the difference is printed. A plan file of the server says for which version of the project it was made,
+// and contains the project, so that what is applied is what was looked at.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "berth/deployment.hpp"
+#include "cli/server_access.hpp"
+
+namespace berth::cli {
+
+// does_not_fit, with a note on stderr, where something is pending.
+int status_of_plan(const Plan& plan);
+
+// Changes nothing. `output`: a file for the plan. Return the exit status.
+int plan_on_server(const ServerArguments& arguments, const Project& project, const std::optional<std::string>& output);
+// `plan_file`: as plan_on_server() wrote it; refused where the project or its version is another one. `wait`: until all
+// replicas are ready, or it is certain that they will not be.
+int apply_to_server(const ServerArguments& arguments, const Project& project,
+                    const std::optional<std::string>& plan_file, bool wait);
+
+// "~ chat  command, replicas" for each deployment that changes, then the replicas as `berth plan` prints them.
+// Throws a JsonError.
+std::string change_text(const boost::json::object& answer, const Style& style);
+
+// How far an applied project is, from /status.
+struct Progress {
+  enum class State : std::uint8_t { goes_on, ready, does_not_fit, stopped };
+  State state = State::goes_on;
+  std::string text;  // "3 of 4 replicas are ready"; where it is stopped or does not fit, why
+};
+Progress progress_of(const Project& project, const boost::json::object& status);
+
+}  // namespace berth::cli

@@ -1,0 +1,197 @@
+#include "cli/project_change.hpp"
+
+#include <boost/json.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cli/test_server.hpp"
+#include "world/files.hpp"
+
+namespace berth::cli {
+
+void add_apply(const Verb& command);
+void add_plan(const Verb& command);
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+const std::string project_text =
+    "[cluster]\nname = \"lab\"\n[[deployment]]\nname = \"chat\"\nmodel = \"llama\"\nreplicas = 2\ncpus = 2.5\n";
+const std::string actions =
+    R"("assignments":[{"deployment":"chat","replica":0,"node":"gpu-1","devices":["GPU-ea3b"],"memory_bytes":0,"exclusive":true}],
+ "actions":[{"action":"start","deployment":"chat","replica":0,"after":{"deployment":"chat","replica":0,"node":"gpu-1","devices":["GPU-ea3b"],"memory_bytes":0,"exclusive":true}}])";
+std::string change(const std::string& pending) {
+  return R"({"schema":1,"version":42,"changed":true,"dry_run":false,"changes":[{"deployment":"chat","change":"changed","fields":["command","replicas"]},
+ {"deployment":"old","change":"removed"},{"deployment":"new","change":"added"}],"plan":{"format":1,"cluster":"lab",)" +
+         actions + R"(,"pending":[)" + pending + "]}}";
+}
+const std::string pending_chat =
+    R"({"deployment":"chat","replicas":[1],"reason":"of_a_newer_version","text":"no node has 8 GPUs free"})";
+const std::string text_of_change =
+    "~ chat  command, replicas\n"
+    "- old\n"
+    "+ new\n"
+    "\n"
+    "+  chat/0  gpu-1  GPU-ea3b  exclusive\n";
+
+std::string status(const std::string& state, int ready, int updated, const std::string& pending = "") {
+  return R"({"schema":1,"deployments":[{"name":"chat","state":")" + state + R"(","replicas":2,"ready":)" +
+         std::to_string(ready) + R"(,"updated":)" + std::to_string(updated) +
+         R"(,"reason":"chat/0 failed 3 times"}],"pending":[)" + pending + "]}";
+}
+const std::string fits_nowhere =
+    R"({"deployment":"chat","replicas":[1],"reason":{"kind":"taint","text":"all are tainted"}})";
+
+http::Response ok(std::string body) { return http::json_response(200, std::move(body)); }
+
+class ProjectChange : public testing::Test {
+ protected:
+  ProjectChange() {
+    std::string name = (fs::temp_directory_path() / "berth-change-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    for (const char* variable : {"BERTH_SERVER", "BERTH_TOKEN_FILE", "BERTH_CA_FILE"}) unsetenv(variable);
+    EXPECT_TRUE(write_text(file(), project_text));
+  }
+  ~ProjectChange() override { fs::remove_all(folder_); }
+  std::string file() const { return folder_ + "/project.toml"; }
+  std::string plan() const { return folder_ + "/plan.json"; }
+  Outcome apply(const TestServer& server, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{"apply", file(), "--server", server.url()};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_words(words, add_apply);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(ProjectChange, ApplySendsTheProjectAndShowsTheDifference) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  const Outcome applied = apply(server);
+  ASSERT_EQ(applied.status, done) << applied.err;
+  EXPECT_EQ(applied.out,
+            text_of_change + "1 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending.\napplied as version 42\n");
+  const json::object sent = json::parse(server.requests().back().body).get_object();
+  EXPECT_EQ(sent.at("project").at("deployments").at(0).at("name"), "chat");
+  EXPECT_FALSE(sent.contains("dry_run"));
+  EXPECT_FALSE(sent.contains("if_version"));
+  EXPECT_EQ(apply(server, {"--json"}).out, change("") + "\n");
+}
+
+TEST_F(ProjectChange, WhatDoesNotFitIsAppliedAndSaidWithStatus3) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(pending_chat))}}});
+  const Outcome applied = apply(server);
+  EXPECT_EQ(applied.status, does_not_fit);
+  EXPECT_NE(applied.out.find("! chat/1  pending: no node has 8 GPUs free\n"), std::string::npos) << applied.out;
+  EXPECT_NE(applied.out.find("applied as version 42\n"), std::string::npos);
+  EXPECT_EQ(applied.err, "berth: one deployment is not placed; see pending above\n");
+}
+
+TEST_F(ProjectChange, AWrongFileIsNotSent) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  EXPECT_TRUE(write_text(file(), "[cluster]\nnmae = 3\n"));
+  EXPECT_EQ(apply(server).status, wrong_input);
+  EXPECT_TRUE(server.requests().empty());
+}
+
+TEST_F(ProjectChange, AnAnswerWithoutAPlanIsAnErrorNotACrash) {
+  for (const char* answer : {R"({"schema":1})", R"({"schema":1,"plan":{"actions":[{}],"assignments":[],"pending":[]}})",
+                             R"({"schema":1,"plan":3})"}) {
+    const TestServer server({{"PUT /api/v1/project", {ok(answer)}}});
+    EXPECT_NE(apply(server).status, done) << answer;
+  }
+}
+
+TEST_F(ProjectChange, APlanFileIsForOneVersionAndOneProject) {
+  const TestServer server({{"PUT /api/v1/project",
+                            {ok(change("")), ok(change("")),
+                             http::error_response(409, "conflict", "the project is at version 43", "plan again")}}});
+  const Outcome planned = run_words({"plan", "--server=" + server.url(), file(), "-o", plan()}, add_plan);
+  EXPECT_EQ(planned.status, done) << planned.err;
+  EXPECT_EQ(planned.out.substr(0, text_of_change.size()), text_of_change);
+  EXPECT_NE(planned.out.find("planned for version 42\n"), std::string::npos);
+  EXPECT_EQ(json::parse(server.requests().back().body).at("dry_run"), true);
+
+  EXPECT_EQ(apply(server, {"--plan", plan()}).status, done);
+  EXPECT_EQ(json::parse(server.requests().back().body).at("if_version"), 42);
+  const Outcome moved = apply(server, {"--plan", plan()});
+  EXPECT_EQ(moved.status, environment_error);
+  EXPECT_EQ(moved.err, "berth: the project is at version 43; plan again\n");
+
+  const std::size_t sent = server.requests().size();
+  EXPECT_TRUE(write_text(file(), project_text + "gpus = 3\n"));
+  const Outcome edited = apply(server, {"--plan", plan()});
+  EXPECT_EQ(edited.status, environment_error);
+  EXPECT_NE(edited.err.find("the project is not the one that " + plan() + " was made for"), std::string::npos)
+      << edited.err;
+  for (const char* text : {"", "[]", "{\"version\":1}", "{\"version\":-1,\"project\":{}}"}) {
+    EXPECT_TRUE(write_text(plan(), text));
+    EXPECT_EQ(apply(server, {"--plan", plan()}).status, wrong_input) << text;
+  }
+  EXPECT_EQ(server.requests().size(), sent) << "nothing of that was sent";
+}
+
+TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  setenv("BERTH_SERVER", server.url().c_str(), 1);
+  const Outcome planned = run_words({"plan", "--server", file()}, add_plan);
+  unsetenv("BERTH_SERVER");
+  EXPECT_EQ(planned.status, done) << planned.err;
+  EXPECT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(run_words({"plan", "--server", file(), "--fleet", file()}, add_plan).status, wrong_input);
+}
+
+TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}},
+                           {"GET /api/v1/status",
+                            {ok(status("serving", 2, 0)), ok(status("updating", 1, 1)), ok(status("serving", 2, 2))}}});
+  const Outcome waited = apply(server, {"--wait"});
+  EXPECT_EQ(waited.status, done) << waited.err;
+  EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
+  EXPECT_EQ(server.requests().size(), 4u);
+  EXPECT_EQ(waited.err, "") << "no progress where no terminal is";
+}
+
+TEST_F(ProjectChange, WaitingEndsWhenWhatThePlanHasNoPlaceForIsAllThatIsLeft) {
+  const TestServer server({{"PUT /api/v1/project", {ok(change(pending_chat))}},
+                           {"GET /api/v1/status", {ok(status("degraded", 1, 1, fits_nowhere))}}});
+  const Outcome waited = apply(server, {"--wait"});
+  EXPECT_EQ(waited.status, does_not_fit);
+  EXPECT_TRUE(waited.err.ends_with("berth: chat is pending: all are tainted; see berth status\n")) << waited.err;
+}
+
+TEST_F(ProjectChange, WaitingGoesOnWhileWhatThePlanHasAPlaceForIsPending) {
+  TestServer::Answers answers{{"PUT /api/v1/project", {ok(change(""))}},
+                              {"GET /api/v1/status", {7, ok(status("degraded", 1, 1, fits_nowhere))}}};
+  answers["GET /api/v1/status"].push_back(ok(status("serving", 2, 2)));
+  const TestServer server(answers);
+  EXPECT_EQ(apply(server, {"--wait"}).status, done);
+}
+
+TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
+  const TestServer server(
+      {{"PUT /api/v1/project", {ok(change(""))}}, {"GET /api/v1/status", {ok(status("paused", 1, 1))}}});
+  const Outcome waited = apply(server, {"--wait"});
+  EXPECT_EQ(waited.status, environment_error);
+  EXPECT_EQ(
+      waited.err,
+      "berth: chat is paused: chat/0 failed 3 times; berth rollout undo goes back, berth rollout resume goes on\n");
+}
+
+TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
+  const Project project = *read_project(project_text, "project");
+  const auto of = [&](const std::string& text) { return progress_of(project, json::parse(text).get_object()); };
+  EXPECT_EQ(of(status("updating", 1, 1)).state, Progress::State::goes_on);
+  EXPECT_EQ(of(status("updating", 1, 1)).text, "1 of 2 replicas are ready");
+  EXPECT_EQ(of(status("serving", 2, 1)).state, Progress::State::goes_on) << "one of the earlier revision";
+  EXPECT_EQ(of(status("degraded", 0, 1, fits_nowhere)).state, Progress::State::goes_on) << "one has a place";
+  const Progress out = of(status("degraded", 1, 1, fits_nowhere));
+  EXPECT_EQ(out.state, Progress::State::does_not_fit);
+  EXPECT_EQ(out.text, "chat is pending: all are tainted");
+  EXPECT_EQ(of(status("failed", 0, 2)).state, Progress::State::stopped);
+  EXPECT_EQ(of(R"({"schema":1})").state, Progress::State::goes_on) << "not there yet";
+}
+
+}  // namespace
+}  // namespace berth::cli

@@ -1,0 +1,213 @@
+#include "cli/server_access.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "cli/text/screen.hpp"
+#include "format/json_reading.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+Error token_error(const std::string& path, const std::string& what, const std::string& advice) {
+  return {ErrorCode::invalid_argument, "the token file " + path + " " + what, advice};
+}
+
+// Read through one descriptor, so that what was checked is what is read.
+Result<std::string> read_token(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    return token_error(path, std::string("cannot be read: ") + std::strerror(errno), "correct BERTH_TOKEN_FILE");
+  struct stat about{};
+  std::string token(4096, '\0');
+  const bool known = fstat(file, &about) == 0;
+  const ssize_t got = known && S_ISREG(about.st_mode) ? read(file, token.data(), token.size()) : -1;
+  close(file);
+  if (got < 0) return token_error(path, "is not a regular file", "correct BERTH_TOKEN_FILE");
+  if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
+    return token_error(path, "is open to other users", "make it yours alone: chmod 600 " + path);
+  token.resize(static_cast<std::size_t>(got));
+  token.erase(token.find_last_not_of(" \t\r\n") + 1);
+  if (token.empty()) return token_error(path, "is empty", "write the text that berth token add has printed into it");
+  return token;
+}
+
+bool is_plain_and_remote(const std::string& url) {
+  constexpr std::string_view scheme = "http://";
+  if (!url.starts_with(scheme)) return false;
+  const std::string host = url.substr(scheme.size(), url.find_first_of("/", scheme.size()) - scheme.size());
+  const auto is = [&](const std::string& name) { return host == name || host.starts_with(name + ":"); };
+  return !is("localhost") && !is("[::1]") && !host.starts_with("127.");
+}
+
+// Words of the API, and what a caller can do. What is not listed is status 1.
+ErrorCode code_named(std::string_view word) {
+  if (word == "invalid_argument" || word == "too_large") return ErrorCode::invalid_argument;
+  if (word == "newer_schema") return ErrorCode::not_supported;
+  if (word == "not_found") return ErrorCode::not_found;
+  if (word == "internal" || word == "wrong_method" || word == "wrong_type") return ErrorCode::internal;
+  return ErrorCode::unavailable;
+}
+
+}  // namespace
+
+void add_address_options(Verb& verb, ServerArguments& arguments) {
+  verb.option(
+      "--server", "URL", &arguments.server,
+      "the server of the fleet; without it that of BERTH_SERVER, else your own on this machine. A token is read "
+      "from the file that BERTH_TOKEN_FILE names");
+  verb.option("--ca", "FILE", &arguments.ca_file,
+              "certificates to trust, instead of those of BERTH_CA_FILE or of this machine");
+}
+void add_server_options(Verb& verb, ServerArguments& arguments) {
+  add_address_options(verb, arguments);
+  verb.flag("--json", arguments.json, "print the answer of the server, one JSON object");
+}
+
+Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
+  http::ClientOptions options;
+  options.url = arguments.server.empty() ? variable("BERTH_SERVER") : arguments.server;
+  options.ca_file = arguments.ca_file.empty() ? variable("BERTH_CA_FILE") : arguments.ca_file;
+  const bool is_own = options.url.empty();
+  if (is_own) {
+    // Its socket knows who connects.
+    options.url = "unix:" + BERTH_TRY(state_folder("server", IfMissing::accept)) + "/socket";
+  } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
+    if (is_plain_and_remote(options.url))
+      return Error{ErrorCode::invalid_argument, "a token is not sent to " + options.url + ", which is not encrypted",
+                   "use https://"};
+    options.token = BERTH_TRY(read_token(file));
+  }
+  return ServerAccess(BERTH_TRY(http::Client::create(std::move(options))), is_own);
+}
+
+Error ServerAccess::connection_error(const Error& error) const {
+  if (error.code != ErrorCode::unavailable || !error.advice.empty()) return error;
+  if (is_own_)
+    return {error.code, "no berth server is running here", "start one with berth serve, or set BERTH_SERVER"};
+  return {error.code, error.message, "check the address, and whether berth serve runs there"};
+}
+
+Result<Answer> ServerAccess::call(const Call& call) {
+  const bool has_body = call.method == "PUT" || call.method == "POST";
+  Result<http::Response> response =
+      client_.request(call.method, call.target, has_body ? document(call.body) : std::string());
+  if (!response) return connection_error(response.error());
+  if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
+  const Result<json::value> parsed = parse_json(response->body, "the answer of " + client_.url(), "");
+  const json::object* const object = parsed ? parsed->if_object() : nullptr;
+  if (object == nullptr || !object->contains("schema")) return error_of_answer(200, response->body, client_.url());
+  try {
+    check_schema(*object, "the answer");
+  } catch (const JsonError&) {
+    return Error{ErrorCode::not_supported, client_.url() + " is a server of a newer version",
+                 "use the berth command of that version"};
+  }
+  if (!response->body.ends_with('\n')) response->body += '\n';
+  return Answer{std::move(response->body), *object};
+}
+
+Result<void> ServerAccess::lines(const std::string& target, bool follow, const http::Client::OnLine& on_line) {
+  http::CallOptions options;
+  if (follow) options.timeout = {};
+  const Result<http::Response> response = client_.stream_lines(target, on_line, std::move(options));
+  if (!response) return connection_error(response.error());
+  if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
+  return {};
+}
+
+Error error_of_answer(int status, std::string_view body, const std::string& server) {
+  const Result<json::value> parsed = parse_json(body, "answer", "");
+  const json::object* const object = parsed ? parsed->if_object() : nullptr;
+  const json::value* const error = object ? object->if_contains("error") : nullptr;
+  const json::object* const about = error ? error->if_object() : nullptr;
+  const auto word = [&](std::string_view key) {
+    const json::value* const value = about ? about->if_contains(key) : nullptr;
+    return value && value->is_string() ? std::string(value->get_string()) : std::string();
+  };
+  if (word("message").empty())
+    return {ErrorCode::unavailable,
+            "what answers at " + server + " is no berth server (status " + std::to_string(status) + ")",
+            "check --server and BERTH_SERVER"};
+  std::string advice = word("advice");
+  if (advice.empty() && word("code") == "not_logged_in") advice = "set BERTH_TOKEN_FILE to a file with a token";
+  return {code_named(word("code")), word("message"), std::move(advice)};
+}
+
+int call_and_print(const ServerArguments& arguments, const Call& call, const AnswerText& text) {
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = server->call(call);
+  if (!answer) return print_error(answer.error());
+  return print(arguments.json ? answer->text : text(answer->json, stdout_style()));
+}
+
+int watch_server(const ServerArguments& arguments, const Call& call, const AnswerText& text) {
+  Result<ServerAccess> server = ServerAccess::open(arguments);
+  if (!server) return print_error(server.error());
+  Answer last;
+  std::string away;
+  const auto refresh = [&]() -> Result<void> {
+    Result<Answer> answer = server->call(call);
+    away = answer ? "" : "berth: " + printable(answer.error().to_text()) + "\n";
+    if (answer)
+      last = *std::move(answer);
+    else if (last.text.empty())
+      return std::move(answer).error();
+    return {};
+  };
+  const auto shown = [&](const Style& style) { return arguments.json ? last.text : text(last.json, style); };
+  return watch({refresh, shown, [&] { return away; }}, arguments.json);
+}
+
+void add_list_verb(const Verb& command, const ListVerb& list) {
+  struct Arguments {
+    ServerArguments server;
+    std::string name;
+    bool watch = false;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  Verb verb = command.add(list.name, list.help);
+  if (!list.argument_help.empty()) verb.argument("NAME", &arguments->name, list.argument_help, false);
+  verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
+  add_server_options(verb, arguments->server);
+  verb.run([arguments, list] {
+    std::string target = "/api/v1/" + list.name;
+    if (!arguments->name.empty() && list.target) {
+      const Result<std::string> named = list.target(arguments->name);
+      if (!named) return print_error(named.error());
+      target = *named;
+    } else if (!arguments->name.empty()) {
+      target += "/" + http::encoded(arguments->name);
+    }
+    const bool one = !arguments->name.empty() && target.find('?') == std::string::npos;
+    return (arguments->watch ? watch_server : call_and_print)(arguments->server, {target}, one ? list.one : list.all);
+  });
+}
+
+Result<std::string> replica_target(const std::string& name) {
+  const std::size_t slash = name.rfind('/');
+  const std::string number = slash == std::string::npos ? "" : name.substr(slash + 1);
+  const bool is_number =
+      !number.empty() && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (slash == 0 || !is_number)
+    return Error{ErrorCode::invalid_argument, "'" + name + "' is not a replica", "write NAME/N, as chat/0"};
+  return "/api/v1/replicas/" + http::encoded(name.substr(0, slash)) + "/" + number;
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,84 @@
+// The server of the fleet as the command reaches it: where it is, with which token, and what its refusals mean for the
+// exit status. Every verb about the fleet is a call of the HTTP API and a text for its answer; with --json the answer
+// is printed as it came. A token comes from a file that only its owner can read, never from the command line, and is
+// not sent unencrypted to another machine.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "cli/command_line.hpp"
+#include "cli/text/terminal.hpp"
+#include "http/client.hpp"
+
+namespace berth::cli {
+
+struct ServerArguments {
+  // "https://host:8443", "http://127.0.0.1:8080" or "unix:/path"; empty: BERTH_SERVER, and without that the socket of
+  // this user's own server.
+  std::string server = {};
+  std::string ca_file = {};  // certificates to trust; empty: BERTH_CA_FILE, and without that those of the system
+  bool json = false;
+};
+// --server and --ca; with --json.
+void add_address_options(Verb& verb, ServerArguments& arguments);
+void add_server_options(Verb& verb, ServerArguments& arguments);
+
+struct Call {
+  std::string target;             // path and query, encoded
+  std::string method = "GET";     // with a body: PUT or POST
+  boost::json::object body = {};  // for PUT and POST
+};
+struct Answer {
+  std::string text;  // as it came, with a line end
+  boost::json::object json;
+};
+
+class ServerAccess {
+ public:
+  // Does not connect. invalid_argument: the address, the CA file or the token file.
+  static Result<ServerAccess> open(const ServerArguments& arguments);
+
+  // An answer other than 200 is an error: invalid_argument, not_supported and not_found (status 2), else a code whose
+  // status is 1. unavailable: there is no server, or the state has moved.
+  Result<Answer> call(const Call& call);
+  // GET of text, line by line, until it ends or the function returns false. `follow`: it may be silent for long.
+  Result<void> lines(const std::string& target, bool follow, const http::Client::OnLine& on_line);
+
+ private:
+  ServerAccess(http::Client client, bool is_own) : client_(std::move(client)), is_own_(is_own) {}
+  Error connection_error(const Error& error) const;
+
+  http::Client client_;
+  bool is_own_;  // this user's own server, at its usual place
+};
+
+// What an answer says, for people.
+using AnswerText = std::function<std::string(const boost::json::object& answer, const Style& style)>;
+
+// Calls, and prints the answer or the error. Return the exit status.
+int call_and_print(const ServerArguments& arguments, const Call& call, const AnswerText& text);
+// Again every second until Ctrl-C. A server that goes away is noted below the last answer.
+int watch_server(const ServerArguments& arguments, const Call& call, const AnswerText& text);
+
+// A verb that lists things of the fleet, all or one of them, once or with --watch.
+struct ListVerb {
+  std::string name;  // also of the path of the API
+  std::string help;
+  std::string argument_help;  // of NAME; empty: there is no such argument
+  AnswerText all;
+  AnswerText one = {};
+  // The path for NAME; null: the name below that of all. One with a query is answered by a list.
+  std::function<Result<std::string>(const std::string& name)> target = nullptr;
+};
+void add_list_verb(const Verb& command, const ListVerb& list);
+
+// "/api/v1/replicas/chat/0" for "chat/0". invalid_argument: not of the form NAME/N.
+Result<std::string> replica_target(const std::string& name);
+
+// The error in the body of an answer. `status` decides where the body is not the API's.
+Error error_of_answer(int status, std::string_view body, const std::string& server);
+
+}  // namespace berth::cli

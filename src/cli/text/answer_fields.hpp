@@ -1,0 +1,48 @@
+// The members of an object of the HTTP API as text for people. An answer may be of a newer or an older version: what is
+// absent or of another kind than expected is "-". Texts are safe for a terminal.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "berth/ids.hpp"
+#include "cli/text/terminal.hpp"
+
+namespace berth::cli {
+
+// A view: the answer must outlive it.
+class Fields {
+ public:
+  explicit Fields(const boost::json::value& value) : object_(value.if_object()) {}
+  explicit Fields(const boost::json::object& object) : object_(&object) {}
+
+  // Empty where it is absent.
+  std::string raw(std::string_view key) const;
+  std::string text(std::string_view key) const;
+  // A name of the API for people: "in service" for "in_service".
+  std::string word(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const;
+  std::string count(std::string_view key) const;
+  std::string bytes(std::string_view key) const;
+  // Of seconds, and of the wall time of the event in milliseconds until now.
+  std::string age(std::string_view key) const;
+  std::string age_since(std::string_view key) const;
+  std::string time(std::string_view key) const;  // "2026-11-15 12:01:02" for wall time in milliseconds
+  bool is(std::string_view key) const;           // present and true
+  bool has(std::string_view key) const;
+  Fields in(std::string_view key) const;  // an object; without members where it is absent
+  const boost::json::array& list(std::string_view key) const;
+  std::vector<DeviceId> devices() const;  // the member "devices", where it is a list of ids
+  const boost::json::object& object() const;
+
+ private:
+  const boost::json::value* find(std::string_view key) const;
+  const boost::json::object* object_;
+};
+
+}  // namespace berth::cli

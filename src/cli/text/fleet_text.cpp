@@ -1,0 +1,433 @@
+#include "cli/text/fleet_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <functional>
+#include <map>
+
+#include "cli/text/answer_fields.hpp"
+#include "deployment/replica_ranges.hpp"
+#include "inventory/short_id.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct Column {
+  std::string heading;  // as in Table
+  std::function<std::string(const Fields&)> cell;
+  std::size_t least = 0;  // may be cut to this width; 0: it may not
+  int goes = 0;           // is left out where the terminal is narrow, the lowest number first; 0: never
+};
+
+std::string table_text(const json::array& rows, const std::vector<Column>& columns, const Style& style) {
+  std::vector<std::string> headings;
+  for (const Column& column : columns) headings.push_back(column.heading);
+  Table table(std::move(headings));
+  std::vector<std::pair<int, std::size_t>> going;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i].least > 0) table.may_shrink(i, columns[i].least);
+    if (columns[i].goes > 0) going.emplace_back(columns[i].goes, i);
+  }
+  std::sort(going.begin(), going.end());
+  for (const auto& [order, column] : going) table.may_go(column);
+  for (const json::value& row : rows) {
+    std::vector<std::string> cells;
+    for (const Column& column : columns) cells.push_back(column.cell(Fields(row)));
+    table.add(std::move(cells));
+  }
+  return table.to_text(style);
+}
+
+// The usual columns.
+using Cell = std::function<std::string(const Fields&)>;
+Cell text(std::string key) {
+  return [key = std::move(key)](const Fields& row) { return row.text(key); };
+}
+Cell count(std::string key) {
+  return [key = std::move(key)](const Fields& row) { return row.count(key); };
+}
+// Bytes that were promised; 0: none were asked for.
+Cell promised(std::string key) {
+  return [key = std::move(key)](const Fields& row) {
+    return row.number(key).value_or(0) > 0 ? row.bytes(key) : std::string("-");
+  };
+}
+// A state, in the colour of what it means.
+Cell state(std::string key, const Style& style) {
+  return [key = std::move(key), style](const Fields& row) {
+    const std::string word = row.word(key);
+    for (const std::string_view good : {"healthy", "ready", "serving", "in service"})
+      if (word == good) return paint(style, Colour::green, word);
+    for (const std::string_view bad : {"lost", "failed", "refused", "quarantined", "backing off", "unready"})
+      if (word == bad) return paint(style, Colour::red, word);
+    return paint(style, word == "-" ? Colour::none : Colour::yellow, word);
+  };
+}
+// With short ids of GPUs, which answers have as UUIDs.
+std::string sentence(const std::string& text) {
+  constexpr std::size_t id_size = 40;  // "GPU-" and a UUID
+  std::vector<DeviceId> ids;
+  for (std::size_t at = text.find("GPU-"); at != std::string::npos; at = text.find("GPU-", at + 1)) {
+    const std::string word = text.substr(at, text.find_first_not_of("GPU-0123456789abcdef", at) - at);
+    if (word.size() == id_size) ids.emplace_back(word);
+  }
+  return with_short_ids(text, ids);
+}
+// Why something is as it is; empty where there is nothing to say.
+std::string reason(const Fields& row) { return sentence(printable(row.raw("reason"))); }
+
+bool is_gpu(const Fields& device) { return !device.is("is_fallback") && device.raw("backend") != "host"; }
+bool is_free(const Fields& device) {
+  return device.raw("health") == "healthy" && device.raw("intent") == "in_service" && device.list("holders").empty();
+}
+std::string share_text(const Fields& row, std::string_view part, std::string_view whole) {
+  return row.has(whole) ? row.bytes(part) + " of " + row.bytes(whole) : "-";
+}
+
+std::string devices_text(const Fields& row, std::span<const DeviceId> all) {
+  std::string text;
+  for (const DeviceId& id : row.devices()) text += (text.empty() ? "" : ",") + printable(short_id(id, all));
+  return text.empty() ? "-" : text;
+}
+
+// Indented and whole: a reason is what the reader looks for.
+std::string paragraph(const std::string& first, const std::string& text, const Style& style) {
+  const std::size_t indent = shown_width(first);
+  std::string out;
+  const std::size_t width = style.columns > indent + 20 ? style.columns - indent : 20;
+  for (const std::string& line : wrapped(sentence(text), width))
+    out += (out.empty() ? first : std::string(indent, ' ')) + line + "\n";
+  return out.empty() ? first + "\n" : out;
+}
+
+std::vector<std::uint32_t> indices(const Fields& pending) {
+  std::vector<std::uint32_t> indices;
+  for (const json::value& replica : pending.list("replicas")) {
+    if (replica.is_int64()) indices.push_back(static_cast<std::uint32_t>(replica.get_int64()));
+  }
+  return indices;
+}
+std::size_t weight(const Fields& pending) { return std::max<std::size_t>(1, pending.list("replicas").size()); }
+
+// What keeps most replicas out comes first.
+std::vector<Fields> dominant_first(const json::array& pending) {
+  std::map<std::string, std::size_t> replicas;
+  std::vector<Fields> sorted;
+  for (const json::value& entry : pending) {
+    sorted.emplace_back(entry);
+    replicas[sorted.back().in("reason").raw("kind")] += weight(sorted.back());
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const Fields& a, const Fields& b) {
+    const auto key = [&](const Fields& entry) {
+      const std::string kind = entry.in("reason").raw("kind");
+      return std::tuple(~replicas.at(kind), kind, ~weight(entry));
+    };
+    return key(a) < key(b);
+  });
+  return sorted;
+}
+
+std::string pending_text(const json::array& pending, const Style& style) {
+  constexpr std::size_t shown_max = 12;  // of one screen
+  std::string text;
+  std::size_t shown = 0;
+  for (const Fields& entry : dominant_first(pending)) {
+    if (shown++ == shown_max) {
+      text += "  and " + std::to_string(pending.size() - shown_max) + " more\n";
+      break;
+    }
+    const std::string ranges = deployment::replica_ranges(indices(entry));
+    text += paragraph("! " + entry.text("deployment") + (ranges.empty() ? "" : "/" + ranges) + "  pending: ",
+                      entry.in("reason").text("text"), style);
+  }
+  return text;
+}
+
+// Below a table, since a reason that is cut is none: one line for each row that has one.
+std::string reasons_text(const json::array& rows, const Cell& name, const Style& style) {
+  std::string text;
+  for (const json::value& value : rows) {
+    const Fields row(value);
+    if (row.has("reason")) text += paragraph("! " + name(row) + "  " + row.word("state") + ": ", reason(row), style);
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
+std::string deployment_table(const json::array& deployments, const Style& style) {
+  return table_text(deployments,
+                    {{"DEPLOYMENT", text("name"), 8},
+                     {"STATE", state("state", style)},
+                     {">READY", [](const Fields& row) { return row.count("ready") + "/" + row.count("replicas"); }},
+                     {">UPDATED", count("updated"), 0, 2},
+                     {">REVISION", count("revision"), 0, 1}},
+                    style) +
+         reasons_text(deployments, text("name"), style);
+}
+
+// One per incarnation; an older one of a replica has its generation in its name.
+std::string replica_table(const json::array& replicas, const Style& style) {
+  std::vector<DeviceId> all;
+  for (const json::value& replica : replicas) {
+    for (DeviceId& id : Fields(replica).devices()) all.push_back(std::move(id));
+  }
+  const auto name = [](const Fields& row) {
+    return row.text("name") + (row.has("current") && !row.is("current") ? "#" + row.count("generation") : "");
+  };
+  return table_text(replicas,
+                    {{"REPLICA", name, 8},
+                     {"STATE", state("state", style)},
+                     {"NODE", text("node"), 6},
+                     {"DEVICE", [&](const Fields& row) { return devices_text(row, all); }, 8, 4},
+                     {">MEMORY", promised("memory_bytes"), 0, 3},
+                     {">REVISION", count("revision"), 0, 1},
+                     {">PORT", count("port"), 0, 2},
+                     {">AGE", [](const Fields& row) { return row.age_since("started_at_ms"); }}},
+                    style) +
+         reasons_text(replicas, name, style);
+}
+
+std::string holders_text(const Fields& device) {
+  std::string text;
+  for (const json::value& value : device.list("holders")) {
+    const Fields holder(value);
+    const std::string kind = holder.raw("kind");
+    text += (text.empty() ? "" : ", ") + (kind == "lease" || kind == "foreign" ? holder.text("kind") + " " : "") +
+            holder.text("name") + (kind == "replica" || !holder.has("user") ? "" : " (" + holder.text("user") + ")");
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string device_table(const Fields& node, const Style& style) {
+  std::vector<DeviceId> all;
+  for (const json::value& device : node.list("devices")) all.emplace_back(Fields(device).raw("id"));
+  const auto id = [&](const Fields& row) { return printable(short_id(DeviceId(row.raw("id")), all)); };
+  // What keeps work off comes first.
+  const auto device_state = [&](const Fields& row) {
+    return state(row.raw("intent") == "in_service" || row.raw("health") != "healthy" ? "health" : "intent", style)(row);
+  };
+  const auto unit = [](const char* key, double factor, const char* unit) {
+    return [=](const Fields& row) {
+      const auto number = row.number(key);
+      return number ? std::to_string(static_cast<int>(*number * factor + 0.5)) + unit : std::string("-");
+    };
+  };
+  return table_text(
+      node.list("devices"),
+      {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }, 0, 4},
+       {"ID", id, 8},
+       {"NAME", text("name"), 8, 3},
+       {"STATE", device_state},
+       {">FREE MEMORY", [](const Fields& row) { return share_text(row, "memory_bytes_free", "memory_bytes_total"); }, 0,
+        6},
+       {">LOAD", unit("utilisation", 100, "%"), 0, 2},
+       {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
+       {"HELD BY", holders_text, 16}},
+      style);
+}
+
+std::string value_text(const json::value& value) {
+  if (value.is_string()) return printable(std::string_view(value.get_string()));
+  if (!value.is_double()) return printable(json::serialize(value));
+  std::array<char, 32> text{};  // "2.5", where the library writes "2.5E0"
+  std::snprintf(text.data(), text.size(), "%g", value.get_double());
+  return text.data();
+}
+
+std::string pairs_text(const json::object& labels) {
+  std::string text;
+  for (const auto& [key, value] : labels) text += (text.empty() ? "" : ", ") + printable(key) + "=" + value_text(value);
+  return text;
+}
+
+std::string section(const std::string& heading, const std::string& body, const Style& style) {
+  return body.empty() ? "" : "\n" + paint(style, Colour::bold, heading) + "\n" + body;
+}
+
+}  // namespace
+
+std::string status_text(const json::object& answer, const Style& style) {
+  const Fields all(answer), project = all.in("project"), nodes = all.in("nodes"), devices = all.in("devices");
+  std::string text = project.has("name") ? project.text("name") + ", version " + project.count("version")
+                                         : std::string("no project is applied yet");
+  text +=
+      "; server " + all.text("server") + ", berth " + all.text("version") + ", up " + all.age_since("started_at_ms");
+  text = paragraph("", text, style);
+  const auto counts = [](const Fields& of, std::initializer_list<std::pair<const char*, const char*>> kinds) {
+    std::string text;
+    for (const auto& [key, word] : kinds) {
+      if (of.number(key).value_or(0) > 0) text += (text.empty() ? ": " : ", ") + of.count(key) + " " + word;
+    }
+    return text;
+  };
+  text += paragraph("nodes    ",
+                    nodes.count("total") + counts(nodes, {{"healthy", "healthy"},
+                                                          {"suspect", "suspect"},
+                                                          {"lost", "lost"},
+                                                          {"cordoned", "cordoned or draining"}}),
+                    style);
+  text += paragraph(
+      "devices  ",
+      devices.count("total") +
+          counts(devices,
+                 {{"gpus", "of them GPUs"}, {"free", "free"}, {"in_use", "in use"}, {"unavailable", "unavailable"}}) +
+          (devices.number("memory_bytes_total").value_or(0) > 0
+               ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
+               : ""),
+      style);
+  if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
+  if (all.list("deployments").empty()) return text + "\nnothing is deployed; berth apply FILE deploys a project\n";
+  // What is pending has said why.
+  json::array deployments = all.list("deployments");
+  for (json::value& deployment : deployments) {
+    const auto is_its = [&](const json::value& entry) {
+      return Fields(entry).raw("deployment") == Fields(deployment).raw("name");
+    };
+    if (std::any_of(all.list("pending").begin(), all.list("pending").end(), is_its) && deployment.is_object())
+      deployment.get_object().erase("reason");
+  }
+  return text + "\n" + deployment_table(deployments, style);
+}
+
+std::string nodes_text(const json::object& answer, const Style& style) {
+  const json::array& nodes = Fields(answer).list("nodes");
+  if (nodes.empty()) return "no node has joined; berth token add join makes a token for berth agent --join\n";
+  const auto gpus = [](const Fields& node) {
+    std::size_t total = 0, free = 0;
+    for (const json::value& value : node.list("devices")) {
+      const Fields device(value);
+      total += is_gpu(device) ? 1 : 0;
+      free += is_gpu(device) && is_free(device) ? 1 : 0;
+    }
+    return std::to_string(free) + " of " + std::to_string(total);
+  };
+  return table_text(nodes,
+                    {{"NODE", text("name"), 8},
+                     {"HEALTH", state("health", style)},
+                     {"INTENT", state("intent", style)},
+                     {">FREE GPUS", gpus},
+                     {">REPLICAS", [](const Fields& node) { return std::to_string(node.list("replicas").size()); }},
+                     {">CPUS", count("cpus"), 0, 2},
+                     {">MEMORY", promised("memory_bytes"), 0, 1},
+                     {">REPORT", [](const Fields& node) { return node.age("last_report_age_s"); }},
+                     {"VERSION", text("version"), 0, 3}},
+                    style);
+}
+
+std::string node_text(const json::object& answer, const Style& style) {
+  const Fields node = Fields(answer).in("node");
+  std::string text =
+      node.text("name") + ": " + state("health", style)(node) + ", " + state("intent", style)(node) +
+      (node.raw("intent") != "in_service" && node.has("intent_by") ? " by " + node.text("intent_by") : "") +
+      "; last report " + (node.has("last_report_age_s") ? node.age("last_report_age_s") + " ago" : "-") + "\n";
+  text += "berth " + node.text("version") + ", " + node.count("cpus") + " CPUs, " + node.bytes("memory_bytes") +
+          " of memory" + (node.is("egress") ? ", may call providers outside" : "") + "\n";
+  if (const std::string labels = pairs_text(node.in("labels").object()); !labels.empty())
+    text += paragraph("labels ", labels, style);
+  std::string taints;
+  for (const json::value& taint : node.list("taints")) {
+    if (taint.is_string()) taints += (taints.empty() ? "" : ", ") + printable(std::string_view(taint.get_string()));
+  }
+  if (!taints.empty()) text += paragraph("taints ", taints, style);
+  if (const double offset = node.number("clock_offset_s").value_or(0); offset > 1 || offset < -1)
+    text += "its clock is " + age_text(std::chrono::seconds(static_cast<std::int64_t>(std::abs(offset)))) +
+            (offset > 0 ? " ahead of" : " behind") + " the server's\n";
+  if (!node.list("devices").empty()) text += "\n" + device_table(node, style);
+  if (!node.list("replicas").empty()) text += "\n" + replica_table(node.list("replicas"), style);
+  return text;
+}
+
+std::string deployments_text(const json::object& answer, const Style& style) {
+  const json::array& deployments = Fields(answer).list("deployments");
+  return deployments.empty() ? "nothing is deployed; berth apply FILE deploys a project\n"
+                             : deployment_table(deployments, style);
+}
+
+std::string rollout_text(const json::object& answer, const Style& style) {
+  const Fields deployment = Fields(answer).in("deployment"), rollout = deployment.in("rollout");
+  std::string text = paragraph(
+      deployment.text("name") + ": ",
+      state("state", style)(deployment) + (deployment.has("reason") ? "; " + deployment.text("reason") : ""), style);
+  text += "revision " + deployment.count("revision") + ": " + deployment.count("ready") + " of " +
+          deployment.count("replicas") + " ready, " + deployment.count("updated") + " updated\n";
+  if (rollout.is("paused"))
+    text += paragraph("rollout is paused: ", rollout.text("reason") + " (berth rollout resume|undo)", style);
+  text += "rollout: surge " + rollout.count("surge") + ", unavailable " + rollout.count("unavailable") + "; " +
+          counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
+          "\n";
+  return text;
+}
+
+std::string deployment_text(const json::object& answer, const Style& style) {
+  std::string spec;
+  for (const auto& [key, value] : Fields(answer).in("deployment").in("spec").object()) {
+    if (key == "name") continue;
+    const std::string name = printable(key);
+    spec +=
+        paragraph("  " + name + std::string(name.size() < 16 ? 16 - name.size() : 1, ' '), value_text(value), style);
+  }
+  return rollout_text(answer, style) + section("spec", spec, style);
+}
+
+std::string replicas_text(const json::object& answer, const Style& style) {
+  const Fields all(answer);
+  std::string text = all.list("replicas").empty() ? "" : replica_table(all.list("replicas"), style);
+  const std::string pending = pending_text(all.list("pending"), style);
+  if (text.empty() && pending.empty()) return "there are no replicas\n";
+  return text + (text.empty() || pending.empty() ? "" : "\n") + pending;
+}
+
+std::string replica_text(const json::object& answer, const Style& style) {
+  const Fields all(answer), why = all.in("why");
+  std::string text = paragraph(all.text("name") + ": ", why.text("text"), style);
+  std::string funnel;
+  for (const json::value& value : why.list("funnel")) {
+    const Fields stage(value);
+    funnel += (funnel.empty() ? "" : " -> ") + stage.count("left") + " " + stage.text("name");
+  }
+  if (!funnel.empty()) text += paragraph("", funnel, style);
+  if (!all.list("incarnations").empty()) text += "\n" + replica_table(all.list("incarnations"), style);
+  if (!why.list("nodes").empty())
+    text += "\n" + table_text(why.list("nodes"),
+                              {{"NODE", cli::text("node"), 8},
+                               {"FITS", [](const Fields& row) { return std::string(row.is("fits") ? "yes" : "no"); }},
+                               {"", cli::text("text"), 20}},
+                              style);
+  std::string changes;
+  for (const json::value& change : why.list("changes")) changes += paragraph("- ", Fields(change).text("text"), style);
+  text += section("what would let it fit", changes, style);
+  return text + section("events", events_text(answer, style), style);
+}
+
+std::string events_text(const json::object& answer, const Style& style) {
+  const auto padded = [](std::string word, std::size_t width) {
+    word.resize(std::max(word.size(), width), ' ');
+    return word + "  ";
+  };
+  std::string text;
+  for (const json::value& value : Fields(answer).list("events")) {
+    const Fields event(value);
+    text += paint(style, Colour::dim, event.time("at_ms")) + "  " + padded(event.text("kind"), 10) +
+            padded(event.text("subject"), 12) + sentence(event.text("text")) +
+            paint(style, Colour::dim, " (" + event.text("actor") + ")") + "\n";
+  }
+  return text;
+}
+
+std::string tokens_text(const json::object& answer, const Style& style) {
+  const json::array& tokens = Fields(answer).list("tokens");
+  if (tokens.empty()) return "there are no tokens; berth token add ROLE makes one\n";
+  return table_text(tokens,
+                    {{"ID", text("id")},
+                     {"ROLE", text("role")},
+                     {"NODE", text("node"), 8},
+                     {"MADE BY", text("made_by"), 8, 1},
+                     {"MADE (UTC)", [](const Fields& row) { return row.time("made_at_ms"); }, 0, 2},
+                     {"EXPIRES (UTC)", [](const Fields& row) { return row.time("expires_at_ms"); }}},
+                    style);
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,174 @@
+#include "cli/text/fleet_text.hpp"
+
+#include <boost/json.hpp>
+
+#include "cli/text/test_text.hpp"
+
+namespace berth::cli {
+namespace {
+
+namespace json = boost::json;
+
+json::object read(std::string_view text) { return json::parse(text).get_object(); }
+
+const std::string pending_chat = R"({"deployment":"chat","replicas":[2],"reason":{"kind":"not_enough_gpus",
+  "text":"no node has 2 GPUs free; gpu-1 has 1","gpus_requested":2,"best_node":"gpu-1","gpus_best":1}})";
+const std::string status = R"({"schema":1,"version":"0.9.0","server":"box-1","epoch":3,"revision":1207,
+ "now_at_ms":1794873600000,"started_at_ms":99994870000000,"project":{"name":"my-cluster","version":42},
+ "nodes":{"total":3,"healthy":2,"suspect":0,"lost":1,"cordoned":1},
+ "devices":{"total":17,"gpus":16,"free":9,"in_use":6,"unavailable":1,"memory_bytes_total":2422361554944,"memory_bytes_free":1400000000000},
+ "deployments":[{"name":"chat","revision":4,"replicas":4,"ready":3,"updated":4,"state":"degraded","reason":"chat/2 is pending: no node has 2 GPUs free"}],
+ "pending":[)" + pending_chat +
+                           "]}";
+const std::string replica =
+    R"({"name":"chat/0","deployment":"chat","replica":0,"generation":17,"revision":4,"current":true,"state":"ready","node":"gpu-1",
+ "devices":["GPU-ea3b8f50-1111-2222-3333-444444444444"],"memory_bytes":42949672960,"exclusive":true,"port":43117,"failures":0,"job":"j21"})";
+const std::string node =
+    R"({"name":"gpu-1","health":"healthy","intent":"in_service","last_report_age_s":0.8,"version":"0.9.0","cpus":64,"memory_bytes":540000000000,
+ "labels":{"zone":"a"},"taints":["spot"],"egress":false,"clock_offset_s":-3600.5,
+ "devices":[{"id":"GPU-ea3b8f50-1111-2222-3333-444444444444","backend":"cuda","name":"NVIDIA H200","ordinal":0,"health":"healthy","intent":"in_service",
+   "memory_bytes_total":150754820096,"memory_bytes_free":108000000000,"utilisation":0.62,"temperature_celsius":54,
+   "holders":[{"kind":"replica","name":"chat/0","user":"ann"},{"kind":"job","name":"j17","user":"bob"},
+              {"kind":"lease","name":"12","user":"eve"},{"kind":"foreign","name":"python3","user":"root"}]},
+  {"id":"GPU-5b1c0000-1111-2222-3333-444444444444","backend":"cuda","ordinal":1,"health":"healthy","intent":"cordoned","holders":[]},
+  {"id":"host-0","backend":"host","ordinal":0,"health":"healthy","intent":"in_service","holders":[]}],
+ "replicas":[)" +
+    replica + "]}";
+
+TEST(FleetText, StatusIsOneScreenWithWhatIsPendingFirst) {
+  EXPECT_EQ(status_text(read(status), {}),
+            "my-cluster, version 42; server box-1, berth 0.9.0, up 0 s\n"
+            "nodes    3: 2 healthy, 1 lost, 1 cordoned or draining\n"
+            "devices  17: 16 of them GPUs, 9 free, 6 in use, 1 unavailable; 1.3 TiB of 2.2 TiB free\n"
+            "\n"
+            "! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"
+            "\n"
+            "DEPLOYMENT  STATE     READY  UPDATED  REVISION\n"
+            "chat        degraded    3/4        4         4\n");
+  expect_fits_narrow_terminals([](const Style& style) { return status_text(read(status), style); });
+}
+
+TEST(FleetText, TheReasonOfMostReplicasComesFirst) {
+  const auto pending = [](const std::string& name, const std::string& replicas, const std::string& kind) {
+    return R"({"deployment":")" + name + R"(","replicas":)" + replicas + R"(,"reason":{"kind":")" + kind +
+           R"(","text":"because of )" + kind + R"("}})";
+  };
+  const auto answer = read(R"({"schema":1,"replicas":[],"pending":[)" + pending("a", "[]", "taint") + "," +
+                           pending("b", "[0,1,2,5]", "not_enough_gpus") + "," + pending("c", "[0]", "taint") + "," +
+                           pending("d", "[0]", "not_enough_gpus") + "]}");
+  EXPECT_EQ(replicas_text(answer, {}),
+            "! b/0-2, 5  pending: because of not_enough_gpus\n"
+            "! d/0  pending: because of not_enough_gpus\n"
+            "! a  pending: because of taint\n"
+            "! c/0  pending: because of taint\n");
+}
+
+TEST(FleetText, NodesShowFreeGpusAndTheAgeOfTheirReport) {
+  const json::object answer =
+      read(R"({"schema":1,"nodes":[)" + node + R"(,{"name":"gpu-2","health":"lost","intent":"draining"}]})");
+  EXPECT_EQ(nodes_text(answer, {}),
+            "NODE   HEALTH   INTENT      FREE GPUS  REPLICAS  CPUS     MEMORY  REPORT  VERSION\n"
+            "gpu-1  healthy  in service     0 of 2         1    64  502.9 GiB     0 s  0.9.0\n"
+            "gpu-2  lost     draining       0 of 0         0     -          -       -  -\n");
+  expect_fits_narrow_terminals([&](const Style& style) { return nodes_text(answer, style); });
+  EXPECT_NE(nodes_text(read(R"({"schema":1,"nodes":[]})"), {}).find("berth token add join"), std::string::npos);
+}
+
+TEST(FleetText, ANodeShowsItsDevicesWithTheirHolders) {
+  const json::object answer = read(R"({"schema":1,"node":)" + node + "}");
+  const std::string text = node_text(answer, Style{200, false, false});
+  EXPECT_NE(text.find("gpu-1: healthy, in service; last report 0 s ago\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("labels zone=a\ntaints spot\nits clock is 1 h behind the server's\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cuda:0  GPU-ea3b8f50  NVIDIA H200  healthy   100.6 GiB of 140.4 GiB   62%  54 C  "
+                      "chat/0, j17 (bob), lease 12 (eve), foreign python3 (root)\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("cuda:1  GPU-5b1c0000  -            cordoned                       -     -     -  -\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("chat/0   ready  gpu-1  GPU-ea3b8f50  40.0 GiB         4  43117    -\n"), std::string::npos)
+      << text;
+  expect_fits_narrow_terminals([&](const Style& style) { return node_text(answer, style); });
+}
+
+TEST(FleetText, AnOlderIncarnationHasItsGenerationInItsName) {
+  std::string old = replica;
+  old.replace(old.find("true"), 4, "false");
+  const std::string text = replicas_text(
+      read(R"({"schema":1,"replicas":[)" + replica + "," + old + R"(],"pending":[)" + pending_chat + "]}"), {});
+  EXPECT_NE(text.find("\nchat/0     ready"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nchat/0#17  ready"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n\n! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"), std::string::npos) << text;
+}
+
+TEST(FleetText, AReplicaExplainsItself) {
+  const json::object answer = read(R"({"schema":1,"name":"chat/2","deployment":"chat","replica":2,"incarnations":[],
+ "why":{"text":"no node has 2 GPUs free; gpu-1 has 1","funnel":[{"name":"nodes","left":3},{"name":"in service","left":2},{"name":"2 GPUs","left":0}],
+  "nodes":[{"node":"gpu-1","fits":false,"text":"1 of 4 GPUs is free"}],"changes":[{"text":"ask for 1 GPU instead of 2"}]},
+ "events":[{"id":101,"at_ms":1794873600000,"kind":"pending","actor":"controller","subject":"chat/2","text":"fits nowhere, GPU-ea3b8f50-1111-2222-3333-444444444444 is full"}]})");
+  EXPECT_EQ(replica_text(answer, {}),
+            "chat/2: no node has 2 GPUs free; gpu-1 has 1\n"
+            "3 nodes -> 2 in service -> 0 2 GPUs\n"
+            "\n"
+            "NODE   FITS\n"
+            "gpu-1  no    1 of 4 GPUs is free\n"
+            "\n"
+            "what would let it fit\n"
+            "- ask for 1 GPU instead of 2\n"
+            "\n"
+            "events\n"
+            "2026-11-17 00:00:00  pending     chat/2        fits nowhere, GPU-ea3b8f50 is full (controller)\n");
+}
+
+TEST(FleetText, ADeploymentShowsItsRolloutAndSpec) {
+  const json::object answer =
+      read(R"({"schema":1,"deployment":{"name":"chat","revision":4,"replicas":4,"ready":3,"updated":1,"state":"paused",
+ "reason":"the rollout is paused","spec":{"name":"chat","model":"llama","replicas":4,"command":["serve","{port}"]},
+ "rollout":{"revision":4,"surge":1,"unavailable":1,"paused":true,"reason":"chat/0 failed 3 times","undo_revisions":3}}})");
+  EXPECT_EQ(deployment_text(answer, {}),
+            "chat: paused; the rollout is paused\n"
+            "revision 4: 3 of 4 ready, 1 updated\n"
+            "rollout is paused: chat/0 failed 3 times (berth rollout resume|undo)\n"
+            "rollout: surge 1, unavailable 1; 3 undo steps\n"
+            "\n"
+            "spec\n"
+            "  model           llama\n"
+            "  replicas        4\n"
+            "  command         [\"serve\",\"{port}\"]\n");
+}
+
+TEST(FleetText, TokensShowNoText) {
+  const std::string text = tokens_text(read(R"({"schema":1,"tokens":[
+ {"id":"t3","role":"join","made_by":"user:ann","made_at_ms":1794873600000,"expires_at_ms":1794877200000},
+ {"id":"t4","role":"node","node":"gpu-1","made_by":"token:t3","made_at_ms":1794873700000}]})"),
+                                       {});
+  EXPECT_EQ(text,
+            "ID  ROLE  NODE   MADE BY   MADE (UTC)           EXPIRES (UTC)\n"
+            "t3  join  -      user:ann  2026-11-17 00:00:00  2026-11-17 01:00:00\n"
+            "t4  node  gpu-1  token:t3  2026-11-17 00:01:40  -\n");
+}
+
+TEST(FleetText, NamesFromElsewhereCannotMoveTheCursor) {
+  json::object answer = read(status);
+  answer["pending"] = json::array();
+  answer["deployments"].get_array()[0].get_object()["reason"] = hostile_name;
+  expect_escaped(status_text(answer, Style{300, false, false}));
+  json::object nodes = read(R"({"schema":1,"nodes":[)" + node + "]}");
+  nodes["nodes"].get_array()[0].get_object()["name"] = hostile_name;
+  expect_escaped(nodes_text(nodes, Style{300, false, false}));
+}
+
+// An answer of another version: "-" for what is not there.
+TEST(FleetText, AnythingMayBeMissingOrOfAnotherKind) {
+  const json::object odd = read(R"({"nodes":[1,null,{"name":7,"devices":{}}],"node":"x","deployments":[[]],
+    "deployment":{"spec":3},"replicas":[{"devices":[1]}],"pending":[{},{"replicas":["a",-1],"reason":4}],
+    "why":{"funnel":[3],"changes":[{}]},"events":[{"at_ms":-1e300}],"tokens":[{"made_at_ms":1e300}],"project":{"name":1}})");
+  for (const auto& text : {status_text, nodes_text, node_text, deployments_text, deployment_text, replicas_text,
+                           replica_text, events_text, tokens_text}) {
+    EXPECT_NE(text(odd, {}).find('-'), std::string::npos);
+    EXPECT_EQ(text({}, {}).find("null"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace berth::cli

@@ -1,0 +1,124 @@
+// `berth agent`: makes this machine a node of a fleet.
+
+#include "cli/verbs/agent.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <stop_token>
+
+#include "agent/folder_lock.hpp"
+#include "berth/version.hpp"
+#include "cli/options.hpp"
+#include "cli/text/terminal.hpp"
+#include "deployment/identifiers.hpp"
+#include "machine/supervise.hpp"
+#include "machine/this_node.hpp"
+#include "world/files.hpp"
+#include "world/runtime_folder.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::cli {
+namespace {
+
+struct Arguments {
+  std::string url;
+  std::optional<std::string> token_file;
+  std::string ca_file, fingerprint;
+  AgentArguments agent;
+};
+
+std::string without_line_end(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return text;
+}
+
+int run_agent_verb(const Arguments& arguments) {
+  Result<agent::AgentOptions> options = agent_options(arguments.agent);
+  if (!options) return print_error(options.error());
+  options->server = {arguments.url, {}, arguments.ca_file, arguments.fingerprint};
+  machine::StopRequests requests;
+  if (const auto folder = private_folder(options->folder); !folder) return print_error(folder.error());
+  // Before it joins: a second one must not take the credential of the first.
+  const Result<agent::FolderLock> lock = agent::FolderLock::take(options->folder);
+  if (!lock) return print_error(lock.error());
+  const std::string credential = options->folder + "/credential";
+  const Result<std::string> kept = read_text(credential);
+  if (arguments.token_file) {
+    const Result<std::string> token = read_text(*arguments.token_file);
+    if (!token) return print_error(token.error());
+    http::ClientOptions joining = options->server;
+    joining.token = without_line_end(*token);
+    const Result<std::string> own = agent::join(joining, options->node, options->version);
+    if (!own) return print_error(own.error());
+    if (const auto written = write_private_text(credential, *own + "\n"); !written) return print_error(written.error());
+    options->server.token = *own;
+  } else if (kept) {
+    options->server.token = without_line_end(*kept);
+  } else {
+    return print_error({ErrorCode::invalid_argument, "this node has not joined yet",
+                        "berth token add join on the server's machine prints a token; give the file it is in with "
+                        "--token-file"});
+  }
+  std::stop_source stop;
+  std::jthread watcher([&](const std::stop_token& ends) {
+    while (!ends.stop_requested() && !requests.requested()) real_clock().sleep_for(std::chrono::milliseconds(50));
+    stop.request_stop();
+  });
+  const Result<void> ran = agent::run_agent(*options, stop.get_token());
+  watcher.request_stop();
+  return ran ? done : print_error(ran.error());
+}
+
+}  // namespace
+
+std::string agent_version() {
+  return std::to_string(BERTH_VERSION_MAJOR) + "." + std::to_string(BERTH_VERSION_MINOR) + "." +
+         std::to_string(BERTH_VERSION_PATCH);
+}
+
+std::function<void(const std::string&)> log_line(std::string who) {
+  return [who = std::move(who)](const std::string& line) {
+    std::fprintf(stderr, "%s %s: %s\n", utc_text(wall_time_us()).c_str(), who.c_str(), printable(line).c_str());
+  };
+}
+
+void add_agent_options(Verb& verb, AgentArguments& arguments) {
+  verb.option("--name", "NAME", &arguments.name, "of this node; without it the name of the machine");
+  verb.option("--agent-file", "FILE", &arguments.file,
+              "what the fleet may do on this machine: devices, users, commands, secrets, labels");
+  add_backend_options(verb, arguments.backends);
+}
+
+Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
+  agent::AgentOptions options;
+  options.node = arguments.name ? NodeId(*arguments.name) : machine::this_node().id;
+  if (!deployment::is_name(options.node.text()))
+    return Error{ErrorCode::invalid_argument, "\"" + options.node.text() + "\" is no name for a node",
+                 "use letters, digits, '.', '_' and '-'"};
+  options.folder = BERTH_TRY(state_folder("agent")) + "/" + options.node.text();
+  if (arguments.file) {
+    const std::string text = BERTH_TRY(read_text(*arguments.file));
+    options.file = BERTH_TRY(agent::read_agent_file(text, *arguments.file));
+  }
+  options.backends = arguments.backends;
+  options.version = agent_version();
+  options.log = log_line("agent");
+  return options;
+}
+
+void add_agent(const Verb& command) {
+  const auto arguments = std::make_shared<Arguments>();
+  Verb verb = command.add("agent", "make this machine a node of a fleet");
+  verb.option("--join", "URL", &arguments->url, "of the server, such as https://head:8080", {.required = true});
+  verb.option("--token-file", "FILE", &arguments->token_file,
+              "with the token from berth token add join; needed the first time");
+  verb.option("--ca", "FILE", &arguments->ca_file, "certificates to trust, instead of those of the system");
+  verb.option("--fingerprint", "SHA256", &arguments->fingerprint, "accept only the certificate with this sum");
+  add_agent_options(verb, arguments->agent);
+  verb.footer(
+      {"Reports this machine to the server and runs the replicas that it is given. Stopped or killed, it leaves "
+       "them running, and finds them when it starts again."});
+  verb.run([arguments] { return run_agent_verb(*arguments); });
+}
+
+}  // namespace berth::cli

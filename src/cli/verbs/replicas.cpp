@@ -1,0 +1,16 @@
+// `berth replicas`: where the replicas of the fleet run, and why others do not.
+#include "cli/server_access.hpp"
+#include "cli/text/fleet_text.hpp"
+
+namespace berth::cli {
+
+void add_replicas(const Verb& command) {
+  add_list_verb(command, {"replicas", "where replicas run, and why others do not",
+                          "those of a deployment, or one of them as NAME/N", replicas_text, replica_text,
+                          [](const std::string& name) -> Result<std::string> {
+                            if (name.find('/') != std::string::npos) return replica_target(name);
+                            return "/api/v1/replicas?deployment=" + http::encoded(name);
+                          }});
+}
+
+}  // namespace berth::cli

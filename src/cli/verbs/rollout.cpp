@@ -1,0 +1,40 @@
+// `berth rollout`: how far a deployment's new revision is, and what to do about it.
+#include "cli/server_access.hpp"
+#include "cli/text/fleet_text.hpp"
+
+namespace berth::cli {
+namespace {
+
+struct RolloutArguments {
+  ServerArguments server;
+  std::string deployment;
+  std::string reason;
+};
+
+void add_action(const Verb& rollout, const std::string& action, const std::string& help) {
+  const auto arguments = std::make_shared<RolloutArguments>();
+  Verb verb = rollout.add(action, help);
+  verb.argument("NAME", &arguments->deployment, "the deployment");
+  if (action == "pause") verb.option("--reason", "TEXT", &arguments->reason, "shown to all who look at it");
+  add_server_options(verb, arguments->server);
+  verb.run([arguments, action] {
+    Call call{"/api/v1/deployments/" + http::encoded(arguments->deployment)};
+    if (action != "status") {
+      call = {call.target + "/rollout", "POST", {{"action", action}}};
+      if (!arguments->reason.empty()) call.body["reason"] = arguments->reason;
+    }
+    return call_and_print(arguments->server, call, rollout_text);
+  });
+}
+
+}  // namespace
+
+void add_rollout(const Verb& command) {
+  const Verb verb = command.add("rollout", "the replacement of a deployment's replicas by its new revision");
+  add_action(verb, "status", "how far it is");
+  add_action(verb, "pause", "replace no further replicas");
+  add_action(verb, "resume", "go on after a pause, also one after failures");
+  add_action(verb, "undo", "back to the revision before");
+}
+
+}  // namespace berth::cli

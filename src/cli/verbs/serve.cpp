@@ -1,0 +1,118 @@
+// `berth serve`: the server of a fleet, with the agent of its own machine.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "agent/agent.hpp"
+#include "agent/folder_lock.hpp"
+#include "cli/command_line.hpp"
+#include "cli/options.hpp"
+#include "cli/server_store.hpp"
+#include "cli/text/terminal.hpp"
+#include "cli/verbs/agent.hpp"
+#include "machine/this_node.hpp"
+#include "page/page.hpp"
+#include "server/serve.hpp"
+#include "store/engine.hpp"
+#include "world/runtime_folder.hpp"
+
+namespace berth::cli {
+namespace {
+
+struct Arguments {
+  std::optional<std::string> store;
+  std::vector<std::string> listen;
+  std::optional<std::string> certificate, key;
+  std::vector<std::string> names;
+  bool no_agent = false;
+  AgentArguments agent;
+};
+
+int run_serve(const Arguments& arguments) {
+  const Result<std::string> folder = state_folder("server");
+  if (!folder) return print_error(folder.error());
+  server::ServeOptions options;
+  options.name = this_node().id.text();
+  options.folder = *folder;
+  const Result<std::string> store = arguments.store ? *arguments.store : default_store();
+  if (!store) return print_error(store.error());
+  options.store = *store;
+  if (arguments.certificate.has_value() != arguments.key.has_value())
+    return print_error({ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+                        "give both --tls-certificate and --tls-key"});
+  std::optional<http::TlsFiles> tls;
+  if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
+  const std::vector<std::string> listen =
+      arguments.listen.empty() ? std::vector<std::string>{"127.0.0.1:8080"} : arguments.listen;
+  for (const std::string& address : listen) options.listeners.push_back({address, tls});
+  options.names = arguments.names;
+  for (const page::PageFile& file : page::page_files())
+    options.page.push_back(
+        {std::string(file.path), std::string(file.content_type), file.bytes, file.gzipped, std::string(file.etag)});
+  options.version = agent_version();
+  options.log = log_line("server");
+
+  std::optional<agent::AgentOptions> own;
+  std::optional<agent::FolderLock> lock;
+  if (!arguments.no_agent) {
+    Result<agent::AgentOptions> found = agent_options(arguments.agent);
+    if (!found) return print_error(found.error());
+    own = *std::move(found);
+    if (const auto made = private_folder(own->folder); !made) return print_error(made.error());
+    Result<agent::FolderLock> taken = agent::FolderLock::take(own->folder);
+    if (!taken) return print_error(taken.error());
+    lock.emplace(*std::move(taken));
+  }
+  std::jthread agent;
+  std::function<void()> shutdown;
+  std::optional<Error> agent_error;
+  const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
+    for (const std::string& address : serving.addresses)
+      std::fprintf(stderr, "berth: serves %s://%s\n", tls ? "https" : "http", address.c_str());
+    std::fprintf(stderr, "berth: the page asks for a token: yours is in %s\n", serving.token_file.c_str());
+    if (!own) return;
+    const Result<std::string> token = serving.add_own_node(own->node);
+    if (!token) {
+      agent_error = token.error();
+      return serving.shutdown();
+    }
+    own->server.url = serving.socket;
+    own->server.token = *token;
+    agent = std::jthread([&, shutdown = serving.shutdown](const std::stop_token& stop) {
+      if (const auto ran = agent::run_agent(*own, stop); !ran) {
+        agent_error = ran.error();
+        shutdown();
+      }
+    });
+  });
+  agent.request_stop();
+  if (agent.joinable()) agent.join();
+  if (!served) return print_error(served.error());
+  if (agent_error) return print_error(*agent_error);
+  return done;
+}
+
+}  // namespace
+
+void add_serve(const Verb& command) {
+  const auto arguments = std::make_shared<Arguments>();
+  Verb verb = command.add("serve", "the server of a fleet: API, page, controller, and the agent of this machine");
+  verb.option("--store", "STORE", &arguments->store,
+              "memory, or sqlite:PATH; without it a file in the state folder of this user");
+  verb.option("--listen", "ADDRESS", &arguments->listen, "where to listen (127.0.0.1:8080); may be repeated");
+  verb.option("--tls-certificate", "FILE", &arguments->certificate,
+              "PEM; needed for an address that other machines can reach");
+  verb.option("--tls-key", "FILE", &arguments->key, "PEM");
+  verb.option("--host-name", "NAME", &arguments->names,
+              "a name by which requests may call this server; may be repeated");
+  verb.flag("--no-agent", arguments->no_agent, "this machine is no node of the fleet");
+  add_agent_options(verb, arguments->agent);
+  verb.footer(
+      {"Stops on Ctrl-C or SIGTERM; replicas run on, and the next server finds them again. SIGHUP reads the "
+       "certificates again."});
+  verb.run([arguments] { return run_serve(*arguments); });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,82 @@
+// `berth store`: backup, restore and copy of what a server keeps.
+#include <unistd.h>
+
+#include <memory>
+
+#include "cli/command_line.hpp"
+#include "cli/server_store.hpp"
+#include "cli/text/terminal.hpp"
+#include "store/backup.hpp"
+#include "store/engine.hpp"
+
+namespace berth::cli {
+namespace {
+
+struct Arguments {
+  std::optional<std::string> store;
+  std::string file, from, to;
+  bool replace = false;
+  store::IfNotEmpty if_not_empty() const { return replace ? store::IfNotEmpty::replace : store::IfNotEmpty::refuse; }
+};
+
+// A store to read from: a wrong path must not make a new file.
+Result<std::shared_ptr<store::Engine>> existing_store(const std::string& kind) {
+  if (kind.starts_with("sqlite:") && ::access(kind.c_str() + 7, F_OK) != 0) {
+    return Error{ErrorCode::not_found, "there is no store " + kind.substr(7),
+                 "name it with --store, as it was given to berth serve"};
+  }
+  return store::open_engine(kind);
+}
+
+Result<std::string> chosen_store(const Arguments& arguments) {
+  return arguments.store ? *arguments.store : default_store();
+}
+
+Result<std::string> run_backup(const Arguments& arguments) {
+  const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(BERTH_TRY(chosen_store(arguments))));
+  BERTH_TRY(store::backup(*engine, arguments.file));
+  return engine->name() + " is saved in " + arguments.file;
+}
+
+Result<std::string> run_restore(const Arguments& arguments) {
+  const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(BERTH_TRY(chosen_store(arguments))));
+  BERTH_TRY(store::restore(*engine, arguments.file, arguments.if_not_empty()));
+  return engine->name() + " is restored from " + arguments.file;
+}
+
+Result<std::string> run_copy(const Arguments& arguments) {
+  const std::shared_ptr<store::Engine> from = BERTH_TRY(existing_store(arguments.from));
+  const std::shared_ptr<store::Engine> to = BERTH_TRY(store::open_engine(arguments.to));
+  BERTH_TRY(store::copy(*from, *to, arguments.if_not_empty()));
+  return from->name() + " is copied to " + to->name();
+}
+
+int status_of(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
+
+}  // namespace
+
+void add_store(const Verb& command) {
+  const Verb verb = command.add("store", "back up, restore and copy what the server keeps");
+  const auto arguments = std::make_shared<Arguments>();
+  const char* const which = "sqlite:PATH; without it the store that berth serve uses without it";
+  const char* const replace = "remove what is there first";
+
+  Verb backup = verb.add("backup", "write the whole store into a file; the server may run");
+  backup.argument("FILE", &arguments->file, "replaced where it exists; has mode 0600");
+  backup.option("--store", "STORE", &arguments->store, which);
+  backup.run([arguments] { return status_of(run_backup(*arguments)); });
+
+  Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not run");
+  restore.argument("FILE", &arguments->file, "written by berth store backup");
+  restore.option("--store", "STORE", &arguments->store, which);
+  restore.flag("--replace", arguments->replace, replace);
+  restore.run([arguments] { return status_of(run_restore(*arguments)); });
+
+  Verb copy = verb.add("copy", "copy a store into another one; no server may run on either");
+  copy.argument("FROM", &arguments->from, "sqlite:PATH");
+  copy.argument("TO", &arguments->to, "sqlite:PATH");
+  copy.flag("--replace", arguments->replace, replace);
+  copy.run([arguments] { return status_of(run_copy(*arguments)); });
+}
+
+}  // namespace berth::cli

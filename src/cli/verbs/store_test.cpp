@@ -1,0 +1,65 @@
+#ifdef BERTH_HAS_SQLITE
+#include "store/store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/test_server.hpp"
+#include "world/test_folder.hpp"
+
+namespace berth::cli {
+
+void add_store(const Verb& command);
+
+namespace {
+
+class StoreVerb : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (folder_.path / name).native(); }
+  std::string kind(const std::string& name) const { return "sqlite:" + path(name); }
+  Outcome run(std::vector<std::string> words) const {
+    words.insert(words.begin(), "store");
+    return run_words(std::move(words), add_store);
+  }
+  // As a server leaves it.
+  void make_store(const std::string& name) const {
+    const auto store = store::Store::open(store::open_engine(kind(name)).value()).value();
+    ASSERT_TRUE(store->lead("server-1", std::chrono::hours(1)));
+    store::Change change = store::change_of(store->load().value());
+    change.cluster = "lab";
+    ASSERT_TRUE(store->commit(change).value());
+  }
+  std::string cluster(const std::string& name) const {
+    return store::Store::open(store::open_engine(kind(name)).value()).value()->load().value().desired.cluster;
+  }
+  world::TestFolder folder_;
+};
+
+TEST_F(StoreVerb, BacksUpRestoresAndCopies) {
+  make_store("a.db");
+  const Outcome saved = run({"backup", path("file"), "--store", kind("a.db")});
+  EXPECT_EQ(saved.status, done) << saved.err;
+  EXPECT_EQ(saved.out, kind("a.db") + " is saved in " + path("file") + "\n");
+  EXPECT_EQ(run({"restore", path("file"), "--store", kind("b.db")}).status, done);
+  EXPECT_EQ(cluster("b.db"), "lab");
+  EXPECT_EQ(run({"copy", kind("a.db"), kind("c.db")}).status, done);
+  EXPECT_EQ(cluster("c.db"), "lab");
+  const Outcome refused = run({"restore", path("file"), "--store", kind("b.db")});
+  EXPECT_NE(refused.status, done);
+  EXPECT_NE(refused.err.find("is not empty"), std::string::npos) << refused.err;
+  EXPECT_EQ(run({"restore", path("file"), "--store", kind("b.db"), "--replace"}).status, done);
+}
+
+TEST_F(StoreVerb, AWrongPathMakesNoStore) {
+  EXPECT_NE(run({"backup", path("file"), "--store", kind("none.db")}).status, done);
+  EXPECT_NE(run({"copy", kind("none.db"), kind("c.db")}).status, done);
+  EXPECT_NE(run({"backup", path("file"), "--store", "memory"}).status, done) << "there is nothing in it";
+  EXPECT_FALSE(std::filesystem::exists(path("none.db")));
+  EXPECT_FALSE(std::filesystem::exists(path("c.db")));
+  EXPECT_FALSE(std::filesystem::exists(path("file")));
+}
+
+}  // namespace
+}  // namespace berth::cli
+#endif

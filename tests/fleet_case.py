@@ -1,0 +1,372 @@
+"""What tests of a fleet share: a server, several nodes on one machine, replicas that tell what they do, and a way to cut a node off.
+
+Every node is an agent with a ledger, GPUs and a folder of its own. Everything that a test starts has the test's own folder
+in its environment, which is how it is found and ended.
+"""
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from berth_case import BERTH, Machine
+
+# A replica: answers requests with a line about itself, and writes down when it lived. Time is that of the machine, so it can be
+# compared between processes.
+REPLICA = """
+import os, socket, sys, time
+port, journal, text = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+name = os.environ["BERTH_REPLICA"]
+file = os.open(f"{journal}/{name.replace('/', '.')}.{os.getpid()}", os.O_RDWR | os.O_CREAT, 0o600)
+began = time.monotonic()
+listener = socket.create_server(("127.0.0.1", port))
+listener.settimeout(0.02)
+while True:
+    os.pwrite(file, b"%.6f %.6f %d" % (began, time.monotonic(), port), 0)
+    try:
+        connection = listener.accept()[0]
+    except TimeoutError:
+        continue
+    connection.settimeout(1)
+    try:
+        connection.recv(65536)
+        body = f"{name} {text} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}".encode()
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+    except OSError:
+        pass
+    connection.close()
+"""
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Forwarder:
+    """Passes connections on to a port of this machine, until it is cut: then nothing gets through, as with a broken cable."""
+
+    def __init__(self, port):
+        self.target, self.is_cut = port, False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.join, args=(near,), daemon=True).start()
+
+    def wait(self):
+        while self.is_cut:
+            time.sleep(0.02)
+
+    def join(self, near):
+        self.wait()
+        with near:
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                return
+            with far:
+                other = threading.Thread(target=self.copy, args=(near, far), daemon=True)
+                other.start()
+                self.copy(far, near)
+                other.join()
+
+    def copy(self, source, target):
+        try:
+            while data := source.recv(65536):
+                self.wait()
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=30)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Node:
+    """A machine of the fleet."""
+
+    def __init__(self, case, name, gpus, memory, number):
+        self.case, self.name = case, name
+        self.folder = case.folder / name
+        self.folder.mkdir()
+        self.runtime, self.log = self.folder / "runtime", self.folder / "agent.log"
+        self.script = self.folder / "machine.txt"
+        faults = "".join(f"lost nvml* gpu={gpu} file={self.folder}/lost-{gpu} times=always\n" for gpu in range(gpus))
+        self.script.write_text(f"series {number}\ngpus {gpus} memory={memory} capability=9.0\n{faults}")
+        self.agent, self.forwarder, self.options, self.more = None, None, [], {}
+
+    def environment(self):
+        return self.case.environment(BERTH_DOUBLE=str(self.script), BERTH_RUNTIME_DIR=str(self.runtime), **self.more)
+
+    def berth(self, *arguments):
+        return subprocess.run([BERTH, *arguments], capture_output=True, text=True, timeout=60, env=self.environment())
+
+    def start(self, token=None):
+        """Starts its agent; with a token it joins first."""
+        port = self.forwarder.port if self.forwarder else self.case.port
+        command = [BERTH, "agent", "--join", f"http://127.0.0.1:{port}", "--name", self.name, *self.options]
+        if token:
+            file = self.folder / "token"
+            file.write_text(token + "\n")
+            file.chmod(0o600)
+            command += ["--token-file", str(file)]
+        with self.log.open("a") as log:
+            self.agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment())
+        self.began = time.monotonic()
+        self.case.started.append(self.agent)
+        return self
+
+    def lose_gpu(self, device):
+        """A GPU falls off the bus, for every process on this machine."""
+        ids = [one["id"] for one in json.loads(self.berth("devices", "--backend", "cuda", "--json").stdout)]
+        (self.folder / f"lost-{ids.index(device)}").touch()
+
+    def kill(self):
+        self.agent.kill()
+        self.agent.wait()
+
+    def jobs(self):
+        """State of each job folder of its replicas, by the name of the job."""
+        found = {}
+        for folder in self.runtime.glob(f"agent-*/{self.name}/jobs/j*"):
+            try:
+                found[json.loads((folder / "job.json").read_text())["name"]] = json.loads((folder / "state.json").read_text())
+            except (OSError, ValueError):
+                pass  # just made, or just removed
+        return found
+
+    def leases(self):
+        answer = self.berth("ps", "--json")
+        self.case.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)["leases"]
+
+
+class Fleet(Machine):
+    """A server without nodes; `add_nodes` makes them."""
+
+    def setUp(self):
+        super().setUp()
+        self.nodes, self.port, self.server = {}, 0, None
+        self.journal = self.folder / "journal"
+        self.journal.mkdir()
+        self.program = self.folder / "replica.py"
+        self.program.write_text(REPLICA)
+        self.serve()
+
+    # The server.
+
+    def serve(self, *options):
+        log_path = self.folder / "server.log"
+        with log_path.open("a") as log:
+            begin = log.tell()
+            self.server = subprocess.Popen([BERTH, "serve", "--no-agent", "--listen", f"127.0.0.1:{self.port}", *options], stdout=log, stderr=log,
+                                           stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+        self.began = time.monotonic()
+        self.started.append(self.server)
+        self.until(lambda: "your" in log_path.read_text()[begin:] or self.server.poll() is not None, "the server starts")
+        self.assertIsNone(self.server.poll(), log_path.read_text())
+        self.port = int(re.findall(r"serves http://127\.0\.0\.1:(\d+)", log_path.read_text())[-1])
+
+    def command(self, *arguments, **environment):
+        """A command of the user who runs the server."""
+        return self.berth(*arguments, BERTH_RUNTIME_DIR=str(self.folder / "server"), **environment)
+
+    def ask(self, method, path, body=None, token=None):
+        """A request, over the server's socket or with a token over TCP: status, type and text of the answer."""
+        if token is None:
+            connection = UnixConnection(str(self.folder / "server" / f"server-{os.geteuid()}" / "socket"))
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers.get("Content-Type", ""), text
+
+    def get(self, path):
+        status, _, text = self.ask("GET", f"/api/v1/{path}")
+        self.assertEqual(status, 200, text)
+        return json.loads(text)
+
+    def token(self, role, **more):
+        status, _, text = self.ask("POST", "/api/v1/tokens", {"role": role, **more})
+        self.assertEqual(status, 200, text)
+        return json.loads(text)["token"]
+
+    # Nodes.
+
+    def add_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), **environment):
+        node = self.nodes[name] = Node(self, name, gpus, memory, len(self.nodes) + 1)
+        node.options, node.more = list(options), environment
+        if forwarded:
+            node.forwarder = Forwarder(self.port)
+            self.addCleanup(node.forwarder.listener.close)
+        return node.start(self.token("join"))
+
+    def add_nodes(self, *names, **how):
+        nodes = [self.add_node(name, **how) for name in names]
+        self.until_healthy(*names)
+        return nodes
+
+    def until_healthy(self, *names):
+        """Until each has reported since its agent, and the server, started."""
+        def is_healthy(node):
+            since = max(self.nodes[node["name"]].began, self.began) if node["name"] in self.nodes else 0
+            return node["devices"] and node.get("last_report_age_s", 99) < min(3, time.monotonic() - since)
+        self.until(lambda: {node["name"] for node in self.get("nodes")["nodes"] if is_healthy(node)} >= set(names), self.situation)
+
+    # What is wanted.
+
+    def write_project(self, *deployments):
+        text = '[cluster]\nname = "lab"\n'
+        for one in deployments:
+            text += "\n[[deployment]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in one.items())
+        path = self.folder / "project.toml"
+        path.write_text(text)
+        return str(path)
+
+    def web(self, name="web", text="v1", **more):
+        """A deployment of replicas as above, each with a GPU of its own."""
+        return {"name": name, "gpus": 1, "command": [sys.executable, "-SE", str(self.program), "{port}", str(self.journal), text],
+                "readiness": {"http": "/", "every": "100ms"}, "stop_grace": "2s", **more}
+
+    def apply(self, *deployments, wait=True, status=0):
+        """`status`: None where it depends on what the server knows at that moment whether all of it fits."""
+        answer = self.command("apply", self.write_project(*deployments), *(["--wait"] if wait else []))
+        self.assertIn(answer.returncode, (0, 3) if status is None else (status,), answer.stdout + answer.stderr + self.situation())
+
+    # What is there.
+
+    def replicas(self, deployment="web"):
+        """The current incarnations, by replica."""
+        return {one["replica"]: one for one in self.get(f"replicas?deployment={deployment}")["replicas"] if one["current"]}
+
+    def generations(self, deployment="web"):
+        return {replica: one["generation"] for replica, one in self.replicas(deployment).items()}
+
+    def until_ready(self, deployment, count, where=lambda one: True):
+        """Until so many replicas are ready and nothing else of the deployment is left."""
+        def found():
+            all_of_it = self.get(f"replicas?deployment={deployment}")["replicas"]
+            if len(all_of_it) == count and all(one["state"] == "ready" and where(one) for one in all_of_it):
+                return {one["replica"]: one for one in all_of_it}
+            return None
+        return self.until(found, self.situation)
+
+    def lives(self, deployment="web"):
+        """From the journals of all replicas that ever ran: (replica, process, began, last sign of life, port)."""
+        found = []
+        for file in self.journal.glob(f"{deployment}.*"):
+            words = file.read_text().split()
+            if len(words) == 3:
+                replica, pid = file.name[len(deployment) + 1:].split(".")
+                found.append((int(replica), int(pid), float(words[0]), float(words[1]), int(words[2])))
+        return sorted(found, key=lambda one: one[2])
+
+    def pids(self, deployment="web"):
+        """Processes of the replicas that live, by replica."""
+        alive = {}
+        for replica, pid, *_ in self.lives(deployment):
+            if is_alive(pid):
+                alive.setdefault(replica, []).append(pid)
+        return alive
+
+    def answer_of(self, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().read().decode()
+        except (OSError, http.client.HTTPException):
+            return ""
+        finally:
+            connection.close()
+
+    def answering(self, deployment="web"):
+        """What the replicas that live answer, by replica."""
+        alive = {(replica, port) for replica, pid, _, _, port in self.lives(deployment) if is_alive(pid)}
+        return {replica: text for replica, port in alive if (text := self.answer_of(port))}
+
+    def processes(self):
+        """Processes with this test's folder in their environment, but for servers and agents."""
+        known, found = {process.pid for process in self.started}, {}
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if int(folder.name) not in known and os.fsencode(self.folder) in (folder / "environ").read_bytes() and is_alive(int(folder.name)):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                pass
+        return found
+
+    def situation(self):
+        """For the message of a failure."""
+        try:
+            lines = [json.dumps(one) for one in self.get("replicas")["replicas"] + self.get("status")["deployments"] + self.get("status")["pending"]]
+            lines += [f"{one['kind']} {one['subject']}: {one['text']}" for one in self.get("events?limit=40")["events"]]
+            text = "\n".join(["", *lines])
+        except OSError as error:
+            text = f"the server: {error}"
+        for log in sorted(self.folder.rglob("*.log")):
+            text += f"\n{log.name} of {log.parent.name}:\n" + log.read_text()[-3000:]
+        return text
+
+    def until(self, condition, what="", seconds=60):
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                self.fail(what() if callable(what) else what)
+            time.sleep(0.05)
+        return found
+
+    def until_nothing_runs(self):
+        self.until(lambda: not self.processes(), lambda: str(self.processes()) + self.situation())
+        for node in self.nodes.values():
+            self.assertEqual(node.leases(), [], node.name)
+
+    def end_all(self):
+        super().end_all()
+        for _ in range(20):  # a supervisor may start its command again
+            if not (left := self.processes()):
+                break
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.05)

@@ -1,0 +1,84 @@
+"""The verbs about a fleet against a real server: what they print, what they change, and their exit statuses."""
+import json
+import subprocess
+import unittest
+
+from berth_case import BERTH
+from fleet_case import Fleet
+
+
+class Verbs(Fleet):
+    def text(self, *arguments, status=0):
+        answer = self.command(*arguments)
+        self.assertEqual(answer.returncode, status, answer.stdout + answer.stderr)
+        return answer.stdout if status in (0, 3) else answer.stderr
+
+    def test_what_is_planned_is_what_is_applied(self):
+        self.add_nodes("a")
+        project, plan = self.write_project(self.web(replicas=2)), str(self.folder / "plan.json")
+        self.assertIn("2 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending.\nplanned for version 0\n",
+                      self.text("plan", project, "--server", "-o", plan))
+        self.assertEqual(self.get("project")["version"], 0, "a plan changes nothing")
+        self.assertIn("applied as version 1\n2 of 2 replicas are ready\n", self.text("apply", project, "--plan", plan, "--wait"))
+        self.assertIn("nothing has changed; version 1 stays in force\n", self.text("apply", project))
+        # The plan was for the version before; then the file is another one.
+        self.assertRegex(self.text("apply", project, "--plan", plan, status=1), "version 0.*version 1.*plan again")
+        self.assertIn("is not the one that", self.text("apply", self.write_project(self.web(replicas=1)), "--plan", plan, status=1))
+        self.assertEqual(len(self.until_ready("web", 2)), 2, "nothing has changed")
+        # No room for a surge: the wait goes on while one is pending, until its predecessor has gone.
+        self.assertIn("2 of 2 replicas are ready\n", self.text("apply", self.write_project(self.web(replicas=2, text="v2")), "--wait"))
+        # More than there is: applied, and said.
+        more = self.text("apply", self.write_project(self.web(replicas=4, text="v2", on_shortage="best_effort")), "--wait", status=3)
+        self.assertIn("! web/2-3  pending: ", more)
+        self.assertIn("! web/2-3  pending: ", self.text("status"))
+        self.assertIn("web/3: ", self.text("why", "replica", "web/3"))
+
+    def test_a_rollout_that_fails_ends_the_wait(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=1))
+        wrong = self.web(replicas=1, command=["sh", "-c", "echo broken on {port}; exit 3"])
+        error = self.text("apply", self.write_project(wrong), "--wait", status=1)
+        self.assertRegex(error, "^berth: web is paused: .*; berth rollout undo goes back, berth rollout resume goes on\n$")
+        self.assertIn("rollout is paused", self.text("rollout", "status", "web"))
+        self.text("rollout", "undo", "web")
+        self.until_ready("web", 1)
+        self.assertIn("is not paused", self.text("rollout", "resume", "web", status=1))
+
+    def test_what_there_is(self):
+        self.add_nodes("a", "b")
+        self.apply(self.web(replicas=2, command=["sh", "-c", "echo one; echo two; exec sleep 1000"], readiness={"command": ["true"]}))
+        self.assertRegex(self.text("status"), r"(?s)lab, version 1; .*\nnodes    2: 2 healthy\n.*\nweb +serving +2/2 +2 +1\n")
+        self.assertRegex(self.text("nodes"), r"\na +healthy +in service +\d of 2 +1 ")
+        self.assertRegex(self.text("nodes", "b"), r"\ncuda:0 +GPU-\w{8} ")
+        self.assertRegex(self.text("replicas", "web"), r"\nweb/1 +ready ")
+        self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
+        self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
+        self.assertRegex(self.text("token", "list"), r"\nnode\S+ +node +a |\nt\d+ +node +a ")
+        for verb in ("status", "nodes", "deployments", "replicas", "events"):
+            self.assertEqual(json.loads(self.text(verb, "--json"))["schema"], 1)
+        # Events as they happen.
+        follow = subprocess.Popen([BERTH, "events", "-f", "--json", "--limit", "1"], stdout=subprocess.PIPE, text=True,
+                                  env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+        self.started.append(follow)
+        first = json.loads(follow.stdout.readline())
+        self.assertRegex(self.text("cordon", "node/a"), r"^a is cordoned; not interrupted: web/\d\n$")
+        following = json.loads(follow.stdout.readline())
+        self.assertEqual((following["id"], following["kind"], following["subject"]), (first["id"] + 1, "intent", "node/a"))
+        self.assertEqual(self.text("uncordon", "node/a"), "a is in service\n")
+        follow.kill()
+
+    def test_what_is_wrong_is_said(self):
+        for words, status, sentence in [
+                (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["delete", "none"], 2, "none"),
+                (["delete", "node/none"], 2, "none"), (["drain", "node/none"], 2, "none"), (["token", "remove", "none"], 2, "none"),
+                (["token", "add", "king"], 2, "king"), (["rollout", "undo", "none"], 2, "none"), (["logs", "none/0"], 2, "none/0"),
+                (["why", "replica", "none/0"], 2, "none"), (["cordon", "cuda:0", "--json"], 2, "node/NAME")]:
+            error = self.text(*words, status=status)
+            self.assertRegex(error, f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
+        self.server.kill()
+        self.server.wait()
+        self.assertEqual(self.text("status", status=1), "berth: no berth server is running here; start one with berth serve, or set BERTH_SERVER\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
