@@ -64,6 +64,13 @@ bool may(const Who& who, fleet::Role needed) noexcept {
   return who.role <= fleet::Role::deploy && needed <= fleet::Role::deploy ? who.role >= needed : who.role == needed;
 }
 
+bool is_valid(const std::string& credential, const std::map<std::string, fleet::Credential>& credentials,
+              std::uint64_t now_ms) {
+  if (credential.empty()) return true;
+  const auto found = credentials.find(credential);
+  return found != credentials.end() && (!found->second.expires_ms || *found->second.expires_ms > now_ms);
+}
+
 Access::Access(std::string user, const std::string& local_token)
     : user_(std::move(user)), local_sum_(sha256(local_token)) {}
 
@@ -88,7 +95,8 @@ std::optional<Who> Access::who(const http::Request& request,
     return header->starts_with(bearer) ? who_has(header->substr(bearer.size()), credentials, now_ms) : std::nullopt;
   if (const auto cookie = cookie_of(request)) {
     const auto found = sessions_.find(sha256(*cookie));
-    if (found != sessions_.end()) return found->second.who;
+    if (found != sessions_.end() && is_valid(found->second.who.credential, credentials, now_ms))
+      return found->second.who;
   }
   const std::optional<std::uint32_t> uid = request.peer.unix_uid;
   if (uid && (*uid == geteuid() || *uid == 0))
@@ -106,10 +114,6 @@ std::string Access::open_session(const Who& who, TimePoint now) {
 
 void Access::close_session(const http::Request& request) {
   if (const auto cookie = cookie_of(request)) sessions_.erase(sha256(*cookie));
-}
-
-void Access::close_sessions_of(const std::string& credential) {
-  std::erase_if(sessions_, [&](const auto& one) { return one.second.who.credential == credential; });
 }
 
 void Access::forget_old_sessions(TimePoint now) {

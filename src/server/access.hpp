@@ -28,6 +28,11 @@ struct Who {
 // read < operate < deploy; the roles of nodes and of those that join are none of these.
 bool may(const Who& who, fleet::Role needed) noexcept;
 
+// Whether what was begun with that credential may go on: it has neither been revoked nor expired. Empty: none was
+// needed.
+bool is_valid(const std::string& credential, const std::map<std::string, fleet::Credential>& credentials,
+              std::uint64_t now_ms);
+
 class Access {
  public:
   // `local_token`: of the file that the server has written for its own user.
@@ -42,8 +47,6 @@ class Access {
   // A session of the page for somebody who has shown a token; the text of its cookie.
   std::string open_session(const Who& who, TimePoint now);
   void close_session(const http::Request& request);
-  // Sessions of a credential that is no more.
-  void close_sessions_of(const std::string& credential);
   void forget_old_sessions(TimePoint now);
 
  private:

@@ -20,8 +20,6 @@ namespace {
 constexpr std::chrono::milliseconds change_every{250};
 constexpr std::uint64_t events_max = 1000, tail_max = 1'000'000;
 
-std::uint64_t wall_ms() { return world::wall_time_us() / 1000; }
-
 }  // namespace
 
 Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks)
@@ -29,7 +27,7 @@ Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks
       access_(std::move(access)),
       page_(std::move(page)),
       hooks_(std::move(hooks)),
-      started_ms_(wall_ms()) {}
+      started_ms_(world::wall_time_ms()) {}
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route>& table = *new std::vector<Route>{
@@ -74,15 +72,32 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     else
       responder.send(http::error_response(503, "unavailable", "the server is starting"));
   } else if (request.path == "/metrics") {
-    responder.send({200,
-                    {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                    leader_ ? metrics_text(*leader_, hooks_.connections()) : std::string()});
+    // It names nodes and deployments: on this machine everybody may know, others need a token.
+    if (!leader_ || request.peer.is_loopback || admit(request, Role::read, responder))
+      responder.send({200,
+                      {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
+                      leader_ ? metrics_text(*leader_, hooks_.connections()) : std::string()});
   } else if (auto file = page_.answer(request)) {
     responder.send(*std::move(file));
   } else {
     return false;
   }
   return true;
+}
+
+std::optional<Who> Api::admit(const http::Request& request, Role role, const http::Responder& responder) {
+  std::optional<Who> who = access_.who(request, leader_->state().credentials, world::wall_time_ms());
+  if (!who) {
+    responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows",
+                                        "log in, or set BERTH_TOKEN_FILE"));
+  } else if (!may(*who, role)) {
+    responder.send(http::error_response(
+        403, "forbidden",
+        "this needs the role " + std::string(to_string(role)) + "; this token has " + std::string(to_string(who->role)),
+        "ask for another token"));
+    who.reset();
+  }
+  return who;
 }
 
 void Api::handle(const http::Request& request, const http::Responder& responder) {
@@ -110,16 +125,9 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
                                                               "docs/openapi.json lists what there is"));
   Who who;
   if (found->role) {
-    const std::optional<Who> known = access_.who(request, leader_->state().credentials, wall_ms());
-    if (!known)
-      return responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows",
-                                                 "log in, or set BERTH_TOKEN_FILE"));
+    const std::optional<Who> known = admit(request, *found->role, responder);
+    if (!known) return;
     who = *known;
-    if (!may(who, *found->role))
-      return responder.send(http::error_response(403, "forbidden",
-                                                 "this needs the role " + std::string(to_string(*found->role)) +
-                                                     "; this token has " + std::string(to_string(who.role)),
-                                                 "ask for another token"));
   }
   if (!request.body.empty() && found->handler != &Api::post_logs && !is_json(request))
     return responder.send(
@@ -231,7 +239,7 @@ void Api::get_events(const http::Request& request, const Who&, const http::Respo
   send(responder, json::object{{"events", std::move(list)}, {"last", events->empty() ? after : events->back().id}});
 }
 
-void Api::get_stream(const http::Request& request, const Who&, const http::Responder& responder) {
+void Api::get_stream(const http::Request& request, const Who& who, const http::Responder& responder) {
   http::Stream stream = responder.stream(http::event_stream_head());
   const auto change = http::Event{"change", "", format::document({{"revision", leader_->revision()}})};
   stream.write(to_text(change));
@@ -245,7 +253,7 @@ void Api::get_stream(const http::Request& request, const Who&, const http::Respo
     }
   }
   const std::uint64_t number = next_number_++;
-  streams_.emplace(number, stream);
+  streams_.emplace(number, Listener{who.credential, stream});
   responder.on_gone([this, number] { streams_.erase(number); });
 }
 
@@ -260,17 +268,24 @@ void Api::changed() {
         text += to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))});
     }
     told_event_ = leader_->state().last_event;
-    for (const auto& [number, stream] : streams_) stream.write(text);
+    for (const auto& [number, listener] : streams_) listener.stream.write(text);
   });
 }
 
 void Api::tick(TimePoint now) {
   access_.forget_old_sessions(now);
   if (streams_.empty()) told_event_ = leader_->state().last_event;
+  const auto is_valid_now = [&](const std::string& credential) {
+    return is_valid(credential, leader_->state().credentials, world::wall_time_ms());
+  };
+  for (const auto& [number, listener] : streams_)
+    if (!is_valid_now(listener.credential)) listener.stream.close();
+  for (const auto& [id, reader] : readers_)
+    if (!is_valid_now(reader.credential)) reader.stream.close();
   std::erase_if(readers_, [](const auto& reader) { return !reader.second.stream.is_open(); });
 }
 
-void Api::get_logs(const http::Request& request, const Who&, const http::Responder& responder) {
+void Api::get_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
   const DeploymentId name(request.segments[3]);
   const auto index = read_number(request.segments[4], replicas_max);
   const auto generation = request.query.find("generation");
@@ -294,10 +309,10 @@ void Api::get_logs(const http::Request& request, const Who&, const http::Respond
   http::StreamHead head;
   head.headers.set("content-type", "text/plain; charset=utf-8");
   const std::string id = "l" + std::to_string(next_number_++);
-  readers_.emplace(
-      id, Reader{found->place.node, found->key(),
-                 tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
-                 follow != request.query.end() && follow->second != "0", false, responder.stream(std::move(head))});
+  readers_.emplace(id, Reader{found->place.node, found->key(),
+                              tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
+                              follow != request.query.end() && follow->second != "0", false, who.credential,
+                              responder.stream(std::move(head))});
   responder.on_gone([this, id] { readers_.erase(id); });
   orders_changed(found->place.node);
 }

@@ -53,6 +53,8 @@ class Api {
   static const std::vector<Route>& routes();
   // After a change that somebody asked for, so that the answer and the next question show what follows from it.
   void decide();
+  // Who asks; absent: may not, and has been told so.
+  std::optional<Who> admit(const http::Request& request, fleet::Role role, const http::Responder& responder);
   bool answer_outside_api(const http::Request& request, const http::Responder& responder);
 
   void get_openapi(const http::Request&, const Who&, const http::Responder&);
@@ -98,7 +100,13 @@ class Api {
     fleet::ReplicaKey key;
     std::uint64_t tail = 0;
     bool follows = false;
-    bool is_sent = false;  // the agent knows
+    bool is_sent = false;    // the agent knows
+    std::string credential;  // of who reads
+    http::Stream stream;
+  };
+  // Somebody who is told of every change and event.
+  struct Listener {
+    std::string credential;
     http::Stream stream;
   };
 
@@ -112,7 +120,7 @@ class Api {
   std::uint64_t next_number_ = 1;
   std::multimap<NodeId, Poll> polls_;
   std::map<std::string, Reader> readers_;
-  std::map<std::uint64_t, http::Stream> streams_;
+  std::map<std::uint64_t, Listener> streams_;
   bool change_is_due_ = false;  // a timer will tell the streams
   std::uint64_t told_event_ = 0;
 };

@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::uint64_t wait_max_s = 60;
 
-std::uint64_t wall_ms() { return world::wall_time_us() / 1000; }
-
 }  // namespace
 
 void Api::get_project(const http::Request&, const Who&, const http::Responder& responder) {
@@ -117,7 +115,7 @@ fleet::Credential Api::new_credential(Role role, const Who& who, const std::stri
   credential.role = role;
   credential.sha256 = sha256(token);
   credential.made_by = who.actor;
-  credential.made_ms = wall_ms();
+  credential.made_ms = world::wall_time_ms();
   return credential;
 }
 
@@ -143,7 +141,8 @@ void Api::post_token(const http::Request& request, const Who& who, const http::R
   fleet::Credential credential = new_credential(body->role, who, token);
   // A token to join is for now, not for ever.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
-  if (seconds > 0) credential.expires_ms = wall_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
+  if (seconds > 0)
+    credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
   if (const auto added = leader_->add_credential(credential, who.actor); !added) return send(responder, added.error());
   json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", token}};
   if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
@@ -153,7 +152,6 @@ void Api::post_token(const http::Request& request, const Who& who, const http::R
 void Api::delete_token(const http::Request& request, const Who& who, const http::Responder& responder) {
   const std::string& id = request.segments[3];
   if (const auto removed = leader_->remove_credential(id, who.actor); !removed) return send(responder, removed.error());
-  access_.close_sessions_of(id);
   send(responder, json::object{{"removed", id}});
 }
 
@@ -163,7 +161,7 @@ void Api::post_login(const http::Request& request, const Who&, const http::Respo
     return format::text_of(format::member(object, "token", where), where + ".token");
   });
   if (!token) return send(responder, token.error());
-  const std::optional<Who> who = access_.who_has(*token, leader_->state().credentials, wall_ms());
+  const std::optional<Who> who = access_.who_has(*token, leader_->state().credentials, world::wall_time_ms());
   if (!who || !may(*who, Role::read))
     return responder.send(http::error_response(401, "not_logged_in", "this token is not known, or is none for the page",
                                                "see berth token add read"));
@@ -213,11 +211,12 @@ void Api::post_report(const http::Request& request, const Who& who, const http::
   if (heard->report.node.id != who.node)
     return responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
   const NodeId node = *who.node;
-  history_.add(node, heard->devices, wall_ms());
+  history_.add(node, heard->devices, world::wall_time_ms());
   if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(responder, taken.error());
   hooks_.wake();
   const fleet::NodeOrders orders = leader_->orders(node);
-  send(responder, json::object{{"epoch", orders.epoch}, {"revision", orders.revision}, {"now_at_ms", wall_ms()}});
+  send(responder,
+       json::object{{"epoch", orders.epoch}, {"revision", orders.revision}, {"now_at_ms", world::wall_time_ms()}});
 }
 
 void Api::send_orders(const NodeId& node, const http::Responder& responder) {

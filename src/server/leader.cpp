@@ -15,8 +15,6 @@ constexpr Duration leads_for = std::chrono::seconds(15);
 constexpr std::size_t recent_events_max = 1000;
 constexpr int steps_max = 100;  // one after the other, then the loop gets a turn
 
-std::uint64_t wall_ms() { return world::wall_time_us() / 1000; }
-
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
   // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
@@ -68,7 +66,7 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
 }
 
 fleet::Event Leader::event(EventKind kind, const std::string& actor, std::string subject, std::string text) const {
-  return {0, wall_ms(), kind, actor, std::move(subject), std::move(text)};
+  return {0, world::wall_time_ms(), kind, actor, std::move(subject), std::move(text)};
 }
 
 const Heard* Leader::heard(const NodeId& node) const {
@@ -98,7 +96,7 @@ controller::Input Leader::input() const {
   input.memory = memory_;
   input.next_generation = state_.next_generation;
   input.now = clock_->now();
-  input.now_ms = wall_ms();
+  input.now_ms = world::wall_time_ms();
   return input;
 }
 
@@ -280,14 +278,15 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
 
 Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                               const std::string& actor) {
-  if (state_.nodes.contains(node) && health(node) != controller::NodeHealth::lost && heard(node))
+  // The server's own node comes without a token, again with every start.
+  if (!used_up.empty() && state_.nodes.contains(node) && health(node) != controller::NodeHealth::lost)
     return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" is there already, and lives",
                  "give this one another --name, or remove that one: berth delete node/" + node.text()};
   store::Change change = change_of(state_);
   const auto found = state_.nodes.find(node);
   fleet::NodeRecord record = found == state_.nodes.end() ? fleet::NodeRecord{} : found->second;
   record.id = node;
-  if (record.joined_ms == 0) record.joined_ms = wall_ms();
+  if (record.joined_ms == 0) record.joined_ms = world::wall_time_ms();
   change.nodes[node] = std::move(record);
   for (const auto& [id, old] : state_.credentials) {
     if (old.node == node) change.credentials[id] = std::nullopt;
@@ -324,7 +323,7 @@ Result<void> Leader::take_report(Heard next) {
                                            last->second.report.boot != next.report.boot)
     return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
                  "give one of the two another --name"};
-  next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(wall_ms())) / 1000.0;
+  next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   heard_[node] = std::move(next);
   ++revision_;
   if (changed_) changed_();
