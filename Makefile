@@ -64,6 +64,7 @@ nightly: test mutants ## every test, every mutant, every benchmark with all kind
 	@scripts/soak 10 $(release)
 	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
 	@python3 tests/job_line.py $(release)/berth . $(release)/tests/double 500
+	@python3 tests/fleet_scale.py $(release)/berth . $(release)/tests/double 200
 	@echo "nightly: not run: make fresh-test (a clean Debian), make gpu-test (a GPU), the sanitizers (.ci/run)"
 
 .PHONY: fresh-test
