@@ -29,7 +29,7 @@ namespace {
 
 constexpr Duration report_every = std::chrono::seconds(2);
 constexpr Duration reports_apart = std::chrono::milliseconds(100);
-constexpr Duration look_every = std::chrono::milliseconds(250);
+constexpr Duration longest_sleep = std::chrono::milliseconds(250);
 constexpr std::chrono::milliseconds report_timeout{4'000};
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr Duration retry_max = std::chrono::seconds(5);
@@ -105,7 +105,7 @@ class Agent {
     Prober prober([wake = wake_] { wake->set(); });
     while (!stop.stop_requested()) {
       const TimePoint next = look(prober);
-      wake_->wait(std::min(next, real_clock().now() + look_every));
+      wake_->wait(std::min(next, real_clock().now() + longest_sleep));
     }
     ends.request_stop();
     report_due_->set();
@@ -162,7 +162,7 @@ class Agent {
     for (const Start& one : next.start) start(one, found);
     watch_probes(prober, found, orders);
     share(std::move(next.reports), std::move(leases), orders);
-    return next.look_again.value_or(now + look_every);
+    return next.look_again.value_or(now + longest_sleep);
   }
 
   void start(const Start& order, const std::vector<FoundJob>& found) {
@@ -238,7 +238,7 @@ class Agent {
       report.agent = id_;
       report.version = options_.version;
       report.boot = machine::boot_id();
-      report.now_ms = world::wall_time_us() / 1000;
+      report.now_ms = world::wall_time_ms();
       const TimePoint sent = real_clock().now();
       const Result<http::Response> answer =
           client->request("POST", "/api/v1/agent/report", format::document(format::to_json(report)),

@@ -17,7 +17,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr Duration look_every = std::chrono::seconds(1);
+constexpr Duration read_every = std::chrono::seconds(1);
 // Longer than the rows are old, also where a driver is slow.
 constexpr Duration recent = std::chrono::seconds(5);
 
@@ -106,7 +106,7 @@ void NodeWatch::run() {
     static_cast<void>(machine::add_ledger(rows));  // without it the rows say what the drivers say
     lock.lock();
     rows_ = std::move(rows);
-    if (!ends_) real_clock().wait_until(condition_, lock, real_clock().now() + look_every);
+    if (!ends_) real_clock().wait_until(condition_, lock, real_clock().now() + read_every);
   }
 }
 

@@ -14,7 +14,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view prefix = "node/";
-constexpr Duration look_again = std::chrono::milliseconds(500);
 
 std::string name_of(const DeviceArguments& arguments) { return arguments.device.substr(prefix.size()); }
 
@@ -73,7 +72,7 @@ int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {
   if (printed != done) return printed;
   std::string left = replicas_of(answer->json);
   while (!left.empty() && !deadline.passed(real_clock().now())) {
-    real_clock().sleep_for(std::min(look_again, deadline.at - real_clock().now()));
+    real_clock().sleep_for(std::min(ask_again, deadline.at - real_clock().now()));
     answer = server->call(get_node(arguments));
     if (!answer) return print_error(answer.error());
     left = replicas_of(answer->json);

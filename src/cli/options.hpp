@@ -2,11 +2,17 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "berth/device.hpp"
 #include "cli/command_line.hpp"
 
 namespace berth::cli {
+
+// What a verb returns for an argument that cannot be meant.
+inline Error wrong(std::string message, std::string advice) {
+  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
+}
 
 // Of every verb that lists or opens devices.
 void add_backend_options(Verb& verb, BackendOptions& options);

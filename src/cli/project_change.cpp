@@ -17,7 +17,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr Duration look_again = std::chrono::milliseconds(500);
 // The controller needs a moment for a new project: what looks final must stay so for this many looks. What the plan has
 // a place for is pending while its predecessor ends, or a node reports late.
 constexpr int looks_until_final = 5;
@@ -117,7 +116,7 @@ int wait_until_ready(ServerAccess& server, const Project& project, bool fits, bo
     if (!is_silent && stderr_is_terminal()) std::fprintf(stderr, "\r\033[K%s", line.c_str());
   };
   Progress before;
-  for (int looks = 0;; real_clock().sleep_for(look_again)) {
+  for (int looks = 0;; real_clock().sleep_for(ask_again)) {
     const Result<Answer> answer = server.call({"/api/v1/status"});
     if (!answer) {
       show("");

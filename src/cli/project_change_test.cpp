@@ -36,15 +36,13 @@ const std::string text_of_change =
     "\n"
     "+  chat/0  gpu-1  GPU-ea3b  exclusive\n";
 
-std::string status(const std::string& state, int ready, int updated, const std::string& pending = "") {
+std::string status_answer(const std::string& state, int ready, int updated, const std::string& pending = "") {
   return R"({"schema":1,"deployments":[{"name":"chat","state":")" + state + R"(","replicas":2,"ready":)" +
          std::to_string(ready) + R"(,"updated":)" + std::to_string(updated) +
          R"(,"reason":"chat/0 failed 3 times"}],"pending":[)" + pending + "]}";
 }
 const std::string fits_nowhere =
     R"({"deployment":"chat","replicas":[1],"reason":{"kind":"taint","text":"all are tainted"}})";
-
-http::Response ok(std::string body) { return http::json_response(200, std::move(body)); }
 
 class ProjectChange : public testing::Test {
  protected:
@@ -145,7 +143,8 @@ TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
 TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
   const TestServer server({{"PUT /api/v1/project", {ok(change(""))}},
                            {"GET /api/v1/status",
-                            {ok(status("serving", 2, 0)), ok(status("updating", 1, 1)), ok(status("serving", 2, 2))}}});
+                            {ok(status_answer("serving", 2, 0)), ok(status_answer("updating", 1, 1)),
+                             ok(status_answer("serving", 2, 2))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, done) << waited.err;
   EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
@@ -155,7 +154,7 @@ TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
 
 TEST_F(ProjectChange, WaitingEndsWhenWhatThePlanHasNoPlaceForIsAllThatIsLeft) {
   const TestServer server({{"PUT /api/v1/project", {ok(change(pending_chat))}},
-                           {"GET /api/v1/status", {ok(status("degraded", 1, 1, fits_nowhere))}}});
+                           {"GET /api/v1/status", {ok(status_answer("degraded", 1, 1, fits_nowhere))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, does_not_fit);
   EXPECT_TRUE(waited.err.ends_with("berth: chat is pending: all are tainted; see berth status\n")) << waited.err;
@@ -163,15 +162,15 @@ TEST_F(ProjectChange, WaitingEndsWhenWhatThePlanHasNoPlaceForIsAllThatIsLeft) {
 
 TEST_F(ProjectChange, WaitingGoesOnWhileWhatThePlanHasAPlaceForIsPending) {
   TestServer::Answers answers{{"PUT /api/v1/project", {ok(change(""))}},
-                              {"GET /api/v1/status", {7, ok(status("degraded", 1, 1, fits_nowhere))}}};
-  answers["GET /api/v1/status"].push_back(ok(status("serving", 2, 2)));
+                              {"GET /api/v1/status", {7, ok(status_answer("degraded", 1, 1, fits_nowhere))}}};
+  answers["GET /api/v1/status"].push_back(ok(status_answer("serving", 2, 2)));
   const TestServer server(answers);
   EXPECT_EQ(apply(server, {"--wait"}).status, done);
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
   const TestServer server(
-      {{"PUT /api/v1/project", {ok(change(""))}}, {"GET /api/v1/status", {ok(status("paused", 1, 1))}}});
+      {{"PUT /api/v1/project", {ok(change(""))}}, {"GET /api/v1/status", {ok(status_answer("paused", 1, 1))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
   EXPECT_EQ(
@@ -182,14 +181,14 @@ TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
 TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   const Project project = *read_project(project_text, "project");
   const auto of = [&](const std::string& text) { return progress_of(project, json::parse(text).get_object()); };
-  EXPECT_EQ(of(status("updating", 1, 1)).state, Progress::State::goes_on);
-  EXPECT_EQ(of(status("updating", 1, 1)).text, "1 of 2 replicas are ready");
-  EXPECT_EQ(of(status("serving", 2, 1)).state, Progress::State::goes_on) << "one of the earlier revision";
-  EXPECT_EQ(of(status("degraded", 0, 1, fits_nowhere)).state, Progress::State::goes_on) << "one has a place";
-  const Progress out = of(status("degraded", 1, 1, fits_nowhere));
+  EXPECT_EQ(of(status_answer("updating", 1, 1)).state, Progress::State::goes_on);
+  EXPECT_EQ(of(status_answer("updating", 1, 1)).text, "1 of 2 replicas are ready");
+  EXPECT_EQ(of(status_answer("serving", 2, 1)).state, Progress::State::goes_on) << "one of the earlier revision";
+  EXPECT_EQ(of(status_answer("degraded", 0, 1, fits_nowhere)).state, Progress::State::goes_on) << "one has a place";
+  const Progress out = of(status_answer("degraded", 1, 1, fits_nowhere));
   EXPECT_EQ(out.state, Progress::State::does_not_fit);
   EXPECT_EQ(out.text, "chat is pending: all are tainted");
-  EXPECT_EQ(of(status("failed", 0, 2)).state, Progress::State::stopped);
+  EXPECT_EQ(of(status_answer("failed", 0, 2)).state, Progress::State::stopped);
   EXPECT_EQ(of(R"({"schema":1})").state, Progress::State::goes_on) << "not there yet";
 }
 

@@ -9,10 +9,6 @@
 namespace berth::cli {
 namespace {
 
-Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
-}
-
 Result<void> read_memory(const std::string& text, Requirements& requirements) {
   if (text.ends_with('%')) {
     double percent = 0;

@@ -1,17 +1,10 @@
 #include "cli/run_arguments.hpp"
 
+#include "cli/options.hpp"
 #include "machine/job_store.hpp"
 #include "machine/mps.hpp"
 
 namespace berth::cli {
-namespace {
-
-Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
-}
-
-}  // namespace
-
 Result<CheckedOptions> check(const RunArguments& arguments) {
   CheckedOptions checked;
   if (arguments.command.empty())

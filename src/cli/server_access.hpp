@@ -9,11 +9,15 @@
 #include <string>
 #include <string_view>
 
+#include "berth/clock.hpp"
 #include "cli/command_line.hpp"
 #include "cli/text/terminal.hpp"
 #include "http/client.hpp"
 
 namespace berth::cli {
+
+// Between two questions while a verb waits for the fleet.
+inline constexpr Duration ask_again = std::chrono::milliseconds(500);
 
 struct ServerArguments {
   // "https://host:8443", "http://127.0.0.1:8080" or "unix:/path"; empty: BERTH_SERVER, and without that the socket of

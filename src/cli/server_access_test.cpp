@@ -40,8 +40,6 @@ const std::string empty_node = R"({"schema":1,"node":{"name":"gpu-1","replicas":
 const std::string deployment_answer =
     R"({"schema":1,"version":44,"deployment":{"name":"chat","state":"paused","reason":"looked at"}})";
 
-http::Response ok(std::string body) { return http::json_response(200, std::move(body)); }
-
 // Without the variables of the user who runs the test, and with a state folder of its own.
 class ServerAccessTest : public testing::Test {
  protected:

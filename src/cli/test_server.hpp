@@ -16,6 +16,8 @@
 
 namespace berth::cli {
 
+inline http::Response ok(std::string body) { return http::json_response(200, std::move(body)); }
+
 struct Outcome {
   int status = 0;
   std::string out, err;

@@ -6,16 +6,11 @@ namespace berth::deployment {
 namespace {
 
 // The message and the advice of what is wrong with a project file.
-std::string project_error(const std::string& text) {
-  const auto project = read_project(text, "berth.toml");
-  return project ? "no error" : project.error().message + " | " + project.error().advice;
-}
 std::string fleet_error(const std::string& text) {
   const auto fleet = read_fleet(text, "fleet.toml");
   return fleet ? "no error" : fleet.error().message + " | " + fleet.error().advice;
 }
 
-const std::string head = "[cluster]\nname = \"lab\"\n";
 const std::string one = head + "[[deployment]]\nname = \"d\"\nmodel = \"qwen\"\n";
 
 TEST(ProjectFile, NeedsOnlyAClusterWithAName) {

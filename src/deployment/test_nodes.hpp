@@ -9,10 +9,18 @@
 #include <vector>
 
 #include "berth/deployment.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::deployment {
 
-inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
+
+// The beginning of every project.
+inline const std::string head = "[cluster]\nname = \"lab\"\n";
+inline std::string project_error(const std::string& text) {
+  const auto project = read_project(text, "berth.toml");
+  return project ? "no error" : project.error().message + " | " + project.error().advice;
+}
 
 // A node with `gpus` H200-like devices "<name>/gpu0" and on, of `memory_gib`.
 inline NodeView gpu_node(const std::string& name, int gpus, std::uint64_t memory_gib = 80) {

@@ -8,14 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::string head = "[cluster]\nname = \"lab\"\n";
 // Line 7 follows.
 const std::string served = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\", \"{port}\"]\n";
-
-std::string project_error(const std::string& text) {
-  const auto project = read_project(text, "berth.toml");
-  return project ? "no error" : project.error().message + " | " + project.error().advice;
-}
 
 TEST(WhatRuns, EveryKeyArrives) {
   const auto project = read_project(head + R"([[deployment]]

@@ -19,7 +19,7 @@ std::int64_t age_ms(TimePoint then, TimePoint now) {
   return std::max<std::int64_t>(0, (now - then) / std::chrono::milliseconds(1));
 }
 
-std::string_view word_of(DeviceEvent::Kind kind) {
+std::string_view kind_word(DeviceEvent::Kind kind) {
   switch (kind) {
     case DeviceEvent::Kind::xid: return "xid";
     case DeviceEvent::Kind::recovery_action: return "recovery_action";
@@ -30,7 +30,7 @@ std::string_view word_of(DeviceEvent::Kind kind) {
 }
 
 json::object event_to_json(const DeviceEvent& event, TimePoint now) {
-  json::object out{{"kind", word_of(event.kind)}};
+  json::object out{{"kind", kind_word(event.kind)}};
   if (event.kind == DeviceEvent::Kind::xid) out["code"] = event.code;
   if (event.kind == DeviceEvent::Kind::recovery_action)
     out["action"] = to_string(static_cast<RecoveryAction>(event.code));

@@ -39,14 +39,6 @@ Noun word(const json::object& object, std::string_view key, const std::string& w
   return *noun;
 }
 
-std::uint16_t port_of(const json::value& value, const std::string& where) {
-  return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
-}
-
-Intent intent_of(const json::value& value, const std::string& where) {
-  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
-}
-
 // A part of a document that is kept as text.
 json::array array_in(const std::string& text) {
   json::error_code error;

@@ -28,15 +28,6 @@ std::uint64_t bytes_of(const json::value& value, const std::string& where) {
   return *bytes;
 }
 
-Capability capability_of(const json::value& value, const std::string& where) {
-  const auto capability = parse_capability(text_of(value, where));
-  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
-  return *capability;
-}
-
-Intent intent_of(const json::value& value, const std::string& where) {
-  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
-}
 Health health_word_of(const json::value& value, const std::string& where) {
   return word_of(value, {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
                  where);

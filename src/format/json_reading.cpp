@@ -136,6 +136,20 @@ Error to_error(const JsonError& error) {
                                                  : "correct it and try again"};
 }
 
+std::uint16_t port_of(const json::value& value, const std::string& where) {
+  return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
+}
+
+Capability capability_of(const json::value& value, const std::string& where) {
+  const auto capability = parse_capability(text_of(value, where));
+  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
+  return *capability;
+}
+
+Intent intent_of(const json::value& value, const std::string& where) {
+  return word_of(value, {Intent::in_service, Intent::cordoned, Intent::draining}, where);
+}
+
 std::vector<std::string> texts_of(const json::value& value, const std::string& where) {
   std::vector<std::string> out;
   for (const json::value& entry : array_of(value, where)) out.push_back(text_of(entry, where));

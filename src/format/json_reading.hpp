@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "berth/device_view.hpp"
 #include "berth/result.hpp"
 
 namespace berth::format {
@@ -38,6 +39,9 @@ const boost::json::array& array_of(const boost::json::value& value, const std::s
 std::string text_of(const boost::json::value& value, const std::string& where);
 bool bool_of(const boost::json::value& value, const std::string& where);
 std::uint64_t number_of(const boost::json::value& value, std::uint64_t largest, const std::string& where);
+std::uint16_t port_of(const boost::json::value& value, const std::string& where);
+Capability capability_of(const boost::json::value& value, const std::string& where);
+Intent intent_of(const boost::json::value& value, const std::string& where);
 std::vector<std::string> texts_of(const boost::json::value& value, const std::string& where);
 std::map<std::string, std::string> labels_of(const boost::json::value& value, const std::string& where);
 

@@ -41,11 +41,6 @@ double exact_number_of(const json::value& value, const std::string& where) {
 std::uint16_t class_of(const json::value& value, const std::string& where) {
   return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
 }
-Capability capability_of(const json::value& value, const std::string& where) {
-  const auto capability = parse_capability(text_of(value, where));
-  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
-  return *capability;
-}
 DeviceId id_of(const json::value& value, const std::string& where) {
   std::string text = text_of(value, where);
   if (text.empty()) throw JsonError{where + " is empty"};
@@ -157,7 +152,7 @@ json::object to_json(const DecisionRecord::Device& device) {
   return out;
 }
 
-DecisionRecord::Device device_of(const json::value& value, const std::string& where) {
+DecisionRecord::Device recorded_device_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   check_keys(object,
              {"info",
@@ -325,7 +320,7 @@ DecisionRecord record_of(const json::value& value) {
   if (devices.size() > devices_max) throw JsonError{where + ".devices are too many"};
   std::vector<DeviceId> ids;
   for (const json::value& device : devices) {
-    record.devices.push_back(device_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
+    record.devices.push_back(recorded_device_of(device, where + ".devices[" + std::to_string(ids.size()) + "]"));
     ids.push_back(record.devices.back().info.id);
   }
   const std::set<DeviceId> distinct(ids.begin(), ids.end());

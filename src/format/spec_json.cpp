@@ -37,16 +37,6 @@ double cpus_of(const json::value& value, const std::string& where) {
 
 json::array texts_to_json(const auto& texts) { return json::array(texts.begin(), texts.end()); }
 
-std::uint16_t port_of(const json::value& value, const std::string& where) {
-  return static_cast<std::uint16_t>(number_of(value, std::numeric_limits<std::uint16_t>::max(), where));
-}
-
-Capability capability_of(const json::value& value, const std::string& where) {
-  const auto capability = parse_capability(text_of(value, where));
-  if (!capability) throw JsonError{where + " is not a version such as \"9.0\""};
-  return *capability;
-}
-
 KeyRef key_of(const json::value& value, const std::string& where) {
   auto key = KeyRef::parse(text_of(value, where));
   if (!key) throw JsonError{where + ": " + key.error().message + "; " + key.error().advice};

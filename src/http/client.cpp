@@ -49,8 +49,6 @@ bool is_target(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '#'; });
 }
 
-std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
 }  // namespace
 
 struct Client::State {

@@ -20,8 +20,6 @@ constexpr std::size_t piece_bytes = 64 * 1024;
 constexpr std::chrono::milliseconds linger_time{2'000};
 constexpr std::size_t linger_bytes = 1024 * 1024;
 
-std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
 // "Sun, 06 Nov 1994 08:49:37 GMT"; made once per second.
 const std::string& date() {
   static thread_local std::time_t of = 0;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace test;
 
-void echo(const Request& request, const Responder& responder) {
+void echo_in_brackets(const Request& request, const Responder& responder) {
   responder.send({200, {}, request.method + ' ' + request.path + " [" + request.body + "]"});
 }
 
@@ -100,7 +100,7 @@ TEST(Hostile, ATrailerChangesNoHeader) {
 }
 
 TEST(Hostile, ALongHeaderIsRefused) {
-  RunningServer server(echo);
+  RunningServer server(echo_in_brackets);
   EXPECT_EQ(status_of(answer_to(server, get("/", "X: " + std::string(20'000, 'x') + "\r\n"))), "HTTP/1.1 431");
   EXPECT_EQ(status_of(answer_to(server, "GET /" + std::string(20'000, 'x'))), "HTTP/1.1 431");
   std::string many;
@@ -115,7 +115,7 @@ TEST(Hostile, ALongBodyIsRefusedBeforeItIsRead) {
   options.body_bytes = [](std::string_view, std::string_view path) -> std::size_t {
     return path == "/big" ? 1000 : 100;
   };
-  RunningServer server(echo, options);
+  RunningServer server(echo_in_brackets, options);
   Client client = client_of(server);
   EXPECT_EQ(client.request("POST", "/", std::string(100, 'x'))->status, 200);
   EXPECT_EQ(client.request("POST", "/", std::string(101, 'x'))->status, 413);
@@ -131,7 +131,7 @@ TEST(Hostile, ALongBodyIsRefusedBeforeItIsRead) {
 }
 
 TEST(Hostile, AnEndlessChunkLineIsRefused) {
-  RunningServer server(echo);
+  RunningServer server(echo_in_brackets);
   const std::string head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(status_of(answer_to(server, head + "1;" + std::string(100'000, 'x'))), "HTTP/1.1 400");
   EXPECT_EQ(status_of(answer_to(server, head + "0\r\n" + std::string(100'000, 'x'))).substr(0, 10), "HTTP/1.1 4");
@@ -141,7 +141,7 @@ TEST(Hostile, AnEndlessChunkLineIsRefused) {
 }
 
 TEST(Hostile, SlowHeadersAndBodiesAreEnded) {
-  RunningServer server(echo, with([](Limits& limits) { limits.header_time = limits.body_time = 150ms; }));
+  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.header_time = limits.body_time = 150ms; }));
   RawConnection silent(server.address());
   RawConnection header(server.address());
   header.send("GET / HT");
@@ -154,7 +154,7 @@ TEST(Hostile, SlowHeadersAndBodiesAreEnded) {
 }
 
 TEST(Hostile, ADripOfBytesDoesNotExtendTheTime) {
-  RunningServer server(echo, with([](Limits& limits) { limits.header_time = 300ms; }));
+  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.header_time = 300ms; }));
   RawConnection connection(server.address());
   connection.send("GET / HTTP/1.1\r\n");
   int sent = 0;
@@ -166,7 +166,7 @@ TEST(Hostile, ADripOfBytesDoesNotExtendTheTime) {
 }
 
 TEST(Hostile, IdleConnectionsAreClosed) {
-  RunningServer server(echo, with([](Limits& limits) { limits.idle_time = 100ms; }));
+  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.idle_time = 100ms; }));
   RawConnection connection(server.address());
   connection.send(get("/"));
   EXPECT_NE(connection.read_all().find("GET /"), std::string::npos);
@@ -186,7 +186,7 @@ TEST(Hostile, AReaderThatStopsIsDropped) {
 TEST(Hostile, PipelinedRequestsAreAnsweredInOrder) {
   std::vector<Responder> held;
   RunningServer server([&](const Request& request, const Responder& responder) {
-    if (request.path != "/later") return echo(request, responder);
+    if (request.path != "/later") return echo_in_brackets(request, responder);
     held.push_back(responder);
     if (held.size() == 1) responder.on_gone([] { ADD_FAILURE(); });
   });
@@ -221,7 +221,7 @@ TEST(Hostile, WhatFollowsAnUnansweredRequestStaysOutside) {
 }
 
 TEST(Hostile, ARefusedClientMayFinishSending) {
-  RunningServer server(echo);
+  RunningServer server(echo_in_brackets);
   RawConnection connection(server.address());
   connection.send("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n");
   EXPECT_EQ(status_of(connection.read_until("}}\n")), "HTTP/1.1 413");
@@ -246,7 +246,7 @@ TEST(Hostile, AHalfClosedClientStillGetsItsAnswer) {
 }
 
 TEST(Hostile, AFloodOfConnectionsIsTurnedAway) {
-  RunningServer server(echo, with([](Limits& limits) { limits.connections = 10; }));
+  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.connections = 10; }));
   {
     std::vector<RawConnection> flood;
     for (int i = 0; i < 10; ++i) flood.emplace_back(server.address());
@@ -289,7 +289,7 @@ TEST(Hostile, OneAddressCannotTakeAllConnections) {
 }
 
 TEST(Hostile, AForeignHostOrOriginIsRefused) {
-  RunningServer server(echo, {.names = {"berth.example"}});
+  RunningServer server(echo_in_brackets, {.names = {"berth.example"}});
   const auto status = [&](const std::string& host, const std::string& more = "") {
     return status_of(answer_to(server, "GET / HTTP/1.1\r\nHost: " + host + "\r\n" + more + "\r\n")).substr(9);
   };
@@ -306,7 +306,7 @@ TEST(Hostile, AForeignHostOrOriginIsRefused) {
 }
 
 TEST(Hostile, ContinuesABodyThatWaitsForPermission) {
-  RunningServer server(echo);
+  RunningServer server(echo_in_brackets);
   RawConnection connection(server.address());
   connection.send("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(connection.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -323,7 +323,7 @@ TEST(Hostile, RandomInputNeverStopsTheServer) {
   set_assert_seed(seed);
   SeededRandom random(seed);
   const auto below = [&](std::uint64_t end) { return static_cast<std::size_t>(random.below(end)); };
-  RunningServer server(echo, with([](Limits& limits) { limits.header_time = limits.body_time = 20ms; }));
+  RunningServer server(echo_in_brackets, with([](Limits& limits) { limits.header_time = limits.body_time = 20ms; }));
   const std::string valid[] = {
       get("/a/b%20c?x=1&y", "Connection: keep-alive\r\nX: y\r\n"),
       "POST /p HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\nhello",

@@ -62,7 +62,7 @@ Result<void> remove_leftover(const std::string& path, Bound& address) {
   if (probe < 0) return io_error("cannot open a socket");
   const int connected = connect(probe, address.get(), address.size);
   const int why = errno;
-  close(probe);
+  ::close(probe);
   // EAGAIN: its queue is full.
   if (connected == 0 || why == EAGAIN)
     return Error{ErrorCode::unavailable, "another process listens on the socket '" + path + "'",
@@ -125,7 +125,7 @@ Result<Listening> open_listening(const ListenAddress& address) {
   }
   if (bind(descriptor, bound.get(), bound.size) != 0 || listen(descriptor, backlog) != 0) {
     const Error error = bind_error(address);
-    close(descriptor);
+    ::close(descriptor);
     return error;
   }
   if (address.path.empty()) {

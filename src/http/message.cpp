@@ -6,14 +6,6 @@
 namespace berth::http {
 namespace {
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  // Not tolower(): the names are ASCII whatever the locale is.
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return lower;
-}
-
 void append_json(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
@@ -32,6 +24,13 @@ void append_json(std::string& out, std::string_view text) {
 }
 
 }  // namespace
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
 
 Headers::Headers(std::initializer_list<std::pair<std::string, std::string>> list) {
   for (const auto& [name, value] : list) add(name, value);

@@ -14,6 +14,9 @@
 
 namespace berth::http {
 
+// Letters of ASCII alone, whatever the locale is.
+std::string lower_case(std::string_view text);
+
 // In the order they were given; names are compared without regard to case, and kept in lower case.
 class Headers {
  public:

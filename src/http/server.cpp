@@ -21,6 +21,13 @@ constexpr std::chrono::milliseconds sweep_every{100};
 // After a failed accept, usually for want of file descriptors.
 constexpr std::chrono::milliseconds accept_again{100};
 
+template <class Value>
+void set_option(int descriptor, int level, int option, Value value) {
+  setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
 struct Listener {
   Listener(asio::io_context& context, Listening opened, std::string socket_path)
       : acceptor(context), address(std::move(opened.address)), path(std::move(socket_path)), retry(context) {
@@ -33,13 +40,6 @@ struct Listener {
   std::optional<TlsFiles> files;
   std::shared_ptr<asio::ssl::context> tls;
 };
-
-template <class Value>
-void set_option(int descriptor, int level, int option, Value value) {
-  setsockopt(descriptor, level, option, &value, sizeof value);
-}
-
-}  // namespace
 
 struct Server::State {
   Serving serving;

@@ -1,4 +1,5 @@
 #include "berth/bytes.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 namespace berth {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 TEST(Bytes, AmountsOfMemoryHaveBinaryAndDecimalUnits) {
   const std::pair<const char*, std::uint64_t> good[] = {

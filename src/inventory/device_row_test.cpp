@@ -1,11 +1,12 @@
 #include "inventory/device_row.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
 namespace berth::inventory {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 DeviceProcess process(ProcessKind kind, std::uint64_t bytes, bool graphics = false) {
   DeviceProcess out;

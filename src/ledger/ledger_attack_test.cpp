@@ -18,11 +18,13 @@
 #include "berth/ledger.hpp"
 #include "ledger/ledger_case.hpp"
 #include "ledger/user_file.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::ledger {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
+
 constexpr uid_t alice = 5001, mallory = 5002;
 
 class LedgerAttack : public LedgerCase {

@@ -11,11 +11,12 @@
 
 #include "ledger/ledger_case.hpp"
 #include "ledger/user_file.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::ledger {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 // What one user can do to another: 5001 holds a lease, 5002 attacks.
 class HostileUser : public LedgerCase {

@@ -17,13 +17,14 @@
 #include "ledger/ledger_case.hpp"
 #include "ledger/process.hpp"
 #include "ledger/user_file.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::ledger {
 namespace {
 
-using std::chrono::milliseconds;
+using world::gib;
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using std::chrono::milliseconds;
 
 class LedgerTest : public LedgerCase {
  protected:

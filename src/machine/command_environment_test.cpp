@@ -1,11 +1,13 @@
 #include "machine/command_environment.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
 namespace berth::machine {
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20, gib = mib << 10;
+using world::gib;
+
 using Environment = std::map<std::string, std::string>;
 
 Granted gpu(const std::string& id, std::uint64_t bytes, std::uint64_t total = 80 * gib) {

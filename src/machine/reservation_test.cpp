@@ -9,14 +9,15 @@
 #include <thread>
 
 #include "ledger/test_folder.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::machine {
 namespace {
 
+using world::gib;
+
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
 const ProcessIdentity holder_process{4711, 12, 3};
 

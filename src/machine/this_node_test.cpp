@@ -1,11 +1,12 @@
 #include "machine/this_node.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
 namespace berth::machine {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 // 80 GiB: 10 used by lease 1's process, 5 by a pool nested in it (lease 2), 20 by lease 3.
 inventory::DeviceRow shared_device() {

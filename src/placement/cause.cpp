@@ -59,7 +59,6 @@ constexpr Causes causes_where(Test test) {
 }
 constexpr Causes permanent_causes = causes_where([](const CauseEntry& entry) { return entry.for_good; });
 
-constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 constexpr Causes memory_causes =
     bit(Cause::memory_unknown) | bit(Cause::memory_too_small) | bit(Cause::memory_in_use) | bit(Cause::memory_promised);
 

@@ -2,6 +2,8 @@
 // fit together, and what keeps the others out.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,6 +12,9 @@
 #include "placement/filters.hpp"
 
 namespace berth::placement {
+
+// Memory of a device that is asked for none.
+inline constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 
 // The policy's answer, or least_loaded's where it has none: the policy answered out of
 // range, or threw.

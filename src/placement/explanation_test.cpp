@@ -13,11 +13,6 @@ Explanation explain_with(std::string_view policy, const TestFleet& fleet, const 
 std::string reason_for(const TestFleet& fleet, const Requirements& requirements = {}) {
   return explain_with("least_loaded", fleet, requirements).reason();
 }
-Requirements needing(std::uint64_t bytes) {
-  Requirements requirements;
-  requirements.memory_bytes_min = bytes;
-  return requirements;
-}
 
 TEST(Explanation, X_F5_ADecisionSaysWhy) {
   TestFleet fleet(4);

@@ -22,7 +22,6 @@ constexpr std::size_t exact_max = 16;
 // As many of the best by rank are searched for a group that lies together; the
 // table of their pairs is the cost.
 constexpr std::size_t searched_max = 128;
-constexpr std::uint64_t boundless = std::numeric_limits<std::uint64_t>::max();
 
 // The most members of one domain that fit together with those chosen: every
 // member must have room for the needs of all of them. Absent: the chosen do not

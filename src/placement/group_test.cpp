@@ -11,7 +11,7 @@
 namespace berth::placement {
 namespace {
 
-constexpr std::uint64_t seeds = 200;
+constexpr std::uint64_t group_seeds = 200;
 
 Requirements random_wishes(TestFleet& fleet, std::uint64_t seed) {
   SeededRandom random(splitmix64(seed ^ 0x77));
@@ -52,7 +52,7 @@ class GroupContract : public testing::TestWithParam<Policy> {
 
 TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) {
   std::size_t found = 0;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < group_seeds; ++seed) {
     TestFleet fleet = random_machine(1 + seed % 8, seed);
     const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = seed % 3 == 0 ? Topology{} : random_topology(fleet, seed);
@@ -73,11 +73,11 @@ TEST_P(GroupContract, AGroupIsWholeDistinctAndFitsAndIsFoundWheneverThereIsOne) 
       ASSERT_TRUE(fits_together(requirements, fleet, decision.winners)) << "seed " << seed;
     }
   }
-  EXPECT_GT(found, seeds / 2) << "the machines must not be hopeless";
+  EXPECT_GT(found, group_seeds / 2) << "the machines must not be hopeless";
 }
 
 TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < group_seeds; ++seed) {
     TestFleet fleet = random_machine(6, seed);
     Requirements requirements;
     requirements.exclusive = seed % 3 == 0;
@@ -91,7 +91,7 @@ TEST_P(GroupContract, ExclusiveIsAloneAndNobodyJoinsAnExclusiveHolder) {
 
 TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThenTheClosestTogether) {
   using Cost = std::tuple<std::size_t, std::uint64_t, std::size_t, std::uint64_t>;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < group_seeds; ++seed) {
     TestFleet fleet = random_machine(2 + seed % 7, seed);
     const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = random_topology(fleet, seed);
@@ -121,7 +121,7 @@ TEST_P(GroupContract, OfAllGroupsTheMostPreferredThenTheNearestThenTheUnusedThen
 }
 
 TEST_P(GroupContract, OneDeviceIsAGroupLikeAnyOther) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < group_seeds; ++seed) {
     TestFleet fleet = random_machine(1 + seed % 9, seed);
     const Requirements requirements = random_wishes(fleet, seed);
     const GroupDecision group = choose_group(policy(), requirements, 1, fleet, {}, seed);
@@ -135,7 +135,7 @@ TEST_P(GroupContract, OneDeviceIsAGroupLikeAnyOther) {
 class OrderFreeGroup : public GroupContract {};
 
 TEST_P(OrderFreeGroup, TheSetDoesNotDependOnReportOrder) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < group_seeds; ++seed) {
     TestFleet fleet = random_machine(2 + seed % 20, seed);
     const Requirements requirements = random_wishes(fleet, seed);
     const Topology topology = random_topology(fleet, seed);
@@ -153,16 +153,10 @@ TEST_P(OrderFreeGroup, TheSetDoesNotDependOnReportOrder) {
   }
 }
 
-std::vector<Policy> order_free_policies() {
-  std::vector<Policy> result;
-  for (const Policy& policy : policies()) {
-    if (policy.ties == Ties::stable_id && policy.ticket == TicketKind::none) result.push_back(policy);
-  }
-  return result;
-}
-std::string name_of(const testing::TestParamInfo<Policy>& info) { return std::string(info.param.name); }
-INSTANTIATE_TEST_SUITE_P(Policies, GroupContract, testing::ValuesIn(policies().begin(), policies().end()), name_of);
-INSTANTIATE_TEST_SUITE_P(Policies, OrderFreeGroup, testing::ValuesIn(order_free_policies()), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, GroupContract, testing::ValuesIn(policies().begin(), policies().end()),
+                         name_of<testing::TestParamInfo<Policy>>);
+INSTANTIATE_TEST_SUITE_P(Policies, OrderFreeGroup, testing::ValuesIn(order_free_policies()),
+                         name_of<testing::TestParamInfo<Policy>>);
 
 const Policy& least_loaded() { return *find_policy("least_loaded"); }
 using Positions = std::vector<std::size_t>;

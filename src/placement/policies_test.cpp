@@ -13,7 +13,7 @@
 namespace berth::placement {
 namespace {
 
-constexpr std::uint64_t seeds = 300;
+constexpr std::uint64_t policy_seeds = 300;
 
 class PolicyContract : public testing::TestWithParam<Policy> {
  protected:
@@ -38,7 +38,7 @@ TEST_P(PolicyContract, HasANameASummaryAndBothHalves) {
 }
 
 TEST_P(PolicyContract, NeverChoosesARejectedDeviceAndAlwaysAnEligibleOne) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     const Requirements requirements = random_requirements(seed);
     const auto views = fleet.views();
@@ -54,7 +54,7 @@ TEST_P(PolicyContract, NeverChoosesARejectedDeviceAndAlwaysAnEligibleOne) {
 }
 
 TEST_P(PolicyContract, EqualInputsGiveEqualAnswers) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet one = TestFleet::random(1 + seed % 12, seed);
     const TestFleet other = TestFleet::random(1 + seed % 12, seed);
     const Decision first = choose(policy(), random_requirements(seed), one, seed);
@@ -64,18 +64,11 @@ TEST_P(PolicyContract, EqualInputsGiveEqualAnswers) {
 }
 
 // Positions decide the references' ties, and whom a ticket draws: by rule.
-std::vector<Policy> order_free_policies() {
-  std::vector<Policy> result;
-  for (const Policy& policy : policies()) {
-    if (policy.ties == Ties::stable_id && policy.ticket == TicketKind::none) result.push_back(policy);
-  }
-  return result;
-}
 
 class OrderFreePolicy : public PolicyContract {};
 
 TEST_P(OrderFreePolicy, WinnerDoesNotDependOnReportOrder) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(2 + seed % 11, seed);
     std::vector<DeviceView> shuffled(fleet.views().begin(), fleet.views().end());
     std::sort(shuffled.begin(), shuffled.end(), [seed](const DeviceView& a, const DeviceView& b) {
@@ -90,7 +83,7 @@ TEST_P(OrderFreePolicy, WinnerDoesNotDependOnReportOrder) {
 }
 
 TEST_P(PolicyContract, ASingleCandidateWins) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1, seed);
     ASSERT_EQ(policy().choose(ViewCandidates(fleet, random_requirements(seed), splitmix64(seed))), 0U)
         << "seed " << seed;
@@ -100,7 +93,7 @@ TEST_P(PolicyContract, ASingleCandidateWins) {
 }
 
 TEST_P(PolicyContract, TheWinnerHasTheLowestCost) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     const Requirements requirements = random_requirements(seed);
     const ViewCandidates all(fleet, requirements, splitmix64(seed));
@@ -112,7 +105,7 @@ TEST_P(PolicyContract, TheWinnerHasTheLowestCost) {
 }
 
 TEST_P(PolicyContract, ExplanationRankingAndChoiceNameTheSameWinner) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     const Requirements requirements = random_requirements(seed);
     const auto views = fleet.views();
@@ -139,7 +132,7 @@ TEST_P(PolicyContract, ExplanationRankingAndChoiceNameTheSameWinner) {
 }
 
 TEST_P(PolicyContract, TheRankingNeverGoesDownInCost) {
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+  for (std::uint64_t seed = 0; seed < policy_seeds; ++seed) {
     const TestFleet fleet = TestFleet::random(1 + seed % 12, seed);
     Explanation explanation;
     choose(policy(), {}, fleet, seed, &explanation);
@@ -151,9 +144,10 @@ TEST_P(PolicyContract, TheRankingNeverGoesDownInCost) {
   }
 }
 
-std::string name_of(const testing::TestParamInfo<Policy>& info) { return std::string(info.param.name); }
-INSTANTIATE_TEST_SUITE_P(Policies, PolicyContract, testing::ValuesIn(policies().begin(), policies().end()), name_of);
-INSTANTIATE_TEST_SUITE_P(Policies, OrderFreePolicy, testing::ValuesIn(order_free_policies()), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, PolicyContract, testing::ValuesIn(policies().begin(), policies().end()),
+                         name_of<testing::TestParamInfo<Policy>>);
+INSTANTIATE_TEST_SUITE_P(Policies, OrderFreePolicy, testing::ValuesIn(order_free_policies()),
+                         name_of<testing::TestParamInfo<Policy>>);
 
 TEST(Policies, OnlyTheReferencesGoByPosition) {
   for (const Policy& policy : policies()) {

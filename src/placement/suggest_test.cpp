@@ -74,7 +74,7 @@ std::size_t smallest(std::size_t n, Test test) {
   return best;
 }
 
-constexpr std::uint64_t seeds = 6000;
+constexpr std::uint64_t suggest_seeds = 6000;
 
 class SuggestLaw : public testing::Test {
  protected:
@@ -82,7 +82,7 @@ class SuggestLaw : public testing::Test {
   template <class Check>
   void each_refused(Check check) {
     std::size_t refused = 0;
-    for (seed_ = 0; seed_ < seeds; ++seed_) {
+    for (seed_ = 0; seed_ < suggest_seeds; ++seed_) {
       Request request(seed_);
       const bool fits = any_group_fits(request.requirements, request.count, request.fleet);
       const std::vector<Suggestion> suggestions = suggest(request.requirements, request.count, request.fleet);
@@ -97,7 +97,7 @@ class SuggestLaw : public testing::Test {
         return;
       }
     }
-    EXPECT_GT(refused, seeds / 4);
+    EXPECT_GT(refused, suggest_seeds / 4);
     EXPECT_GT(suggested_, 20U) << "the random machines must lead to this suggestion in some of the cases";
   }
 
@@ -343,11 +343,6 @@ TEST_F(SuggestLaw, TheFewestMemoriesAndBytesToFree) {
   });
 }
 
-Requirements needing(std::uint64_t bytes) {
-  Requirements requirements;
-  requirements.memory_bytes_min = bytes;
-  return requirements;
-}
 std::string texts(const std::vector<Suggestion>& suggestions) {
   std::string text;
   for (const Suggestion& suggestion : suggestions) text += suggestion.text + " [" + suggestion.command + "]\n";

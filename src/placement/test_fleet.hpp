@@ -11,10 +11,31 @@
 #include "berth/placement.hpp"
 #include "berth/random.hpp"
 #include "placement/view_candidates.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::placement {
 
-inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
+
+inline Requirements needing(std::uint64_t bytes) {
+  Requirements requirements;
+  requirements.memory_bytes_min = bytes;
+  return requirements;
+}
+
+// Those that choose the same devices whatever order they are listed in.
+inline std::vector<Policy> order_free_policies() {
+  std::vector<Policy> result;
+  for (const Policy& policy : policies()) {
+    if (policy.ties == Ties::stable_id && policy.ticket == TicketKind::none) result.push_back(policy);
+  }
+  return result;
+}
+// Of a test with a policy as its parameter.
+template <class Info>
+std::string name_of(const Info& info) {
+  return std::string(info.param.name);
+}
 
 class TestFleet {
  public:

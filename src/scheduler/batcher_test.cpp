@@ -11,8 +11,6 @@ namespace {
 
 using Squares = Batcher<int, int>;
 
-Deadline soon() { return Deadline::after(real_clock(), patience); }
-
 std::vector<int> squares(std::span<int> items) {
   std::vector<int> out;
   for (const int item : items) out.push_back(item * item);

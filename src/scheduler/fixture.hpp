@@ -23,6 +23,7 @@ using std::chrono::seconds;
 
 // How long a test waits for other threads before it calls the code broken.
 constexpr auto patience = seconds(20);
+inline Deadline soon() { return Deadline::after(real_clock(), patience); }
 
 // Closed until opened; pass() waits for it.
 class Gate {

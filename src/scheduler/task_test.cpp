@@ -15,8 +15,6 @@ namespace {
 
 using Number = Result<TaskResult<int>>;
 
-Deadline soon() { return Deadline::after(real_clock(), patience); }
-
 // A coroutine that starts at once. Its caller does not wait for it.
 struct Detached {
   struct promise_type {

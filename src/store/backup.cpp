@@ -24,24 +24,23 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::uint64_t backup_format = 1;
-// A restore of a large store; on SQLite the kernel knows how long.
-constexpr Duration hold_duration = std::chrono::minutes(5);
 
 // Lets go of the store in the end.
-class Held {
+class HeldStore {
  public:
-  static Result<Held> take(Engine& engine, const std::string& owner) {
+  static Result<HeldStore> take(Engine& engine, const std::string& owner) {
     BERTH_TRY(engine.hold(owner, hold_duration));
-    return Held(engine, owner);
+    return HeldStore(engine, owner);
   }
-  Held(Held&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), owner_(std::move(other.owner_)) {}
-  Held& operator=(Held&&) = delete;
-  ~Held() {
+  HeldStore(HeldStore&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), owner_(std::move(other.owner_)) {}
+  HeldStore& operator=(HeldStore&&) = delete;
+  ~HeldStore() {
     if (engine_ != nullptr) engine_->release(owner_);
   }
 
  private:
-  Held(Engine& engine, std::string owner) : engine_(&engine), owner_(std::move(owner)) {}
+  HeldStore(Engine& engine, std::string owner) : engine_(&engine), owner_(std::move(owner)) {}
   Engine* engine_;
   std::string owner_;
 };
@@ -191,13 +190,13 @@ Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_
   BERTH_TRY(bring_up_to_date(*memory, migrations()));
   std::vector<Entry> entries = BERTH_TRY(memory->list("")).entries;
   BERTH_TRY(leap(entries));
-  const Held held = BERTH_TRY(Held::take(engine, "a restore of the store"));
+  const HeldStore held = BERTH_TRY(HeldStore::take(engine, "a restore of the store"));
   return fill(engine, entries, if_not_empty);
 }
 
 Result<void> copy(Engine& from, Engine& to, IfNotEmpty if_not_empty) {
-  const Held source = BERTH_TRY(Held::take(from, "a copy of the store"));
-  const Held target = BERTH_TRY(Held::take(to, "a copy of the store"));
+  const HeldStore source = BERTH_TRY(HeldStore::take(from, "a copy of the store"));
+  const HeldStore target = BERTH_TRY(HeldStore::take(to, "a copy of the store"));
   const Listing listing = BERTH_TRY(from.list(""));
   BERTH_TRY(mark_of(listing.entries, from.name()));
   return fill(to, listing.entries, if_not_empty);

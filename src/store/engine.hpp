@@ -51,6 +51,9 @@ struct Transaction {
   std::vector<Write> writes;  // each key at most once
 };
 
+// How long a migration, a restore or a copy of a large store may take; on SQLite the kernel knows when it ended.
+inline constexpr Duration hold_duration = std::chrono::minutes(5);
+
 // Thread-safe. Errors: io says that the medium failed (full, damaged, not readable) and that nothing was changed;
 // timeout that another process kept it busy.
 class Engine {

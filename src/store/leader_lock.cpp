@@ -13,13 +13,13 @@
 namespace berth::store {
 namespace {
 
-struct Held {
+struct HeldLocks {
   std::mutex mutex;  // guards `owners`, and every open and close of a lock's file
   // By file. The process is part of it because a child of fork() has a copy of the list, but not the locks.
   std::map<std::pair<dev_t, ino_t>, std::pair<pid_t, std::string>> owners;
 };
-Held& held() {
-  static Held& all = *new Held;
+HeldLocks& held() {
+  static HeldLocks& all = *new HeldLocks;
   return all;
 }
 
@@ -31,7 +31,7 @@ Error failed(const std::string& path, int code) {
 
 Result<std::optional<LeaderLock>> LeaderLock::take(const std::string& path, const std::string& owner,
                                                    std::string& other) {
-  Held& all = held();
+  HeldLocks& all = held();
   const std::lock_guard guard(all.mutex);
   struct stat status{};
   // Before it is opened: closing any descriptor of the file would let go of the lock that this process has.
@@ -75,7 +75,7 @@ LeaderLock& LeaderLock::operator=(LeaderLock&& other) noexcept {
 
 LeaderLock::~LeaderLock() {
   if (file_ < 0) return;
-  Held& all = held();
+  HeldLocks& all = held();
   const std::lock_guard guard(all.mutex);
   all.owners.erase({device_, inode_});
   ::close(file_);

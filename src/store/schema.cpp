@@ -11,9 +11,6 @@
 namespace berth::store {
 namespace {
 
-// A migration of a large store; on SQLite the kernel knows how long.
-constexpr Duration hold_duration = std::chrono::minutes(5);
-
 Result<void> migrate(Engine& engine, std::span<const Migration> migrations, Entry mark_entry, SchemaMark mark,
                      std::uint64_t to) {
   while (mark.number < to) {

@@ -17,8 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string numbered(const char* name, std::uint64_t number) { return name + std::to_string(number); }
-
 // What the state is after the change, without the numbers that the store gives.
 void apply(State& state, const Change& change) {
   if (change.changes_desired()) ++state.desired.version;

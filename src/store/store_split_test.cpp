@@ -16,8 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 using Failure = FailingEngine::Failure;
 
-std::string numbered(const std::string& name, std::size_t number) { return name + std::to_string(number); }
-
 class StoreSplit : public testing::TestWithParam<Failure> {
  protected:
   StoreSplit() : engine_(std::make_shared<FailingEngine>(make_memory_engine())), store_(Store::open(engine_).value()) {

@@ -1,11 +1,12 @@
 // What the back end says about machines that nobody here has: several GPUs whose
 // numbers differ between the libraries, other processes, islands, parts.
 #include "driver_double/fixture.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::test {
 namespace {
 
-constexpr std::uint64_t gibibyte = 1ULL << 30;
+using world::gib;
 
 std::string script_of(const char* machine) {
   std::string text;
@@ -33,7 +34,7 @@ TEST(OnMachine, EightGpusAreListedWithIdentityAndPlace) {
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(infos[i].ordinal, static_cast<int>(i));
     EXPECT_TRUE(infos[i].id.text().starts_with("GPU-")) << infos[i].id;
-    EXPECT_EQ(infos[i].memory_bytes_total, 141 * gibibyte);
+    EXPECT_EQ(infos[i].memory_bytes_total, 141 * gib);
     EXPECT_EQ(infos[i].compute_units, 132U);
     EXPECT_EQ(infos[i].numa_node, i < 4 ? 0 : 1);
   }
@@ -59,7 +60,7 @@ TEST(OnMachine, LoadIsThatOfTheGpuItselfHoweverTheLibrariesCount) {
   for (std::uint64_t i = 0; i < 8; ++i) {
     const auto seen = backend->observe(infos[i].id);
     ASSERT_TRUE(works(seen));
-    EXPECT_EQ(seen->memory_use.foreign, (10 * i + 1) * gibibyte);
+    EXPECT_EQ(seen->memory_use.foreign, (10 * i + 1) * gib);
     EXPECT_EQ(seen->temperature_celsius, 40 + static_cast<int>(i));
     EXPECT_DOUBLE_EQ(seen->load.utilisation.value_or(-1), static_cast<double>(i) / 10.0);
     ASSERT_TRUE(seen->processes && seen->processes->size() == 1);
@@ -73,21 +74,21 @@ TEST(OnMachine, AnotherProcessesMemoryIsSeenWithTheNextSampleAndAttributed) {
   const auto backend = device::make_cuda_backend({});
   auto device = backend->open(listed(*backend).front().id);
   ASSERT_TRUE(works(device));
-  const auto buffer = (*device)->allocate(2 * gibibyte);
+  const auto buffer = (*device)->allocate(2 * gib);
   ASSERT_TRUE(works(buffer));
   const auto before = (*device)->sample();
   ASSERT_TRUE(works(before));
   also("process gpu=0 pid=4711 bytes=30GiB\nprocess gpu=0 pid=4712 bytes=1GiB hidden");
   const auto after = (*device)->sample();
   ASSERT_TRUE(works(after));
-  EXPECT_EQ(*before->memory_bytes_free - *after->memory_bytes_free, 31 * gibibyte);
+  EXPECT_EQ(*before->memory_bytes_free - *after->memory_bytes_free, 31 * gib);
   const auto seen = backend->observe((*device)->id());
   ASSERT_TRUE(works(seen));
-  EXPECT_GE(seen->memory_use.own.value_or(0), 2 * gibibyte);
-  EXPECT_EQ(seen->memory_use.foreign, 30 * gibibyte);
-  EXPECT_EQ(seen->memory_use.unattributed, 1 * gibibyte) << "in use, and nobody's as far as anyone can see";
+  EXPECT_GE(seen->memory_use.own.value_or(0), 2 * gib);
+  EXPECT_EQ(seen->memory_use.foreign, 30 * gib);
+  EXPECT_EQ(seen->memory_use.unattributed, 1 * gib) << "in use, and nobody's as far as anyone can see";
   also("process gpu=0 pid=4711 bytes=0");
-  EXPECT_EQ(*(*device)->sample()->memory_bytes_free - *after->memory_bytes_free, 30 * gibibyte);
+  EXPECT_EQ(*(*device)->sample()->memory_bytes_free - *after->memory_bytes_free, 30 * gib);
 }
 
 // The sizes of the islands that the links of a machine make.

@@ -9,13 +9,15 @@
 #include "device/cuda/nvml.hpp"
 #include "device/test_process.hpp"
 #include "driver_double/fixture.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::test {
 namespace {
 
+using world::gib;
+
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t gibibyte = 1ULL << 30;
 constexpr const char* two_gpus = "gpus 2 memory=80GiB\n";
 
 struct Machine {
@@ -75,8 +77,8 @@ TEST(Telemetry, EveryGaugeIsReadAndObservingMakesNoContext) {
   EXPECT_EQ(seen.ecc_uncorrected, 2U);
   EXPECT_EQ(seen.remapped_rows, 4U);
   EXPECT_EQ(seen.recovery_action, RecoveryAction::none);
-  EXPECT_EQ(seen.load.memory_bytes_total, 80 * gibibyte) << "what programs can have";
-  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gibibyte);
+  EXPECT_EQ(seen.load.memory_bytes_total, 80 * gib) << "what programs can have";
+  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gib);
   EXPECT_EQ(m.observe(1).throttle_reasons, std::vector<std::string>()) << "idle";
   EXPECT_EQ(count("contexts"), 0);
 }
@@ -99,9 +101,9 @@ TEST(Telemetry, WhatTheDriverDoesNotKnowIsAbsent) {
 TEST(Telemetry, AnOlderLibrarysMemoryCountsTheDriversShareAsUnattributed) {
   const Machine m("gpu memory=80GiB reserved=1GiB\nerror nvmlDeviceGetMemoryInfo_v2 code=25 times=always\n");
   const Telemetry seen = m.observe(0);
-  EXPECT_EQ(seen.load.memory_bytes_total, 81 * gibibyte);
-  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gibibyte);
-  EXPECT_EQ(seen.memory_use.unattributed, gibibyte);
+  EXPECT_EQ(seen.load.memory_bytes_total, 81 * gib);
+  EXPECT_EQ(seen.load.memory_bytes_free, 80 * gib);
+  EXPECT_EQ(seen.memory_use.unattributed, gib);
 }
 
 TEST(Telemetry, MemoryIsAttributedToProcessesAndAddsUp) {
@@ -113,7 +115,7 @@ TEST(Telemetry, MemoryIsAttributedToProcessesAndAddsUp) {
       "process gpu=0 pid=4194307 bytes=3GiB unsaid\n");
   const auto device = m.backend->open(m.id(0));
   ASSERT_TRUE(works(device));
-  const auto buffer = (*device)->allocate(gibibyte);
+  const auto buffer = (*device)->allocate(gib);
   ASSERT_TRUE(works(buffer));
   const Telemetry seen = m.observe(0);
   ASSERT_TRUE(seen.processes);
@@ -121,23 +123,23 @@ TEST(Telemetry, MemoryIsAttributedToProcessesAndAddsUp) {
   for (const DeviceProcess& process : *seen.processes) {
     if (process.pid == static_cast<std::uint32_t>(getpid())) {
       EXPECT_EQ(process.kind, ProcessKind::own);
-      EXPECT_GE(process.memory_bytes, gibibyte);
+      EXPECT_GE(process.memory_bytes, gib);
     } else if (process.pid == static_cast<std::uint32_t>(other.pid())) {
       EXPECT_EQ(process.kind, ProcessKind::foreign);
       EXPECT_EQ(process.name, "sleep");
     } else {
       EXPECT_FALSE(process.name);
-      EXPECT_EQ(process.memory_bytes, process.pid == 4194305 ? std::optional(2 * gibibyte) : std::nullopt);
+      EXPECT_EQ(process.memory_bytes, process.pid == 4194305 ? std::optional(2 * gib) : std::nullopt);
     }
   }
   EXPECT_EQ(seen.memory_use.berth, 0U);
-  EXPECT_GE(seen.memory_use.own, gibibyte);
-  EXPECT_EQ(seen.memory_use.foreign, 32 * gibibyte);
-  EXPECT_EQ(seen.memory_use.unattributed, 8 * gibibyte);
+  EXPECT_GE(seen.memory_use.own, gib);
+  EXPECT_EQ(seen.memory_use.foreign, 32 * gib);
+  EXPECT_EQ(seen.memory_use.unattributed, 8 * gib);
   EXPECT_EQ(sum(seen.memory_use), *seen.load.memory_bytes_total - *seen.load.memory_bytes_free);
   other.end();
   also("process gpu=0 pid=" + pid + " bytes=0\n");
-  EXPECT_EQ(m.observe(0).memory_use.foreign, 2 * gibibyte) << "gone with its process";
+  EXPECT_EQ(m.observe(0).memory_use.foreign, 2 * gib) << "gone with its process";
 }
 
 // A process frees 18 of its 20 GiB while the GPU is being read. Counted with 20,
@@ -147,8 +149,8 @@ TEST(Telemetry, MemoryThatIsFreedBetweenTwoCallsIsNotCountedTwice) {
   const Machine m(first + "process gpu=0 pid=4194305 bytes=2GiB at=1 when=nvmlDeviceGetMemoryInfo_v2\n");
   const Telemetry seen = m.observe(0);
   ASSERT_EQ(seen.processes->size(), 1U);
-  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gibibyte);
-  EXPECT_EQ(seen.memory_use.foreign, 2 * gibibyte);
+  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gib);
+  EXPECT_EQ(seen.memory_use.foreign, 2 * gib);
   EXPECT_EQ(sum(seen.memory_use), *seen.load.memory_bytes_total - *seen.load.memory_bytes_free);
 }
 
@@ -158,8 +160,8 @@ TEST(Telemetry, MemoryThatIsTakenAfterTheFreeMemoryWasReadIsNotCountedYet) {
                   "process gpu=0 pid=4194305 bytes=20GiB when=nvmlDeviceGetUtilizationRates at=2\n");
   const Telemetry seen = m.observe(0);
   ASSERT_EQ(seen.processes->size(), 2U);
-  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gibibyte);
-  EXPECT_EQ(seen.load.memory_bytes_free, 38 * gibibyte);
+  EXPECT_EQ(seen.processes->front().memory_bytes, 2 * gib);
+  EXPECT_EQ(seen.load.memory_bytes_free, 38 * gib);
 }
 
 TEST(Telemetry, AProcessThatComesWhileTheGpuIsReadIsListedWithoutMemory) {
@@ -171,7 +173,7 @@ TEST(Telemetry, AProcessThatComesWhileTheGpuIsReadIsListedWithoutMemory) {
   ASSERT_EQ(seen.processes->size(), 1U) << "the one that ended is not listed";
   EXPECT_EQ(seen.processes->front().pid, 4194306U);
   EXPECT_EQ(seen.processes->front().memory_bytes, 0U);
-  EXPECT_EQ(seen.memory_use.unattributed, 3 * gibibyte);
+  EXPECT_EQ(seen.memory_use.unattributed, 3 * gib);
 }
 
 TEST(Telemetry, ProcessesHaveTheirUserAndWhetherTheyOnlyDraw) {
@@ -220,7 +222,7 @@ TEST(Telemetry, APartHasTheValuesOfItsGpu) {
   const auto seen = backend->observe(listed->front().id);
   ASSERT_TRUE(works(seen));
   EXPECT_EQ(seen->temperature_celsius, 66);
-  EXPECT_EQ(seen->load.memory_bytes_total, 80 * gibibyte);
+  EXPECT_EQ(seen->load.memory_bytes_total, 80 * gib);
   const auto links = backend->links();
   ASSERT_TRUE(works(links));
   ASSERT_EQ(links->size(), 1U);
@@ -317,7 +319,7 @@ TEST(Telemetry, APassingFaultOfTheLibraryLeavesWhatTheContextKnows) {
   EXPECT_EQ(m.backend->observe(m.id(0)).error().code, ErrorCode::unavailable);
   const auto sampled = (*device)->sample();
   ASSERT_TRUE(works(sampled));
-  EXPECT_GT(sampled->memory_bytes_free.value_or(0), 70 * gibibyte);
+  EXPECT_GT(sampled->memory_bytes_free.value_or(0), 70 * gib);
 }
 
 // Every call of a sample, stuck on one GPU.
@@ -452,7 +454,7 @@ TEST(Slices, AllAreListedAndThoseCudaDoesNotShowSayHowToOpenThem) {
   ASSERT_EQ(m.devices.size(), 2U);
   const DeviceInfo& unseen = m.devices[1];
   EXPECT_TRUE(unseen.id.text().starts_with("MIG-"));
-  EXPECT_EQ(unseen.memory_bytes_total, 10 * gibibyte);
+  EXPECT_EQ(unseen.memory_bytes_total, 10 * gib);
   EXPECT_EQ(unseen.compute_units, 16U);
   EXPECT_EQ(unseen.parent, m.devices[0].parent);
   EXPECT_EQ(unseen.pci_address, m.devices[0].pci_address);
@@ -475,11 +477,11 @@ TEST(Slices, ASliceHasMemoryAndProcessesOfItsOwnAndTheRestOfItsGpu) {
       "gpu memory=80GiB\nslice gpu=0 memory=20GiB\nslice gpu=0 memory=10GiB\nset 0 temperature=55 utilisation=40\n"
       "process gpu=0 slice=1 pid=4194305 bytes=4GiB\n");
   const Telemetry first = m.observe(0), second = m.observe(1);
-  EXPECT_EQ(first.load.memory_bytes_total, 20 * gibibyte);
+  EXPECT_EQ(first.load.memory_bytes_total, 20 * gib);
   EXPECT_TRUE(first.processes->empty());
-  EXPECT_EQ(second.load.memory_bytes_free, 6 * gibibyte);
+  EXPECT_EQ(second.load.memory_bytes_free, 6 * gib);
   ASSERT_EQ(second.processes->size(), 1U);
-  EXPECT_EQ(second.memory_use.foreign, 4 * gibibyte);
+  EXPECT_EQ(second.memory_use.foreign, 4 * gib);
   EXPECT_EQ(second.temperature_celsius, 55);
   EXPECT_FALSE(second.load.utilisation) << "nobody says how busy a slice is";
 }

@@ -10,11 +10,12 @@
 #include <sstream>
 
 #include "world/files.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 std::string uuid(int i) { return "GPU-0000000" + std::to_string(i) + "-1111-2222-3333-444455556666"; }
 

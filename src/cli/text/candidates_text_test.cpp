@@ -1,4 +1,5 @@
 #include "cli/text/candidates_text.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +8,15 @@
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
-DeviceId uuid(int number) { return DeviceId("GPU-0000000" + std::to_string(number) + "-1111-2222-3333-444455556666"); }
+DeviceId gpu_id(int number) {
+  return DeviceId("GPU-0000000" + std::to_string(number) + "-1111-2222-3333-444455556666");
+}
 
 std::vector<DeviceId> eight() {
   std::vector<DeviceId> ids;
-  for (int i = 0; i < 8; ++i) ids.push_back(uuid(i));
+  for (int i = 0; i < 8; ++i) ids.push_back(gpu_id(i));
   ids.emplace_back("opencl/pocl/basic-neoverse-n1-processor.0");
   return ids;
 }
@@ -31,7 +34,7 @@ TEST(CandidatesText, EveryDeviceHasALineThatFits) {
     Explanation::Candidate candidate;
     candidate.device = id;
     candidate.rejection = Rejection::not_in_service;
-    candidate.detail = "needs 100.0 GiB on top of what " + uuid(3).text() + " has, 41.0 GiB available";
+    candidate.detail = "needs 100.0 GiB on top of what " + gpu_id(3).text() + " has, 41.0 GiB available";
     candidate.memory_bytes_available = 141 * gib;
     explanation.candidates.push_back(candidate);
   }
@@ -46,7 +49,7 @@ TEST(CandidatesText, EveryDeviceHasALineThatFits) {
 
 TEST(ChangesText, ATableThatIsTooWideBecomesAList) {
   Suggestion change;
-  change.text = "free 9.0 GiB on each of " + uuid(0).text() + ", " + uuid(1).text() + " and " + uuid(2).text();
+  change.text = "free 9.0 GiB on each of " + gpu_id(0).text() + ", " + gpu_id(1).text() + " and " + gpu_id(2).text();
   change.command = "berth devices";
   const std::vector<Suggestion> changes{change};
   const std::string table = changes_text(changes, eight(), {100, false, false});
@@ -59,7 +62,7 @@ TEST(ChangesText, ATableThatIsTooWideBecomesAList) {
 }
 
 TEST(SentenceText, HasShortIdsAndNoControlCharacters) {
-  EXPECT_EQ(sentence_text("\033[1mlargest: 2 GiB on " + uuid(1).text(), eight(), {}),
+  EXPECT_EQ(sentence_text("\033[1mlargest: 2 GiB on " + gpu_id(1).text(), eight(), {}),
             "\\x1b[1mlargest: 2 GiB on GPU-00000001\n");
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr TimePoint now{std::chrono::seconds(1000)};
 
-std::string uuid(int number) {
+std::string gpu_uuid(int number) {
   char text[64];
   std::snprintf(text, sizeof text, "GPU-%08x-1111-2222-3333-444455556666", static_cast<unsigned>(number) * 0x1234567u);
   return text;
@@ -17,7 +17,7 @@ std::string uuid(int number) {
 // A GPU that reports every value.
 DeviceRow full_row(int ordinal) {
   DeviceRow row;
-  row.info.id = DeviceId(uuid(ordinal + 1));
+  row.info.id = DeviceId(gpu_uuid(ordinal + 1));
   row.info.backend = "cuda";
   row.info.name = "NVIDIA H100 80GB HBM3";
   row.info.ordinal = ordinal;

@@ -1,11 +1,13 @@
 #include "cli/text/drain_text.hpp"
+#include "world/test_units.hpp"
 
 #include <gtest/gtest.h>
 
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
+
 const std::string name = "cuda:6 GPU-00000006";
 
 DeviceRow gpu() {

@@ -16,16 +16,16 @@ namespace {
 
 namespace json = boost::json;
 
-struct Column {
+struct TableColumn {
   std::string heading;  // as in Table
   std::function<std::string(const Fields&)> cell;
   std::size_t least = 0;  // may be cut to this width; 0: it may not
   int goes = 0;           // is left out where the terminal is narrow, the lowest number first; 0: never
 };
 
-std::string table_text(const json::array& rows, const std::vector<Column>& columns, const Style& style) {
+std::string table_text(const json::array& rows, const std::vector<TableColumn>& columns, const Style& style) {
   std::vector<std::string> headings;
-  for (const Column& column : columns) headings.push_back(column.heading);
+  for (const TableColumn& column : columns) headings.push_back(column.heading);
   Table table(std::move(headings));
   std::vector<std::pair<int, std::size_t>> going;
   for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -36,7 +36,7 @@ std::string table_text(const json::array& rows, const std::vector<Column>& colum
   for (const auto& [order, column] : going) table.may_go(column);
   for (const json::value& row : rows) {
     std::vector<std::string> cells;
-    for (const Column& column : columns) cells.push_back(column.cell(Fields(row)));
+    for (const TableColumn& column : columns) cells.push_back(column.cell(Fields(row)));
     table.add(std::move(cells));
   }
   return table.to_text(style);

@@ -11,14 +11,14 @@ namespace json = boost::json;
 
 json::object read(std::string_view text) { return json::parse(text).get_object(); }
 
-const std::string pending_chat = R"({"deployment":"chat","replicas":[2],"reason":{"kind":"not_enough_gpus",
+const std::string one_pending = R"({"deployment":"chat","replicas":[2],"reason":{"kind":"not_enough_gpus",
   "text":"no node has 2 GPUs free; gpu-1 has 1","gpus_requested":2,"best_node":"gpu-1","gpus_best":1}})";
 const std::string status = R"({"schema":1,"version":"0.9.0","server":"box-1","epoch":3,"revision":1207,
  "now_at_ms":1794873600000,"started_at_ms":99994870000000,"project":{"name":"my-cluster","version":42},
  "nodes":{"total":3,"healthy":2,"suspect":0,"lost":1,"cordoned":1},
  "devices":{"total":17,"gpus":16,"free":9,"in_use":6,"unavailable":1,"memory_bytes_total":2422361554944,"memory_bytes_free":1400000000000},
  "deployments":[{"name":"chat","revision":4,"replicas":4,"ready":3,"updated":4,"state":"degraded","reason":"chat/2 is pending: no node has 2 GPUs free"}],
- "pending":[)" + pending_chat +
+ "pending":[)" + one_pending +
                            "]}";
 const std::string replica =
     R"({"name":"chat/0","deployment":"chat","replica":0,"generation":17,"revision":4,"current":true,"state":"ready","node":"gpu-1",
@@ -95,7 +95,7 @@ TEST(FleetText, AnOlderIncarnationHasItsGenerationInItsName) {
   std::string old = replica;
   old.replace(old.find("true"), 4, "false");
   const std::string text = replicas_text(
-      read(R"({"schema":1,"replicas":[)" + replica + "," + old + R"(],"pending":[)" + pending_chat + "]}"), {});
+      read(R"({"schema":1,"replicas":[)" + replica + "," + old + R"(],"pending":[)" + one_pending + "]}"), {});
   EXPECT_NE(text.find("\nchat/0     ready"), std::string::npos) << text;
   EXPECT_NE(text.find("\nchat/0#17  ready"), std::string::npos) << text;
   EXPECT_NE(text.find("\n\n! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"), std::string::npos) << text;

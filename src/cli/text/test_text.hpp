@@ -9,10 +9,11 @@
 
 #include "berth/ids.hpp"
 #include "cli/text/terminal.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::cli {
 
-inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 inline DeviceId gpu_id(int number) {
   return DeviceId("GPU-0000000" + std::to_string(number) + "-1111-2222-3333-444455556666");

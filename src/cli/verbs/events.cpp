@@ -8,7 +8,7 @@
 namespace berth::cli {
 namespace {
 
-constexpr Duration look_again = std::chrono::seconds(1);
+constexpr Duration ask_for_events_again = std::chrono::seconds(1);
 constexpr std::size_t limit_max = 1000;  // of the server
 
 struct EventsArguments {
@@ -28,7 +28,7 @@ int run_events(const EventsArguments& arguments) {
   if (!server) return print_error(server.error());
   const Style style = stdout_style();
   std::string after;
-  for (bool away = false;; real_clock().sleep_for(look_again)) {
+  for (bool away = false;; real_clock().sleep_for(ask_for_events_again)) {
     const Result<Answer> answer = server->call({after.empty() ? newest : target + after});
     if (!answer) {
       // A server that is started again is met again.

@@ -10,12 +10,14 @@
 #include "format/inventory_json.hpp"
 #include "machine/this_node.hpp"
 #include "world/files.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::cli {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-constexpr TimePoint now{std::chrono::seconds(1000)};
+using world::gib;
+
+constexpr TimePoint sampled{std::chrono::seconds(1000)};
 
 // Eight GPUs in two NVLink islands; the last one is split in two parts
 // with the links of their parent.
@@ -46,7 +48,7 @@ struct Box {
       row.info.labels = {{"rack", "a"}};
       if (i >= 7) row.info.parent = DeviceId(whole);
       row.seen.emplace();
-      row.seen->sampled_at = now;
+      row.seen->sampled_at = sampled;
       row.seen->load.memory_bytes_free = (80 - static_cast<std::uint64_t>(i)) * gib;
       rows.push_back(row);
       node.devices.push_back(node_device(row));
@@ -101,7 +103,7 @@ TEST(Inventory, ReadingAWrittenInventoryGivesTheSame) {
   EXPECT_EQ(box.node.devices[6].other_processes, 1u);
   EXPECT_TRUE(box.node.devices[6].used_by_others && box.node.devices[7].used_by_others);
   EXPECT_FALSE(box.node.devices[2].answers);
-  const auto fleet = read_fleet_json(inventory_to_json(box.node, box.rows, now), "box.json");
+  const auto fleet = read_fleet_json(inventory_to_json(box.node, box.rows, sampled), "box.json");
   ASSERT_TRUE(fleet) << fleet.error().to_text();
   ASSERT_EQ(fleet->nodes.size(), 1u);
   expect_equal(fleet->nodes[0], box.node);
@@ -114,8 +116,8 @@ TEST(Inventory, SeveralMachinesAreOneFleet) {
   second.node.devices.resize(1);
   second.rows.resize(1);
   second.node.devices[0].info.id = second.rows[0].info.id = DeviceId("GPU-x");
-  const std::string text = "\n[ " + inventory_to_json(first.node, first.rows, now) + "," +
-                           inventory_to_json(second.node, second.rows, now) + "]\n";
+  const std::string text = "\n[ " + inventory_to_json(first.node, first.rows, sampled) + "," +
+                           inventory_to_json(second.node, second.rows, sampled) + "]\n";
   EXPECT_TRUE(looks_like_json(text));
   const auto fleet = read_fleet_json(text, "all.json");
   ASSERT_TRUE(fleet) << fleet.error().to_text();
@@ -125,7 +127,7 @@ TEST(Inventory, SeveralMachinesAreOneFleet) {
 
 TEST(Inventory, HasNodeDevicesLinksAndIslands) {
   const Box box;
-  const auto value = boost::json::parse(inventory_to_json(box.node, box.rows, now));
+  const auto value = boost::json::parse(inventory_to_json(box.node, box.rows, sampled));
   EXPECT_EQ(value.at("node").at("name").as_string(), "box-1");
   EXPECT_EQ(value.at("node").at("cpus").to_number<int>(), 64);
   EXPECT_EQ(value.at("node").at("memory").to_number<std::uint64_t>(), 512 * gib);

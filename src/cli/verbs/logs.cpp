@@ -17,7 +17,7 @@
 namespace berth::cli {
 namespace {
 
-constexpr Duration look_again = std::chrono::milliseconds(100);
+constexpr Duration read_again = std::chrono::milliseconds(100);
 
 // Prints what is there after `from`, and moves it. False: the reader has gone, or the disk is full.
 bool print_rest(int file, off_t& from) {
@@ -64,7 +64,7 @@ int run_logs_of_job(const LogsArguments& arguments) {
   off_t at = arguments.tail > 0 ? begin_of_output(file, begin_of_tail(file, arguments.tail)) : 0;
   bool printed = print_rest(file, at);
   while (printed && arguments.follow && job && !has_ended(job->progress.state)) {
-    real_clock().sleep_for(look_again);
+    real_clock().sleep_for(read_again);
     job = job_named(job->id);
     printed = print_rest(file, at);
   }

@@ -23,7 +23,7 @@ const std::string examples = std::string(BERTH_SOURCE_FOLDER) + "/examples/";
 const std::string head = "[cluster]\nname = \"lab\"\n";
 const std::string too_large = head + "[[deployment]]\nname = \"big\"\nmodel = \"llama\"\ngpus = 64\n";
 
-struct Outcome {
+struct PlanOutcome {
   int status = 0;
   std::string out, err;
 };
@@ -46,16 +46,16 @@ class PlanCommand : public testing::Test {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
-  static Outcome call(const std::function<int()>& verb) {
+  static PlanOutcome call(const std::function<int()>& verb) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    Outcome outcome;
+    PlanOutcome outcome;
     outcome.status = verb();
     outcome.out = testing::internal::GetCapturedStdout();
     outcome.err = testing::internal::GetCapturedStderr();
     return outcome;
   }
-  static Outcome plan(const PlanArguments& arguments) {
+  static PlanOutcome plan(const PlanArguments& arguments) {
     return call([&] { return run_plan(arguments); });
   }
   PlanArguments example() const {
@@ -64,7 +64,7 @@ class PlanCommand : public testing::Test {
     arguments.fleet = examples + "fleet.toml";
     return arguments;
   }
-  static void expect_refused(const Outcome& outcome, int status, const std::string& words) {
+  static void expect_refused(const PlanOutcome& outcome, int status, const std::string& words) {
     EXPECT_EQ(outcome.status, status);
     EXPECT_EQ(outcome.out, "");
     EXPECT_TRUE(outcome.err.starts_with("berth: ")) << outcome.err;
@@ -76,7 +76,7 @@ class PlanCommand : public testing::Test {
 };
 
 TEST_F(PlanCommand, TheExampleProjectFitsTheExampleFleet) {
-  const Outcome outcome = plan(example());
+  const PlanOutcome outcome = plan(example());
   EXPECT_EQ(outcome.status, done) << outcome.out << outcome.err;
   EXPECT_EQ(outcome.err, "");
   EXPECT_NE(outcome.out.find("15 to start, 0 to change, 0 to stop, 0 unchanged, 0 pending."), std::string::npos)
@@ -146,7 +146,7 @@ TEST_F(PlanCommand, AnUnchangedPlanIsEmpty) {
   ASSERT_EQ(plan(arguments).status, done);
   EXPECT_EQ(files(), 1u) << "nothing temporary is left";
   arguments.current = arguments.output;
-  const Outcome again = plan(arguments);
+  const PlanOutcome again = plan(arguments);
   EXPECT_EQ(again.status, done);
   EXPECT_EQ(again.out, "Nothing to do: 15 replicas are in place.\n");
 }
@@ -154,7 +154,7 @@ TEST_F(PlanCommand, AnUnchangedPlanIsEmpty) {
 TEST_F(PlanCommand, JsonIsOneValueAndNothingElse) {
   PlanArguments arguments = example();
   arguments.json = true;
-  const Outcome outcome = plan(arguments);
+  const PlanOutcome outcome = plan(arguments);
   const auto value = boost::json::parse(outcome.out);
   EXPECT_EQ(value.at("format").as_int64(), plan_format);
   EXPECT_EQ(value.at("cluster").as_string(), "lab");
@@ -166,7 +166,7 @@ TEST_F(PlanCommand, JsonIsOneValueAndNothingElse) {
 TEST_F(PlanCommand, WhatDoesNotFitIsStatusThreeWithReasons) {
   PlanArguments arguments = example();
   arguments.project = write("big.toml", too_large);
-  const Outcome outcome = plan(arguments);
+  const PlanOutcome outcome = plan(arguments);
   EXPECT_EQ(outcome.status, does_not_fit);
   EXPECT_NE(outcome.out.find("! big/0  pending: no node has 64 GPUs; the nearest, gpu-2, has 8"), std::string::npos)
       << outcome.out;
@@ -245,12 +245,12 @@ TEST_F(PlanCommand, AFileThatCannotBeReplacedStays) {
 
 TEST_F(PlanCommand, InitWritesAnExampleThatFitsThisMachineAndNeverOverwrites) {
   const std::string file = path("berth.toml");
-  const Outcome first = call([&] { return run_init(file); });
+  const PlanOutcome first = call([&] { return run_init(file); });
   EXPECT_EQ(first.status, done) << first.err;
   EXPECT_EQ(call([&] { return run_validate(file); }).status, done);
   PlanArguments arguments;
   arguments.project = file;
-  const Outcome planned = plan(arguments);
+  const PlanOutcome planned = plan(arguments);
   EXPECT_EQ(planned.status, done) << planned.out << planned.err;
   const std::string before = text(file);
   expect_refused(call([&] { return run_init(file); }), wrong_input, "exists already");
@@ -284,13 +284,13 @@ TEST_F(PlanCommand, ValidateDistinguishesProjectsFromFleets) {
   expect_refused(call([&] { return run_validate(empty); }), wrong_input, "no table [cluster]");
   const std::string newer =
       write("newer.toml", head + "[[deployment]]\nname = \"d\"\nmodel = \"m\"\nruntime = \"quantum_link\"\n");
-  const Outcome noted = call([&] { return run_validate(newer); });
+  const PlanOutcome noted = call([&] { return run_validate(newer); });
   EXPECT_EQ(noted.status, done);
   EXPECT_NE(noted.err.find("quantum_link"), std::string::npos);
 }
 
 TEST_F(PlanCommand, FleetShowPrintsNodesAsATableOrAsJson) {
-  const Outcome table = call([&] { return run_fleet_show(examples + "fleet.toml", false); });
+  const PlanOutcome table = call([&] { return run_fleet_show(examples + "fleet.toml", false); });
   EXPECT_EQ(table.status, done);
   EXPECT_NE(table.out.find("8 x NVIDIA H200 (131.3 GiB)"), std::string::npos) << table.out;
   const auto value = boost::json::parse(call([&] { return run_fleet_show(examples + "fleet.toml", true); }).out);
@@ -304,7 +304,7 @@ TEST_F(PlanCommand, APreferenceForAnUnknownNodeIsNoted) {
   PlanArguments arguments = example();
   arguments.project =
       write("p.toml", head + "[[egress_preference]]\nprovider = \"http\"\nkey = \"env:K\"\nnodes = [\"mars\"]\n");
-  const Outcome outcome = plan(arguments);
+  const PlanOutcome outcome = plan(arguments);
   EXPECT_EQ(outcome.status, done);
   EXPECT_NE(outcome.err.find("mars"), std::string::npos);
 }

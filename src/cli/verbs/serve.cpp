@@ -21,7 +21,7 @@
 namespace berth::cli {
 namespace {
 
-struct Arguments {
+struct ServeArguments {
   std::optional<std::string> store;
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
@@ -30,7 +30,7 @@ struct Arguments {
   AgentArguments agent;
 };
 
-int run_serve(const Arguments& arguments) {
+int run_serve(const ServeArguments& arguments) {
   const Result<std::string> folder = state_folder("server");
   if (!folder) return print_error(folder.error());
   server::ServeOptions options;
@@ -97,7 +97,7 @@ int run_serve(const Arguments& arguments) {
 }  // namespace
 
 void add_serve(const Verb& command) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ServeArguments>();
   Verb verb = command.add("serve", "the server of a fleet: API, page, controller, and the agent of this machine");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");

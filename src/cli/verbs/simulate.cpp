@@ -18,10 +18,6 @@ namespace {
 
 constexpr double speed_min = 0.001, speed_max = 1'000'000;
 
-Error wrong(std::string message, std::string advice) {
-  return {ErrorCode::invalid_argument, std::move(message), std::move(advice)};
-}
-
 std::string text_of(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);

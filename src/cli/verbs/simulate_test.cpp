@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 const std::string source = std::string(BERTH_SOURCE_FOLDER) + "/";
 
-struct Outcome {
+struct SimulateOutcome {
   int status = 0;
   std::string out, err;
 };
@@ -47,17 +47,17 @@ class SimulateCommand : public testing::Test {
     arguments.load = 0.85;
     return arguments;
   }
-  static Outcome call(const SimulateRequestsArguments& arguments) {
+  static SimulateOutcome call(const SimulateRequestsArguments& arguments) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    Outcome outcome;
+    SimulateOutcome outcome;
     outcome.status = run_simulate_requests(arguments);
     outcome.out = testing::internal::GetCapturedStdout();
     outcome.err = testing::internal::GetCapturedStderr();
     return outcome;
   }
   static void expect_refused(const SimulateRequestsArguments& arguments, int status, const std::string& words) {
-    const Outcome outcome = call(arguments);
+    const SimulateOutcome outcome = call(arguments);
     EXPECT_EQ(outcome.status, status) << words;
     EXPECT_EQ(outcome.out, "");
     EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
@@ -69,7 +69,7 @@ class SimulateCommand : public testing::Test {
 
 TEST_F(SimulateCommand, TheDocumentedExampleIsWhatTheCommandPrints) {
   const std::string page = read_text(source + "docs/simulate.md").value();
-  const Outcome outcome = call(example());
+  const SimulateOutcome outcome = call(example());
   EXPECT_EQ(outcome.status, done) << outcome.err;
   EXPECT_NE(page.find("```\n$ berth simulate requests --trace examples/requests.txt --replicas 4 --speeds 1,2 --load "
                       "0.85\n" +
@@ -85,7 +85,7 @@ TEST_F(SimulateCommand, JsonIsAnObjectForOnePolicyAndAnArrayForAll) {
   ASSERT_EQ(all.size(), policies().size());
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].at("policy").as_string(), policies()[i].name);
   arguments.policy = "power_of_two";
-  const Outcome one = call(arguments);
+  const SimulateOutcome one = call(arguments);
   const auto object = boost::json::parse(one.out).as_object();
   EXPECT_EQ(object.at("policy").as_string(), "power_of_two");
   const double p99 = object.at("p99").as_double();

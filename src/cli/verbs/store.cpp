@@ -12,7 +12,7 @@
 namespace berth::cli {
 namespace {
 
-struct Arguments {
+struct StoreArguments {
   std::optional<std::string> store;
   std::string file, from, to;
   bool replace = false;
@@ -28,23 +28,23 @@ Result<std::shared_ptr<store::Engine>> existing_store(const std::string& kind) {
   return store::open_engine(kind);
 }
 
-Result<std::string> chosen_store(const Arguments& arguments) {
+Result<std::string> chosen_store(const StoreArguments& arguments) {
   return arguments.store ? *arguments.store : default_store();
 }
 
-Result<std::string> run_backup(const Arguments& arguments) {
+Result<std::string> run_backup(const StoreArguments& arguments) {
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(BERTH_TRY(chosen_store(arguments))));
   BERTH_TRY(store::backup(*engine, arguments.file));
   return engine->name() + " is saved in " + arguments.file;
 }
 
-Result<std::string> run_restore(const Arguments& arguments) {
+Result<std::string> run_restore(const StoreArguments& arguments) {
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(BERTH_TRY(chosen_store(arguments))));
   BERTH_TRY(store::restore(*engine, arguments.file, arguments.if_not_empty()));
   return engine->name() + " is restored from " + arguments.file;
 }
 
-Result<std::string> run_copy(const Arguments& arguments) {
+Result<std::string> run_copy(const StoreArguments& arguments) {
   const std::shared_ptr<store::Engine> from = BERTH_TRY(existing_store(arguments.from));
   const std::shared_ptr<store::Engine> to = BERTH_TRY(store::open_engine(arguments.to));
   BERTH_TRY(store::copy(*from, *to, arguments.if_not_empty()));
@@ -57,7 +57,7 @@ int status_of(const Result<std::string>& said) { return said ? print(*said + "\n
 
 void add_store(const Verb& command) {
   const Verb verb = command.add("store", "back up, restore and copy what the server keeps");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<StoreArguments>();
   const char* const which = "sqlite:PATH; without it the store that berth serve uses without it";
   const char* const replace = "remove what is there first";
 

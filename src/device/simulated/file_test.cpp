@@ -2,11 +2,12 @@
 
 #include "berth/fake_clock.hpp"
 #include "device/simulated/backend.hpp"
+#include "world/test_units.hpp"
 
 namespace berth::simulated {
 namespace {
 
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+using world::gib;
 
 std::string example_file() { return BERTH_SOURCE_DIR "/examples/devices.toml"; }
 
