@@ -15,6 +15,7 @@ struct ListenAddress {
   std::string host;  // an IP address; empty: a Unix socket
   std::uint16_t port = 0;
   std::string path;  // of a Unix socket
+  friend bool operator==(const ListenAddress&, const ListenAddress&) = default;
 };
 // invalid_argument: not as Server::listen() takes it.
 Result<ListenAddress> parse_listen_address(std::string_view text);

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <utility>
@@ -29,15 +30,14 @@ void set_option(int descriptor, int level, int option, Value value) {
 }  // namespace
 
 struct Listener {
-  Listener(asio::io_context& context, Listening opened, std::string socket_path)
-      : acceptor(context), address(std::move(opened.address)), path(std::move(socket_path)), retry(context) {
+  Listener(asio::io_context& context, Listening opened, ListenAddress wanted)
+      : acceptor(context), address(std::move(opened.address)), asked(std::move(wanted)), retry(context) {
     acceptor.assign(asio::generic::stream_protocol(opened.family, 0), opened.descriptor);
   }
   Acceptor acceptor;
   std::string address;
-  std::string path;  // of a Unix socket
+  ListenAddress asked;
   asio::steady_timer retry;
-  std::optional<TlsFiles> files;
   std::shared_ptr<asio::ssl::context> tls;
 };
 
@@ -162,7 +162,7 @@ struct Server::State {
     ErrorValue ignored;
     listener.acceptor.close(ignored);
     listener.retry.cancel();
-    if (!listener.path.empty()) unlink(listener.path.c_str());
+    if (!listener.asked.path.empty()) unlink(listener.asked.path.c_str());
   }
 
   void wait_for_signal(asio::signal_set& set, std::function<void(int)> function) {
@@ -195,8 +195,7 @@ Result<std::string> Server::listen(const std::string& address, std::optional<Tls
   std::shared_ptr<asio::ssl::context> context;
   if (tls) context = BERTH_TRY(server_tls(*tls));
   Listening opened = BERTH_TRY(open_listening(parsed));
-  auto listener = std::make_shared<Listener>(state_->context(), std::move(opened), parsed.path);
-  listener->files = std::move(tls);
+  auto listener = std::make_shared<Listener>(state_->context(), std::move(opened), parsed);
   listener->tls = std::move(context);
   state_->listeners.push_back(listener);
   state_->accept(listener);
@@ -211,13 +210,48 @@ void Server::stop_listening(const std::string& address) {
   });
 }
 
-Result<void> Server::reload_certificates() {
-  std::vector<std::pair<Listener*, std::shared_ptr<asio::ssl::context>>> fresh;
+Result<std::vector<std::string>> Server::listen_only(const std::vector<ListenOn>& wanted) {
+  struct Next {
+    std::shared_ptr<Listener> listener;
+    std::shared_ptr<asio::ssl::context> tls;
+    bool is_new = false;
+  };
+  std::vector<Next> all;
+  std::vector<std::shared_ptr<Listener>> left;  // TCP listeners that are not named any more
   for (const auto& listener : state_->listeners)
-    if (listener->files) fresh.emplace_back(listener.get(), BERTH_TRY(server_tls(*listener->files)));
-  for (auto& [listener, context] : fresh) listener->tls = std::move(context);
-  return {};
+    if (listener->asked.path.empty()) left.push_back(listener);
+  for (const ListenOn& one : wanted) {
+    const ListenAddress address = BERTH_TRY(parse_listen_address(one.address));
+    Next next;
+    if (one.tls) next.tls = BERTH_TRY(server_tls(*one.tls));
+    const auto found = std::find_if(left.begin(), left.end(), [&](const auto& old) { return old->asked == address; });
+    next.is_new = found == left.end();
+    if (next.is_new) {
+      Listening opened = BERTH_TRY(open_listening(address));
+      next.listener = std::make_shared<Listener>(state_->context(), std::move(opened), address);
+    } else {
+      next.listener = *found;
+      left.erase(found);
+    }
+    all.push_back(std::move(next));
+  }
+  // From here on nothing can fail.
+  for (const auto& listener : left) {
+    State::close(*listener);
+    std::erase(state_->listeners, listener);
+  }
+  std::vector<std::string> addresses;
+  for (Next& next : all) {
+    next.listener->tls = std::move(next.tls);
+    addresses.push_back(next.listener->address);
+    if (!next.is_new) continue;
+    state_->listeners.push_back(next.listener);
+    state_->accept(next.listener);
+  }
+  return addresses;
 }
+
+void Server::set_names(std::vector<std::string> names) { state_->serving.options.names = std::move(names); }
 
 void Server::run() { state_->context().run(); }
 

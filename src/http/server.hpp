@@ -94,6 +94,11 @@ struct TlsFiles {
   std::string key_file;
 };
 
+struct ListenOn {
+  std::string address;  // as Server::listen() takes it
+  std::optional<TlsFiles> tls = std::nullopt;
+};
+
 class Server {
  public:
   // Called on the server's thread. An exception that leaves it becomes status 500.
@@ -111,9 +116,13 @@ class Server {
   Result<std::string> listen(const std::string& address, std::optional<TlsFiles> tls = std::nullopt);
   // No new connections on that address, as listen() returned it. Before run() or on its thread.
   void stop_listening(const std::string& address);
-  // Reads the TLS files again; new connections use them. On an error all listeners keep what they have. Before run() or
-  // on its thread.
-  Result<void> reload_certificates();
+  // Listens on these TCP addresses and on no other: opens those that are new, takes no new connections on those that
+  // are not named any more, and reads all TLS files again. Connections go on as they are; Unix sockets are not
+  // concerned. Returns the addresses with the ports that were chosen. On an error, as of listen(), nothing has changed.
+  // Before run() or on its thread.
+  Result<std::vector<std::string>> listen_only(const std::vector<ListenOn>& wanted);
+  // In place of ServerOptions::names. Before run() or on its thread.
+  void set_names(std::vector<std::string> names);
 
   // Serves until a shutdown is complete. On one thread, once.
   void run();

@@ -220,6 +220,26 @@ TEST(Server, ListensOnSeveralAddressesAtOnce) {
   EXPECT_TRUE(client_of(server).request("GET", "/"));
 }
 
+TEST(Server, ListensOnTheNamedAddressesOnlyAndKeepsConnections) {
+  RunningServer server(echo);
+  const auto answers = [](const std::string& address) {
+    return Client::create({.url = "http://" + address})->request("GET", "/").has_value();
+  };
+  auto kept = client_of(server);
+  ASSERT_TRUE(kept.request("GET", "/"));
+  std::string second;
+  server.on_thread([&] {
+    EXPECT_EQ(server->listen_only({{"127.0.0.3:0"}, {"192.0.2.1:0"}}).error().code, ErrorCode::io);
+    second = server->listen_only({{"127.0.0.1:0"}, {"127.0.0.2:0"}}).value()[1];
+  });
+  EXPECT_TRUE(answers(server.address())) << "it stays, with its port";
+  EXPECT_TRUE(answers(second));
+  server.on_thread([&] { EXPECT_EQ(server->listen_only({{"127.0.0.2:0"}}).value(), std::vector{second}); });
+  EXPECT_FALSE(answers(server.address()));
+  EXPECT_TRUE(answers(second));
+  EXPECT_TRUE(kept.request("GET", "/")) << "a connection that exists goes on";
+}
+
 TEST(Server, ListensOnIpv6WhereTheMachineHasIt) {
   Server probe({}, echo);
   if (const auto address = probe.listen("[::1]:0"); !address) {

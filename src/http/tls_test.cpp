@@ -91,19 +91,20 @@ TEST(Tls, CertificatesAreReadAgainWithoutARestart) {
   const Certified own;
   const std::string old = own.fingerprint();
   RunningServer server(hello, {}, "127.0.0.1:0", own.files);
+  const std::vector<ListenOn> same{{"127.0.0.1:0", own.files}};
   auto kept = Client::create({.url = server.url(), .fingerprint = old});
   ASSERT_TRUE(kept->request("GET", "/"));
   const std::vector<std::string> names{"127.0.0.1"};
   ASSERT_TRUE(write_self_signed_certificate(names, own.files.certificate_file, own.files.key_file));
   ASSERT_NE(own.fingerprint(), old);
   EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = old})) << "not before it is told";
-  server.on_thread([&] { EXPECT_TRUE(server->reload_certificates()); });
+  server.on_thread([&] { EXPECT_TRUE(server->listen_only(same)); });
   EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = own.fingerprint()}));
   EXPECT_FALSE(get_with({.url = server.url(), .fingerprint = old}));
   EXPECT_TRUE(kept->request("GET", "/")) << "a connection that exists goes on";
 
   ASSERT_TRUE(world::write_text(own.files.key_file, "no key"));
-  server.on_thread([&] { EXPECT_EQ(server->reload_certificates().error().code, ErrorCode::invalid_argument); });
+  server.on_thread([&] { EXPECT_EQ(server->listen_only(same).error().code, ErrorCode::invalid_argument); });
   EXPECT_TRUE(get_with({.url = server.url(), .fingerprint = own.fingerprint()})) << "the old ones stay";
 }
 

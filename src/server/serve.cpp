@@ -66,14 +66,28 @@ class Loop {
   std::string problem_;
 };
 
+Result<void> check(const Endpoints& endpoints) {
+  for (const http::ListenOn& listener : endpoints.listeners) {
+    if (!listener.tls && !is_loopback(listener.address))
+      return Error{ErrorCode::invalid_argument, "others can reach " + listener.address + ", which has no TLS",
+                   "give a TLS certificate and its key, or listen on 127.0.0.1"};
+  }
+  return {};
+}
+
+// All of it, or nothing where a part fails. Returns the URLs.
+Result<std::vector<std::string>> take_up(http::Server& server, const Endpoints& endpoints) {
+  BERTH_TRY(check(endpoints));
+  std::vector<std::string> urls = BERTH_TRY(server.listen_only(endpoints.listeners));
+  for (std::size_t i = 0; i < urls.size(); ++i) urls[i].insert(0, endpoints.listeners[i].tls ? "https://" : "http://");
+  server.set_names(endpoints.names);
+  return urls;
+}
+
 }  // namespace
 
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
-  for (const Listener& listener : options.listeners) {
-    if (!listener.tls && !is_loopback(listener.address))
-      return Error{ErrorCode::invalid_argument, "others can reach " + listener.address + ", which has no TLS",
-                   "give --tls-certificate and --tls-key, or listen on 127.0.0.1"};
-  }
+  BERTH_TRY(check(options.endpoints));
   const std::string folder = BERTH_TRY(world::private_folder(options.folder));
   const std::string token = make_token(), token_file = folder + "/token";
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
@@ -81,7 +95,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
 
   Loop* loop = nullptr;
   Api* api_now = nullptr;
-  http::Server server({.names = options.names},
+  http::Server server({},
                       [&](http::Request request, http::Responder responder) { api_now->handle(request, responder); });
   Api api(options.version, Access(world::user_name(geteuid()), token), http::StaticFiles(options.page),
           {[&] {
@@ -102,13 +116,16 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   Serving serving;
   serving.token_file = token_file;
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
-  for (const Listener& listener : options.listeners)
-    serving.addresses.push_back(BERTH_TRY(server.listen(listener.address, listener.tls)));
+  serving.urls = BERTH_TRY(take_up(server, options.endpoints));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { server.shutdown(shutdown_time); }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
-    const auto reloaded = server.reload_certificates();
-    options.log(reloaded ? "read its certificates again" : "keeps its certificates: " + reloaded.error().to_text());
+    const auto again = [&]() -> Result<std::vector<std::string>> {
+      return take_up(server, BERTH_TRY(options.read_again()));
+    }();
+    if (!again) return options.log("keeps its configuration: " + again.error().to_text());
+    options.log("has read its configuration again");
+    for (const std::string& url : *again) options.log("serves " + url);
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
   serving.add_own_node = [&](const NodeId& node) -> Result<std::string> {

@@ -13,34 +13,38 @@
 
 namespace berth::server {
 
-struct Listener {
-  std::string address;                // "127.0.0.1:8080"
-  std::optional<http::TlsFiles> tls;  // required unless the address is of the loopback interface
+inline constexpr const char* default_address = "127.0.0.1:8080";
+
+// Where it is reached.
+struct Endpoints {
+  std::vector<http::ListenOn> listeners;  // with TLS, unless the address is of the loopback interface
+  std::vector<std::string> names;         // that requests may call this server by
 };
 
 struct ServeOptions {
   std::string name;              // of this server
   std::string store = "memory";  // "sqlite:PATH"
   std::string folder;            // private: the socket and the token for its own user
-  std::vector<Listener> listeners;
-  std::vector<std::string> names;      // that requests may call this server by
-  std::vector<http::StaticFile> page;  // empty: none
+  Endpoints endpoints;
+  std::function<Result<Endpoints>()> read_again;  // on SIGHUP; an error keeps what is
+  std::vector<http::StaticFile> page;             // empty: none
   std::string version;
   std::function<void(const std::string& line)> log;
 };
 
 // What is known once it serves.
 struct Serving {
-  std::vector<std::string> addresses;  // with the ports that were chosen
-  std::string socket;                  // "unix:/..."
+  std::vector<std::string> urls;  // with the ports that were chosen
+  std::string socket;             // "unix:/..."
   std::string token_file;
   // A token for the agent of this machine, which joins under that name.
   std::function<Result<std::string>(const NodeId&)> add_own_node;
   std::function<void()> shutdown;  // from any thread
 };
 
-// Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the certificates again. `started` is called on
-// the server's thread. invalid_argument: a listener that others can reach has no TLS.
+// Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again, and
+// connections go on. `started` is called on the server's thread. invalid_argument: a listener that others can reach has
+// no TLS.
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started);
 
 }  // namespace berth::server

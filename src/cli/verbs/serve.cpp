@@ -14,14 +14,16 @@
 #include "cli/verbs/agent.hpp"
 #include "machine/this_node.hpp"
 #include "page/page.hpp"
-#include "server/serve.hpp"
+#include "server/server_file.hpp"
 #include "store/engine.hpp"
+#include "world/files.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
 namespace {
 
 struct ServeArguments {
+  std::optional<std::string> config;
   std::optional<std::string> store;
   std::vector<std::string> listen;
   std::optional<std::string> certificate, key;
@@ -30,24 +32,38 @@ struct ServeArguments {
   AgentArguments agent;
 };
 
+// From the file, or from the options, of which the file has one each.
+Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
+  if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
+  if (arguments.certificate.has_value() != arguments.key.has_value())
+    return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
+                 "give both --tls-certificate and --tls-key"};
+  std::optional<http::TlsFiles> tls;
+  if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
+  server::ServerFile settings{arguments.store, {{}, arguments.names}};
+  for (const std::string& address : arguments.listen) settings.endpoints.listeners.push_back({address, tls});
+  if (arguments.listen.empty()) settings.endpoints.listeners.push_back({server::default_address, tls});
+  return settings;
+}
+
 int run_serve(const ServeArguments& arguments) {
   const Result<std::string> folder = state_folder("server");
   if (!folder) return print_error(folder.error());
   server::ServeOptions options;
   options.name = this_node().id.text();
   options.folder = *folder;
-  const Result<std::string> store = arguments.store ? *arguments.store : default_store();
+  const Result<server::ServerFile> settings = read_settings(arguments);
+  if (!settings) return print_error(settings.error());
+  const Result<std::string> store = settings->store ? *settings->store : default_store();
   if (!store) return print_error(store.error());
   options.store = *store;
-  if (arguments.certificate.has_value() != arguments.key.has_value())
-    return print_error({ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
-                        "give both --tls-certificate and --tls-key"});
-  std::optional<http::TlsFiles> tls;
-  if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
-  const std::vector<std::string> listen =
-      arguments.listen.empty() ? std::vector<std::string>{"127.0.0.1:8080"} : arguments.listen;
-  for (const std::string& address : listen) options.listeners.push_back({address, tls});
-  options.names = arguments.names;
+  options.endpoints = settings->endpoints;
+  options.read_again = [&]() -> Result<server::Endpoints> {
+    server::ServerFile again = BERTH_TRY(read_settings(arguments));
+    if (again.store != settings->store)
+      return Error{ErrorCode::invalid_argument, "the store cannot change while the server runs", "restart the server"};
+    return std::move(again.endpoints);
+  };
   for (const page::PageFile& file : page::page_files())
     options.page.push_back(
         {std::string(file.path), std::string(file.content_type), file.bytes, file.gzipped, std::string(file.etag)});
@@ -69,8 +85,7 @@ int run_serve(const ServeArguments& arguments) {
   std::function<void()> shutdown;
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
-    for (const std::string& address : serving.addresses)
-      std::fprintf(stderr, "berth: serves %s://%s\n", tls ? "https" : "http", address.c_str());
+    for (const std::string& url : serving.urls) std::fprintf(stderr, "berth: serves %s\n", url.c_str());
     std::fprintf(stderr, "berth: the page asks for a token: yours is in %s\n", serving.token_file.c_str());
     if (!own) return;
     const Result<std::string> token = serving.add_own_node(own->node);
@@ -99,6 +114,8 @@ int run_serve(const ServeArguments& arguments) {
 void add_serve(const Verb& command) {
   const auto arguments = std::make_shared<ServeArguments>();
   Verb verb = command.add("serve", "the server of a fleet: API, page, controller, and the agent of this machine");
+  verb.option("--config", "FILE", &arguments->config,
+              "TOML file of the server, instead of the options about it (docs/operations.md); read again on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
   verb.option("--listen", "ADDRESS", &arguments->listen, "where to listen (127.0.0.1:8080); may be repeated");
@@ -107,11 +124,13 @@ void add_serve(const Verb& command) {
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
   verb.option("--host-name", "NAME", &arguments->names,
               "a name by which requests may call this server; may be repeated");
+  for (const char* const option : {"--store", "--listen", "--tls-certificate", "--tls-key", "--host-name"})
+    verb.exclude("--config", option);
   verb.flag("--no-agent", arguments->no_agent, "this machine is no node of the fleet");
   add_agent_options(verb, arguments->agent);
   verb.footer(
       {"Stops on Ctrl-C or SIGTERM; replicas run on, and the next server finds them again. SIGHUP reads the "
-       "certificates again."});
+       "file and the certificates again; connections go on."});
   verb.run([arguments] { return run_serve(*arguments); });
 }
 

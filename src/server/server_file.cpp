@@ -1,0 +1,37 @@
+#include "server/server_file.hpp"
+
+#include "deployment/read_toml_table.hpp"
+
+namespace berth::server {
+
+Result<ServerFile> read_server_file(std::string_view text, std::string_view filename) {
+  deployment::Reading reading(filename);
+  const auto file = reading.parse(text);
+  if (!file) return reading.error();
+  const deployment::Table table(reading, *file, "the server's file",
+                                {"listen", "tls_certificate", "tls_key", "host_names", "store"});
+  // A service has another working folder than its operator.
+  const auto path = [&](const char* key) {
+    std::optional<std::string> read = table.text(key);
+    if (read && !read->starts_with('/'))
+      table.fail(key, "\"" + *read + "\" is not an absolute path", "begin it with a slash");
+    return read;
+  };
+  const std::optional<std::string> certificate = path("tls_certificate"), key = path("tls_key");
+  if (table.has("tls_certificate") != table.has("tls_key"))
+    table.fail(certificate ? "tls_certificate" : "tls_key", "a certificate needs its key, and a key its certificate",
+               "give both tls_certificate and tls_key");
+  ServerFile read;
+  read.store = table.text("store");
+  std::vector<std::string> addresses{default_address};
+  if (table.has("listen")) addresses = table.texts("listen");
+  for (std::string& address : addresses) {
+    read.endpoints.listeners.push_back({std::move(address), std::nullopt});
+    if (certificate && key) read.endpoints.listeners.back().tls = http::TlsFiles{*certificate, *key};
+  }
+  read.endpoints.names = table.texts("host_names");
+  if (reading.failed()) return reading.error();
+  return read;
+}
+
+}  // namespace berth::server

@@ -1,0 +1,20 @@
+// The file of a server (`berth serve --config`): where it listens, by which names it is called, and its store.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/serve.hpp"
+
+namespace berth::server {
+
+struct ServerFile {
+  std::optional<std::string> store;  // absent: the default one
+  Endpoints endpoints;
+};
+
+// TOML. invalid_argument: what is wrong, with the line.
+Result<ServerFile> read_server_file(std::string_view text, std::string_view filename);
+
+}  // namespace berth::server

@@ -1,0 +1,158 @@
+"""The server as a service: its file, read again while it runs."""
+import http.client
+import signal
+import socket
+import ssl
+import subprocess
+import unittest
+
+from berth_case import BERTH
+from fleet_case import Fleet, toml
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Service(Fleet):
+    """A server that is started with a file. `write` changes the file, `reload` has it read."""
+
+    def setUp(self):
+        self.settings = {}
+        super().setUp()
+
+    def write(self, **settings):
+        self.settings = {**self.settings, **settings}
+        self.file.write_text("".join(f"{key} = {toml(value)}\n" for key, value in self.settings.items()))
+
+    def serve(self, *options):
+        self.file, self.port = self.folder / "server.toml", self.port or free_port()
+        self.write(listen=[f"127.0.0.1:{self.port}"])
+        self.log = self.folder / "server.log"
+        with self.log.open("a") as log:
+            self.server = subprocess.Popen([BERTH, "serve", "--no-agent", "--config", str(self.file), *options], stdout=log, stderr=log,
+                                           stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+        self.started.append(self.server)
+        self.until(lambda: "yours is in" in self.log.read_text() or self.server.poll() is not None, "the server starts")
+        self.assertIsNone(self.server.poll(), self.log.read_text())
+
+    def reload(self, sentence):
+        """Sends SIGHUP; `sentence` is what the log must say next."""
+        begin = len(self.log.read_text())
+        self.server.send_signal(signal.SIGHUP)
+        self.until(lambda: "configuration" in self.log.read_text()[begin:], "it says what it did", 10)
+        said = self.log.read_text()[begin:]
+        self.assertIn(sentence, said)
+        return said
+
+    def answers(self, port, host="127.0.0.1"):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request("GET", "/healthz", headers={"Host": host})
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def make_certificate(self, name):
+        """A new certificate in the file of that name, as a service that renews them does."""
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-subj", "/CN=head", "-keyout", self.folder / f"{name}.key", "-out", self.folder / f"{name}.pem"],
+                       check=True, capture_output=True)
+        return (self.folder / f"{name}.pem").read_text().strip()
+
+
+class Reload(Service):
+    def test_listeners_come_and_go_and_connections_stay(self):
+        first, second, taken = self.port, free_port(), socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        token = self.token("operate")
+        kept = http.client.HTTPConnection("127.0.0.1", first, timeout=10)
+
+        def still_answers():
+            kept.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {token}"})
+            answer = kept.getresponse()
+            answer.read()
+            return answer.status == 200
+        self.assertTrue(still_answers())
+        stream = http.client.HTTPConnection("127.0.0.1", first, timeout=30)
+        stream.request("GET", "/api/v1/stream", headers={"Authorization": f"Bearer {token}"})
+        events = stream.getresponse()
+        self.assertIn(b"change", events.readline())
+        self.assertFalse(self.answers(first, "head"), "not a name of this server")
+        # One more, and a name; then the first one goes.
+        self.write(listen=[f"127.0.0.1:{first}", f"127.0.0.1:{second}"], host_names=["head"])
+        said = self.reload("has read its configuration again")
+        self.until(lambda: f"serves http://127.0.0.1:{second}" in self.log.read_text(), said)
+        self.assertTrue(self.answers(first) and self.answers(second) and self.answers(second, "head"))
+        self.write(listen=[f"127.0.0.1:{second}"])
+        self.reload("has read its configuration again")
+        self.assertFalse(self.answers(first))
+        self.assertTrue(self.answers(second))
+        # What is wrong changes nothing, not even the part that is right.
+        good = self.file.read_text()
+        for wrong, sentence in [
+                (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "this is not TOML"),
+                (f'listen = ["127.0.0.1:{first}", "127.0.0.1:{taken.getsockname()[1]}"]', "is in use by another process"),
+                (f'listen = ["127.0.0.1:{first}", "0.0.0.0:0"]', "others can reach 0.0.0.0:0, which has no TLS"),
+                (good + 'store = "memory"\n', "the store cannot change while the server runs"),
+                (good + 'tls_certificate = "/none.pem"\ntls_key = "/none.key"\n', "/none.pem")]:
+            self.file.write_text(wrong)
+            said = self.reload("keeps its configuration: ")
+            self.assertIn(sentence, said)
+            self.assertEqual(said.count("\n"), 1, "one sentence")
+            self.assertTrue(self.answers(second, "head") and not self.answers(first), wrong)
+        self.file.unlink()
+        self.assertIn("server.toml", self.reload("keeps its configuration: "))
+        self.assertTrue(still_answers() and self.answers(second), "the connection that was opened first goes on")
+        # So does the stream: it tells of what happens now.
+        self.token("read")
+        while b"credential" not in (line := events.readline()):
+            self.assertTrue(line, "the stream has ended")
+        kept.close()
+        stream.close()
+
+    def test_certificates_are_renewed(self):
+        old = self.make_certificate("head")
+        self.write(tls_certificate=str(self.folder / "head.pem"), tls_key=str(self.folder / "head.key"))
+        self.reload("has read its configuration again")
+        seen = lambda: ssl.get_server_certificate(("127.0.0.1", self.port), timeout=10).strip()
+        self.assertEqual(seen(), old, "TLS on the same address")
+        kept = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=ssl._create_unverified_context())
+
+        def still_answers():
+            kept.request("GET", "/healthz")
+            answer = kept.getresponse()
+            answer.read()
+            return answer.status == 200
+        self.assertTrue(still_answers())
+        new = self.make_certificate("head")
+        self.assertNotEqual(new, old)
+        self.assertEqual(seen(), old, "not before it is told")
+        self.reload("has read its configuration again")
+        self.assertEqual(seen(), new)
+        self.assertTrue(still_answers())
+        (self.folder / "head.key").write_text("no key\n")
+        self.reload("keeps its configuration: ")
+        self.assertEqual(seen(), new)
+        kept.close()
+
+
+class Start(Fleet):
+    def test_what_is_wrong_in_the_file_is_said(self):
+        file = self.folder / "server.toml"
+        for text, sentence in [
+                ('tls_certifcate = "/a.pem"', 'unknown key "tls_certifcate" in the server\'s file; did you mean "tls_certificate"?'),
+                ('listen = ["0.0.0.0:0"]', "others can reach 0.0.0.0:0, which has no TLS"), ('listen = "127.0.0.1:0"', "it takes a list of text"),
+                ('tls_key = "/a.key"', "a certificate needs its key, and a key its certificate"), ('listen = ["8080"]', "8080"),
+                ('tls_certificate = "a.pem"\ntls_key = "/a.key"', '"a.pem" is not an absolute path')]:
+            file.write_text(text)
+            self.assertRefused(self.berth("serve", "--no-agent", "--config", str(file)), 2, sentence)
+        self.assertRefused(self.berth("serve", "--no-agent", "--config", str(file), "--listen", "127.0.0.1:0"), 2, "--config", "--listen")
+        self.assertRefused(self.berth("serve", "--no-agent", "--config", str(self.folder / "none")), 2, "none")
+
+
+if __name__ == "__main__":
+    unittest.main()
