@@ -1,5 +1,8 @@
-"""The server as a service: its file, read again while it runs."""
+"""The server as a service: its file, read again while it runs, and the logs of server and agents."""
 import http.client
+import json
+import pathlib
+import re
 import signal
 import socket
 import ssl
@@ -44,7 +47,7 @@ class Service(Fleet):
         self.until(lambda: "configuration" in self.log.read_text()[begin:], "it says what it did", 10)
         said = self.log.read_text()[begin:]
         self.assertIn(sentence, said)
-        return said
+        return said.replace('\\"', '"')
 
     def answers(self, port, host="127.0.0.1"):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -100,12 +103,12 @@ class Reload(Service):
                 (good + 'store = "memory"\n', "the store cannot change while the server runs"),
                 (good + 'tls_certificate = "/none.pem"\ntls_key = "/none.key"\n', "/none.pem")]:
             self.file.write_text(wrong)
-            said = self.reload("keeps its configuration: ")
+            said = self.reload('msg="keeps its configuration"')
             self.assertIn(sentence, said)
             self.assertEqual(said.count("\n"), 1, "one sentence")
             self.assertTrue(self.answers(second, "head") and not self.answers(first), wrong)
         self.file.unlink()
-        self.assertIn("server.toml", self.reload("keeps its configuration: "))
+        self.assertIn("server.toml", self.reload('msg="keeps its configuration"'))
         self.assertTrue(still_answers() and self.answers(second), "the connection that was opened first goes on")
         # So does the stream: it tells of what happens now.
         self.token("read")
@@ -135,9 +138,85 @@ class Reload(Service):
         self.assertEqual(seen(), new)
         self.assertTrue(still_answers())
         (self.folder / "head.key").write_text("no key\n")
-        self.reload("keeps its configuration: ")
+        self.reload('msg="keeps its configuration"')
         self.assertEqual(seen(), new)
         kept.close()
+
+
+def read_logfmt(line):
+    """The fields of a line, all of which must be well-formed."""
+    fields, rest = {}, line
+    while rest:
+        match = re.match(r'([a-z_]+)=([^ "=\\]+|"(?:[^"\\]|\\.)*")(?: |$)', rest)
+        assert match, f"no logfmt: {line!r} at {rest!r}"
+        value = match[2]
+        fields[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        rest = rest[match.end():]
+    return fields
+
+
+class Logs(Fleet):
+    def lines(self, path, read):
+        found = [read(line) for line in pathlib.Path(path).read_text().splitlines()]
+        for one in found:
+            self.assertRegex(one["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(one["level"], ("info", "warning", "error"))
+            self.assertTrue(one["msg"])
+            self.assertIn(one["component"], ("server", "agent"))
+        return found
+
+    def tell(self, read, *options):
+        """A fleet at work whose logs have that form; they are returned."""
+        secret = self.folder / "secret"
+        secret.write_text("s3cret-of-a-replica\n")
+        secret.chmod(0o600)
+        rules = self.folder / "agent.toml"
+        rules.write_text(f'secret_folders = ["{self.folder}"]\n')
+        node = self.add_node("a", options=["--agent-file", str(rules), *options])
+        self.until_healthy("a")
+        self.apply(self.web(replicas=1, secrets={"KEY": f"file:{secret}"}))
+        self.assertEqual(self.command("cordon", "node/a").returncode, 0)
+        made = self.token("read")
+        self.assertEqual(self.command("delete", "web").returncode, 0)
+        self.until(lambda: not self.get("replicas")["replicas"], self.situation)
+        self.until_nothing_runs()
+        # Nothing secret: what was shown once, what a file holds, and what a replica got.
+        secrets = [made, (node.folder / "token").read_text().strip(), secret.read_text().strip()]
+        secrets += [file.read_text().strip() for file in self.folder.rglob("*") if file.name in ("credential", "token")]
+        self.assertGreaterEqual(len(set(secrets)), 5)
+        for log in (node.log, self.folder / "server.log"):
+            for one in secrets:
+                self.assertNotIn(one, log.read_text())
+        return self.lines(self.folder / "server.log", read), self.lines(node.log, read), node
+
+    def check(self, server, agent, node):
+        user = {one["actor"] for one in server if one["msg"] == "a is cordoned"}
+        self.assertEqual(len(user), 1)
+        self.assertRegex(user.pop(), "^user:.")
+        # All that an event tells, with the one who did it.
+        told = {(one["kind"], one["subject"], one["actor"], one["msg"]) for one in server if "kind" in one}
+        kept = {(one["kind"], one["subject"], one["actor"], one["text"]) for one in self.get("events")["events"]}
+        self.assertEqual(told, kept)
+        self.assertTrue(any(kind == "applied" and actor.startswith("user:") for kind, _, actor, _ in told))
+        # The agent says who it is, then what it does.
+        first = agent[0]
+        devices = [one["id"] for one in json.loads(node.berth("devices", "--backend", "cuda", "--json").stdout)]
+        self.assertEqual((first["msg"], first["node"], first["server"]), ("starts", "a", f"http://127.0.0.1:{self.port}"))
+        self.assertEqual(first["devices"].split(","), devices)
+        self.assertEqual([one["msg"] for one in agent[1:] if "replica" in one], ["starts a replica", "stops a replica"])
+        self.assertEqual({one["actor"] for one in agent}, {"node:a"})
+
+    def test_every_line_is_logfmt_and_names_who_did_it(self):
+        self.check(*self.tell(read_logfmt))
+
+    def test_or_json(self):
+        self.server.terminate()
+        self.server.wait()
+        (self.folder / "server.log").unlink()
+        self.port = 0
+        self.serve("--log", "json", "--store", "memory")
+        self.check(*self.tell(json.loads, "--log", "json"))
+        self.assertRefused(self.berth("agent", "--join", "http://127.0.0.1:1", "--log", "xml"), 2, "use logfmt or json")
 
 
 class Start(Fleet):

@@ -24,6 +24,7 @@
 namespace berth::agent {
 
 namespace json = boost::json;
+using format::LogLevel;
 
 namespace {
 
@@ -115,8 +116,8 @@ class Agent {
   }
 
  private:
-  void log(const std::string& line) const {
-    if (options_.log) options_.log(line);
+  void log(LogLevel level, std::string message, format::LogFields fields = {}) const {
+    if (options_.log) options_.log({level, std::move(message), std::move(fields)});
   }
 
   // One look at the jobs, one step, and what it says. Returns when to look again.
@@ -153,7 +154,8 @@ class Agent {
     for (const Renewal& renewal : next.renew)
       static_cast<void>(machine::renew_job(by_id.at(renewal.job), now - renewal.heard));
     for (const Stop& stop : next.stop) {
-      log("stops " + by_id.at(stop.job).request.name + " (" + stop.job + "): " + stop.reason);
+      log(LogLevel::info, "stops a replica",
+          {{"replica", by_id.at(stop.job).request.name}, {"job", stop.job}, {"reason", stop.reason}});
       stopping_.insert(stop.job);
       machine::request_stop(by_id.at(stop.job));
     }
@@ -168,7 +170,7 @@ class Agent {
   void start(const Start& order, const std::vector<FoundJob>& found) {
     const fleet::ReplicaKey key = order.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
-      log("cannot start " + to_string(key) + ": " + reason);
+      log(LogLevel::warning, "cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
       start_failed(memory_, key, reason, real_clock().now());
       wake_->set();
     };
@@ -185,7 +187,7 @@ class Agent {
     if (!job) return fail(job.error().to_text());
     const Result<machine::Job> started = machine::start_job(jobs_, *job);
     if (!started) return fail(started.error().to_text());
-    log("starts " + to_string(key) + " as " + started->id);
+    log(LogLevel::info, "starts a replica", {{"replica", to_string(key)}, {"job", started->id}});
     wake_->set();
   }
 
@@ -253,8 +255,12 @@ class Agent {
         if (*epoch >= epoch_) heard_ = sent;
         epoch_ = std::max(epoch_, *epoch);
       }
-      if (now != problem && !stop.stop_requested())
-        log(now.empty() ? "is heard by " + client->url() : "is not heard: " + now);
+      if (now != problem && !stop.stop_requested()) {
+        if (now.empty())
+          log(LogLevel::info, "is heard again", {{"server", client->url()}});
+        else
+          log(LogLevel::warning, "is not heard", {{"server", client->url()}, {"reason", now}});
+      }
       problem = now;
       const Duration pause = now.empty() ? report_every : std::min<Duration>(report_every, std::chrono::seconds(1));
       real_clock().sleep_for(reports_apart);
@@ -314,7 +320,7 @@ class Agent {
       return format::node_orders_of(value, where);
     });
     if (!orders) {
-      log("cannot read the orders: " + orders.error().to_text());
+      log(LogLevel::error, "cannot read the orders", {{"reason", orders.error().to_text()}});
       return false;
     }
     {
@@ -428,8 +434,21 @@ Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop)
   const std::string jobs = BERTH_TRY(world::private_folder(options.folder + "/jobs"));
   std::unique_ptr<NodeWatch> watch = BERTH_TRY(NodeWatch::open(options.node, options.file, options.backends));
   if (options.log) {
+    std::string devices;
+    const NodeView node = watch->observe({}).node;
+    for (const NodeDevice& device : node.devices) {
+      if (watch->allowed() ? watch->allowed()->contains(device.info.id) : device.is_gpu())
+        devices += (devices.empty() ? "" : ",") + device.info.id.text();
+    }
+    options.log({LogLevel::info,
+                 "starts",
+                 {{"node", options.node.text()},
+                  {"server", options.server.url},
+                  {"devices", devices},
+                  {"version", options.version}}});
     for (const std::string& name : watch->unknown_names())
-      options.log("the agent's file names the device " + name + ", which this machine does not have");
+      options.log(
+          {LogLevel::warning, "the agent's file names a device that this machine does not have", {{"device", name}}});
   }
   Agent(options, std::move(watch), jobs).run(stop);
   return {};

@@ -3,7 +3,6 @@
 // Killed or restarted, it finds its jobs again; cut off, it lets them run.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -11,6 +10,7 @@
 #include "agent/agent_file.hpp"
 #include "berth/device.hpp"
 #include "berth/ids.hpp"
+#include "format/log_line.hpp"
 #include "http/client.hpp"
 
 namespace berth::agent {
@@ -21,8 +21,8 @@ struct AgentOptions {
   std::string folder;          // of this agent, private: jobs are below it
   AgentFile file;
   BackendOptions backends;
-  std::string version;                               // of this berth
-  std::function<void(const std::string& line)> log;  // from any thread
+  std::string version;  // of this berth
+  format::Log log;      // from any thread
 };
 
 // The node's own token in exchange for one to join with. already_exists: a living node has that name.

@@ -46,7 +46,8 @@ Error no_node(const NodeId& node) {
 }  // namespace
 
 Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                             std::function<void()> changed, std::function<void(const NodeId&)> orders_changed) {
+                             std::function<void()> changed, std::function<void(const NodeId&)> orders_changed,
+                             std::function<void(const fleet::Event&)> told) {
   Leader leader;
   BERTH_TRY(store->lead(server, leads_for));
   leader.store_ = std::move(store);
@@ -59,6 +60,7 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
       BERTH_TRY(leader.store_->events(newest > recent_events_max ? newest - recent_events_max : 0, recent_events_max));
   leader.changed_ = std::move(changed);
   leader.orders_changed_ = std::move(orders_changed);
+  leader.told_ = std::move(told);
   for (const auto& [node, record] : leader.state_.nodes) leader.orders_[node] = 1;
   BERTH_TRY(leader.commit(change_of(leader.state_),
                           {leader.event(EventKind::server, "server:" + leader.server_, "server", "began to lead")}));
@@ -141,6 +143,9 @@ Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> even
   for (const auto& [node, list] : state_.assignments)
     all_.insert(all_.end(), list.assigned.begin(), list.assigned.end());
   if (auto told = store_->events(last_event, recent_events_max)) {
+    for (const fleet::Event& event : *told) {
+      if (told_) told_(event);
+    }
     events_.insert(events_.end(), told->begin(), told->end());
     if (events_.size() > recent_events_max)
       events_.erase(events_.begin(), events_.end() - static_cast<std::ptrdiff_t>(recent_events_max));

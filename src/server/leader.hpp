@@ -34,9 +34,10 @@ enum class RolloutAction : std::uint8_t { pause, resume, undo };
 class Leader {
  public:
   // Begins to lead. `changed` is called after every change that a reader could see, `orders_changed` with each node
-  // whose orders are new.
+  // whose orders are new, `told` with every event, once it is committed.
   static Result<Leader> begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                              std::function<void()> changed, std::function<void(const NodeId&)> orders_changed);
+                              std::function<void()> changed, std::function<void(const NodeId&)> orders_changed,
+                              std::function<void(const fleet::Event&)> told);
 
   const store::State& state() const { return state_; }
   std::uint64_t epoch() const { return state_.epoch; }
@@ -96,6 +97,7 @@ class Leader {
   Clock* clock_ = nullptr;
   std::function<void()> changed_;
   std::function<void(const NodeId&)> orders_changed_;
+  std::function<void(const fleet::Event&)> told_;
   store::State state_;
   std::vector<fleet::Assigned> all_;  // of state_
   std::set<NodeId> changed_nodes_;

@@ -11,6 +11,10 @@
 #include "world/wall_time.hpp"
 
 namespace berth::server {
+
+using fleet::EventKind;
+using format::LogLevel;
+
 namespace {
 
 constexpr std::chrono::milliseconds tick_every{1'000}, step_soon{20}, shutdown_time{3'000};
@@ -23,7 +27,7 @@ bool is_loopback(const std::string& address) {
 // The controller's turns: soon after something changed, when time alone may change something, and every second.
 class Loop {
  public:
-  Loop(http::Server& server, Leader& leader, Api& api, std::function<void(const std::string&)> log)
+  Loop(http::Server& server, Leader& leader, Api& api, format::Log log)
       : server_(server), leader_(leader), api_(api), log_(std::move(log)) {}
 
   void wake() {
@@ -37,7 +41,7 @@ class Loop {
   void tick() {
     api_.tick(real_clock().now());
     if (const auto renewed = leader_.renew(); !renewed) {
-      log_("leads no more: " + renewed.error().to_text());
+      log_({LogLevel::error, "leads no more", {{"reason", renewed.error().to_text()}}});
       return server_.shutdown(shutdown_time);
     }
     step();
@@ -48,7 +52,8 @@ class Loop {
   void step() {
     const auto again = leader_.step();
     const std::string problem = again ? "" : again.error().to_text();
-    if (problem != problem_) log_(problem.empty() ? "the store works again" : "cannot decide: " + problem);
+    if (problem != problem_ && problem.empty()) log_({LogLevel::info, "the store works again"});
+    if (problem != problem_ && !problem.empty()) log_({LogLevel::error, "cannot decide", {{"reason", problem}}});
     problem_ = problem;
     if (!again || !*again) return;
     const Duration left = **again - real_clock().now();
@@ -61,10 +66,23 @@ class Loop {
   http::Server& server_;
   Leader& leader_;
   Api& api_;
-  std::function<void(const std::string&)> log_;
+  format::Log log_;
   bool is_due_ = false;
   std::string problem_;
 };
+
+// Every change is an event, with the one who made it.
+format::LogRecord log_record(const fleet::Event& event) {
+  const bool is_bad = event.kind == EventKind::failed || event.kind == EventKind::refused ||
+                      event.kind == EventKind::pending || event.kind == EventKind::device ||
+                      (event.kind == EventKind::node && event.actor == "controller");  // silent, lost, back
+  return {is_bad ? LogLevel::warning : LogLevel::info,
+          event.text,
+          {{"kind", std::string(to_string(event.kind))},
+           {"subject", event.subject},
+           {"actor", event.actor},
+           {"event", std::to_string(event.id)}}};
+}
 
 Result<void> check(const Endpoints& endpoints) {
   for (const http::ListenOn& listener : endpoints.listeners) {
@@ -106,26 +124,27 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
            },
            [&] { return server.connections(); }});
   api_now = &api;
+  // Before it leads: a server whose port is in use has not begun. Requests are answered once run() runs.
+  Serving serving;
+  serving.token_file = token_file;
+  serving.urls = BERTH_TRY(take_up(server, options.endpoints));
   Leader leader = BERTH_TRY(Leader::begin(
-      store, options.name, real_clock(), [&] { api.changed(); },
-      [&](const NodeId& node) { api.orders_changed(node); }));
+      store, options.name, real_clock(), [&] { api.changed(); }, [&](const NodeId& node) { api.orders_changed(node); },
+      [&](const fleet::Event& event) { options.log(log_record(event)); }));
   api.lead(leader);
   Loop turns(server, leader, api, options.log);
   loop = &turns;
 
-  Serving serving;
-  serving.token_file = token_file;
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
-  serving.urls = BERTH_TRY(take_up(server, options.endpoints));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { server.shutdown(shutdown_time); }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
     const auto again = [&]() -> Result<std::vector<std::string>> {
       return take_up(server, BERTH_TRY(options.read_again()));
     }();
-    if (!again) return options.log("keeps its configuration: " + again.error().to_text());
-    options.log("has read its configuration again");
-    for (const std::string& url : *again) options.log("serves " + url);
+    if (!again) return options.log({LogLevel::error, "keeps its configuration", {{"reason", again.error().to_text()}}});
+    options.log({LogLevel::info, "has read its configuration again"});
+    for (const std::string& url : *again) options.log({LogLevel::info, "serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
   serving.add_own_node = [&](const NodeId& node) -> Result<std::string> {

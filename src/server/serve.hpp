@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "berth/ids.hpp"
+#include "format/log_line.hpp"
 #include "http/server.hpp"
 #include "http/static_files.hpp"
 
@@ -29,7 +30,7 @@ struct ServeOptions {
   std::function<Result<Endpoints>()> read_again;  // on SIGHUP; an error keeps what is
   std::vector<http::StaticFile> page;             // empty: none
   std::string version;
-  std::function<void(const std::string& line)> log;
+  format::Log log;
 };
 
 // What is known once it serves.

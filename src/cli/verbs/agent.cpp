@@ -9,7 +9,6 @@
 #include "agent/folder_lock.hpp"
 #include "berth/version.hpp"
 #include "cli/options.hpp"
-#include "cli/text/terminal.hpp"
 #include "deployment/identifiers.hpp"
 #include "machine/supervise.hpp"
 #include "machine/this_node.hpp"
@@ -76,9 +75,11 @@ std::string agent_version() {
          std::to_string(BERTH_VERSION_PATCH);
 }
 
-std::function<void(const std::string&)> log_line(std::string who) {
-  return [who = std::move(who)](const std::string& line) {
-    std::fprintf(stderr, "%s %s: %s\n", utc_text(wall_time_us()).c_str(), who.c_str(), printable(line).c_str());
+Log log_to_stderr(const AgentArguments& arguments, const LogFields& common) {
+  return [form = arguments.log == "json" ? LogForm::json : LogForm::logfmt, common](LogRecord record) {
+    record.fields.insert(record.fields.end(), common.begin(), common.end());
+    // In one write, so that lines of several threads do not mix.
+    std::fputs(log_line(form, wall_time_us(), record).c_str(), stderr);
   };
 }
 
@@ -87,6 +88,13 @@ void add_agent_options(Verb& verb, AgentArguments& arguments) {
   verb.option("--agent-file", "FILE", &arguments.file,
               "what the fleet may do on this machine: devices, users, commands, secrets, labels");
   add_backend_options(verb, arguments.backends);
+  const auto take_form = [&arguments](const std::string& form) -> Result<void> {
+    if (form != "logfmt" && form != "json")
+      return Error{ErrorCode::invalid_argument, "\"" + form + "\" is no form of a log", "use logfmt or json"};
+    arguments.log = form;
+    return {};
+  };
+  verb.option("--log", "FORM", take_form, "of the log on standard error: logfmt (the default) or json");
 }
 
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
@@ -102,7 +110,7 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
   }
   options.backends = arguments.backends;
   options.version = agent_version();
-  options.log = log_line("agent");
+  options.log = log_to_stderr(arguments, {{"component", "agent"}, {"actor", "node:" + options.node.text()}});
   return options;
 }
 

@@ -7,6 +7,7 @@
 
 #include "agent/agent.hpp"
 #include "cli/command_line.hpp"
+#include "cli/text/terminal.hpp"
 
 namespace berth::cli {
 
@@ -14,13 +15,14 @@ struct AgentArguments {
   std::optional<std::string> name;  // of the node; absent: of this machine
   std::optional<std::string> file;
   BackendOptions backends;
+  std::string log = "logfmt";
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
 // But for the server.
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments);
 
 std::string agent_version();
-// Writes lines to stderr: "2026-11-15 12:01:02 server: ...".
-std::function<void(const std::string&)> log_line(std::string who);
+// To stderr, in the form of --log; every line has these fields.
+Log log_to_stderr(const AgentArguments& arguments, const LogFields& common);
 
 }  // namespace berth::cli

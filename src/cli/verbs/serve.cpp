@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <thread>
 
 #include "agent/agent.hpp"
@@ -68,7 +67,7 @@ int run_serve(const ServeArguments& arguments) {
     options.page.push_back(
         {std::string(file.path), std::string(file.content_type), file.bytes, file.gzipped, std::string(file.etag)});
   options.version = agent_version();
-  options.log = log_line("server");
+  options.log = log_to_stderr(arguments.agent, {{"component", "server"}});
 
   std::optional<agent::AgentOptions> own;
   std::optional<agent::FolderLock> lock;
@@ -85,8 +84,8 @@ int run_serve(const ServeArguments& arguments) {
   std::function<void()> shutdown;
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
-    for (const std::string& url : serving.urls) std::fprintf(stderr, "berth: serves %s\n", url.c_str());
-    std::fprintf(stderr, "berth: the page asks for a token: yours is in %s\n", serving.token_file.c_str());
+    for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
+    options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
     if (!own) return;
     const Result<std::string> token = serving.add_own_node(own->node);
     if (!token) {

@@ -1,0 +1,31 @@
+// Lines of a log: what a server or an agent says, as logfmt for people and journals, or as JSON for tools. Callers put
+// no secret in: no token, no value of an environment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace berth::format {
+
+enum class LogLevel : std::uint8_t { info, warning, error };
+std::string_view to_string(LogLevel level) noexcept;
+
+using LogFields = std::vector<std::pair<std::string, std::string>>;  // names are single words
+
+struct LogRecord {
+  LogLevel level = LogLevel::info;
+  std::string message;
+  LogFields fields = {};
+};
+using Log = std::function<void(const LogRecord&)>;
+
+enum class LogForm : std::uint8_t { logfmt, json };
+// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, or the same as an
+// object.
+std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& record);
+
+}  // namespace berth::format
