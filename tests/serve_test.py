@@ -3,13 +3,14 @@ import http.client
 import json
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, ROOT
 from fleet_case import Fleet, toml
 
 
@@ -217,6 +218,57 @@ class Logs(Fleet):
         self.serve("--log", "json", "--store", "memory")
         self.check(*self.tell(json.loads, "--log", "json"))
         self.assertRefused(self.berth("agent", "--join", "http://127.0.0.1:1", "--log", "xml"), 2, "use logfmt or json")
+
+
+class Units(Fleet):
+    """The units of systemd, as far as they can be checked without starting them."""
+
+    def test_systemd_accepts_them(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("this machine has no systemd-analyze")
+        folder = self.folder / "units"
+        folder.mkdir()
+        for unit in (ROOT / "src/cli/service").glob("*.service"):
+            # Installed under /usr/local or /usr, systemd finds `berth` by itself; a build is elsewhere.
+            (folder / unit.name).write_text(unit.read_text().replace("ExecStart=berth ", f"ExecStart={BERTH} ").replace("User=berth", "User=root"))
+        units = sorted(map(str, folder.glob("*.service")))
+        self.assertEqual(len(units), 2)
+        answer = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
+        complaints = [line for line in answer.stderr.splitlines() if str(folder) in line or "berth-" in line]
+        self.assertEqual(complaints, [], answer.stderr)
+
+    def notified(self, *arguments, **environment):
+        """Starts the command as systemd does, and returns it with what it says to systemd."""
+        path = self.folder / "notify"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.bind(str(path))
+            listener.settimeout(60)
+            process = subprocess.Popen([BERTH, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       env=self.environment(NOTIFY_SOCKET=str(path), **environment))
+            self.started.append(process)
+            said = listener.recv(1000)
+        path.unlink()
+        return process, said
+
+    def test_server_and_agent_say_that_they_are_ready(self):
+        server, said = self.notified("serve", "--no-agent", "--listen", "127.0.0.1:0", BERTH_RUNTIME_DIR=str(self.folder / "other"))
+        self.assertEqual(said, b"READY=1")
+        server.terminate()
+        self.assertEqual(server.wait(30), 0)
+        # An agent with a token of its unit: it joins once, and starts again with the same file, or without it.
+        token = self.folder / "join.token"
+        token.write_text(self.token("join") + "\n")
+        words = ["agent", "--join", f"http://127.0.0.1:{self.port}", "--name", "a", "--token-file", str(token)]
+        runtime = str(self.folder / "a-runtime")
+        for with_file in (True, True, False):
+            if not with_file:
+                token.unlink()
+            agent, said = self.notified(*words, BERTH_RUNTIME_DIR=runtime)
+            self.assertEqual(said, b"READY=1")
+            self.until(lambda: self.get("nodes/a")["node"]["devices"], self.situation)
+            agent.terminate()
+            self.assertEqual(agent.wait(30), 0)
+        self.assertEqual(len([one for one in self.get("events")["events"] if one["text"] == "a joined"]), 1)
 
 
 class Start(Fleet):

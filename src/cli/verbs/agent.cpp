@@ -12,7 +12,9 @@
 #include "deployment/identifiers.hpp"
 #include "machine/supervise.hpp"
 #include "machine/this_node.hpp"
+#include "server/access.hpp"
 #include "world/files.hpp"
+#include "world/ready_notice.hpp"
 #include "world/runtime_folder.hpp"
 #include "world/wall_time.hpp"
 
@@ -31,7 +33,32 @@ std::string without_line_end(std::string text) {
   return text;
 }
 
+// The node's own token, in exchange for one to join with. The sum of that one is kept: a service is started with the
+// same --token-file again and again, and a token is good for one join.
+Result<std::string> credential_of(const Arguments& arguments, const agent::AgentOptions& options) {
+  const std::string file = options.folder + "/credential", sum_file = options.folder + "/joined_with";
+  const std::string own = without_line_end(read_text(file).value_or(""));
+  if (!arguments.token_file) {
+    if (!own.empty()) return own;
+    return Error{
+        ErrorCode::invalid_argument, "this node has not joined yet",
+        "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
+  }
+  const Result<std::string> token = read_text(*arguments.token_file);
+  if (!token && !own.empty() && token.error().code == ErrorCode::not_found) return own;
+  if (!token) return token.error();
+  http::ClientOptions joining = options.server;
+  joining.token = without_line_end(*token);
+  const std::string sum = server::sha256(joining.token) + "\n";
+  if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
+  std::string made = BERTH_TRY(agent::join(joining, options.node, options.version));
+  BERTH_TRY(write_private_text(file, made + "\n"));
+  BERTH_TRY(write_private_text(sum_file, sum));
+  return made;
+}
+
 int run_agent_verb(const Arguments& arguments) {
+  const ReadyNotice ready_notice;
   Result<agent::AgentOptions> options = agent_options(arguments.agent);
   if (!options) return print_error(options.error());
   options->server = {arguments.url, {}, arguments.ca_file, arguments.fingerprint};
@@ -40,29 +67,15 @@ int run_agent_verb(const Arguments& arguments) {
   // Before it joins: a second one must not take the credential of the first.
   const Result<agent::FolderLock> lock = agent::FolderLock::take(options->folder);
   if (!lock) return print_error(lock.error());
-  const std::string credential = options->folder + "/credential";
-  const Result<std::string> kept = read_text(credential);
-  if (arguments.token_file) {
-    const Result<std::string> token = read_text(*arguments.token_file);
-    if (!token) return print_error(token.error());
-    http::ClientOptions joining = options->server;
-    joining.token = without_line_end(*token);
-    const Result<std::string> own = agent::join(joining, options->node, options->version);
-    if (!own) return print_error(own.error());
-    if (const auto written = write_private_text(credential, *own + "\n"); !written) return print_error(written.error());
-    options->server.token = *own;
-  } else if (kept) {
-    options->server.token = without_line_end(*kept);
-  } else {
-    return print_error({ErrorCode::invalid_argument, "this node has not joined yet",
-                        "berth token add join on the server's machine prints a token; give the file it is in with "
-                        "--token-file"});
-  }
+  Result<std::string> credential = credential_of(arguments, *options);
+  if (!credential) return print_error(credential.error());
+  options->server.token = *std::move(credential);
   std::stop_source stop;
   std::jthread watcher([&](const std::stop_token& ends) {
     while (!ends.stop_requested() && !requests.requested()) real_clock().sleep_for(std::chrono::milliseconds(50));
     stop.request_stop();
   });
+  ready_notice.send();
   const Result<void> ran = agent::run_agent(*options, stop.get_token());
   watcher.request_stop();
   return ran ? done : print_error(ran.error());
@@ -119,7 +132,7 @@ void add_agent(const Verb& command) {
   Verb verb = command.add("agent", "make this machine a node of a fleet");
   verb.option("--join", "URL", &arguments->url, "of the server, such as https://head:8080", {.required = true});
   verb.option("--token-file", "FILE", &arguments->token_file,
-              "with the token from berth token add join; needed the first time");
+              "with the token from berth token add join; needed the first time, and not read once it was used");
   verb.option("--ca", "FILE", &arguments->ca_file, "certificates to trust, instead of those of the system");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint, "accept only the certificate with this sum");
   add_agent_options(verb, arguments->agent);

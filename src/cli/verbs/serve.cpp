@@ -16,6 +16,7 @@
 #include "server/server_file.hpp"
 #include "store/engine.hpp"
 #include "world/files.hpp"
+#include "world/ready_notice.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
@@ -46,6 +47,7 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
 }
 
 int run_serve(const ServeArguments& arguments) {
+  const ReadyNotice ready_notice;
   const Result<std::string> folder = state_folder("server");
   if (!folder) return print_error(folder.error());
   server::ServeOptions options;
@@ -86,6 +88,7 @@ int run_serve(const ServeArguments& arguments) {
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
     options.log({LogLevel::info, "the page asks for a token: yours is in " + serving.token_file});
+    ready_notice.send();
     if (!own) return;
     const Result<std::string> token = serving.add_own_node(own->node);
     if (!token) {
