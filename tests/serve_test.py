@@ -1,13 +1,16 @@
 """The server as a service: its file, read again while it runs, and the logs of server and agents."""
 import http.client
 import json
+import os
 import pathlib
 import re
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
+import time
 import unittest
 
 from berth_case import BERTH, ROOT
@@ -269,6 +272,53 @@ class Units(Fleet):
             agent.terminate()
             self.assertEqual(agent.wait(30), 0)
         self.assertEqual(len([one for one in self.get("events")["events"] if one["text"] == "a joined"]), 1)
+
+
+class Restart(Fleet):
+    def test_nodes_are_known_before_they_report(self):
+        node, = self.add_nodes("a", options=["--agent-file", str(self.rules())])
+        before = self.get("nodes/a")["node"]
+        ids = [one["id"] for one in before["devices"]]
+        self.assertEqual(before["labels"], {"zone": "b"})
+        # It is written once, not at every report.
+        store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
+        kept = self.inventory(store)
+        self.assertIn(ids[0], kept)
+        time.sleep(5)
+        self.assertEqual(self.inventory(store), kept)
+        node.kill()
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        after = self.get("nodes/a")["node"]
+        self.assertEqual([one["id"] for one in after["devices"]], ids)
+        self.assertEqual((after["labels"], after["cpus"]), (before["labels"], before["cpus"]))
+        self.assertNotIn("last_report_age_s", after, "it has not reported to this server")
+        self.assertEqual({(one["intent"], tuple(one["holders"])) for one in after["devices"]}, {("in_service", ())})
+        self.assertIn("a ", self.command("nodes").stdout)
+        # Nothing is placed there on hearsay.
+        self.apply(self.web(replicas=1), wait=False, status=3)
+        self.assertEqual(self.get("replicas")["replicas"], [])
+        # And its agent is taken back at once.
+        node.start()
+        self.until_ready("web", 1)
+
+    def rules(self):
+        file = self.folder / "agent.toml"
+        file.write_text('labels = { zone = "b" }\n')
+        return file
+
+    def inventory(self, store):
+        """What the store has of the node, with the version of the record."""
+        database = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+        try:
+            tables = [name for name, in database.execute("select name from sqlite_master where type = 'table'")]
+            rows = [row for table in tables for row in database.execute(f"select * from {table}")]
+        finally:
+            database.close()
+        found = [str(row) for row in rows if "inventory" in str(row)]
+        self.assertEqual(len(found), 1, rows)
+        return found[0]
 
 
 class Start(Fleet):

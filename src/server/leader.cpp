@@ -4,6 +4,7 @@
 #include <set>
 
 #include "format/inventory_json.hpp"
+#include "format/json_reading.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -14,6 +15,9 @@ using fleet::EventKind;
 constexpr Duration leads_for = std::chrono::seconds(15);
 constexpr std::size_t recent_events_max = 1000;
 constexpr int steps_max = 100;  // one after the other, then the loop gets a turn
+// A device that faults again and again does not make the store write at every report.
+constexpr Duration inventories_apart = std::chrono::seconds(60);
+constexpr std::size_t inventory_bytes_max = 256 * 1024;
 
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
@@ -43,6 +47,21 @@ Error no_node(const NodeId& node) {
   return {ErrorCode::not_found, "there is no node \"" + node.text() + "\"", "berth nodes lists them"};
 }
 
+// What stays true between two reports, as it is kept. Empty: it is too large.
+std::string inventory_text(NodeView node) {
+  for (NodeDevice& device : node.devices) {
+    NodeDevice lasting{.info = std::move(device.info)};
+    lasting.intent = device.intent;
+    lasting.health = device.health;
+    device = std::move(lasting);
+  }
+  std::string text = format::document(format::node_view_to_json(node));
+  if (text.size() <= inventory_bytes_max) return text;
+  node.links.clear();
+  text = format::document(format::node_view_to_json(node));
+  return text.size() <= inventory_bytes_max ? text : std::string();
+}
+
 }  // namespace
 
 Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
@@ -61,7 +80,15 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
   leader.changed_ = std::move(changed);
   leader.orders_changed_ = std::move(orders_changed);
   leader.told_ = std::move(told);
-  for (const auto& [node, record] : leader.state_.nodes) leader.orders_[node] = 1;
+  for (const auto& [node, record] : leader.state_.nodes) {
+    leader.orders_[node] = 1;
+    // One that cannot be read is as good as none: the node reports again.
+    if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
+      Heard& stored = leader.stored_[node];
+      stored.devices = format::node_view_to_json(*view).at("devices").as_array();
+      stored.report.node = *std::move(view);
+    }
+  }
   BERTH_TRY(leader.commit(change_of(leader.state_),
                           {leader.event(EventKind::server, "server:" + leader.server_, "server", "began to lead")}));
   return leader;
@@ -74,6 +101,12 @@ fleet::Event Leader::event(EventKind kind, const std::string& actor, std::string
 const Heard* Leader::heard(const NodeId& node) const {
   const auto found = heard_.find(node);
   return found == heard_.end() ? nullptr : &found->second;
+}
+
+const Heard* Leader::known(const NodeId& node) const {
+  if (const Heard* const last = heard(node)) return last;
+  const auto found = stored_.find(node);
+  return found == stored_.end() ? nullptr : &found->second;
 }
 
 controller::NodeHealth Leader::health(const NodeId& node) const {
@@ -277,6 +310,7 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
     if (credential.node == node) change.credentials[id] = std::nullopt;
   }
   heard_.erase(node);
+  stored_.erase(node);
   return commit(std::move(change),
                 {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")});
 }
@@ -329,10 +363,25 @@ Result<void> Leader::take_report(Heard next) {
     return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
                  "give one of the two another --name"};
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
-  heard_[node] = std::move(next);
+  keep_inventory((heard_[node] = std::move(next)).report.node);
   ++revision_;
   if (changed_) changed_();
   return {};
+}
+
+// So that a server that is restarted knows the node before it reports.
+void Leader::keep_inventory(const NodeView& node) {
+  const auto kept = kept_.find(node.id);
+  if (kept != kept_.end() && clock_->now() - kept->second < inventories_apart) return;
+  fleet::NodeRecord record = state_.nodes.at(node.id);
+  std::string text = inventory_text(node);
+  if (text.empty() || text == record.inventory) return;
+  kept_[node.id] = clock_->now();
+  record.inventory = std::move(text);
+  store::Change change = change_of(state_);
+  change.nodes[node.id] = std::move(record);
+  // A store that fails now is asked again later; the report counts without it.
+  static_cast<void>(commit(std::move(change), {}));
 }
 
 Result<void> Leader::commit_step(const controller::Step& step) {

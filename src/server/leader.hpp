@@ -43,7 +43,9 @@ class Leader {
   std::uint64_t epoch() const { return state_.epoch; }
   std::uint64_t revision() const { return revision_; }
   const std::string& server() const { return server_; }
-  const Heard* heard(const NodeId& node) const;
+  const Heard* heard(const NodeId& node) const;  // since this server leads
+  // For display: what was heard, else what the store kept of an earlier report. Null: nothing is known.
+  const Heard* known(const NodeId& node) const;
   controller::NodeHealth health(const NodeId& node) const;
   std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server leads
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
@@ -90,6 +92,7 @@ class Leader {
   Leader() = default;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<void> commit_step(const controller::Step& step);
+  void keep_inventory(const NodeView& node);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
 
   std::shared_ptr<store::Store> store_;
@@ -105,6 +108,8 @@ class Leader {
   std::uint64_t revision_ = 1;
   std::map<NodeId, std::uint64_t> orders_;  // revision of each node's orders within this epoch
   std::map<NodeId, Heard> heard_;
+  std::map<NodeId, Heard> stored_;    // made of the inventories in the store when this server began
+  std::map<NodeId, TimePoint> kept_;  // when an inventory was written
   controller::Memory memory_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;

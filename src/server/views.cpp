@@ -95,7 +95,7 @@ bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t 
 // Devices as their node showed them last, else as the store has them.
 json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
   json::array devices;
-  if (const Heard* const heard = leader.heard(record.id)) devices = heard->devices;
+  if (const Heard* const known = leader.known(record.id)) devices = known->devices;
   for (json::value& value : devices) {
     if (json::object* const device = value.if_object()) {
       if (!device->contains("intent")) (*device)["intent"] = "in_service";
@@ -189,7 +189,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
 }
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
-  const Heard* const heard = leader.heard(record.id);
+  const Heard* const known = leader.known(record.id);
   json::object out{{"name", record.id.text()},
                    {"health", to_string(leader.health(record.id))},
                    {"intent", to_string(record.intent)},
@@ -197,9 +197,9 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
   json::array links;
-  if (heard) {
-    const NodeView& node = heard->report.node;
-    out["version"] = heard->report.version;
+  if (known) {
+    const NodeView& node = known->report.node;
+    if (!known->report.version.empty()) out["version"] = known->report.version;
     if (node.cpus) out["cpus"] = *node.cpus;
     if (node.memory_bytes) out["memory_bytes"] = *node.memory_bytes;
     out["labels"] = format::labels_to_json(node.labels);
@@ -207,7 +207,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
     for (const std::string& taint : node.taints) taints.emplace_back(taint);
     out["taints"] = std::move(taints);
     out["egress"] = node.egress;
-    out["clock_offset_s"] = heard->clock_offset_s;
+    if (leader.heard(record.id)) out["clock_offset_s"] = known->clock_offset_s;
     links = format::links_to_json(node.links);
   }
   out["devices"] = devices_of(leader, record);
