@@ -321,6 +321,56 @@ class Restart(Fleet):
         return found[0]
 
 
+class Neighbours(Fleet):
+    """An agent and a command of the version before or after this one."""
+
+    def report(self, **more):
+        return {"schema": 1, "agent": "x", "version": "0.9.0", "boot": "x", "now_at_ms": 0, "number": 1, "epoch": 0, "revision": 0, "replicas": [],
+                "inventory": {"format": 1, "node": {"name": "a"}, "devices": [{"id": "GPU-1", "backend": "cuda", "name": "A GPU"}], "links": []}, **more}
+
+    def test_unknown_fields_of_an_agent_are_ignored_and_those_of_a_request_named(self):
+        status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "a", "version": "9.9.9", "later": {"x": 1}}, self.token("join"))
+        self.assertEqual(status, 200, text)
+        token = json.loads(text)["token"]
+
+        def send(report):
+            return self.ask("POST", "/api/v1/agent/report", report, token)
+        # A newer agent: more of everything.
+        replica = {"deployment": "web", "replica": 0, "generation": 7, "state": "ready", "later": [1], "failures": 0}
+        newer = self.report(later=True, replicas=[replica], devices=[{"id": "GPU-1", "backend": "cuda", "health": "healthy", "later": 1}])
+        newer["inventory"] |= {"later": 1}
+        newer["inventory"]["node"] |= {"later": {"deep": [1, 2]}}
+        newer["inventory"]["devices"][0] |= {"later": "x", "features": ["one-that-is-new"]}
+        status, _, text = send(newer)
+        self.assertEqual(status, 200, text)
+        self.assertEqual([one["id"] for one in self.get("nodes/a")["node"]["devices"]], ["GPU-1"])
+        # An older one: what is optional is absent.
+        older = self.report()
+        for key in ("schema", "version", "boot", "number"):
+            del older[key]
+        del older["inventory"]["links"], older["inventory"]["format"]
+        status, _, text = send(older)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.get("nodes/a")["node"]["health"], "healthy")
+        # Its orders can be read with what this version adds.
+        self.assertEqual(self.ask("GET", "/api/v1/agent/assignments", token=token)[0], 200)
+        # Another form altogether is refused, in one sentence.
+        for wrong in (self.report(schema=2), self.report(inventory={**older["inventory"], "format": 2})):
+            status, _, text = send(wrong)
+            error = json.loads(text)["error"]
+            self.assertEqual((status, error["code"]), (400, "newer_schema"), text)
+            self.assertIn("was written by a newer version of berth", error["message"])
+        # A request is done as asked or not at all: what the server does not know could matter.
+        for body, sentence in [({"intent": "cordoned", "until": "tomorrow"}, 'has an unknown member "until"'),
+                               ({"intent": "cordoned", "schema": 2}, "was written by a newer version of berth")]:
+            status, _, text = self.ask("PUT", "/api/v1/nodes/a/intent", body)
+            self.assertEqual(status, 400, text)
+            self.assertIn(sentence, json.loads(text)["error"]["message"])
+        self.assertEqual(self.get("nodes/a")["node"]["intent"], "in_service")
+        # An older command: without what is optional.
+        self.assertEqual(self.ask("PUT", "/api/v1/nodes/a/intent", {"intent": "cordoned"})[0], 200)
+
+
 class Start(Fleet):
     def test_what_is_wrong_in_the_file_is_said(self):
         file = self.folder / "server.toml"
