@@ -183,8 +183,7 @@ class Killed(Fleet):
 class CutOff(Fleet):
     """Times: 6 s without a report are the least until a replica is replaced; a single one adds its own end and a margin."""
 
-    # Nodes report every 2 s, so stop_after must be more than that.
-    single = {"single": True, "stop_after": "4s", "stop_grace": "1s", "replace_after": "10s"}
+    single = {"single": True, "stop_after": "5s", "stop_grace": "1s", "replace_after": "10s"}
 
     def never_two(self, deployment):
         lives = self.lives(deployment)

@@ -177,6 +177,7 @@ struct DeploymentSpec {
   std::optional<std::string> folder;      // absent: the home folder of the user
   std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
   std::optional<Probe> liveness;
+  Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; later it has failed
   Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
   std::optional<std::uint64_t> host_memory_bytes;  // of the node, where control groups allow a limit
   std::optional<double> cpus;                      // processors, likewise

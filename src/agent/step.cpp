@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "world/duration.hpp"
+
 namespace berth::agent {
 namespace {
 
@@ -23,10 +25,6 @@ bool needs_port(const DeploymentSpec& spec) {
          std::any_of(spec.environment.begin(), spec.environment.end(),
                      [](const auto& variable) { return variable.second.find("{port}") != std::string::npos; }) ||
          (spec.readiness && asks_for_port(*spec.readiness)) || (spec.liveness && asks_for_port(*spec.liveness));
-}
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 void count_failure(Attempts& attempts, std::string reason, TimePoint now) {
@@ -86,7 +84,8 @@ class Stepper {
     if (!job.single || !job.is_live()) return;
     const TimePoint end = job.single->renewed + job.single->stop_after;
     if (input_.now >= end) {
-      stop(job, "no server was heard for " + seconds_text(job.single->stop_after) + ", and it must not run twice");
+      stop(job,
+           "no server was heard for " + world::duration_text(job.single->stop_after) + ", and it must not run twice");
       out_.memory[job.key].cut_off_job = job.id;
       return;
     }
@@ -181,7 +180,7 @@ class Stepper {
     }
     if (job.state == FoundState::waiting) {
       if (input_.now >= job.since + input_.rules->wait_max) {
-        attempts.refused = "its devices were not free within " + seconds_text(input_.rules->wait_max) +
+        attempts.refused = "its devices were not free within " + world::duration_text(input_.rules->wait_max) +
                            (job.reason.empty() ? "" : ": " + job.reason);
         stop(job, *attempts.refused);
         report(key, ReplicaState::stopping, *attempts.refused, &job);
@@ -204,6 +203,19 @@ class Stepper {
       return;
     }
     if (spec.readiness && !probed.readiness.was_good) {
+      if (attempts.watched_job != job.id) {
+        attempts.watched_job = job.id;
+        attempts.watched_since = input_.now;
+      }
+      const TimePoint deadline = attempts.watched_since + spec.ready_within;
+      if (input_.now >= deadline) {
+        attempts.reason = "it was not ready within " + world::duration_text(spec.ready_within) +
+                          (probed.readiness.problem.empty() ? "" : ": " + probed.readiness.problem);
+        stop(job, attempts.reason);
+        report(key, ReplicaState::unready, attempts.reason, &job);
+        return;
+      }
+      look_again(deadline);
       report(key, ReplicaState::starting, probed.readiness.problem, &job);
     } else if (spec.readiness && probed.readiness.failures >= spec.readiness->failures) {
       report(key, ReplicaState::unready, probed.readiness.problem, &job);
@@ -213,7 +225,7 @@ class Stepper {
     } else {
       if (input_.now >= job.since + well_after) attempts.failures = 0;
       look_again(job.since + well_after);
-      report(key, ReplicaState::ready, "", &job);
+      report(key, ReplicaState::ready, job.reason, &job);
     }
   }
 
@@ -238,12 +250,16 @@ class Stepper {
       look_again(attempts.next_start);
       return hold(attempts.reason);
     }
+    // A second agent with the same name and credential gets the same orders, but its reports are not taken.
+    if (!input_.heard) return hold("the server has not taken a report of its node since its agent started");
+    if (std::pair(input_.orders->epoch, input_.orders->revision) < input_.newest)
+      return hold("the server has newer orders for its node");
     std::optional<FoundJob::Single> single;
     if (spec.single) {
       if (const FoundJob* other = other_incarnation(key))
         return hold("waits for the end of " + to_string(other->key) + ": it must not run twice");
-      if (!input_.heard || input_.now >= *input_.heard + spec.stop_after)
-        return hold("no server was heard for " + seconds_text(spec.stop_after) + ", and it must not run twice");
+      if (input_.now >= *input_.heard + spec.stop_after)
+        return hold("no server was heard for " + world::duration_text(spec.stop_after) + ", and it must not run twice");
       single = {spec.stop_after, *input_.heard};
     }
     attempts.reason.clear();
@@ -276,6 +292,15 @@ void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reas
   count_failure(memory[key], std::move(reason), now);
 }
 
+std::vector<std::string> programs_of(const DeploymentSpec& spec) {
+  std::vector<std::string> programs;
+  for (const std::vector<std::string>& command :
+       {spec.command, spec.readiness.value_or(Probe{}).command, spec.liveness.value_or(Probe{}).command}) {
+    if (!command.empty()) programs.push_back(command.front());
+  }
+  return programs;
+}
+
 std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules) {
   const DeploymentSpec& spec = order.spec;
   for (const DeviceId& id : order.assigned.place.devices) {
@@ -287,8 +312,7 @@ std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, cons
   }
   if (spec.user && *spec.user != rules.user && !rules.users.contains(*spec.user))
     return "the agent may not run commands as user " + *spec.user;
-  if (rules.commands) {
-    const std::string& program = spec.command.front();
+  for (const std::string& program : rules.commands ? programs_of(spec) : std::vector<std::string>{}) {
     const bool is_allowed = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
       if (!one.ends_with('/')) return one == program;
       return program.starts_with(one) && program.find("/../") == std::string::npos;

@@ -10,6 +10,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -29,7 +30,7 @@ struct FoundJob {
   fleet::ReplicaKey key;
   std::string id;
   FoundState state = FoundState::waiting;
-  std::string reason;        // what it waits for, how it ended, why it was refused
+  std::string reason;        // what it waits for, what it runs without, how it ended, why it was refused
   TimePoint since{};         // of this state
   bool is_stopping = false;  // was told to end
   std::optional<std::uint16_t> port;
@@ -73,6 +74,10 @@ struct Attempts {
   std::string reason;                  // why the last one ended
   std::optional<std::string> refused;  // it is not tried again, and why
   std::string cut_off_job;             // stopped since no server was heard: no failure
+  // The job that is awaited to be ready, and since when. Not since its start: what the probes of an earlier agent
+  // said is not known.
+  std::string watched_job;
+  TimePoint watched_since{};
 };
 using Memory = std::map<fleet::ReplicaKey, Attempts>;
 
@@ -87,6 +92,9 @@ struct Input {
   const Rules* rules = nullptr;
   Memory memory;
   TimePoint now{};
+  // What the answer to that report named as the newest orders, by (epoch, revision). Older ones start nothing: what
+  // they name may have been given to another node while this one was cut off.
+  std::pair<std::uint64_t, std::uint64_t> newest{};
 };
 
 struct Start {
@@ -124,6 +132,8 @@ bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, st
 // A start that came to nothing: no job was made. Counts as an end that was not wanted.
 void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reason, TimePoint now);
 
+// The programs that a node starts for a replica: its own, and those of its probes.
+std::vector<std::string> programs_of(const DeploymentSpec& spec);
 // Why the rules of this machine forbid an order; absent: they allow it.
 std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules);
 

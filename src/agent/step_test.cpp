@@ -47,9 +47,10 @@ struct AgentStepTest : testing::Test {
   std::map<std::string, Probed> probed;
   Rules rules;
   Memory memory;
+  std::pair<std::uint64_t, std::uint64_t> newest{};
 
   Step step_at(Duration now) {
-    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now)});
+    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now), newest});
     memory = out.memory;
     return out;
   }
@@ -97,6 +98,27 @@ TEST_F(AgentStepTest, WhatIsOrderedIsStartedOnceAndReportedUntilItIsReady) {
   EXPECT_EQ(step.reports[0].port, 8001);
   EXPECT_EQ(step.reports[0].job, "j1");
   EXPECT_TRUE(step.start.empty() && step.stop.empty() && step.remove.empty());
+}
+
+TEST_F(AgentStepTest, NothingStartsBeforeTheServerHasTakenAReport) {
+  add(order("chat", 0, 7));
+  heard.reset();
+  const Step step = step_at(1s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::waiting);
+  heard = at(2s);
+  EXPECT_EQ(starts(step_at(2s)), Words{"chat/0#7"});
+}
+
+// A node that was cut off is heard again, and its old orders name a replica that runs elsewhere by now.
+TEST_F(AgentStepTest, OrdersThatAreOlderThanTheServersStartNothing) {
+  add(order("chat", 0, 7));
+  newest = {1, 2};
+  EXPECT_TRUE(step_at(1s).start.empty());
+  newest = {2, 1};
+  EXPECT_TRUE(step_at(2s).start.empty());
+  orders->epoch = 2;
+  EXPECT_EQ(starts(step_at(3s)), Words{"chat/0#7"});
 }
 
 TEST_F(AgentStepTest, WithoutOrdersNothingStartsAndNothingStops) {
@@ -239,6 +261,39 @@ TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
   EXPECT_EQ(starts(step_at(5s)), Words{"chat/0#7"});
 }
 
+TEST_F(AgentStepTest, WhatIsNotReadyInTimeHasFailed) {
+  auto& chat = add(order("chat", 0, 7));
+  chat.spec.readiness = Probe{};
+  chat.spec.readiness->http = "/health";
+  chat.spec.ready_within = 5min;
+  jobs = {job_of(chat, "j1", FoundState::running, 1s)};
+  probed["j1"].readiness = {false, 9, "connection refused"};
+  Step step = step_at(1s);
+  EXPECT_EQ(state_of(step), ReplicaState::starting);
+  EXPECT_EQ(step.look_again, at(301s));
+  EXPECT_TRUE(step_at(300s).stop.empty());
+  step = step_at(301s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::unready);
+  jobs[0].is_stopping = true;
+  EXPECT_EQ(state_of(step_at(302s)), ReplicaState::unready);
+  jobs[0].state = FoundState::ended;
+  jobs[0].reason = "signal 15";
+  step = step_at(303s);
+  EXPECT_EQ(state_of(step), ReplicaState::backing_off);
+  EXPECT_EQ(step.reports[0].failures, 1u);
+  EXPECT_EQ(step.reports[0].reason, "it was not ready within 5 min: connection refused");
+  // The next one has its own time, and so has one whose earlier answers a new agent does not know.
+  EXPECT_EQ(starts(step_at(304s)), Words{"chat/0#7"});
+  jobs = {job_of(chat, "j2", FoundState::running, 304s)};
+  EXPECT_TRUE(step_at(305s).stop.empty());
+  memory.clear();
+  EXPECT_TRUE(step_at(2h).stop.empty());
+  // Once it was ready it may be unready as long as it likes.
+  probed["j2"].readiness = {true, 99, "status 503"};
+  EXPECT_TRUE(step_at(4h).stop.empty());
+}
+
 TEST_F(AgentStepTest, WhatTheMachineRefusesIsReportedAndNotTriedAgain) {
   const auto& chat = add(order("chat", 0, 7));
   jobs = {job_of(chat, "j1", FoundState::refused)};
@@ -283,6 +338,10 @@ TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
   EXPECT_EQ(text(), "allowed");
   chat.spec.command[0] = "/opt/models/../../bin/sh";
   EXPECT_EQ(text(), "the agent may not run /opt/models/../../bin/sh");
+  chat.spec.command[0] = "/opt/models/serve";
+  chat.spec.liveness = Probe{};
+  chat.spec.liveness->command = {"sh", "-c", "true"};
+  EXPECT_EQ(text(), "the agent may not run sh") << "a probe is a command too";
   const Step step = step_at(1s);
   EXPECT_TRUE(step.start.empty());
   EXPECT_EQ(state_of(step), ReplicaState::refused);

@@ -20,6 +20,10 @@ using std::chrono::seconds;
 // From the end of a single replica on a node that is cut off to the start of the next one: SIGKILL, and clocks of
 // unequal speed.
 constexpr Duration single_margin = seconds(2);
+// An agent reports every 2 s: below this one late report would stop a single replica that is in reach of its server.
+constexpr Duration stop_after_min = seconds(5);
+// Until three reports are missing a node does not count as silent.
+constexpr Duration replace_after_min = seconds(6);
 constexpr double cpus_max = 1e6;
 
 Fault fault(std::string key, std::string message, std::string advice) {
@@ -154,10 +158,19 @@ std::optional<Fault> fault_in_limits(const DeploymentSpec& spec, const std::stri
   if (spec.rollout.surge == 0 && spec.rollout.unavailable == 0)
     return fault("rollout", "a rollout" + of + " could never begin: surge and unavailable are both 0",
                  "set one of them to at least 1");
-  if (spec.stop_after <= Duration::zero())
-    return fault("stop_after", "stop_after" + of + " is not positive", "give a length of time, such as \"20s\"");
-  if (spec.replace_after <= Duration::zero())
-    return fault("replace_after", "replace_after" + of + " is not positive", "give a length of time, such as \"30s\"");
+  if (spec.ready_within <= Duration::zero())
+    return fault("ready_within", "ready_within" + of + " is not positive", "give a length of time, such as \"10m\"");
+  const auto is_short = [&](const char* key, Duration given, Duration least) -> std::optional<Fault> {
+    if (given >= least) return std::nullopt;
+    return fault(
+        key,
+        key + of + " is " + world::duration_text(given) + ", which is less than a node that reports every 2 s can keep",
+        "make it at least " + world::duration_text(least));
+  };
+  if (auto found = is_short("replace_after", spec.replace_after, replace_after_min)) return found;
+  if (spec.single) {
+    if (auto found = is_short("stop_after", spec.stop_after, stop_after_min)) return found;
+  }
   if (spec.single && spec.stop_after + single_margin > spec.replace_after)
     return fault("stop_after",
                  "a single replica" + of + " could run twice: it is replaced after " +

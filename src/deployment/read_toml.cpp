@@ -62,6 +62,7 @@ void read_what_runs(const Table& table, DeploymentSpec& spec) {
     spec.readiness = read_probe(table.reading(), *probe, "[deployment.readiness]");
   if (const auto* probe = table.table("liveness"))
     spec.liveness = read_probe(table.reading(), *probe, "[deployment.liveness]");
+  assign(spec.ready_within, table.duration("ready_within"));
   assign(spec.stop_grace, table.duration("stop_grace"));
   spec.host_memory_bytes = table.bytes("host_memory");
   spec.cpus = table.real("cpus");
@@ -179,7 +180,7 @@ Result<Project> read_project(std::string_view text, std::string_view filename) {
                           "spread",    "policy",     "priority",      "on_shortage",   "idempotent", "key",
                           "serving",   "command",    "environment",   "secrets",       "user",       "folder",
                           "readiness", "liveness",   "stop_grace",    "host_memory",   "cpus",       "rollout",
-                          "single",    "stop_after", "replace_after"});
+                          "single",    "stop_after", "replace_after", "ready_within"});
     project.deployments.push_back(read_deployment(tables.back()));
   }
   if (!reading.failed()) {

@@ -27,6 +27,7 @@ cpus = 2.5
 single = true
 stop_after = "10s"
 replace_after = "1.5m"
+ready_within = "20m"
 [deployment.readiness]
 http = "/health"
 every = "500ms"
@@ -62,6 +63,7 @@ liveness = { tcp = true, port = 9000 }
   EXPECT_TRUE(d.single);
   EXPECT_EQ(d.stop_after, 10s);
   EXPECT_EQ(d.replace_after, 90s);
+  EXPECT_EQ(d.ready_within, 20min);
   const DeploymentSpec& e = project->deployments.at(1);
   EXPECT_EQ(e.model, "") << "a program of one's own needs no model";
   EXPECT_EQ(e.cpus, 2);
@@ -215,11 +217,26 @@ TEST(WhatRuns, UserFolderAndLimitsAreChecked) {
   EXPECT_EQ(project_error(served + "rollout = { surge = 0, unavailable = 0 }\n"),
             "berth.toml:7:1: a rollout of deployment \"d\" could never begin: surge and unavailable are both 0 | set "
             "one of them to at least 1");
-  EXPECT_EQ(project_error(served + "replace_after = \"0s\"\n"),
-            "berth.toml:7:1: replace_after of deployment \"d\" is not positive | give a length of time, such as "
-            "\"30s\"");
-  EXPECT_EQ(project_error(served + "stop_after = \"0s\"\n").find("berth.toml:7:1: stop_after of"), 0u);
+  EXPECT_EQ(project_error(served + "ready_within = \"0s\"\n"),
+            "berth.toml:7:1: ready_within of deployment \"d\" is not positive | give a length of time, such as "
+            "\"10m\"");
   EXPECT_EQ(project_error(served + "stop_grace = \"0s\"\n"), "no error") << "killed at once";
+}
+
+// Shorter times were taken, and silently lengthened or the cause of restarts without a fault.
+TEST(WhatRuns, TimesThatReportsEveryTwoSecondsCannotKeepAreRefused) {
+  for (const char* value : {"0s", "1s", "5999ms"})
+    EXPECT_NE(project_error(served + "replace_after = \"" + value + "\"\n"), "no error") << value;
+  EXPECT_EQ(project_error(served + "replace_after = \"5s\"\n"),
+            "berth.toml:7:1: replace_after of deployment \"d\" is 5 s, which is less than a node that reports every "
+            "2 s can keep | make it at least 6 s");
+  EXPECT_EQ(project_error(served + "replace_after = \"6s\"\n"), "no error");
+  const std::string single = served + "single = true\n";
+  EXPECT_EQ(project_error(single + "stop_after = \"3s\"\n"),
+            "berth.toml:8:1: stop_after of deployment \"d\" is 3 s, which is less than a node that reports every 2 s "
+            "can keep | make it at least 5 s");
+  EXPECT_EQ(project_error(single + "stop_after = \"5s\"\nreplace_after = \"7s\"\n"), "no error");
+  EXPECT_EQ(project_error(served + "stop_after = \"1s\"\n"), "no error") << "of no effect unless it is single";
 }
 
 TEST(WhatRuns, ASingleReplicaStopsWellBeforeItIsReplaced) {

@@ -137,6 +137,7 @@ void put_what_runs(json::object& out, const DeploymentSpec& spec, const Deployme
   if (spec.folder) out["folder"] = *spec.folder;
   if (spec.readiness) out["readiness"] = probe_to_json(*spec.readiness);
   if (spec.liveness) out["liveness"] = probe_to_json(*spec.liveness);
+  if (spec.ready_within != usual.ready_within) out["ready_within_s"] = seconds(spec.ready_within);
   if (spec.stop_grace != usual.stop_grace) out["stop_grace_s"] = seconds(spec.stop_grace);
   if (spec.host_memory_bytes) out["host_memory_bytes"] = *spec.host_memory_bytes;
   if (spec.cpus) out["cpus"] = *spec.cpus;
@@ -158,6 +159,7 @@ void take_what_runs(DeploymentSpec& spec, const json::object& object, const std:
   take(spec.folder, object, "folder", where, text_of);
   take(spec.readiness, object, "readiness", where, probe_of);
   take(spec.liveness, object, "liveness", where, probe_of);
+  take(spec.ready_within, object, "ready_within_s", where, duration_of);
   take(spec.stop_grace, object, "stop_grace_s", where, duration_of);
   take(spec.host_memory_bytes, object, "host_memory_bytes", where, whole_of);
   take(spec.cpus, object, "cpus", where, cpus_of);
@@ -197,15 +199,41 @@ json::object spec_to_json(const DeploymentSpec& spec) {
 DeploymentSpec spec_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   check_schema(object, where);
-  check_members(object, {"name",           "model",         "runtime",      "gpus",
-                         "replicas",       "cpu",           "memory_bytes", "capability",
-                         "node_selector",  "device_labels", "tolerates",    "sharing",
-                         "spread",         "policy",        "priority",     "on_shortage",
-                         "idempotent",     "key",           "serving",      "command",
-                         "environment",    "secrets",       "user",         "folder",
-                         "readiness",      "liveness",      "stop_grace_s", "host_memory_bytes",
-                         "cpus",           "rollout",       "single",       "stop_after_s",
-                         "replace_after_s"},
+  check_members(object,
+                {"name",
+                 "model",
+                 "runtime",
+                 "gpus",
+                 "replicas",
+                 "cpu",
+                 "memory_bytes",
+                 "capability",
+                 "node_selector",
+                 "device_labels",
+                 "tolerates",
+                 "sharing",
+                 "spread",
+                 "policy",
+                 "priority",
+                 "on_shortage",
+                 "idempotent",
+                 "key",
+                 "serving",
+                 "command",
+                 "environment",
+                 "secrets",
+                 "user",
+                 "folder",
+                 "readiness",
+                 "liveness",
+                 "ready_within_s",
+                 "stop_grace_s",
+                 "host_memory_bytes",
+                 "cpus",
+                 "rollout",
+                 "single",
+                 "stop_after_s",
+                 "replace_after_s"},
                 where);
   DeploymentSpec spec;
   spec.name = deployment_id_of(member(object, "name", where), where + ".name");

@@ -101,6 +101,7 @@ inline DeploymentSpec some_spec(Random& random) {
   spec.single = some_bool(random);
   spec.stop_after = some_duration(random);
   spec.replace_after = some_duration(random);
+  spec.ready_within = some_duration(random);
   return spec;
 }
 
