@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -105,6 +106,16 @@ class Forwarder:
                 pass
 
 
+def in_own_mounts(name):
+    """The rest of the test in a mount namespace of its own, which ends with it. Needs root and ip."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        print(f"{name}: needs root and ip, for users, mounts and networks of its own\n[  SKIPPED ] {name}")
+        sys.exit(77)
+    if not os.environ.get("BERTH_TEST_MOUNTS"):
+        os.environ["BERTH_TEST_MOUNTS"] = "own"
+        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.orig_argv[1:]])
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
         super().__init__("localhost", timeout=30)
@@ -128,6 +139,7 @@ class Node:
         faults = "".join(f"lost nvml* gpu={gpu} file={self.folder}/lost-{gpu} times=always\n" for gpu in range(gpus))
         self.script.write_text(f"series {number}\ngpus {gpus} memory={memory} capability=9.0\n{faults}")
         self.agent, self.forwarder, self.options, self.more = None, None, [], {}
+        self.prefix, self.url = (), None  # another program that starts the agent, and where the server is
 
     def environment(self):
         return self.case.environment(BERTH_DOUBLE=str(self.script), BERTH_RUNTIME_DIR=str(self.runtime), **self.more)
@@ -138,7 +150,8 @@ class Node:
     def start(self, token=None):
         """Starts its agent; with a token it joins first."""
         port = self.forwarder.port if self.forwarder else self.case.port
-        command = [BERTH, "agent", "--join", f"http://127.0.0.1:{port}", "--name", self.name, *self.options]
+        url = self.url or f"http://127.0.0.1:{port}"
+        command = [*self.prefix, BERTH, "agent", "--join", url, "--name", self.name, *self.options]
         if token:
             file = self.folder / "token"
             file.write_text(token + "\n")
@@ -178,9 +191,12 @@ class Node:
 class Fleet(Machine):
     """A server without nodes; `add_nodes` makes them."""
 
+    server_prefix, server_options = (), ("--no-agent",)
+
     def setUp(self):
         super().setUp()
         self.nodes, self.port, self.server = {}, 0, None
+        self.store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
         self.journal = self.folder / "journal"
         self.journal.mkdir()
         self.program = self.folder / "replica.py"
@@ -193,13 +209,13 @@ class Fleet(Machine):
         log_path = self.folder / "server.log"
         with log_path.open("a") as log:
             begin = log.tell()
-            self.server = subprocess.Popen([BERTH, "serve", "--no-agent", "--listen", f"127.0.0.1:{self.port}", *options], stdout=log, stderr=log,
-                                           stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+            self.server = subprocess.Popen([*self.server_prefix, BERTH, "serve", *self.server_options, "--listen", f"127.0.0.1:{self.port}", *options],
+                                           stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
         self.began = time.monotonic()
         self.started.append(self.server)
         self.until(lambda: "your" in log_path.read_text()[begin:] or self.server.poll() is not None, "the server starts")
         self.assertIsNone(self.server.poll(), log_path.read_text())
-        self.port = int(re.findall(r"serves http://127\.0\.0\.1:(\d+)", log_path.read_text())[-1])
+        self.port = int(re.findall(r"serves https?://127\.0\.0\.1:(\d+)", log_path.read_text())[-1])
 
     def command(self, *arguments, **environment):
         """A command of the user who runs the server."""
@@ -232,13 +248,18 @@ class Fleet(Machine):
 
     # Nodes.
 
-    def add_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), **environment):
+    def add_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), token=None, runtime=None, **environment):
         node = self.nodes[name] = Node(self, name, gpus, memory, len(self.nodes) + 1)
         node.options, node.more = list(options), environment
+        node.runtime = runtime or node.runtime
+        self.place(node)
         if forwarded:
             node.forwarder = Forwarder(self.port)
             self.addCleanup(node.forwarder.listener.close)
-        return node.start(self.token("join"))
+        return node.start(token or self.token("join"))
+
+    def place(self, node):
+        """Before its agent starts: where it is and how it reaches the server."""
 
     def add_nodes(self, *names, **how):
         nodes = [self.add_node(name, **how) for name in names]
@@ -353,6 +374,29 @@ class Fleet(Machine):
                 self.fail(what() if callable(what) else what)
             time.sleep(0.05)
         return found
+
+    def watch_ledgers(self, total):
+        """Reads all ledgers over and over, and notes what must never be."""
+        wrong, ends = [], threading.Event()
+
+        def watch():
+            while not ends.wait(0.2):
+                for node in self.nodes.values():
+                    holders = {}
+                    for lease in (one for one in node.leases() if one["state"] != "waiting"):
+                        for device in lease.get("devices", []):
+                            holders.setdefault(device["id"], []).append((lease["exclusive"], device.get("memory_bytes_promised", total), lease["command"]))
+                    for device, held in holders.items():
+                        if sum(one[1] for one in held) > total or (len(held) > 1 and any(one[0] for one in held)):
+                            wrong.append((node.name, device, held))
+        thread = threading.Thread(target=watch)
+        thread.start()
+
+        def stop():
+            ends.set()
+            thread.join()
+        self.addCleanup(stop)
+        return wrong, stop
 
     def until_nothing_runs(self):
         self.until(lambda: not self.processes(), lambda: str(self.processes()) + self.situation())

@@ -4,10 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import sqlite3
-import subprocess
-import threading
 import time
 import unittest
 
@@ -114,6 +110,36 @@ class Killed(Fleet):
         self.apply(self.web(replicas=3))
         self.assertEqual(self.until_ready("web", 3)[0]["generation"], before[0]["generation"])
 
+    def test_an_older_server_is_not_obeyed_by_an_agent_that_was_started_anew(self):
+        older = self.folder / "older.db"
+        a, = self.add_nodes("a")
+
+        def end_server():
+            self.server.terminate()
+            self.assertEqual(self.server.wait(timeout=30), 0)
+        end_server()
+        shutil.copy(self.store, older)  # before anything was to run
+        for _ in range(2):
+            self.serve()
+            self.until_healthy("a")
+            if not self.pids():
+                self.apply(self.web())
+            end_server()
+        pids = self.pids()
+        a.kill()
+        self.serve("--store", f"sqlite:{older}")
+        self.assertEqual(self.get("project")["version"], 0)
+        a.start()
+        self.until(lambda: "one of a later epoch was heard before" in a.log.read_text(), self.situation)
+        time.sleep(1)  # nothing may happen
+        self.assertEqual(self.pids(), pids)
+        # The one that it heard last is obeyed.
+        end_server()
+        self.serve()
+        self.until_healthy("a")
+        self.assertEqual(self.until_ready("web", 1)[0]["node"], "a")
+        self.assertEqual(self.pids(), pids)
+
     def test_supervisor(self):
         a, before = self.start_web("a")
         pid = self.pids()[0][0]
@@ -180,6 +206,30 @@ class Killed(Fleet):
             self.assertEqual(len(node.leases()), 1)
 
 
+class OwnAgent(Fleet):
+    server_options = ("--name", "here")
+
+    def test_a_server_with_the_agent_of_its_machine_is_killed_and_finds_its_replicas(self):
+        self.until_healthy("here")
+        self.apply(self.web(replicas=2))
+        before, pids = self.until_ready("web", 2), self.pids()
+        self.server.kill()
+        self.server.wait()
+        self.assertEqual(self.pids(), pids)
+        self.serve()
+        self.until_healthy("here")
+        after = self.until_ready("web", 2)
+        self.assertEqual(self.pids(), pids, "the same processes")
+        self.assertEqual({k: (v["generation"], v["job"], v["port"]) for k, v in after.items()},
+                         {k: (v["generation"], v["job"], v["port"]) for k, v in before.items()})
+        # It watches them as its own.
+        os.kill(pids[0][0], signal.SIGKILL)
+        self.until(lambda: self.pids().get(0, pids[0]) != pids[0], self.situation)
+        self.until_ready("web", 2)
+        self.assertEqual(self.command("delete", "web").returncode, 0)
+        self.until_nothing_runs()
+
+
 class CutOff(Fleet):
     """Times: 6 s without a report are the least until a replica is replaced; a single one adds its own end and a margin."""
 
@@ -233,29 +283,6 @@ class CutOff(Fleet):
 
 
 class SharedLedger(Fleet):
-    def watch_ledgers(self, total):
-        """Reads all ledgers over and over, and notes what must never be."""
-        wrong, ends = [], threading.Event()
-
-        def watch():
-            while not ends.wait(0.1):
-                for node in self.nodes.values():
-                    holders = {}
-                    for lease in (one for one in node.leases() if one["state"] != "waiting"):
-                        for device in lease.get("devices", []):
-                            holders.setdefault(device["id"], []).append((lease["exclusive"], device.get("memory_bytes_promised", total), lease["command"]))
-                    for device, held in holders.items():
-                        if sum(one[1] for one in held) > total or (len(held) > 1 and any(one[0] for one in held)):
-                            wrong.append((node.name, device, held))
-        thread = threading.Thread(target=watch)
-        thread.start()
-
-        def stop():
-            ends.set()
-            thread.join()
-        self.addCleanup(stop)
-        return wrong, stop
-
     def hold_on(self, node, *arguments):
         return self.hold(*arguments, **{key: node.environment()[key] for key in ("BERTH_DOUBLE", "BERTH_RUNTIME_DIR")})
 
@@ -295,139 +322,6 @@ class SharedLedger(Fleet):
             self.until_ready("web", 1)
             self.assertEqual(self.command("delete", "web").returncode, 0)
             self.until(lambda: not self.get("replicas")["replicas"], self.situation)
-
-
-class BadInput(Fleet):
-    def test_of_a_project(self):
-        self.add_nodes("a")
-        broken = self.folder / "broken.toml"
-        broken.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = \n')
-        self.assertRefused(self.command("apply", str(broken)), 2, "broken.toml:4")
-        self.assertRefused(self.command("apply", str(self.folder / "none.toml")), 2, "none.toml")
-        self.assertEqual(self.get("project")["version"], 0, "nothing half done")
-        # A command that does not exist is said where the user looks.
-        bad = {"name": "bad", "gpus": 1, "command": ["/no/such/program"]}
-        self.apply(self.web(), bad, wait=False)
-        why = self.until(lambda: (text := self.command("why", "replica", "bad/0").stdout) and "/no/such/program" in text and text, self.situation)
-        self.until_ready("web", 1)
-        self.assertIn("/no/such/program", self.get("deployments/bad")["deployment"]["reason"])
-        # A plan for another version.
-        plan = self.folder / "plan.json"
-        file = self.write_project(self.web(replicas=2))
-        self.assertEqual(self.command("plan", file, "--server", "-o", str(plan)).returncode, 0)
-        self.assertEqual(self.command("delete", "bad").returncode, 0)
-        version = self.get("project")["version"]
-        self.assertRefused(self.command("apply", file, "--plan", str(plan)), 1, "version", "plan again")
-        self.assertEqual((self.get("project")["version"], len(self.replicas())), (version, 1))
-        self.assertEqual(self.command("plan", file, "--server", "-o", str(plan)).returncode, 0)
-        self.assertEqual(self.command("apply", file, "--plan", str(plan)).returncode, 0)
-        self.until_ready("web", 2)
-
-    def test_an_update_that_does_not_get_ready(self):
-        self.add_nodes("a")
-        self.apply(self.web())
-        before, pids = self.until_ready("web", 1), self.pids()
-        # It ends at once: the rollout pauses, and the old one serves on.
-        self.apply(self.web(command=["sh", "-c", "echo no model; exit 3", "{port}"]), wait=False)
-        paused = self.until(lambda: (one := self.get("deployments/web")["deployment"])["state"] == "paused" and one, self.situation)
-        self.assertIn("failed 3 times in a row", paused["reason"])
-        self.assertEqual((paused["ready"], self.pids()), (1, pids))
-        self.assertIn("paused", self.command("rollout", "status", "web").stdout)
-        self.assertIn("no model", self.command("logs", "web/0").stdout)
-        self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
-        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before[0]["generation"], "what runs is what is wanted again")
-        # A probe that never gets an answer.
-        self.apply(self.web(readiness={"tcp": True, "port": 1, "every": "100ms"}), wait=False)
-        why = self.until(lambda: (text := self.command("why", "replica", "web/0").stdout) and "refused" in text and text, self.situation)
-        self.assertEqual(self.pids()[0][0], pids[0][0])
-        self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
-        self.until_ready("web", 1)
-        self.assertEqual(self.pids(), pids)
-
-    def test_of_a_server(self):
-        # Its port is in use, its folder is in use.
-        taken = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(taken.close)
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        serve = ("serve", "--no-agent", "--listen")
-        self.assertRefused(self.berth(*serve, address, BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, f"port {taken.getsockname()[1]}", "in use")
-        self.assertRefused(self.command(*serve, "127.0.0.1:0"), 1, "server")
-        self.assertRefused(self.berth(*serve, "0.0.0.0:0", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "TLS")
-        self.assertEqual(self.get("status")["project"]["version"], 0, "the first one serves on")
-        # A store of a newer version.
-        self.server.terminate()
-        self.assertEqual(self.server.wait(timeout=30), 0)
-        store = self.folder / "server" / f"server-{os.geteuid()}" / "store.db"
-        newer = self.folder / "newer.db"
-        shutil.copy(store, newer)
-        database = sqlite3.connect(newer)
-        with database:
-            database.execute("""update entries set value = '{"store":99,"berth":"9.9.9"}' where key = 'meta/schema'""")
-        database.close()
-        content = newer.read_bytes()
-        self.assertRefused(self.command(*serve, "127.0.0.1:0", "--store", f"sqlite:{newer}"), 2, "newer", "9.9.9")
-        self.assertEqual(newer.read_bytes(), content, "it is left as it is")
-        self.serve()
-        self.assertEqual(self.get("status")["project"]["version"], 0)
-
-    def test_of_agents_and_tokens(self):
-        a, = self.add_nodes("a")
-        # One name, twice: elsewhere, and here with the same folder.
-        token = self.token("join")
-        other = self.add_node("b")
-        self.until_healthy("b")
-        other.kill()
-        other.name = "a"
-        other.start(token)
-        self.assertEqual(other.agent.wait(timeout=30), 2)
-        self.assertIn('a node "a" is there already', other.log.read_text())
-        other.name = "b"
-        twin = subprocess.run(a.agent.args[:-2], env=a.environment(), capture_output=True, text=True, timeout=30)
-        self.assertRefused(twin, 2, "runs already")
-        other.start()
-        self.until_healthy("b")
-        self.assertEqual(self.get("status")["nodes"]["healthy"], 2)
-        # Tokens: used up, wrong, expired, revoked.
-        for bad in (a.folder / "token").read_text().strip(), "berth_" + "0" * 64, "nonsense":
-            other.kill()
-            other.start(bad)
-            self.assertEqual(other.agent.wait(timeout=30), 1)
-        short = json.loads(self.ask("POST", "/api/v1/tokens", {"role": "read", "ttl_s": 1})[2])
-        self.assertEqual(self.ask("GET", "/api/v1/status", token=short["token"])[0], 200)
-        self.until(lambda: self.ask("GET", "/api/v1/status", token=short["token"])[0] == 401, "it expires", 10)
-        listed = {one.get("node"): one["id"] for one in self.get("tokens")["tokens"]}
-        self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
-        self.until(lambda: self.get("nodes/a")["node"]["health"] != "healthy", self.situation)
-        self.assertIn("needs a token that the server knows", a.log.read_text())
-        self.assertIsNone(a.agent.poll())
-
-    def test_each_role_does_what_it_may(self):
-        self.add_nodes("a")
-        project = {"project": {"cluster": {"name": "lab"}, "deployments": []}}
-        requests = {  # the least role
-            "read": [("GET", "status", None), ("GET", "nodes/a", None), ("GET", "events", None)],
-            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"})],
-            "deploy": [("PUT", "project", project), ("GET", "tokens", None), ("POST", "tokens", {"role": "read"}), ("DELETE", "tokens/t1", None)],
-            "node": [("GET", "agent/assignments", None), ("POST", "agent/report", {})],
-            "join": [("POST", "agent/join", {"node": "x", "version": "1"})],
-        }
-        ranks = ["read", "operate", "deploy"]
-        credential, = (self.folder / "a" / "runtime").glob("agent-*/a/credential")
-        tokens = {role: self.token(role) for role in (*ranks, "join")} | {"node": credential.read_text().strip()}
-        for role, token in tokens.items():
-            for needed, list_of in requests.items():
-                may = role == needed or (role in ranks and needed in ranks and ranks.index(role) >= ranks.index(needed))
-                for method, path, body in list_of:
-                    status, _, text = self.ask(method, f"/api/v1/{path}", body, token)
-                    self.assertEqual(status == 403, not may, (role, method, path, status, text))
-        for method, path, body in sum(requests.values(), []):
-            self.assertEqual(self.ask(method, f"/api/v1/{path}", body, "berth_no")[0], 401, path)
-        # A node speaks for itself alone, and a token that is no node's runs nothing.
-        self.add_nodes("b")
-        report = {"schema": 1, "agent": "x", "version": "0", "boot": "x", "now_at_ms": 0, "epoch": 1, "revision": 1, "replicas": [],
-                  "inventory": {"format": 1, "node": {"name": "b"}, "devices": [], "links": []}}
-        status, _, text = self.ask("POST", "/api/v1/agent/report", report, tokens["node"])
-        self.assertEqual(status, 403, text)
 
 
 class Secrets(Fleet):

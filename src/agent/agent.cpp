@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "agent/last_epoch.hpp"
 #include "agent/node_watch.hpp"
 #include "agent/prober.hpp"
 #include "agent/replica_job.hpp"
@@ -91,6 +92,7 @@ class Agent {
     rules_.user = world::user_name(geteuid());
     if (options.file.users) rules_.users = *options.file.users;
     rules_.commands = options.file.commands;
+    epoch_ = last_epoch(options.folder);
     id_ = "a-" + std::to_string(real_random().next()) + "-" + std::to_string(getpid());
   }
 
@@ -130,8 +132,14 @@ class Agent {
       std::optional<FoundJob> one = found_job(job, now);
       if (!one) continue;
       one->is_stopping = stopping_.contains(job.id);
+      // Jobs are dated by the wall clock. What was seen once keeps its date when that is stepped.
+      FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{one->state, one->since}).first->second;
+      if (seen.state != one->state) seen = {one->state, one->since};
+      one->since = seen.since;
       if (one->is_live()) {
-        if (const auto lease = parse_lease(job.progress.lease)) leases[lease->id] = name_of(one->key);
+        const auto lease = parse_lease(job.progress.lease);
+        if (lease) leases.by_number[lease->id] = name_of(one->key);
+        if (job.is_supervised) leases.by_holder[job.progress.supervisor.pid] = name_of(one->key);
       }
       found.push_back(*std::move(one));
       by_id.emplace(job.id, std::move(job));
@@ -147,6 +155,7 @@ class Agent {
       const std::lock_guard lock(mutex_);
       orders = orders_;
       input.heard = heard_;
+      input.newest = newest_;
     }
     input.orders = orders ? &*orders : nullptr;
     Step next = step(input);
@@ -161,6 +170,7 @@ class Agent {
     }
     for (const std::string& job : next.remove) static_cast<void>(machine::remove_job(by_id.at(job)));
     std::erase_if(stopping_, [&](const std::string& job) { return !by_id.contains(job); });
+    std::erase_if(seen_, [&](const auto& one) { return !by_id.contains(one.first); });
     for (const Start& one : next.start) start(one, found);
     watch_probes(prober, found, orders);
     share(std::move(next.reports), std::move(leases), orders);
@@ -250,10 +260,15 @@ class Agent {
         now = answer.error().message;
       else if (answer->status != 200)
         now = refusal(*answer, "the server does not take the report").to_text();
-      else if (const auto epoch = epoch_in(answer->body)) {
-        const std::lock_guard lock(mutex_);
-        if (*epoch >= epoch_) heard_ = sent;
-        epoch_ = std::max(epoch_, *epoch);
+      else if (const auto newest = newest_in(answer->body)) {
+        if (is_newest(newest->first)) {
+          const std::lock_guard lock(mutex_);
+          heard_ = sent;
+          newest_ = *newest;
+        } else {
+          now =
+              "the server is of epoch " + std::to_string(newest->first) + ", and one of a later epoch was heard before";
+        }
       }
       if (now != problem && !stop.stop_requested()) {
         if (now.empty())
@@ -268,12 +283,26 @@ class Agent {
     }
   }
 
-  static std::optional<std::uint64_t> epoch_in(const std::string& body) {
-    const auto epoch =
-        format::read_document(body, "the answer", [](const json::value& value, const std::string& where) {
-          return format::whole_of(format::member(format::object_of(value, where), "epoch", where), where + ".epoch");
-        });
-    return epoch ? std::optional(*epoch) : std::nullopt;
+  // Whether no server of a later epoch was heard, which is written down first. With a full disk it is obeyed all the
+  // same: what replaced it is not known to exist.
+  bool is_newest(std::uint64_t epoch) {
+    const std::lock_guard lock(mutex_);
+    if (epoch > epoch_) {
+      if (const auto kept = keep_epoch(options_.folder, epoch); !kept) log("goes on: " + kept.error().to_text());
+      epoch_ = epoch;
+    }
+    return epoch == epoch_;
+  }
+
+  // Epoch and revision of the server's newest orders.
+  static std::optional<std::pair<std::uint64_t, std::uint64_t>> newest_in(const std::string& body) {
+    const auto read = format::read_document(body, "the answer", [](const json::value& value, const std::string& where) {
+      const auto number = [&](const char* key) {
+        return format::whole_of(format::member(format::object_of(value, where), key, where), where + "." + key);
+      };
+      return std::pair(number("epoch"), number("revision"));
+    });
+    return read ? std::optional(*read) : std::nullopt;
   }
 
   // On a thread of its own.
@@ -323,9 +352,10 @@ class Agent {
       log(LogLevel::error, "cannot read the orders", {{"reason", orders.error().to_text()}});
       return false;
     }
+    if (!is_newest(orders->epoch)) return false;
     {
       const std::lock_guard lock(mutex_);
-      if (accept(orders_, *std::move(orders))) wake_->set();
+      if (accept(orders_, *std::move(orders), epoch_)) wake_->set();
     }
     for (LogOrder& order : logs) send_output(std::move(order));
     return true;
@@ -404,12 +434,18 @@ class Agent {
   std::string id_;
   Memory memory_;
   std::set<std::string> stopping_;  // jobs that were told to end
+  struct FirstSeen {
+    FoundState state{};
+    TimePoint since{};
+  };
+  std::map<std::string, FirstSeen> seen_;  // by job
   std::deque<std::jthread> readers_;
   std::shared_ptr<Signal> wake_ = std::make_shared<Signal>(), report_due_ = std::make_shared<Signal>();
 
   std::mutex mutex_;  // guards what follows
   std::optional<fleet::NodeOrders> orders_;
   std::optional<TimePoint> heard_;
+  std::pair<std::uint64_t, std::uint64_t> newest_{};
   std::uint64_t epoch_ = 0;
   std::vector<fleet::ReplicaReport> reports_;
   ReplicaLeases leases_;

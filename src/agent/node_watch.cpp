@@ -24,7 +24,7 @@ constexpr Duration recent = std::chrono::seconds(5);
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // Who uses a device, for display.
-json::array holders_of(const inventory::DeviceRow& row, const ReplicaLeases& replicas) {
+json::array holders_of(const inventory::DeviceRow& row, const std::map<std::uint64_t, std::string>& replicas) {
   json::array out;
   for (const inventory::DeviceLease& lease : row.held_by) {
     if (lease.within) continue;  // part of another one
@@ -111,19 +111,25 @@ void NodeWatch::run() {
 }
 
 // The rows are older than the list of replicas. The lease of one that ended just now is still in them, and taken for
-// that of another program it would keep the fleet from using the device.
-ReplicaLeases NodeWatch::with_recent(const ReplicaLeases& replicas) const {
+// that of another program it would keep the fleet from using the device; so would one that was taken just now.
+std::map<std::uint64_t, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
   const TimePoint now = real_clock().now();
-  for (const auto& [lease, name] : replicas) known_[lease] = {name, now};
+  for (const auto& [lease, name] : replicas.by_number) known_[lease] = {name, now};
+  for (const inventory::DeviceRow& row : rows_) {
+    for (const inventory::DeviceLease& lease : row.held_by) {
+      const auto holder = replicas.by_holder.find(lease.pid);
+      if (holder != replicas.by_holder.end()) known_[lease.lease] = {holder->second, now};
+    }
+  }
   std::erase_if(known_, [&](const auto& one) { return one.second.seen + recent < now; });
-  ReplicaLeases all;
+  std::map<std::uint64_t, std::string> all;
   for (const auto& [lease, one] : known_) all.emplace(lease, one.name);
   return all;
 }
 
 NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
   std::vector<inventory::DeviceRow> rows;
-  ReplicaLeases replicas;
+  std::map<std::uint64_t, std::string> replicas;
   {
     const std::lock_guard lock(mutex_);
     rows = rows_;

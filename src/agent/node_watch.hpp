@@ -17,8 +17,12 @@
 
 namespace berth::agent {
 
-// A lease of this machine that belongs to a replica.
-using ReplicaLeases = std::map<std::uint64_t, std::string>;  // the number, and "chat/0"
+// Leases of this machine that belong to replicas, with names such as "chat/0". The holder is the supervisor of its job,
+// which is known before it writes down the lease that it got.
+struct ReplicaLeases {
+  std::map<std::uint64_t, std::string> by_number;
+  std::map<std::uint32_t, std::string> by_holder;
+};
 
 struct NodeObservation {
   NodeView node;  // without what replicas of the fleet hold
@@ -41,7 +45,7 @@ class NodeWatch {
  private:
   NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine machine);
   void run();
-  ReplicaLeases with_recent(const ReplicaLeases& replicas) const;
+  std::map<std::uint64_t, std::string> with_recent(const ReplicaLeases& replicas) const;
 
   machine::Machine machine_;
   NodeView node_;  // but for its devices

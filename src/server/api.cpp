@@ -87,7 +87,11 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
 
 std::optional<Who> Api::admit(const http::Request& request, Role role, const http::Responder& responder) {
   std::optional<Who> who = access_.who(request, leader_->state().credentials, world::wall_time_ms());
-  if (!who) {
+  // At the beginning of time no token had expired.
+  if (!who && access_.who(request, leader_->state().credentials, 0)) {
+    responder.send(
+        http::error_response(401, "not_logged_in", "this token has expired", "berth token add makes another"));
+  } else if (!who) {
     responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows",
                                         "log in, or set BERTH_TOKEN_FILE"));
   } else if (!may(*who, role)) {

@@ -173,11 +173,11 @@ class Simulation {
 
   void send_report(Node& node, std::shared_ptr<const fleet::NodeReport> report) {
     send(node, [this, &node, report, life = node.life, sent = timeline_.now] {
-      const std::optional<std::uint64_t> epoch = some_server().report(node.machine.view.id, *report);
-      if (!epoch) return;
+      const auto newest = some_server().report(node.machine.view.id, *report);
+      if (!newest) return;
       checker_.heard(timeline_.now, node.machine.view.id);
-      send(node, [&node, life, sent, epoch] {
-        if (node.life == life && node.agent) node.agent->heard(sent, *epoch);
+      send(node, [&node, life, sent, newest] {
+        if (node.life == life && node.agent) node.agent->heard(sent, *newest);
       });
     });
   }

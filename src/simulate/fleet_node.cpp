@@ -116,8 +116,8 @@ void Machine::power_off() {
 
 std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance_percent) {
   const std::vector<agent::FoundJob> jobs = machine_.find_jobs();
-  agent::Step step =
-      agent::step({orders_ ? &*orders_ : nullptr, heard_, jobs, {}, &rules_, std::move(memory_), timeline_.now});
+  agent::Step step = agent::step(
+      {orders_ ? &*orders_ : nullptr, heard_, jobs, {}, &rules_, std::move(memory_), timeline_.now, newest_});
   memory_ = std::move(step.memory);
   const auto crashes = [&] { return random_.below(100) < crash_chance_percent; };
   for (const agent::Renewal& renewal : step.renew) machine_.renew(renewal.job, renewal.heard);
@@ -152,10 +152,12 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
   return out;
 }
 
-void SimulatedAgent::heard(TimePoint sent, std::uint64_t epoch) {
-  if (epoch < machine_.epoch_heard) return;
-  machine_.epoch_heard = epoch;
-  if (!heard_ || *heard_ < sent) heard_ = sent;
+void SimulatedAgent::heard(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest) {
+  if (newest.first < machine_.epoch_heard) return;
+  machine_.epoch_heard = newest.first;
+  if (heard_ && *heard_ >= sent) return;
+  heard_ = sent;
+  newest_ = newest;
 }
 
 void SimulatedAgent::ordered(const fleet::NodeOrders& orders) {

@@ -74,8 +74,8 @@ class SimulatedAgent {
 
   // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
   std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
-  // The answer to a report that was sent then.
-  void heard(TimePoint sent, std::uint64_t epoch);
+  // The answer to a report that was sent then: epoch and revision of the newest orders.
+  void heard(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest);
   void ordered(const fleet::NodeOrders& orders);
 
   std::uint64_t epoch() const { return orders_ ? orders_->epoch : 0; }
@@ -91,6 +91,7 @@ class SimulatedAgent {
   FleetChecker& checker_;
   std::optional<fleet::NodeOrders> orders_;
   std::optional<TimePoint> heard_;
+  std::pair<std::uint64_t, std::uint64_t> newest_{};
   agent::Memory memory_;
   agent::Rules rules_;
   std::vector<fleet::ReplicaReport> reports_;

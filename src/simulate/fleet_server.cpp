@@ -120,7 +120,8 @@ void SimulatedServer::commit(controller::Step step) {
   });
 }
 
-std::optional<std::uint64_t> SimulatedServer::report(const NodeId& node, const fleet::NodeReport& report) {
+std::optional<std::pair<std::uint64_t, std::uint64_t>> SimulatedServer::report(const NodeId& node,
+                                                                               const fleet::NodeReport& report) {
   if (!is_on || timeline_.now < paused_until || !leads()) return std::nullopt;
   // A late one says what was; that its node lives is true all the same.
   const auto last = reports_.find(node);
@@ -131,7 +132,8 @@ std::optional<std::uint64_t> SimulatedServer::report(const NodeId& node, const f
   // What is being committed may have been decided on the silence of this node: until that is known, the node must not
   // take itself for heard. (A server whose commits wait for nothing has no such moment.)
   if (is_committing_) return std::nullopt;
-  return epoch_;
+  const auto orders = orders_.find(node);
+  return std::pair(epoch_, orders == orders_.end() ? 0 : orders->second.revision);
 }
 
 std::optional<fleet::NodeOrders> SimulatedServer::orders_for(const NodeId& node, std::uint64_t epoch,

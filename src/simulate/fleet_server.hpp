@@ -34,7 +34,7 @@ class SimulatedServer {
 
   bool leads() const { return epoch_ > 0 && timeline_.now < leads_until_; }
   // The epoch that answers; absent: it does not lead, and says nothing.
-  std::optional<std::uint64_t> report(const NodeId& node, const fleet::NodeReport& report);
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> report(const NodeId& node, const fleet::NodeReport& report);
   // Orders that are newer than these; absent: none.
   std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t revision);
 

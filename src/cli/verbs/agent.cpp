@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "agent/folder_lock.hpp"
+#include "agent/last_epoch.hpp"
 #include "berth/version.hpp"
 #include "cli/options.hpp"
 #include "deployment/identifiers.hpp"
@@ -52,6 +53,7 @@ Result<std::string> credential_of(const Arguments& arguments, const agent::Agent
   const std::string sum = server::sha256(joining.token) + "\n";
   if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
   std::string made = BERTH_TRY(agent::join(joining, options.node, options.version));
+  agent::forget_epoch(options.folder);  // the epochs of another server may be lower
   BERTH_TRY(write_private_text(file, made + "\n"));
   BERTH_TRY(write_private_text(sum_file, sum));
   return made;

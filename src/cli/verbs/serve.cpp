@@ -6,6 +6,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/folder_lock.hpp"
+#include "agent/last_epoch.hpp"
 #include "cli/command_line.hpp"
 #include "cli/options.hpp"
 #include "cli/server_store.hpp"
@@ -95,6 +96,7 @@ int run_serve(const ServeArguments& arguments) {
       agent_error = token.error();
       return serving.shutdown();
     }
+    agent::forget_epoch(own->folder);  // it hears this server alone, whatever its store
     own->server.url = serving.socket;
     own->server.token = *token;
     agent = std::jthread([&, shutdown = serving.shutdown](const std::stop_token& stop) {

@@ -1,0 +1,149 @@
+"""Bad input to a fleet: each is one clear sentence at the place where the user looks, and changes nothing."""
+import json
+import shutil
+import socket
+import sqlite3
+import subprocess
+import unittest
+
+from fleet_case import Fleet
+
+
+class BadInput(Fleet):
+    def test_of_a_project(self):
+        self.add_nodes("a")
+        broken = self.folder / "broken.toml"
+        broken.write_text('[cluster]\nname = "lab"\n[[deployment]]\nname = \n')
+        self.assertRefused(self.command("apply", str(broken)), 2, "broken.toml:4")
+        self.assertRefused(self.command("apply", str(self.folder / "none.toml")), 2, "none.toml")
+        self.assertEqual(self.get("project")["version"], 0, "nothing half done")
+        # A command that does not exist is said where the user looks.
+        bad = {"name": "bad", "gpus": 1, "command": ["/no/such/program"]}
+        self.apply(self.web(), bad, wait=False)
+        why = self.until(lambda: (text := self.command("why", "replica", "bad/0").stdout) and "/no/such/program" in text and text, self.situation)
+        self.until_ready("web", 1)
+        self.assertIn("/no/such/program", self.get("deployments/bad")["deployment"]["reason"])
+        # A plan for another version.
+        plan = self.folder / "plan.json"
+        file = self.write_project(self.web(replicas=2))
+        self.assertEqual(self.command("plan", file, "--server", "-o", str(plan)).returncode, 0)
+        self.assertEqual(self.command("delete", "bad").returncode, 0)
+        version = self.get("project")["version"]
+        self.assertRefused(self.command("apply", file, "--plan", str(plan)), 1, "version", "plan again")
+        self.assertEqual((self.get("project")["version"], len(self.replicas())), (version, 1))
+        self.assertEqual(self.command("plan", file, "--server", "-o", str(plan)).returncode, 0)
+        self.assertEqual(self.command("apply", file, "--plan", str(plan)).returncode, 0)
+        self.until_ready("web", 2)
+
+    def test_an_update_that_does_not_get_ready(self):
+        self.add_nodes("a")
+        self.apply(self.web())
+        before, pids = self.until_ready("web", 1), self.pids()
+        # It ends at once: the rollout pauses, and the old one serves on.
+        self.apply(self.web(command=["sh", "-c", "echo no model; exit 3", "{port}"]), wait=False)
+        paused = self.until(lambda: (one := self.get("deployments/web")["deployment"])["state"] == "paused" and one, self.situation)
+        self.assertIn("failed 3 times in a row", paused["reason"])
+        self.assertEqual((paused["ready"], self.pids()), (1, pids))
+        self.assertIn("paused", self.command("rollout", "status", "web").stdout)
+        self.assertIn("no model", self.command("logs", "web/0").stdout)
+        self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
+        self.assertEqual(self.until_ready("web", 1)[0]["generation"], before[0]["generation"], "what runs is what is wanted again")
+        # A probe that never gets an answer.
+        never = {"readiness": {"tcp": True, "port": 1, "every": "100ms"}, "ready_within": "1s"}
+        problem = "it was not ready within 1 s: port 1: Connection refused"
+        answer = self.command("apply", self.write_project(self.web(**never)), "--wait")
+        self.assertEqual(answer.returncode, 1, answer.stdout + answer.stderr + self.situation())
+        self.assertIn("failed 3 times in a row: " + problem, answer.stdout + answer.stderr)
+        self.assertIn(problem, " ".join(self.command("why", "replica", "web/0").stdout.split()))
+        self.assertEqual(self.pids()[0][0], pids[0][0], "the old one serves on")
+        self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
+        self.until_ready("web", 1)
+        self.assertEqual(self.pids(), pids)
+
+    def test_of_a_server(self):
+        # Its port is in use, its folder is in use.
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        serve = ("serve", "--no-agent", "--listen")
+        self.assertRefused(self.berth(*serve, address, BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, f"port {taken.getsockname()[1]}", "in use")
+        self.assertRefused(self.command(*serve, "127.0.0.1:0"), 1, "server")
+        self.assertRefused(self.berth(*serve, "0.0.0.0:0", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "TLS")
+        self.assertEqual(self.get("status")["project"]["version"], 0, "the first one serves on")
+        # A store of a newer version.
+        self.server.terminate()
+        self.assertEqual(self.server.wait(timeout=30), 0)
+        newer = self.folder / "newer.db"
+        shutil.copy(self.store, newer)
+        database = sqlite3.connect(newer)
+        with database:
+            database.execute("""update entries set value = '{"store":99,"berth":"9.9.9"}' where key = 'meta/schema'""")
+        database.close()
+        content = newer.read_bytes()
+        self.assertRefused(self.command(*serve, "127.0.0.1:0", "--store", f"sqlite:{newer}"), 2, "newer", "9.9.9")
+        self.assertEqual(newer.read_bytes(), content, "it is left as it is")
+        self.serve()
+        self.assertEqual(self.get("status")["project"]["version"], 0)
+
+    def test_of_agents_and_tokens(self):
+        a, = self.add_nodes("a")
+        # One name, twice: elsewhere, and here with the same folder.
+        token = self.token("join")
+        other = self.add_node("b")
+        self.until_healthy("b")
+        other.kill()
+        other.name = "a"
+        other.start(token)
+        self.assertEqual(other.agent.wait(timeout=30), 2)
+        self.assertIn('a node "a" is there already', other.log.read_text())
+        other.name = "b"
+        twin = subprocess.run(a.agent.args[:-2], env=a.environment(), capture_output=True, text=True, timeout=30)
+        self.assertRefused(twin, 2, "runs already")
+        other.start()
+        self.until_healthy("b")
+        self.assertEqual(self.get("status")["nodes"]["healthy"], 2)
+        # Tokens: used up, wrong, expired, revoked.
+        for bad in (a.folder / "token").read_text().strip(), "berth_" + "0" * 64, "nonsense":
+            other.kill()
+            other.start(bad)
+            self.assertEqual(other.agent.wait(timeout=30), 1)
+        short = json.loads(self.ask("POST", "/api/v1/tokens", {"role": "read", "ttl_s": 1})[2])
+        self.assertEqual(self.ask("GET", "/api/v1/status", token=short["token"])[0], 200)
+        self.until(lambda: self.ask("GET", "/api/v1/status", token=short["token"])[0] == 401, "it expires", 10)
+        listed = {one.get("node"): one["id"] for one in self.get("tokens")["tokens"]}
+        self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
+        self.until(lambda: self.get("nodes/a")["node"]["health"] != "healthy", self.situation)
+        self.assertIn("needs a token that the server knows", a.log.read_text())
+        self.assertIsNone(a.agent.poll())
+
+    def test_each_role_does_what_it_may(self):
+        self.add_nodes("a")
+        project = {"project": {"cluster": {"name": "lab"}, "deployments": []}}
+        requests = {  # the least role
+            "read": [("GET", "status", None), ("GET", "nodes/a", None), ("GET", "events", None)],
+            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"})],
+            "deploy": [("PUT", "project", project), ("GET", "tokens", None), ("POST", "tokens", {"role": "read"}), ("DELETE", "tokens/t1", None)],
+            "node": [("GET", "agent/assignments", None), ("POST", "agent/report", {})],
+            "join": [("POST", "agent/join", {"node": "x", "version": "1"})],
+        }
+        ranks = ["read", "operate", "deploy"]
+        credential, = (self.folder / "a" / "runtime").glob("agent-*/a/credential")
+        tokens = {role: self.token(role) for role in (*ranks, "join")} | {"node": credential.read_text().strip()}
+        for role, token in tokens.items():
+            for needed, list_of in requests.items():
+                may = role == needed or (role in ranks and needed in ranks and ranks.index(role) >= ranks.index(needed))
+                for method, path, body in list_of:
+                    status, _, text = self.ask(method, f"/api/v1/{path}", body, token)
+                    self.assertEqual(status == 403, not may, (role, method, path, status, text))
+        for method, path, body in sum(requests.values(), []):
+            self.assertEqual(self.ask(method, f"/api/v1/{path}", body, "berth_no")[0], 401, path)
+        # A node speaks for itself alone, and a token that is no node's runs nothing.
+        self.add_nodes("b")
+        report = {"schema": 1, "agent": "x", "version": "0", "boot": "x", "now_at_ms": 0, "epoch": 1, "revision": 1, "replicas": [],
+                  "inventory": {"format": 1, "node": {"name": "b"}, "devices": [], "links": []}}
+        status, _, text = self.ask("POST", "/api/v1/agent/report", report, tokens["node"])
+        self.assertEqual(status, 403, text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
