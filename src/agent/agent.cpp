@@ -6,6 +6,7 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <fstream>
 #include <mutex>
@@ -13,6 +14,7 @@
 
 #include "agent/last_epoch.hpp"
 #include "agent/node_watch.hpp"
+#include "agent/owner_rules.hpp"
 #include "agent/prober.hpp"
 #include "agent/replica_job.hpp"
 #include "berth/random.hpp"
@@ -184,6 +186,10 @@ class Agent {
       start_failed(memory_, key, reason, real_clock().now());
       wake_->set();
     };
+    if (std::optional<std::string> reason = leads_out(order.order.spec, rules_)) {
+      memory_[key].refused = std::move(reason);
+      return wake_->set();
+    }
     std::optional<std::uint16_t> port;
     if (order.needs_port) {
       const auto is_used = [&](std::uint16_t one) {
@@ -468,6 +474,8 @@ Result<std::string> join(const http::ClientOptions& server, const NodeId& node, 
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop) {
   BERTH_TRY(world::private_folder(options.folder));
   const std::string jobs = BERTH_TRY(world::private_folder(options.folder + "/jobs"));
+  if (geteuid() == 0 && options.file.users && !options.file.users->empty()) BERTH_TRY(open_to_users(jobs));
+  std::signal(SIGPIPE, SIG_IGN);  // the other end of a pipe may be a command that ended at once
   std::unique_ptr<NodeWatch> watch = BERTH_TRY(NodeWatch::open(options.node, options.file, options.backends));
   if (options.log) {
     std::string devices;

@@ -1,9 +1,9 @@
 #include "agent/prober.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "http/client.hpp"
-
-extern char** environ;
+#include "machine/launch.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::agent {
 namespace {
@@ -58,36 +58,54 @@ std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
   return failed == 0 ? std::nullopt : std::optional(where + ": " + std::strerror(failed));
 }
 
-std::optional<std::string> ask_command(const std::vector<std::string>& command,
-                                       const std::map<std::string, std::string>& added, Duration timeout) {
-  std::vector<std::string> environment;
-  for (char** one = environ; *one; ++one) {
-    const std::string_view text(*one);
-    if (!added.contains(std::string(text.substr(0, text.find('='))))) environment.emplace_back(text);
+// With the account of the replica; absent: as the agent's own.
+struct Account {
+  world::UserAccount user;
+  std::vector<gid_t> groups;
+
+  // After a fork.
+  bool become() const {
+    return ::setgroups(groups.size(), groups.data()) == 0 && ::setgid(user.group) == 0 && ::setuid(user.user) == 0;
   }
-  for (const auto& [name, value] : added) environment.push_back(name + "=" + value);
-  std::vector<char*> arguments, variables;
-  for (const std::string& one : command) arguments.push_back(const_cast<char*>(one.c_str()));
-  for (const std::string& one : environment) variables.push_back(const_cast<char*>(one.c_str()));
-  arguments.push_back(nullptr);
-  variables.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    posix_spawn_file_actions_addopen(&files, standard, "/dev/null", O_RDWR, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  pid_t child = 0;
-  const int failed =
-      posix_spawnp(&child, command.front().c_str(), &files, &attributes, arguments.data(), variables.data());
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (failed != 0) return command.front() + ": " + std::strerror(failed);
+};
+
+Result<std::optional<Account>> account_of(const std::string& user) {
+  if (user.empty()) return std::optional<Account>();
+  Account account{BERTH_TRY(world::find_user(user)), std::vector<gid_t>(64)};
+  if (account.user.user == ::geteuid()) return std::optional<Account>();
+  int count = static_cast<int>(account.groups.size());
+  if (::getgrouplist(user.c_str(), account.user.group, account.groups.data(), &count) < 0) {
+    account.groups.resize(static_cast<std::size_t>(count));
+    ::getgrouplist(user.c_str(), account.user.group, account.groups.data(), &count);
+  }
+  account.groups.resize(static_cast<std::size_t>(count));
+  return std::optional(std::move(account));
+}
+
+std::optional<std::string> ask_command(const std::vector<std::string>& command, const Probing& probing,
+                                       Duration timeout) {
+  const auto path = probing.environment.find("PATH");
+  const Result<std::string> program =
+      machine::find_command(command.front(), path == probing.environment.end() ? nullptr : path->second.c_str());
+  if (!program) return program.error().message;
+  const Result<std::optional<Account>> account = account_of(probing.user);
+  if (!account) return account.error().message;
+  machine::Launch launch{*program, command, probing.environment, probing.removed, {}, {}, {}};
+  if (*account) {
+    launch.environment.emplace("HOME", (*account)->user.home);
+    for (const char* const name : {"USER", "LOGNAME"}) launch.environment.emplace(name, probing.user);
+  }
+  const Result<pid_t> started = machine::start_command(
+      launch,
+      [&] {
+        ::setpgid(0, 0);
+        const int nothing = ::open("/dev/null", O_RDWR);
+        for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, standard);
+        if (*account && !(*account)->become()) ::_exit(126);
+      },
+      [](pid_t) {});
+  if (!started) return started.error().message;
+  const pid_t child = *started;
   const Deadline deadline = Deadline::after(real_clock(), timeout);
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
@@ -106,7 +124,7 @@ std::optional<std::string> ask_command(const std::vector<std::string>& command,
 }  // namespace
 
 std::optional<std::string> ask(const Probe& probe, const Probing& probing) {
-  if (!probe.command.empty()) return ask_command(probe.command, probing.environment, probe.timeout);
+  if (!probe.command.empty()) return ask_command(probe.command, probing, probe.timeout);
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
   if (!port) return "the replica has no port";
   return probe.http ? ask_http(*probe.http, *port, probe.timeout) : ask_tcp(*port, probe.timeout);

@@ -18,7 +18,10 @@ namespace berth::agent {
 struct Probing {
   std::optional<Probe> readiness, liveness;
   std::optional<std::uint16_t> port;
-  std::map<std::string, std::string> environment;  // for probes that run a command
+  // For probes that run a command.
+  std::map<std::string, std::string> environment;
+  std::set<std::string> removed;  // variables of the agent
+  std::string user;               // empty: the agent's own
 };
 
 // One question. Absent: a good answer; else what was wrong, in a few words.

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "agent/secrets.hpp"
 #include "deployment/command.hpp"
 #include "ledger/process.hpp"
 #include "machine/job_supervisor.hpp"
 #include "world/files.hpp"
+#include "world/user_name.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::agent {
@@ -28,6 +30,16 @@ std::optional<std::uint64_t> number(const std::map<std::string, std::string>& la
   const std::string& text = found->second;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// Of the agent; a replica and its probes do not get them.
+const std::set<std::string> own_variables = {"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE", "BERTH_LEASE",
+                                             "BERTH_JOB"};
+
+std::string home_of(const std::string& user) {
+  const Result<world::UserAccount> account = world::find_user(user);
+  std::error_code failed;
+  return account && std::filesystem::is_directory(account->home, failed) ? account->home : "/";
 }
 
 bool is_alive(const ProcessIdentity& process, std::uint32_t user) {
@@ -72,8 +84,8 @@ Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint1
   for (const auto& [name, secret] : spec.secrets) order.environment[name] = BERTH_TRY(read_secret(secret, file));
   order.environment["BERTH_REPLICA"] = place.deployment.text() + "/" + std::to_string(place.replica);
   if (port) order.environment["BERTH_PORT"] = std::to_string(*port);
-  order.removed = {"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE", "BERTH_LEASE", "BERTH_JOB"};
-  order.folder = spec.folder.value_or("/");
+  order.removed = own_variables;
+  order.folder = spec.folder ? *spec.folder : home_of(spec.user.value_or(world::user_name(geteuid())));
   order.user = spec.user.value_or("");
   order.labels = {{label_deployment, place.deployment.text()},
                   {label_replica, std::to_string(place.replica)},
@@ -137,7 +149,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
 }
 
 Probing probing_of(const DeploymentSpec& spec, const FoundJob& job) {
-  Probing probing{spec.readiness, spec.liveness, job.port, spec.environment};
+  Probing probing{spec.readiness, spec.liveness, job.port, spec.environment, own_variables, spec.user.value_or("")};
   deployment::Placeholders values;
   values.port = job.port.value_or(0);
   values.name = job.key.deployment.text();

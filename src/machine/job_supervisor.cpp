@@ -28,6 +28,7 @@
 #include "machine/mps.hpp"
 #include "machine/restart_limit.hpp"
 #include "machine/run_steps.hpp"
+#include "machine/scope.hpp"
 #include "machine/supervise.hpp"
 #include "world/duration.hpp"
 #include "world/exit_status.hpp"
@@ -203,7 +204,7 @@ class JobSupervisor {
     command.environment["BERTH_JOB"] = job_.id;
     update([&](JobProgress& now) {
       now.state = JobState::running;
-      now.reason.clear();
+      now.reason = order_.host.any() ? without_limits() : "";
       now.lease = lease ? to_string(*lease) : "";
       now.devices.clear();
       for (const Granted& one : granted) now.devices.push_back(one.device.id.text());
@@ -268,6 +269,18 @@ class JobSupervisor {
       now.reason = how + "; it is started again";
     });
     while_it_can_be_stopped([&] { real_clock().sleep_for(*pause); });
+  }
+
+  // Why the limits on host memory and processors do not hold; empty: they do.
+  static std::string without_limits() {
+    const std::string text = "it runs without its limits on host memory and processors: ";
+    switch (scope_use()) {
+      case ScopeUse::opened: return "";
+      case ScopeUse::no_systemd: return text + "no systemd of its user runs here";
+      case ScopeUse::outside_session: return text + "it was not started in a login session";
+      case ScopeUse::not_lingering: return text + "its user does not linger (loginctl enable-linger)";
+    }
+    return "";
   }
 
   // Why it must end, because renew_job() was not called in time.

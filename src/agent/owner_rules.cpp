@@ -1,0 +1,47 @@
+#include "agent/owner_rules.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace berth::agent {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& rules) {
+  if (!rules.commands) return std::nullopt;
+  for (const std::string& program : programs_of(spec)) {
+    std::error_code failed;
+    const fs::path real = fs::canonical(program, failed);
+    if (failed) continue;  // it is named by PATH, or is not there: its start says so
+    const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
+      if (!one.ends_with('/')) return one == program;
+      const fs::path folder = fs::canonical(one, failed);
+      return !failed && std::mismatch(folder.begin(), folder.end(), real.begin(), real.end()).first == folder.end();
+    });
+    if (!is_inside) return "the agent may not run " + program + ", which leads to " + real.string();
+  }
+  return std::nullopt;
+}
+
+Result<void> open_to_users(const std::string& jobs) {
+  fs::path path = jobs;
+  // The folders of jobs, of this agent and of all agents of this user.
+  for (int own = 0; own < 3; ++own, path = path.parent_path()) {
+    if (::chmod(path.c_str(), 0711) != 0)
+      return Error{ErrorCode::io, "cannot open " + path.string() + " to other users: " + std::strerror(errno), ""};
+  }
+  for (; path.has_relative_path(); path = path.parent_path()) {
+    struct stat about{};
+    if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
+      return Error{ErrorCode::io,
+                   "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
+                   "chmod o+x " + path.string() + ", or set XDG_STATE_HOME to a folder such as /var/lib"};
+  }
+  return {};
+}
+
+}  // namespace berth::agent

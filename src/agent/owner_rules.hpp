@@ -1,0 +1,20 @@
+// The parts of the agent's file that need a look at the machine: which user a replica can become, and where the path of
+// a program really leads. What can be said from the texts alone is in forbidden() (step.hpp).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/step.hpp"
+
+namespace berth::agent {
+
+// A program of the spec (its command, or that of a probe) that lies in an allowed folder by its name and leads out of
+// it by a symbolic link. Absent: there is none.
+std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& rules);
+
+// Lets other users pass through the folder of the jobs to those that are theirs; they can list and read nothing on the
+// way. io: a folder above it is closed to them.
+Result<void> open_to_users(const std::string& jobs);
+
+}  // namespace berth::agent

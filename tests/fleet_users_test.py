@@ -1,0 +1,123 @@
+"""What the owner of a machine allows the fleet: users, commands and folders, with an agent that runs as root."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from fleet_case import Fleet, in_own_mounts
+
+UID, GID, EXTRA = 5077, 5077, 5078
+
+
+class Users(Fleet):
+    """One node, whose owner allows the user `svc`. The user database is of the test's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.home = self.folder / "home"
+        self.home.mkdir()
+        os.chown(self.home, UID, GID)
+        for file, lines in (("passwd", f"svc:x:{UID}:{GID}::{self.home}:/bin/sh\nother:x:5079:5079::/:/bin/sh\n"),
+                            ("group", f"svc:x:{GID}:\nextra:x:{EXTRA}:svc\n")):
+            path = self.folder / file
+            path.write_text(pathlib.Path("/etc", file).read_text() + lines)
+            subprocess.run(["mount", "--bind", str(path), f"/etc/{file}"], check=True)
+            self.addCleanup(subprocess.run, ["umount", f"/etc/{file}"], check=True)
+        # What any user may pass: the ledger of the machine is in a folder for all users, as /run/berth is.
+        self.folder.chmod(0o711)
+        self.journal.chmod(0o1777)
+        self.program.chmod(0o644)
+        self.tools = self.folder / "tools"
+        self.tools.mkdir()
+        (self.tools / "serve").write_text(f"#!/bin/sh\n{{ id -u; id -G; echo $HOME; pwd; }} > {self.journal}/$1\nexec sleep 600\n")
+        (self.tools / "serve").chmod(0o755)
+        (self.tools / "link").symlink_to("/bin/sh")
+        self.rules = self.folder / "agent.toml"
+        self.rules.write_text(f'users = ["svc"]\ncommands = ["{self.tools}/", "/usr/bin/env", "/bin/test"]\nsecret_folders = ["{self.folder}/secrets"]\n')
+
+    def add(self):
+        runtime = self.folder / "shared"
+        runtime.mkdir()
+        runtime.chmod(0o1777)
+        node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=runtime)
+        node.folder.chmod(0o711)
+        node.script.chmod(0o644)
+        self.until_healthy("a")
+        return node
+
+    def serve_as(self, name, user=None, **more):
+        return {"name": name, "gpus": 1, "memory": "1GiB", "sharing": "memory", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
+                **more}
+
+    def said(self, name):
+        """What `why replica` tells, without its line breaks."""
+        return " ".join(self.command("why", "replica", f"{name}/0").stdout.split())
+
+    def until_said(self, name, *words):
+        return self.until(lambda: (text := self.said(name)) and all(word in text for word in words) and text, lambda: self.said(name) + self.situation())
+
+    def test_a_replica_runs_as_the_user_that_is_allowed(self):
+        node = self.add()
+        self.apply(self.serve_as("mine", "svc"), self.serve_as("root"), self.serve_as("bad", "other"), wait=False)
+        self.until_ready("mine", 1)
+        self.until_ready("root", 1)
+        lines = self.until(lambda: (self.journal / "mine").exists() and (text := (self.journal / "mine").read_text().split("\n"))[3:] and text, "it runs")
+        self.assertEqual((lines[0], set(lines[1].split()), lines[2], lines[3]), (str(UID), {str(GID), str(EXTRA)}, str(self.home), str(self.home)))
+        self.assertEqual((self.journal / "root").read_text().split("\n")[0], "0")
+        folder, = (one.parent for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json") if json.loads(one.read_text())["name"].startswith("mine."))
+        about = folder.stat()
+        self.assertEqual((about.st_uid, about.st_mode & 0o777), (UID, 0o700))
+        self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
+        # Another user is refused, and that is said.
+        self.until_said("bad", "the agent may not run commands as user other")
+        # It is stopped like any other, and its folder goes.
+        self.assertEqual(self.command("delete", "mine").returncode, 0)
+        self.until(lambda: not any(name.startswith("mine.") for name in node.jobs()), self.situation)
+
+    def test_a_probe_runs_as_the_same_user_and_within_the_same_rules(self):
+        self.add()
+        good = {"command": ["/usr/bin/env", "sh", "-c", f"id -u > {self.journal}/probe && test $HOME = {self.home}"], "every": "200ms"}
+        self.apply(self.serve_as("mine", "svc", readiness=good), self.serve_as("bad", "svc", liveness={"command": ["/bin/sh", "-c", "true"]}), wait=False)
+        self.until_ready("mine", 1)
+        self.assertEqual((self.journal / "probe").read_text().strip(), str(UID))
+        self.until_said("bad", "the agent may not run /bin/sh")
+
+    def test_commands_and_secrets_outside_of_what_is_allowed_are_refused(self):
+        (self.folder / "secrets").mkdir()
+        (self.folder / "outside").write_text("value")
+        (self.folder / "secrets" / "link").symlink_to(self.folder / "outside")
+        self.add()
+        name = f"file:{self.folder}/secrets"
+        self.apply({**self.serve_as("shell"), "command": ["/bin/sh", "-c", "true"]},
+                   {**self.serve_as("dots"), "command": [f"{self.tools}/../../../bin/sh", "-c", "true"]},
+                   {**self.serve_as("link"), "command": [f"{self.tools}/link", "-c", "true"]},
+                   self.serve_as("secret", secrets={"A": f"{name}/link"}),
+                   self.serve_as("secretdots", secrets={"A": f"{name}/../outside"}), wait=False)
+        self.until_said("shell", "the agent may not run /bin/sh")
+        self.until_said("dots", f"the agent may not run {self.tools}/../../../bin/sh")
+        self.until_said("link", f"the agent may not run {self.tools}/link, which leads to /")
+        self.until_said("secret", "in none of the folders that secrets may be read from")
+        self.until_said("secretdots", "in none of the folders that secrets may be read from")
+        self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
+
+    def test_limits_that_do_not_hold_are_said_to_be_absent(self):
+        """Where a systemd of the user runs they hold: tests/scope_test.py."""
+        self.add()
+        self.apply(self.serve_as("mine", "svc", host_memory="1G", cpus=0.5), self.serve_as("free", "svc"), wait=False)
+        self.until_ready("mine", 1)
+        self.until_said("mine", "it runs without its limits on host memory and processors: no systemd of its user runs here")
+        self.until_ready("free", 1)
+        self.assertNotIn("limits", self.said("free"))
+
+    def test_folders_that_users_cannot_reach_are_named(self):
+        closed = self.folder / "closed"
+        closed.mkdir(mode=0o700)
+        node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=closed)
+        self.assertEqual(node.agent.wait(timeout=30), 1)
+        self.assertIn(f"users in the agent's file cannot get to their jobs: {closed} is closed to them", " ".join(node.log.read_text().split()))
+
+
+if __name__ == "__main__":
+    in_own_mounts("fleet_users")
+    unittest.main(verbosity=1)
