@@ -59,12 +59,13 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets
+nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets, all faults of a fleet
 	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
 	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
 	@python3 tests/job_line.py $(release)/berth . $(release)/tests/double 500
 	@python3 tests/fleet_scale.py $(release)/berth . $(release)/tests/double 200
+	@python3 tests/fleet_faults_test.py $(release)/berth . $(release)/tests/double all
 	@echo "nightly: not run: make fresh-test (a clean Debian), make gpu-test (a GPU), the sanitizers (.ci/run)"
 
 .PHONY: fresh-test
