@@ -5,6 +5,7 @@
 
 #include "device/query.hpp"
 #include "format/device_json.hpp"
+#include "format/json_text.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/device_request.hpp"
 #include "machine/machine_observer.hpp"
@@ -177,8 +178,8 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     };
     return !is_there(link.a) || !is_there(link.b);
   });
-  out.devices_json = json::serialize(devices);
-  out.leases_json = json::serialize(leases);
+  out.devices_json = format::json_text(devices);
+  out.leases_json = format::json_text(leases);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/text/answer_fields.hpp"
 #include "cli/verbs/plan.hpp"
 #include "format/json_reading.hpp"
+#include "format/json_text.hpp"
 #include "format/plan_json.hpp"
 #include "format/spec_json.hpp"
 #include "world/files.hpp"
@@ -100,8 +101,7 @@ Result<std::uint64_t> version_of_plan(const std::string& path, const Project& pr
   try {
     const std::uint64_t version = whole_of(object->at("version"), "version");
     // As text: the same value has several forms in memory.
-    if (json::serialize(object->at("project")) !=
-        json::serialize(json::parse(json::serialize(project_to_json(project)))))
+    if (json_text(object->at("project")) != json_text(json::parse(json_text(project_to_json(project)))))
       return Error{ErrorCode::unavailable, "the project is not the one that " + path + " was made for",
                    "plan again: berth plan FILE --server -o " + path};
     return version;
@@ -170,8 +170,7 @@ int plan_on_server(const ServerArguments& arguments, const Project& project, con
     json::object file = Fields(answer->json).in("plan").object();
     if (const json::value* const version = answer->json.if_contains("version")) file["version"] = *version;
     file["project"] = project_to_json(project);
-    if (const auto written = write_text(*output, json::serialize(file) + "\n"); !written)
-      return print_error(written.error());
+    if (const auto written = write_text(*output, json_text(file) + "\n"); !written) return print_error(written.error());
   }
   return print_change(arguments, *answer, "planned for version " + Fields(answer->json).count("version") + "\n");
 }

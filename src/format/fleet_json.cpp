@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "format/inventory_json.hpp"
+#include "format/json_text.hpp"
 #include "format/plan_json.hpp"
 
 namespace berth::format {
@@ -46,7 +47,7 @@ json::array array_in(const std::string& text) {
   return !error && value.is_array() ? std::move(value.get_array()) : json::array();
 }
 std::string text_of_array(const json::value& value, const std::string& where) {
-  return json::serialize(array_of(value, where));
+  return json_text(array_of(value, where));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "deployment/identifiers.hpp"
 #include "format/device_json.hpp"
 #include "format/json_reading.hpp"
+#include "format/json_text.hpp"
 #include "inventory/device_row.hpp"
 
 namespace berth::format {
@@ -249,7 +250,7 @@ std::string inventory_to_json(const NodeView& node, std::span<const inventory::D
                          {"devices", std::move(devices)},
                          {"links", links_to_json(node.links)},
                          {"islands", std::move(groups)}};
-  return json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 bool looks_like_json(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "deployment/identifiers.hpp"
+#include "format/json_text.hpp"
 #include "world/printable.hpp"
 
 namespace berth::format {
@@ -38,13 +39,13 @@ Result<json::value> parse_json(std::string_view text, std::string_view filename,
   return parser.release();
 }
 
-const json::object& object_of(const json::value& value, const std::string& where) {
-  if (!value.is_object()) throw JsonError{where + " is not an object"};
+const json::object& object_of(const json::value& value, std::string_view where) {
+  if (!value.is_object()) throw JsonError{std::string(where) + " is not an object"};
   return value.get_object();
 }
 
-const json::array& array_of(const json::value& value, const std::string& where) {
-  if (!value.is_array()) throw JsonError{where + " is not an array"};
+const json::array& array_of(const json::value& value, std::string_view where) {
+  if (!value.is_array()) throw JsonError{std::string(where) + " is not an array"};
   return value.get_array();
 }
 
@@ -119,7 +120,7 @@ void check_schema(const json::object& object, const std::string& where) {
 std::string document(const json::object& object) {
   json::object out{{"schema", schema}};
   for (const auto& entry : object) out.insert(entry);
-  return json::serialize(out);
+  return json_text(out);
 }
 
 json::object labels_to_json(const std::map<std::string, std::string>& labels) {
@@ -163,9 +164,9 @@ std::map<std::string, std::string> labels_of(const json::value& value, const std
   return out;
 }
 
-const json::value& member(const json::object& object, std::string_view key, const std::string& where) {
+const json::value& member(const json::object& object, std::string_view key, std::string_view where) {
   const json::value* value = object.if_contains(key);
-  if (!value) throw JsonError{where + " has no \"" + std::string(key) + "\""};
+  if (!value) throw JsonError{std::string(where) + " has no \"" + std::string(key) + "\""};
   return *value;
 }
 

@@ -34,8 +34,10 @@ boost::json::object labels_to_json(const std::map<std::string, std::string>& lab
 // invalid_argument names file, line and column.
 Result<boost::json::value> parse_json(std::string_view text, std::string_view filename, const std::string& advice);
 
-const boost::json::object& object_of(const boost::json::value& value, const std::string& where);
-const boost::json::array& array_of(const boost::json::value& value, const std::string& where);
+// Those that return a reference take the position as a view: a temporary text would look like what it refers to
+// (-Wdangling-reference of g++ 13).
+const boost::json::object& object_of(const boost::json::value& value, std::string_view where);
+const boost::json::array& array_of(const boost::json::value& value, std::string_view where);
 std::string text_of(const boost::json::value& value, const std::string& where);
 bool bool_of(const boost::json::value& value, const std::string& where);
 std::uint64_t number_of(const boost::json::value& value, std::uint64_t largest, const std::string& where);
@@ -73,7 +75,7 @@ void check_members(const boost::json::object& object, std::initializer_list<std:
 // not_supported for a number above ours; absent is ours.
 void check_schema(const boost::json::object& object, const std::string& where);
 
-const boost::json::value& member(const boost::json::object& object, std::string_view key, const std::string& where);
+const boost::json::value& member(const boost::json::object& object, std::string_view key, std::string_view where);
 
 // The member, read by one of the functions above; absent if the object lacks it.
 template <class Read>

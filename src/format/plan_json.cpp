@@ -6,6 +6,7 @@
 
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
+#include "format/json_text.hpp"
 
 namespace berth::format {
 namespace {
@@ -111,11 +112,11 @@ std::string plan_to_json(const Plan& plan, std::string_view cluster) {
                          {"assignments", to_array(plan.assignments)},
                          {"pending", to_array(plan.pending)},
                          {"actions", to_array(plan.actions)}};
-  return json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string fleet_to_json(const Fleet& fleet) {
-  return json::serialize(json::object{{"nodes", to_array(fleet.nodes)}}) + "\n";
+  return json_text(json::object{{"nodes", to_array(fleet.nodes)}}) + "\n";
 }
 
 Result<std::vector<Assignment>> read_plan(std::string_view text, std::string_view filename, std::string_view cluster) {

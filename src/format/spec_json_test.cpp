@@ -34,8 +34,8 @@ TEST(SpecJson, HasTheKeysAndUnitsThatTheApiDocuments) {
       R"("capability":"9.0","node_selector":{"zone":"a"},"tolerates":["spot"],"sharing":"memory","key":"env:KEY",)"
       R"("command":["python3","serve.py","--port","{port}"],"environment":{"A":"b"},)"
       R"("secrets":{"HF_TOKEN":"file:/etc/berth/hf-token"},"user":"svc","folder":"/srv",)"
-      R"("readiness":{"http":"/health","every_s":5E-1,"failures":2},"liveness":{"tcp":true,"port":9000,"timeout_s":1},)"
-      R"("ready_within_s":1200,"stop_grace_s":60,"host_memory_bytes":2048,"cpus":2.5E0,"rollout":{"surge":0,"unavailable":2},"single":true,)"
+      R"("readiness":{"http":"/health","every_s":0.5,"failures":2},"liveness":{"tcp":true,"port":9000,"timeout_s":1},)"
+      R"("ready_within_s":1200,"stop_grace_s":60,"host_memory_bytes":2048,"cpus":2.5,"rollout":{"surge":0,"unavailable":2},"single":true,)"
       R"("stop_after_s":10,"replace_after_s":90})";
   const auto spec = read_document(text, "spec", spec_of);
   ASSERT_TRUE(spec) << spec.error().to_text();

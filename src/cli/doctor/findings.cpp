@@ -1,4 +1,5 @@
 #include "cli/doctor/doctor.hpp"
+#include "format/json_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -96,7 +97,7 @@ std::string findings_json(std::span<const Finding> findings) {
                    {"why", finding.why},
                    {"fix", finding.fix}});
   }
-  return boost::json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 }  // namespace berth::cli

@@ -9,6 +9,7 @@
 
 #include "cli/text/answer_fields.hpp"
 #include "deployment/replica_ranges.hpp"
+#include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -231,7 +232,7 @@ std::string device_table(const Fields& node, const Style& style) {
 
 std::string value_text(const json::value& value) {
   if (value.is_string()) return printable(std::string_view(value.get_string()));
-  if (!value.is_double()) return printable(json::serialize(value));
+  if (!value.is_double()) return printable(json_text(value));
   std::array<char, 32> text{};  // "2.5", where the library writes "2.5E0"
   std::snprintf(text.data(), text.size(), "%g", value.get_double());
   return text.data();
@@ -293,7 +294,8 @@ std::string status_text(const json::object& answer, const Style& style) {
 }
 
 std::string nodes_text(const json::object& answer, const Style& style) {
-  const json::array& nodes = Fields(answer).list("nodes");
+  const Fields fields(answer);
+  const json::array& nodes = fields.list("nodes");
   if (nodes.empty()) return "no node has joined; berth token add join makes a token for berth agent --join\n";
   const auto gpus = [](const Fields& node) {
     std::size_t total = 0, free = 0;
@@ -341,7 +343,8 @@ std::string node_text(const json::object& answer, const Style& style) {
 }
 
 std::string deployments_text(const json::object& answer, const Style& style) {
-  const json::array& deployments = Fields(answer).list("deployments");
+  const Fields fields(answer);
+  const json::array& deployments = fields.list("deployments");
   return deployments.empty() ? "nothing is deployed; berth apply FILE deploys a project\n"
                              : deployment_table(deployments, style);
 }
@@ -418,7 +421,8 @@ std::string events_text(const json::object& answer, const Style& style) {
 }
 
 std::string tokens_text(const json::object& answer, const Style& style) {
-  const json::array& tokens = Fields(answer).list("tokens");
+  const Fields fields(answer);
+  const json::array& tokens = fields.list("tokens");
   if (tokens.empty()) return "there are no tokens; berth token add ROLE makes one\n";
   return table_text(tokens,
                     {{"ID", text("id")},

@@ -5,6 +5,7 @@
 
 #include "berth/bytes.hpp"
 #include "cli/text/jobs_text.hpp"
+#include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
@@ -185,7 +186,7 @@ std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow>
   }
   json::array listed;
   for (const Job& job : jobs) listed.push_back(job_to_json(job));
-  return json::serialize(
+  return json_text(
              json::object{{"leases", std::move(held)}, {"cordons", std::move(cordons)}, {"jobs", std::move(listed)}}) +
          "\n";
 }

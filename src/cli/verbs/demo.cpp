@@ -14,6 +14,7 @@
 #include "cli/text/devices_text.hpp"
 #include "cli/text/terminal.hpp"
 #include "device/opencl/pocl_devices.hpp"
+#include "format/json_text.hpp"
 
 namespace berth::cli {
 namespace {
@@ -121,7 +122,7 @@ std::string report_json(const DemoReport& report, const Frame& frame, const std:
   const boost::json::object out{{"width", frame.width},  {"height", frame.height},    {"passes", filter_passes},
                                 {"policy", policy},      {"frames", report.frames},   {"failed", report.failed},
                                 {"wrong", report.wrong}, {"seconds", report.seconds}, {"devices", std::move(devices)}};
-  return boost::json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string report_text(const IsolatedReport& report, const Style& style) {
@@ -167,7 +168,7 @@ std::string report_json(const IsolatedReport& report, const Frame& frame, const 
       {"seconds", report.seconds}, {"devices", std::move(devices)}};
   if (report.faulty) out["faulty"] = report.faulty->text();
   if (report.recovery_seconds) out["recovery_seconds"] = *report.recovery_seconds;
-  return boost::json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 // Ends with the status of the command.

@@ -14,6 +14,7 @@
 #include "cli/text/screen.hpp"
 #include "cli/text/terminal.hpp"
 #include "format/device_json.hpp"
+#include "format/json_text.hpp"
 
 namespace berth::cli {
 namespace {
@@ -42,7 +43,7 @@ std::string device_errors(std::span<const DeviceRow> rows) {
 std::string to_json_text(std::span<const DeviceRow> rows, TimePoint now) {
   json::array out;
   for (const DeviceRow& row : rows) out.push_back(device_to_json(row, now));
-  return json::serialize(out) + "\n";
+  return json_text(out) + "\n";
 }
 
 std::string page_text(std::span<const DeviceRow> rows, const ProcessUsers& users, TimePoint now, const Style& style) {

@@ -4,6 +4,7 @@
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "format/json_text.hpp"
 
 namespace berth::cli {
 namespace {
@@ -42,7 +43,7 @@ int run_events(const EventsArguments& arguments) {
     if (all.has("last")) after = "limit=" + std::to_string(limit_max) + "&after=" + all.count("last");
     std::string text;
     if (arguments.server.json) {
-      for (const boost::json::value& event : all.list("events")) text += boost::json::serialize(event) + "\n";
+      for (const boost::json::value& event : all.list("events")) text += json_text(event) + "\n";
     } else {
       text = events_text(answer->json, style);
     }

@@ -4,6 +4,7 @@
 #include "cli/command_line.hpp"
 #include "cli/request.hpp"
 #include "cli/text/terminal.hpp"
+#include "format/json_text.hpp"
 #include "machine/run_context.hpp"
 
 namespace berth::cli {
@@ -43,7 +44,7 @@ int run_pick(const PickArguments& arguments) {
     }
     out["devices"] = std::move(picked);
     if (granted.empty()) out["reason"] = decided->explanation.reason();
-    text = json::serialize(out) + "\n";
+    text = json_text(out) + "\n";
   } else if (arguments.environment) {
     text = "CUDA_VISIBLE_DEVICES=" + visible_to(granted, context->observer.devices())["CUDA_VISIBLE_DEVICES"] + "\n";
   } else {

@@ -4,6 +4,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/verbs/why.hpp"
+#include "format/json_text.hpp"
 #include "world/files.hpp"
 
 namespace berth::cli {
@@ -22,7 +23,7 @@ int run_replay(const ReplayArguments& arguments) {
   if (!record) return print_error(record.error());
   const auto again = decide_again(*record);
   if (!again) return print_error(again.error());
-  const int printed = print(arguments.json ? json::serialize(why_to_json(*record, *again)) + "\n" : again->to_text());
+  const int printed = print(arguments.json ? json_text(why_to_json(*record, *again)) + "\n" : again->to_text());
   if (printed != done) return printed;
   if (again->winners != record->winners) {
     std::fprintf(stderr, "berth: the decision differs: the recorded one is %s, this version chooses %s\n",

@@ -10,6 +10,7 @@
 #include "cli/input/gunzip.hpp"
 #include "cli/options.hpp"
 #include "cli/text/terminal.hpp"
+#include "format/json_text.hpp"
 #include "simulate/requests.hpp"
 #include "world/files.hpp"
 
@@ -113,7 +114,7 @@ std::string to_json(const std::vector<Row>& rows, const Figures& central, bool a
     row["central_p99"] = central.p99_s;
     array.push_back(std::move(row));
   }
-  return (all ? boost::json::serialize(array) : boost::json::serialize(array.front())) + "\n";
+  return (all ? json_text(array) : json_text(array.front())) + "\n";
 }
 
 std::string to_text(const std::vector<Row>& rows, const Figures& central, const std::string& heading,
