@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <set>
 
 #include "berth/bytes.hpp"
 #include "inventory/short_id.hpp"
@@ -51,15 +52,17 @@ std::string command_text(std::span<const std::string> words) {
 }
 
 std::string jobs_text(std::span<const Job> jobs, const Style& style) {
-  std::vector<DeviceId> ids;
+  // Each id once: a thousand jobs of one device would be compared with each other.
+  std::set<DeviceId> different;
   bool named = false;
   for (const Job& job : jobs) {
     named = named || !job.request.name.empty();
-    for (const std::string& id : job.progress.devices) ids.emplace_back(id);
+    for (const std::string& id : job.progress.devices) different.emplace(id);
   }
+  const std::vector<DeviceId> ids(different.begin(), different.end());
   enum Column : std::size_t { id, name, state, status, device, time, command, why };
   Table table({"JOB", named ? "NAME" : "", "STATE", ">STATUS", "DEVICE", ">TIME", "COMMAND", ""});
-  table.may_shrink(why, 24).may_shrink(command, 16).may_shrink(name, 8);
+  table.may_shrink(command, 16).may_shrink(why, 24).may_shrink(name, 8);
   table.may_go(why).may_go(device).may_go(time);
   for (const Job& job : jobs) {
     std::string devices;

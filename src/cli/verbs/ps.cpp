@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -72,9 +73,9 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
     row.waits_for = WaitedFor{entry.count, is_whole || entry.claims.empty() ? 0 : entry.claims.front().memory_bytes,
                               entry.claims.size()};
   }
-  const bool ended = entry.alive_by != Liveness::holder &&
+  const bool ended = entry.kind == EntryKind::command && entry.alive_by != Liveness::holder &&
                      ledger::process_state(entry.holder, entry.user) == ledger::ProcessState::gone;
-  if (entry.kind == EntryKind::command && ended) {
+  if (ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
     for (const std::uint32_t pid : ledger::processes_of(entry)) kept_by.insert(pid);
@@ -134,7 +135,9 @@ class LeaseLook {
     return {};
   }
   std::string text(const Style& style) const {
-    return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, style));
+    Style whole = style;
+    if (!stdout_is_terminal()) whole.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
+    return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, whole));
   }
   std::string json() const { return ps_json(leases_, intents_, jobs_); }
 
