@@ -1,7 +1,10 @@
 """Jobs (berth run -d) with real processes and real faults, on scripted GPUs."""
+import contextlib
 import json
 import os
 import pathlib
+import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -248,6 +251,130 @@ class Jobs(Machine):
         for verb in ("wait", "stop", "rm"):
             self.assertRefused(self.berth(verb), 2, "no job was named")
         self.assertEqual(self.jobs(), {}, "none of these is a job")
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounts a small disk")
+    def test_a_full_disk_hides_neither_the_end_of_a_job_nor_its_status(self):
+        self.runtime.mkdir(mode=0o700)
+        script = f"""mount -t tmpfs -o mode=700,size=4m none {self.runtime}
+            {BERTH} run -d -q --mem 60G -- sh -c 'head -c 8M /dev/zero > {self.runtime}/fill 2> /dev/null; exit 5'
+            {BERTH} wait j1; echo $?
+            df --output=avail {self.runtime} | tail -1
+            {BERTH} ps -a --json
+            {BERTH} rm j1; echo $?"""
+        answer = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True,
+                                env=self.environment(), timeout=60)
+        job, waited, available, listed, removed = answer.stdout.splitlines()
+        self.assertEqual((job, waited, available.strip(), removed), ("j1", "5", "0", "0"), answer.stderr)
+        listed = json.loads(listed)
+        self.assertEqual(listed["leases"], [], "given back")
+        self.assertEqual((listed["jobs"][0]["state"], listed["jobs"][0]["status"]), ("failed", 5))
+
+    def test_jobs_that_cannot_be_read_are_listed_with_the_reason_and_removed_by_force(self):
+        self.assertEqual(self.berth("wait", self.job("-q", "--mem", "1G", "--", "true")).returncode, 0)
+        outside = self.folder / "outside"
+        shutil.copytree(self.folder_of("j1"), outside)
+        for number in range(2, 8):
+            shutil.copytree(outside, self.folder_of(f"j{number}"))
+        (self.folder_of("j2") / "job.json").write_text("{")
+        (self.folder_of("j3") / "state.json").unlink()
+        os.mkfifo(self.folder_of("j3") / "state.json")
+        (self.folder_of("j4") / "job.json").unlink()
+        (self.folder_of("j4") / "job.json").symlink_to(outside / "job.json")
+        self.folder_of("j5").rename(self.folder / "moved")
+        self.folder_of("j5").symlink_to(outside)
+        (self.folder_of("j6") / "job.json").unlink()
+        os.utime(self.folder_of("j6"), (0, 0))
+        self.folder_of("j8").write_text("a file")
+        # Of a machine that has vanished.
+        asked = json.loads((outside / "job.json").read_text())
+        (self.folder_of("j7") / "job.json").write_text(json.dumps({**asked, "machine": "gone", "boot": "gone"}))
+        state = json.loads((outside / "state.json").read_text())
+        (self.folder_of("j7") / "state.json").write_text(json.dumps({**state, "state": "running"}))
+        listed = self.jobs()
+        reasons = {"j2": "not JSON", "j3": "is not a file", "j4": "symbolic link", "j5": "is not a folder", "j6": "job.json", "j8": "is not a folder"}
+        for job, reason in reasons.items():
+            self.assertEqual(listed[job]["state"], "unreadable", job)
+            self.assertIn(reason, listed[job]["reason"])
+            self.assertRegex(self.berth("rm", job).stderr, "berth rm --force")
+            self.assertNotEqual(self.berth("logs", job).returncode, 0)
+        self.assertRegex(self.berth("ps", "-a").stdout, "j2 +unreadable .*not JSON")
+        self.assertEqual(self.berth("rm", "--ended").returncode, 0)
+        self.assertEqual(set(self.jobs()), {*reasons, "j7"}, "what cannot be read may not have ended")
+        self.assertRefused(self.berth("rm", "j7"), 1, "belongs to gone", "berth rm --force j7")
+        self.assertEqual(self.berth("rm", "--force", "j7", *reasons).returncode, 0)
+        self.assertEqual(os.listdir(self.folder_of("j1").parent), ["last"])
+        self.assertTrue((outside / "job.json").exists(), "a link is removed, not what it points to")
+        running = self.job("-q", "--mem", "1G", "--", "sleep", "600")
+        self.until_state(running, "running")
+        self.assertRefused(self.berth("rm", "--force", running), 1, "has not ended", "berth stop")
+
+    def test_why_says_the_reason_when_the_record_is_gone(self):
+        job = self.job("--mem", "81G", "--", "true")
+        self.assertEqual(self.berth("wait", job).returncode, 3)
+        shutil.rmtree(self.runtime / f"decisions-{os.geteuid()}")  # only the last 256 decisions are kept
+        self.assertIn("81.0 GiB", self.berth("why", job).stdout)
+
+    def test_commands_are_listed_whole_without_a_terminal_and_numbers_are_plain(self):
+        script = "sleep 0.01; " + "echo a rather long command; " * 8
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", script)
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        self.assertIn(script, self.berth("ps", "-a").stdout)
+        for text in (self.berth("ps", "-a", "--json").stdout, (self.folder_of(job) / "state.json").read_text()):
+            self.assertRegex(text, r'"device_seconds":\d+\.\d+[,}]')
+
+    def test_a_command_whose_supervisor_was_killed_outlives_the_job_that_it_was_started_in(self):
+        gate = self.folder / "gate"
+        inner = f"{BERTH} run -d -q --mem 30G --name inner -- sleep 600"
+        outer = self.job("-q", "--mem", "20G", "--", "sh", "-c", f"{inner}; while ! test -e {gate}; do sleep 0.05; done")
+        running = self.until(lambda: next((job for job in self.jobs().values() if job.get("name") == "inner" and "pid" in job), None))
+        os.kill(running["supervisor"], signal.SIGKILL)
+        gate.touch()
+        self.assertEqual(self.berth("wait", outer).returncode, 0)
+        self.assertEqual(self.jobs()[running["id"]]["state"], "running")
+        self.assertEqual([lease["devices"][0]["memory_bytes_promised"] for lease in self.ps()], [30 * GIB])
+        self.assertEqual(self.berth("stop", "inner").returncode, 0)
+
+    def test_a_thousand_jobs_that_have_ended_are_listed_and_removed(self):
+        self.assertEqual(self.berth("wait", self.job("-q", "--mem", "1G", "--", "true")).returncode, 0)
+        for number in range(2, 1001):
+            shutil.copytree(self.folder_of("j1"), self.folder_of(f"j{number}"))
+        for arguments in (("ps",), ("ps", "-a"), ("logs", "j999"), ("rm", "--ended")):
+            began = time.monotonic()
+            self.assertEqual(self.berth(*arguments).returncode, 0)
+            self.assertLess(time.monotonic() - began, 20, arguments)
+        self.assertEqual(self.jobs(), {})
+
+    def test_killed_at_any_moment_nothing_is_held_and_every_job_is_accounted_for(self):
+        seed = random.randrange(1 << 32)
+        chance = random.Random(seed)
+        for _ in range(24):
+            starter = self.start("run", "-d", "-q", "--mem", "60G", "--", "sleep", "0.05")
+            if chance.random() < 0.3:
+                time.sleep(chance.uniform(0, 0.1))
+                starter.kill()
+            job = starter.communicate()[0].strip()
+            if not job:
+                continue
+            time.sleep(chance.uniform(0, 0.4))
+            supervisor = self.jobs()[job].get("supervisor")
+            if supervisor and chance.random() < 0.7:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(supervisor, signal.SIGKILL)
+        self.berth("wait", "--all")
+        self.until(lambda: not self.ps(), f"no lease stays; seed {seed}")
+        for job in self.jobs().values():
+            self.assertIn(job["state"], ("done", "unknown", "unreadable"), f"seed {seed}")
+            self.assertTrue(job["state"] != "unreadable" or "job.json" in job["reason"], f"{job}, seed {seed}")
+        self.assertEqual(self.berth("rm", "--ended", "--force").returncode, 0, f"seed {seed}")
+        self.assertEqual(self.jobs(), {}, f"seed {seed}")
+
+    def test_two_of_everything_at_once(self):
+        jobs = [self.job("-q", "--mem", "1G", "--name", "same", "--", "sleep", "600") for _ in range(4)]
+        for verb, status in (("stop", {0}), ("wait", {1}), ("rm", {0, 2})):
+            both = [self.start(verb, *jobs) for _ in range(2)]
+            answers = [(process.communicate()[1], process.returncode) for process in both]
+            self.assertLessEqual({code for _, code in answers}, status, (verb, answers))
+        self.assertEqual(os.listdir(self.folder_of("j1").parent), ["last"])
 
     def test_two_at_once_have_different_ids(self):
         processes = [self.start("run", "-d", "--mem", "1G", "--", "true") for _ in range(12)]

@@ -4,16 +4,20 @@
 
 namespace berth::cli {
 
-Result<Job> job_named(const std::string& name) {
+Result<Job> job_named(const std::string& name, bool unreadable) {
   const Result<std::string> jobs = jobs_folder(IfMissing::accept);
   if (!jobs) return jobs.error();
   Result<Job> job = find_job(*jobs, name);
+  if (!job && unreadable) {
+    for (Job& listed : list_jobs(*jobs))
+      if (listed.id == name) return std::move(listed);
+  }
   if (!job && job.error().code == ErrorCode::not_found)
     return Error{ErrorCode::invalid_argument, job.error().message, job.error().advice};
   return job;
 }
 
-Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all) {
+Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all, bool unreadable) {
   std::vector<Job> jobs;
   if (all) {
     const Result<std::string> folder = jobs_folder(IfMissing::accept);
@@ -22,7 +26,7 @@ Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all
     std::erase_if(jobs, [](const Job& job) { return job.is_elsewhere || has_ended(job.progress.state); });
   }
   for (const std::string& name : names) {
-    Result<Job> job = job_named(name);
+    Result<Job> job = job_named(name, unreadable);
     if (!job) return std::move(job).error();
     if (std::none_of(jobs.begin(), jobs.end(), [&](const Job& other) { return other.id == job->id; }))
       jobs.push_back(*std::move(job));

@@ -91,7 +91,8 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   if (!order.user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order.user);
     if (!account) return account.error();
-    for (const char* const name : {"", "/job.json", "/output", "/renewed"})
+    // The folder last: from then on that user can put other files there.
+    for (const char* const name : {"/job.json", "/output", "/renewed", ""})
       if (lchown((job.folder + name).c_str(), account->user, account->group) != 0 && errno != ENOENT)
         return not_started(std::strerror(errno));
   }
@@ -209,7 +210,7 @@ Result<void> wait_for_stop(const Job& job) {
 
 Result<void> renew_job(const Job& job, Duration ago) {
   const std::string path = job.folder + "/renewed";
-  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   // Always of the same length and in place, so that the file is never empty.
   char text[32];
   const int length =

@@ -15,8 +15,17 @@ Result<int> open_output(const std::string& path) {
   return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
 }
 
+Result<int> open_for_reading(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat about{};
+  if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)) return file;
+  const std::string why = file < 0 ? std::strerror(errno) : "it is not a file";
+  if (file >= 0) close(file);
+  return Error{ErrorCode::io, "cannot read " + path + ": " + why, "look at the folder of the job"};
+}
+
 void shorten_output(const std::string& path, std::uint64_t bytes_max) {
-  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return;
   struct stat about{};
   constexpr std::int64_t block = 4096;

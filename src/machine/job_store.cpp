@@ -16,6 +16,7 @@
 
 #include "deployment/identifiers.hpp"
 #include "format/json_reading.hpp"
+#include "format/json_text.hpp"
 #include "ledger/process.hpp"
 #include "world/files.hpp"
 #include "world/printable.hpp"
@@ -30,8 +31,11 @@ using namespace format;
 constexpr int schema = 1;
 // From the making of a job to the first state that its supervisor writes.
 constexpr std::uint64_t start_time_us = 10'000'000;
-constexpr std::array<std::string_view, 9> state_names{"waiting",   "running", "done",    "failed", "stopped",
-                                                      "timed_out", "refused", "skipped", "unknown"};
+constexpr std::array<std::string_view, 10> state_names{"waiting",   "running", "done",    "failed",  "stopped",
+                                                       "timed_out", "refused", "skipped", "unknown", "unreadable"};
+// Of a job: what it is renamed to before it is removed begins with this.
+constexpr std::string_view removed_prefix = ".j";
+constexpr std::uint64_t number_max = 999'999'999'999;
 
 Error io_error(const std::string& what) {
   return {ErrorCode::io, what + ": " + std::strerror(errno), "look at the disk and at the folder's rights"};
@@ -131,7 +135,7 @@ JobProgress progress_of(const json::value& value) {
   JobProgress progress;
   const std::string state = text_of(member(object, "state", "state"), "state");
   const auto named = std::find(state_names.begin(), state_names.end(), state);
-  if (named == state_names.end()) throw JsonError{"no job has the state '" + state + "'"};
+  if (named >= state_names.end() - 1) throw JsonError{"no job has the state '" + state + "'"};
   progress.state = static_cast<JobState>(named - state_names.begin());
   progress.reason = text_of(member(object, "reason", "state"), "reason");
   progress.supervisor = optional_member(object, "supervisor", "state", process_of).value_or(ProcessIdentity());
@@ -155,9 +159,9 @@ JobProgress progress_of(const json::value& value) {
 
 template <class Read>
 auto read_file(const std::string& path, Read read) -> Result<decltype(read(json::value()))> {
-  const Result<std::string> text = world::read_text(path);
-  if (!text) return text.error();
-  const std::string advice = "remove the folder of the job, or restore the file";
+  const std::string advice = "restore the file, or remove the job: berth rm --force";
+  const Result<std::string> text = world::read_plain_text(path);
+  if (!text) return Error{text.error().code, text.error().message, advice};
   const Result<json::value> value = parse_json(*text, path, advice);
   if (!value) return value.error();
   try {
@@ -174,7 +178,7 @@ std::uint64_t number_of_job(std::string_view id) {
   if (id.starts_with('j')) id.remove_prefix(1);
   std::uint64_t number = 0;
   const auto [rest, error] = std::from_chars(id.data(), id.data() + id.size(), number);
-  return error == std::errc() && rest == id.data() + id.size() ? number : 0;
+  return error == std::errc() && rest == id.data() + id.size() && number <= number_max ? number : 0;
 }
 
 std::vector<std::uint64_t> numbers_in(const std::string& jobs) {
@@ -182,7 +186,7 @@ std::vector<std::uint64_t> numbers_in(const std::string& jobs) {
   std::error_code failed;
   for (std::filesystem::directory_iterator entry(jobs, failed), end; !failed && entry != end; entry.increment(failed)) {
     const std::string name = entry->path().filename().string();
-    if (const std::uint64_t number = name.starts_with('j') ? number_of_job(name) : 0; number > 0)
+    if (const std::uint64_t number = number_of_job(name); number > 0 && name == "j" + std::to_string(number))
       numbers.push_back(number);
   }
   std::sort(numbers.begin(), numbers.end());
@@ -201,7 +205,7 @@ bool lock_alive(int file, short kind, int how) {
 }
 
 bool is_marked_alive(const std::string& folder) {
-  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
   const bool alive = lock_alive(file, F_RDLCK, F_OFD_GETLK);
   close(file);
@@ -213,7 +217,11 @@ Result<Job> read_job(const std::string& jobs, const std::string& id) {
   job.id = id;
   job.folder = jobs + "/" + id;
   struct stat about{};
-  if (lstat(job.folder.c_str(), &about) == 0) job.user = about.st_uid;
+  if (lstat(job.folder.c_str(), &about) != 0)
+    return Error{ErrorCode::not_found, "there is no job '" + id + "'", "berth ps -a lists them"};
+  if (!S_ISDIR(about.st_mode))
+    return Error{ErrorCode::io, job.folder + " is not a folder", "remove it: berth rm --force " + id};
+  job.user = about.st_uid;
   Result<JobRequest> request = read_file(job.folder + "/job.json", request_of);
   if (!request) return std::move(request).error();
   job.request = *std::move(request);
@@ -241,9 +249,25 @@ Result<Job> read_job(const std::string& jobs, const std::string& id) {
   return job;
 }
 
+// Absent: it is being made or removed at this moment.
+std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id, const Error& error) {
+  Job job;
+  job.id = id;
+  job.folder = jobs + "/" + id;
+  job.progress.state = JobState::unreadable;
+  job.progress.reason = error.message;
+  struct stat about{};
+  if (lstat(job.folder.c_str(), &about) != 0) return std::nullopt;
+  const std::uint64_t changed_us = static_cast<std::uint64_t>(about.st_mtim.tv_sec) * 1'000'000;
+  if (error.code == ErrorCode::not_found && world::wall_time_us() < changed_us + start_time_us) return std::nullopt;
+  job.user = about.st_uid;
+  job.is_supervised = S_ISDIR(about.st_mode) && is_marked_alive(job.folder);
+  return job;
+}
+
 // The number of the last job that was made here, which may have been removed since.
 std::uint64_t last_number(const std::string& jobs, const std::vector<std::uint64_t>& present) {
-  const std::string text = world::read_text(jobs + "/last").value_or("");
+  const std::string text = world::read_plain_text(jobs + "/last").value_or("");
   return std::max(present.empty() ? 0 : present.back(), number_of_job(text.substr(0, text.find('\n'))));
 }
 
@@ -252,6 +276,44 @@ void remove_oldest(const std::string& jobs) {
   std::size_t surplus = numbers.size() > jobs_max ? numbers.size() - jobs_max : 0;
   for (std::size_t i = 0; i < numbers.size() && surplus > 0; ++i)
     if (const Result<Job> job = read_job(jobs, "j" + std::to_string(numbers[i])); job && remove_job(*job)) --surplus;
+}
+
+// Needs no room on the disk where the file has a block of its own, so a full disk does not hide how a job ended. A
+// reader may see half of it, for a moment.
+bool overwrite(const std::string& path, std::string text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return false;
+  struct stat about{};
+  const bool is_file = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
+  // Blanks after the text: not cut off, because that would be a second step.
+  if (is_file) text.resize(std::max(text.size(), static_cast<std::size_t>(about.st_size)), ' ');
+  const bool written = is_file && pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
+  close(file);
+  return written;
+}
+
+// What a process left that was killed while it removed a job.
+void remove_leftovers(const std::string& jobs) {
+  std::error_code failed, ignored;
+  for (std::filesystem::directory_iterator entry(jobs, failed), end; !failed && entry != end; entry.increment(failed))
+    if (entry->path().filename().string().starts_with(removed_prefix))
+      std::filesystem::remove_all(entry->path(), ignored);
+}
+
+Result<void> check_removable(const Job& job, bool forced) {
+  const auto unavailable = [&](const std::string& what, const std::string& advice) {
+    return Error{ErrorCode::unavailable, "job " + job.id + " " + what, advice};
+  };
+  if (job.progress.state == JobState::unreadable) {
+    if (job.is_supervised) return unavailable("has a living supervisor", "try again when it has ended");
+    if (!forced) return unavailable("cannot be read: " + job.progress.reason, "berth rm --force " + job.id);
+  } else if (!has_ended(job.progress.state)) {
+    if (!job.is_elsewhere) return unavailable("has not ended", "stop it first: berth stop " + job.id);
+    if (!forced)
+      return unavailable("belongs to " + job.request.machine,
+                         "stop and remove it there, or if that machine is gone: berth rm --force " + job.id);
+  }
+  return {};
 }
 
 }  // namespace
@@ -284,6 +346,8 @@ Result<std::string> jobs_folder(world::IfMissing missing) { return world::state_
 Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
   const std::vector<std::uint64_t> numbers = numbers_in(jobs);
   for (std::uint64_t number = last_number(jobs, numbers) + 1;; ++number) {
+    if (number > number_max)
+      return Error{ErrorCode::io, "job numbers are used up in " + jobs, "remove its last job and the file 'last'"};
     Job job;
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
@@ -293,8 +357,7 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
       if (errno == EEXIST) continue;  // another has taken it a moment ago
       return io_error("cannot create the folder " + job.folder);
     }
-    Result<void> written =
-        world::write_private_text(job.folder + "/job.json", json::serialize(to_json(request)) + "\n");
+    Result<void> written = world::write_private_text(job.folder + "/job.json", json_text(to_json(request)) + "\n");
     const std::uint64_t last = std::max(number, last_number(jobs, {}));
     if (written) written = world::write_private_text(jobs + "/last", std::to_string(last) + "\n");
     if (!written) {
@@ -303,22 +366,25 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
       return written.error();
     }
     if (numbers.size() >= jobs_max) remove_oldest(jobs);
+    remove_leftovers(jobs);
     return job;
   }
 }
 
 std::vector<Job> list_jobs(const std::string& jobs) {
   std::vector<Job> all;
-  for (const std::uint64_t number : numbers_in(jobs))
-    if (Result<Job> job = read_job(jobs, "j" + std::to_string(number))) all.push_back(*std::move(job));
+  for (const std::uint64_t number : numbers_in(jobs)) {
+    const std::string id = "j" + std::to_string(number);
+    if (Result<Job> job = read_job(jobs, id))
+      all.push_back(*std::move(job));
+    else if (std::optional<Job> unreadable = unreadable_job(jobs, id, job.error()))
+      all.push_back(*std::move(unreadable));
+  }
   return all;
 }
 
 Result<Job> find_job(const std::string& jobs, const std::string& name) {
-  if (const std::uint64_t number = number_of_job(name); number > 0) {
-    const std::string id = "j" + std::to_string(number);
-    if (access((jobs + "/" + id).c_str(), F_OK) == 0) return read_job(jobs, id);
-  }
+  if (const std::uint64_t number = number_of_job(name); number > 0) return read_job(jobs, "j" + std::to_string(number));
   std::vector<Job> all = list_jobs(jobs);
   const auto found = std::find_if(all.rbegin(), all.rend(), [&](const Job& job) { return job.request.name == name; });
   if (!name.empty() && found != all.rend()) return std::move(*found);
@@ -326,18 +392,23 @@ Result<Job> find_job(const std::string& jobs, const std::string& name) {
 }
 
 Result<void> write_progress(const std::string& folder, const JobProgress& progress) {
-  return world::write_private_text(folder + "/state.json", json::serialize(to_json(progress)) + "\n");
+  const std::string path = folder + "/state.json", text = json_text(to_json(progress)) + "\n";
+  Result<void> written = world::write_private_text(path, text);
+  return written || overwrite(path, text) ? Result<void>() : std::move(written);
 }
 
-Result<void> remove_job(const Job& job) {
-  if (job.is_elsewhere && !has_ended(job.progress.state))
-    return Error{ErrorCode::unavailable, "job " + job.id + " belongs to " + job.request.machine,
-                 "stop and remove it there"};
-  if (job.is_supervised || !has_ended(job.progress.state))
-    return Error{ErrorCode::unavailable, "job " + job.id + " has not ended", "stop it first: berth stop " + job.id};
+Result<void> remove_job(const Job& job, bool forced) {
+  if (Result<void> removable = check_removable(job, forced); !removable) return removable;
+  // Renamed first: half a folder is never seen as a job, and a supervisor on its way out puts nothing more into it.
+  const std::filesystem::path jobs = std::filesystem::path(job.folder).parent_path();
+  const std::filesystem::path removed = jobs / (std::string(removed_prefix) + job.id.substr(1));
   std::error_code failed;
-  std::filesystem::remove_all(job.folder, failed);
-  if (failed) return Error{ErrorCode::io, "cannot remove " + job.folder + ": " + failed.message()};
+  std::filesystem::remove_all(removed, failed);
+  if (rename(job.folder.c_str(), removed.c_str()) != 0)
+    return errno == ENOENT ? Result<void>() : io_error("cannot remove " + job.folder);
+  std::filesystem::remove_all(removed, failed);
+  if (failed && std::filesystem::exists(std::filesystem::symlink_status(removed)))
+    return Error{ErrorCode::io, "cannot remove " + removed.string() + ": " + failed.message()};
   return {};
 }
 
@@ -356,7 +427,7 @@ AliveMark::~AliveMark() {
 }
 
 void wait_for_supervisor(const std::string& folder) {
-  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return;
   lock_alive(file, F_RDLCK, F_OFD_SETLKW);
   close(file);

@@ -3,6 +3,7 @@
 //   job.json    what was asked for; written once
 //   state.json  what has happened so far; replaced as a whole
 //   output      what the command has written
+//   decision.json  why it got its devices or none (format/record.hpp)
 //   alive       locked as long as the supervisor of the job lives
 //   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
 // The environment of a command is in none of them.
@@ -55,6 +56,7 @@ enum class JobState : std::uint8_t {
   refused,    // does not fit on this machine, or not in the time it could wait
   skipped,    // a job that it was to follow did not end well
   unknown,    // its supervisor was killed before it ended
+  unreadable  // its files cannot be read; never written
 };
 std::string_view to_string(JobState state) noexcept;
 constexpr bool has_ended(JobState state) noexcept { return state > JobState::running; }
@@ -85,6 +87,7 @@ struct Job {
   bool is_supervised = false;  // as far as this machine can see
   bool is_elsewhere = false;   // on another machine: its state is what that one wrote last
   std::string output() const { return folder + "/output"; }
+  std::string decision() const { return folder + "/decision.json"; }
 };
 
 Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::create);
@@ -92,13 +95,15 @@ Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::cre
 // Makes the folder of a new job, with a number that none has had before, and removes the oldest jobs that have ended
 // beyond jobs_max.
 Result<Job> create_job(const std::string& jobs, const JobRequest& request);
-// In the order of their numbers. Those that cannot be read are left out.
+// In the order of their numbers. Of those that cannot be read only id, folder and reason are known.
 std::vector<Job> list_jobs(const std::string& jobs);
-// By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none.
+// By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none; other errors: it
+// cannot be read.
 Result<Job> find_job(const std::string& jobs, const std::string& name);
 Result<void> write_progress(const std::string& folder, const JobProgress& progress);
-// unavailable: it has not ended.
-Result<void> remove_job(const Job& job);
+// `forced`: also a job of another machine, which may have vanished, and one that cannot be read. A symbolic link is
+// removed, not what it points to. unavailable: it has not ended.
+Result<void> remove_job(const Job& job, bool forced = false);
 
 // The sign of life of a supervisor: held until the process ends, however that ends.
 class AliveMark {

@@ -186,20 +186,57 @@ TEST_F(JobStore, TheEndOfASupervisorIsWaitedForHoweverItEnds) {
   for (const int end : ready) close(end);
 }
 
-TEST_F(JobStore, WhatCannotBeReadIsLeftOutOfTheListAndNamedWhenAskedFor) {
+TEST_F(JobStore, AJobThatHasEndedIsRemovedBeforeItsSupervisorHasGone) {
+  const Job job = made();
+  const auto mark = AliveMark::set(job.folder);
+  write(job, JobState::done);
+  const Job ended = find_job(jobs(), job.id).value();
+  EXPECT_TRUE(ended.is_supervised);
+  EXPECT_TRUE(remove_job(ended));
+  EXPECT_TRUE(remove_job(ended)) << "another was quicker";
+  EXPECT_EQ(write_progress(job.folder, {}).error().code, ErrorCode::not_found) << "the supervisor sees it";
+  EXPECT_FALSE(std::filesystem::exists(job.folder));
+  // Left by a process that was killed on the way.
+  std::filesystem::create_directories(jobs() + "/.j1/x");
+  made();
+  EXPECT_FALSE(std::filesystem::exists(jobs() + "/.j1"));
+}
+
+TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {
+  const Job job = made();
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.reason = std::string(300, 'x');
+  ASSERT_TRUE(write_progress(job.folder, progress));
+  // No second file can be made.
+  std::filesystem::permissions(job.folder, std::filesystem::perms(0500));
+  if (access(job.folder.c_str(), W_OK) == 0) GTEST_SKIP() << "root can always make one";
+  write(job, JobState::done);
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::done);
+  std::filesystem::permissions(job.folder, std::filesystem::perms(0700));
+}
+
+TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {
   const Job broken = made(), sound = made();
   for (const char* const text : {"", "{", "[]", "{\"schema\": 2}", "{\"schema\": 1, \"command\": 3}"}) {
     std::ofstream(broken.folder + "/job.json") << text;
-    ASSERT_EQ(list_jobs(jobs()).size(), 1U) << text;
-    EXPECT_EQ(list_jobs(jobs()).front().id, sound.id);
+    const std::vector<Job> all = list_jobs(jobs());
+    ASSERT_EQ(all.size(), 2U) << text;
+    EXPECT_EQ(all.front().progress.state, JobState::unreadable);
+    EXPECT_NE(all.front().progress.reason.find("job.json"), std::string::npos) << all.front().progress.reason;
+    EXPECT_EQ(all.back().id, sound.id);
+    EXPECT_EQ(remove_job(all.front()).error().code, ErrorCode::unavailable);
     const auto asked = find_job(jobs(), broken.id);
     ASSERT_FALSE(asked) << text;
     EXPECT_NE(asked.error().to_text().find("job.json"), std::string::npos) << asked.error().to_text();
   }
   std::ofstream(sound.folder + "/state.json") << "{\"schema\": 1, \"state\": \"asleep\"}";
   EXPECT_FALSE(find_job(jobs(), sound.id));
-  std::filesystem::create_directory(jobs() + "/jx");
-  std::filesystem::create_directory(jobs() + "/j9999999999999999999999");
+  // No jobs: of these the last one would leave no number for the next.
+  for (const char* const name : {"/jx", "/j9999999999999999999999", "/j007", "/j18446744073709551615"})
+    std::filesystem::create_directory(jobs() + name);
+  EXPECT_EQ(list_jobs(jobs()).size(), 2U);
+  for (const Job& job : list_jobs(jobs())) EXPECT_TRUE(remove_job(job, true));
   EXPECT_TRUE(list_jobs(jobs()).empty());
   EXPECT_EQ(made().id, "j3");
 }

@@ -26,6 +26,7 @@
 #include "machine/job_output.hpp"
 #include "machine/job_store.hpp"
 #include "machine/mps.hpp"
+#include "machine/record_store.hpp"
 #include "machine/restart_limit.hpp"
 #include "machine/run_steps.hpp"
 #include "machine/scope.hpp"
@@ -63,7 +64,7 @@ class JobSupervisor {
     alive_.emplace(*std::move(mark));
     StopRequests stop;
     stop_ = &stop;
-    const bool written = update([&](JobProgress& now) {
+    const Result<void> written = write([&](JobProgress& now) {
       now.supervisor = this_process();
       now.reason = "starting";
     });
@@ -80,26 +81,31 @@ class JobSupervisor {
  private:
   // What the supervisor does next is written down before it is done.
   template <class Change>
-  bool update(Change change) {
+  Result<void> write(Change change) {
     const std::lock_guard lock(mutex_);
     change(progress_);
-    return write_progress(job_.folder, progress_).has_value();
+    return write_progress(job_.folder, progress_);
+  }
+  // Where it cannot be written, the job goes on, and the next change says it too.
+  template <class Change>
+  void update(Change change) {
+    static_cast<void>(write(change));
   }
   [[noreturn]] void end(JobState state, const std::string& reason, std::optional<int> status = std::nullopt) {
-    const auto change = [&](JobProgress& now) {
+    std::fflush(nullptr);
+    const Result<void> written = write([&](JobProgress& now) {
       now.state = state;
       now.reason = reason;
       if (status) now.status = status;
       now.ended_us = wall_time_us();
-    };
-    std::fflush(nullptr);
-    if (!update(change)) end_without_room(change);
+    });
+    // not_found: berth rm has removed the job.
+    if (!written && written.error().code != ErrorCode::not_found) end_without_room();
     _exit(0);
   }
   // The disk is full, and may have room again soon. Another process waits for that: this one is the holder of the lease
   // in the ledger, and ends now.
-  template <class Change>
-  void end_without_room(Change change) {
+  void end_without_room() {
     mutex_.lock();  // of no other thread in the process that goes on
     if (fork() != 0) _exit(0);
     mutex_.unlock();
@@ -107,8 +113,11 @@ class JobSupervisor {
     const auto mark = static_cast<unsigned>(alive_->descriptor());
     if (mark > STDERR_FILENO + 1) syscall(SYS_close_range, STDERR_FILENO + 1, mark - 1, 0);
     syscall(SYS_close_range, mark + 1, std::numeric_limits<unsigned>::max(), 0);
-    for (int tries = 0; !update(change) && tries < end_written_tries; ++tries)
+    for (int tries = 0; tries < end_written_tries; ++tries) {
+      const Result<void> written = write([](JobProgress&) {});
+      if (written || written.error().code == ErrorCode::not_found) return;
       real_clock().sleep_for(std::chrono::seconds(1));
+    }
   }
   void while_it_can_be_stopped(const std::function<void()>& step) {
     stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
@@ -120,6 +129,7 @@ class JobSupervisor {
       update([&](JobProgress& now) { now.reason = "waits for " + id; });
       for (;;) {
         const Result<Job> other = find_job(jobs, id);
+        if (!other && other.error().code != ErrorCode::not_found) end(JobState::skipped, other.error().to_text());
         if (!other) end(JobState::skipped, id + " was removed");
         if (other->progress.state == JobState::done) break;
         if (has_ended(other->progress.state))
@@ -166,8 +176,13 @@ class JobSupervisor {
       const Deadline deadline = order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{};
       Result<Reservation> reserved = reserve_devices(*context_, failed_, deadline, waiting);
       if (!reserved) fail(reserved.error(), world::exit_status(reserved.error()));
-      const std::string decision = record_decision("run", program_.path, *reserved).id;
-      update([&](JobProgress& now) { now.decision = decision; });
+      const format::DecisionRecord record = record_decision("run", program_.path, *reserved);
+      // Also with the job: of all decisions only the last ones are kept.
+      static_cast<void>(write_record(job_.decision(), record));
+      {
+        const std::lock_guard lock(mutex_);
+        progress_.decision = record.id;  // written with what follows from it
+      }
       if (!reserved->lease) {
         std::fputs(refusal_text(*reserved, context_->observer.devices(), "see berth why").c_str(), stderr);
         end(JobState::refused, reserved->explanation.reason(), world::does_not_fit);
@@ -202,24 +217,24 @@ class JobSupervisor {
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
-    update([&](JobProgress& now) {
-      now.state = JobState::running;
-      now.reason = order_.host.any() ? without_limits() : "";
-      now.lease = lease ? to_string(*lease) : "";
-      now.devices.clear();
-      for (const Granted& one : granted) now.devices.push_back(one.device.id.text());
-      now.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
-      ++now.attempts;
-      now.started_us = wall_time_us();
-    });
     if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
     Supervision supervision;
     supervision.output = STDERR_FILENO;
     supervision.time = order_.time;
     supervision.grace = order_.stop_grace;
     supervision.ends_with_supervisor = order_.stop_unless_renewed.has_value();
-    supervision.started = [this](pid_t pid) {
-      update([&](JobProgress& now) { now.command = find_process(static_cast<std::uint32_t>(pid)); });
+    supervision.started = [&](pid_t pid) {
+      update([&](JobProgress& now) {
+        now.state = JobState::running;
+        now.reason = order_.host.any() ? without_limits() : "";
+        now.command = find_process(static_cast<std::uint32_t>(pid));
+        now.lease = lease ? to_string(*lease) : "";
+        now.devices.clear();
+        for (const Granted& one : granted) now.devices.push_back(one.device.id.text());
+        now.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
+        ++now.attempts;
+        now.started_us = wall_time_us();
+      });
     };
     std::optional<TimePoint> above_since;
     supervision.look = [&]() -> std::optional<std::string> {
@@ -286,7 +301,7 @@ class JobSupervisor {
   // Why it must end, because renew_job() was not called in time.
   std::optional<std::string> not_renewed() {
     if (!order_.stop_unless_renewed) return std::nullopt;
-    const std::string text = world::read_text(job_.folder + "/renewed").value_or("");
+    const std::string text = world::read_plain_text(job_.folder + "/renewed").value_or("");
     std::int64_t stamp = 0;
     std::from_chars(text.data(), text.data() + text.size(), stamp);
     const Duration now = time_since_boot();

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "deployment/identifiers.hpp"
+#include "format/json_text.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"
 
@@ -127,6 +128,10 @@ std::vector<std::string> record_ids(const std::string& folder) {
   return ids;
 }
 
+Result<void> write_record(const std::string& path, const DecisionRecord& record) {
+  return world::write_private_text(path, format::json_text(format::record_to_json(record)) + "\n");
+}
+
 Result<void> store_record(const std::string& folder, const DecisionRecord& record) {
   if (!deployment::is_name(record.id)) {
     return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters"};
@@ -135,8 +140,7 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   if (!own) return own.error();
   const std::vector<StoredName> before = stored_in(folder);
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
-  const auto written = world::write_private_text(folder + "/" + file_name(number, record.id),
-                                                 boost::json::serialize(format::record_to_json(record)) + "\n");
+  const auto written = write_record(folder + "/" + file_name(number, record.id), record);
   if (!written) return written;
   // Others may be doing the same: whatever is gone already is fine.
   const std::vector<StoredName> stored = stored_in(folder);

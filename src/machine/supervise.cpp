@@ -159,9 +159,10 @@ Result<SupervisedExit> supervise(const Launch& command, const Supervision& super
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
   };
-  const Result<pid_t> child = start_command(command, detach, [](pid_t) {});
+  const Result<pid_t> child = start_command(command, detach, [&](pid_t pid) {
+    if (supervision.started) supervision.started(pid);
+  });
   if (!child) return child.error();
-  if (supervision.started) supervision.started(*child);
 
   SupervisedExit over;
   const TimePoint began = real_clock().now();

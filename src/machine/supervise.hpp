@@ -44,6 +44,7 @@ struct Supervision {
   std::optional<Duration> time;               // that it may run
   Duration grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
   bool ends_with_supervisor = false;          // the kernel kills the command when this process ends
+  // The process is there, and becomes the command when this has returned: one that nothing is known of never runs.
   std::function<void(pid_t)> started;
   // Called about every second; a text ends the command for that reason.
   std::function<std::optional<std::string>()> look;

@@ -14,6 +14,7 @@ namespace {
 
 // Larger than any text of Berth; bounds endless files such as /dev/zero.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
+constexpr std::size_t plain_bytes_max = std::size_t{1} << 24;
 
 class OpenFile {
  public:
@@ -66,11 +67,7 @@ Result<void> replace(const std::string& path, std::string temporary, mode_t mode
   return failed("write", path, code);
 }
 
-}  // namespace
-
-Result<std::string> read_text(const std::string& path) {
-  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return failed("read", path, errno);
+Result<std::string> read_all(const OpenFile& file, const std::string& path, std::size_t bytes_max) {
   std::string text;
   char block[1 << 16];
   for (;;) {
@@ -79,8 +76,25 @@ Result<std::string> read_text(const std::string& path) {
     if (count < 0) return failed("read", path, errno);
     if (count == 0) return text;
     text.append(block, static_cast<std::size_t>(count));
-    if (text.size() > text_bytes_max) return failed("read", path, EFBIG);
+    if (text.size() > bytes_max) return failed("read", path, EFBIG);
   }
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::string& path) {
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return failed("read", path, errno);
+  return read_all(file, path, text_bytes_max);
+}
+
+Result<std::string> read_plain_text(const std::string& path) {
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0) return failed("read", path, errno);
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return failed("read", path, errno);
+  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io, path + " is not a file", "remove it"};
+  return read_all(file, path, plain_bytes_max);
 }
 
 Result<void> write_text(const std::string& path, std::string_view text) {

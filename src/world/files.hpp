@@ -12,6 +12,10 @@ namespace berth::world {
 // not_found when there is no such file; io for everything else.
 Result<std::string> read_text(const std::string& path);
 
+// The same for a file that another user may have planted: a symbolic link, anything but a regular file (a pipe would
+// block) and more than 16 MiB are refused.
+Result<std::string> read_plain_text(const std::string& path);
+
 // Replaces `path` atomically. Other than regular files (a pipe, a device) are written in
 // place.
 Result<void> write_text(const std::string& path, std::string_view text);

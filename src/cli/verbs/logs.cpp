@@ -1,13 +1,9 @@
 // `berth logs`: what a job of this machine or a replica of the fleet has written, and what it goes on to write.
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
@@ -57,10 +53,9 @@ struct LogsArguments {
 int run_logs_of_job(const LogsArguments& arguments) {
   Result<Job> job = job_named(arguments.name);
   if (!job) return print_error(job.error());
-  const int file = open(job->output().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0)
-    return print_error(
-        {ErrorCode::io, "cannot read " + job->output() + ": " + std::strerror(errno), "look at the folder of the job"});
+  const Result<int> opened = open_for_reading(job->output());
+  if (!opened) return print_error(opened.error());
+  const int file = *opened;
   off_t at = arguments.tail > 0 ? begin_of_output(file, begin_of_tail(file, arguments.tail)) : 0;
   bool printed = print_rest(file, at);
   while (printed && arguments.follow && job && !has_ended(job->progress.state)) {

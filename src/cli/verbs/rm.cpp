@@ -8,34 +8,43 @@
 namespace berth::cli {
 namespace {
 
-int run_rm(const std::vector<std::string>& names, bool ended) {
+struct RmArguments {
+  std::vector<std::string> names;
+  bool ended = false;
+  bool force = false;
+};
+
+int run_rm(const RmArguments& arguments) {
   std::vector<Job> jobs;
-  if (ended) {
+  if (arguments.ended) {
     const Result<std::string> folder = jobs_folder(IfMissing::accept);
     if (!folder) return print_error(folder.error());
     jobs = list_jobs(*folder);
-    std::erase_if(jobs, [](const Job& job) { return !has_ended(job.progress.state); });
+    std::erase_if(jobs, [&](const Job& job) {
+      return !has_ended(job.progress.state) || (job.progress.state == JobState::unreadable && !arguments.force);
+    });
   }
-  if (!ended || !names.empty()) {
-    Result<std::vector<Job>> named = jobs_named(names, false);
+  if (!arguments.ended || !arguments.names.empty()) {
+    Result<std::vector<Job>> named = jobs_named(arguments.names, false, arguments.force);
     if (!named) return print_error(named.error());
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
   int status = done;
   for (const Job& job : jobs)
-    if (const Result<void> removed = remove_job(job); !removed) status = std::max(status, print_error(removed.error()));
+    if (const Result<void> removed = remove_job(job, arguments.force); !removed)
+      status = std::max(status, print_error(removed.error()));
   return status;
 }
 
 }  // namespace
 
 void add_rm(const Verb& command) {
-  const auto names = std::make_shared<std::vector<std::string>>();
-  const auto ended = std::make_shared<bool>(false);
+  const auto arguments = std::make_shared<RmArguments>();
   Verb verb = command.add("rm", "remove jobs that have ended, with their output");
-  verb.flag("--ended", *ended, "all jobs that have ended");
-  verb.argument("JOB", names.get(), "ids or names of jobs", false);
-  verb.run([names, ended] { return run_rm(*names, *ended); });
+  verb.flag("--ended", arguments->ended, "all jobs that have ended");
+  verb.flag("--force", arguments->force, "also a job of a machine that is gone, and one whose files cannot be read");
+  verb.argument("JOB", &arguments->names, "ids or names of jobs", false);
+  verb.run([arguments] { return run_rm(*arguments); });
 }
 
 }  // namespace berth::cli

@@ -46,7 +46,7 @@ void add_wait(const Verb& command) {
   const auto names = std::make_shared<std::vector<std::string>>();
   const auto all = std::make_shared<bool>(false);
   Verb verb = command.add("wait", "until jobs have ended");
-  verb.flag("--all", *all, "all jobs that have not ended");
+  verb.flag("--all", *all, "all jobs of this machine that have not ended now; not those that are started later");
   verb.argument("JOB", names.get(), "ids or names of jobs", false);
   verb.footer(
       {"Exit status: 0 when all of them are done; else the largest of theirs: that of the command, 3 for a job that "

@@ -9,6 +9,7 @@
 #include "cli/text/candidates_text.hpp"
 #include "cli/text/fleet_text.hpp"
 #include "cli/text/terminal.hpp"
+#include "format/json_text.hpp"
 #include "inventory/short_id.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"
@@ -103,7 +104,7 @@ int print_list(const std::string& folder, bool as_json) {
                        {"reason", record->reason}};
     out.push_back(std::move(entry));
   }
-  return print(as_json ? json::serialize(out) + "\n" : table.to_text(stdout_style()));
+  return print(as_json ? json_text(out) + "\n" : table.to_text(stdout_style()));
 }
 
 // The last one that can be read, with a note where newer ones cannot.
@@ -169,6 +170,8 @@ struct WhyArguments {
 
 // The decision of a job. `unavailable`: none was made yet.
 Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) {
+  if (const Result<std::string> own = read_plain_text(job.decision())) return read_record(*own, job.decision());
+  // Of a job of an earlier version.
   if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
   return Error{ErrorCode::unavailable, "nothing is decided for job " + job.id + ", which " +
                                            (has_ended(job.progress.state) ? "ended before that" : "waits") +
@@ -194,7 +197,7 @@ int run_why(const WhyArguments& arguments) {
   if (!record) return print_error(record.error());
   const auto explanation = decide_again(*record);
   if (!explanation) return print_error(explanation.error());
-  if (as_json) return print(json::serialize(why_to_json(*record, *explanation)) + "\n");
+  if (as_json) return print(json_text(why_to_json(*record, *explanation)) + "\n");
   return print(why_text(*record, *explanation, stdout_style()));
 }
 
