@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 
 namespace berth::cli {
 
@@ -86,8 +85,12 @@ std::string cut_middle(const Style& style, const std::string& text, std::size_t 
 
 std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   std::vector<std::string> lines;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
+  // Without a stream: this wraps the help of every verb whenever the command starts.
+  constexpr const char* blanks = " \t\n\r\f\v";
+  for (std::size_t at = text.find_first_not_of(blanks); at != std::string::npos;) {
+    const std::size_t end = text.find_first_of(blanks, at);
+    const std::string word = text.substr(at, end - at);
+    at = text.find_first_not_of(blanks, end);
     if (lines.empty() || shown_width(lines.back()) + 1 + shown_width(word) > width) {
       lines.push_back(word);
     } else {
