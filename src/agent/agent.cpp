@@ -20,6 +20,7 @@
 #include "berth/random.hpp"
 #include "deployment/command.hpp"
 #include "format/fleet_json.hpp"
+#include "machine/job_output.hpp"
 #include "world/runtime_folder.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
@@ -384,7 +385,10 @@ class Agent {
         const auto found = found_job(job, real_clock().now());
         if (found && found->key == order.key) path = job.output();
       }
-      std::ifstream file(path, std::ios::binary);
+      // The folder may be another user's: nothing but a file of that name is read.
+      const Result<int> output = machine::open_for_reading(path);
+      std::ifstream file(output ? "/proc/self/fd/" + std::to_string(*output) : "", std::ios::binary);
+      if (output) ::close(*output);
       if (order.tail > 0 && file) skip_to_tail(file, order.tail);
       std::string piece(piece_bytes, '\0');
       TimePoint last = real_clock().now();

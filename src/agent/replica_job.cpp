@@ -141,7 +141,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
     found.single = FoundJob::Single{std::chrono::milliseconds(*stop_after), {}};
     // Written by renew_job: nanoseconds since the machine started.
     std::uint64_t renewed = 0;
-    if (const auto text = world::read_text(job.folder + "/renewed"))
+    if (const auto text = world::read_plain_text(job.folder + "/renewed"))
       std::from_chars(text->data(), text->data() + text->size(), renewed);
     found.single->renewed = now - (machine::time_since_boot() - std::chrono::nanoseconds(renewed));
   }
