@@ -67,6 +67,14 @@ class Verbs(Fleet):
         self.assertEqual(self.text("uncordon", "node/a"), "a is in service\n")
         follow.kill()
 
+    def test_a_replica_cannot_make_its_log_show_another_file(self):
+        self.add_nodes("a")
+        secret = self.folder / "secret"
+        secret.write_text("of another user\n")
+        script = f"ln -sf {secret} $(readlink /proc/$$/fd/1); exec sleep 1000"
+        self.apply(self.web(replicas=1, command=["sh", "-c", script], readiness={"command": ["true"]}))
+        self.assertEqual(self.text("logs", "web/0"), "")
+
     def test_what_is_wrong_is_said(self):
         for words, status, sentence in [
                 (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["delete", "none"], 2, "none"),
