@@ -34,6 +34,7 @@ def shown(value):
 class Document:
     def __init__(self, document):
         self.document = document
+        self.seen = {}  # of each schema with a value: the members that values had
 
     @staticmethod
     def read(path):
@@ -81,6 +82,7 @@ class Document:
     def check_members(self, value, schema, at):
         problems = [f"{at}: has no \"{name}\"" for name in schema.get("required", []) if name not in value]
         properties = schema.get("properties", {})
+        self.seen.setdefault(id(schema), set()).update(value)
         # An object without any list of members may have all.
         others = schema.get("additionalProperties", False if "properties" in schema else True)
         for name, member in value.items():
@@ -92,6 +94,23 @@ class Document:
             elif others is not True:
                 problems += self.check(member, others, where)
         return problems
+
+    def never_sent(self):
+        """Members of schemas that answers used, and that no answer had: "OneReplica.why.funnel"."""
+        found = set()
+
+        def visit(schema, at):
+            seen = self.seen.get(id(schema))
+            for name, member in schema.get("properties", {}).items():
+                if seen is not None and name not in seen:
+                    found.add(f"{at}.{name}")
+                visit(member, f"{at}.{name}")
+            for key in ("items", "additionalProperties"):
+                if isinstance(schema.get(key), dict):
+                    visit(schema[key], at)
+        for name, schema in self.document["components"]["schemas"].items():
+            visit(schema, name)
+        return found
 
     def operation(self, method, path):
         """The operation for a request, or None. A template of several words yields to one without."""

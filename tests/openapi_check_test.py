@@ -47,6 +47,17 @@ class Values(unittest.TestCase):
                          ['$.nodes[1]: has no "name"', '$.nodes[1].port: "x" is not of type integer',
                           "$.nodes[1].more: is not documented"])
 
+    def test_what_no_answer_had_is_known(self):
+        document = Document({"components": {"schemas": {
+            "One": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "object", "properties": {"c": {"type": "string"}}}}},
+            "Other": {"type": "object", "properties": {"d": {"type": "string"}}}}}})
+        one = {"$ref": "#/components/schemas/One"}
+        self.assertEqual(document.never_sent(), set(), "no answer had any of these schemas")
+        document.check({}, one)
+        self.assertEqual(document.never_sent(), {"One.a", "One.b"})
+        document.check({"b": {}}, one)
+        self.assertEqual(document.never_sent(), {"One.a", "One.b.c"})
+
     def test_members_beyond_the_list(self):
         self.assertEqual(check({"a": 1}, {"type": "object"}), [])
         self.assertEqual(len(check({"a": 1}, {"type": "object", "properties": {}})), 1)

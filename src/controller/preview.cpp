@@ -1,4 +1,4 @@
-// Where a project would lead in the end. Unlike a step it counts what is to be replaced as free: by then it is gone.
+// Questions about a fleet that change nothing: where a project would lead in the end, and why replicas have no place.
 #include <algorithm>
 
 #include "controller/step.hpp"
@@ -6,6 +6,7 @@
 
 namespace berth::controller {
 
+// Unlike a step it counts what is to be replaced as free: by then it is gone.
 Preview preview(const Input& input, const fleet::Desired& proposed) {
   const Survey survey(input, proposed);
   std::vector<DeploymentSpec> specs;
@@ -23,6 +24,27 @@ Preview preview(const Input& input, const fleet::Desired& proposed) {
   }
   out.plan = plan(specs, survey.fleet, current, proposed.egress_preference, {staying, {}, {}});
   return out;
+}
+
+deployment::Evidence why_pending(const Input& input, const Pending& pending) {
+  const auto wanted = input.desired->deployments.find(pending.deployment);
+  if (wanted == input.desired->deployments.end() || wanted->second.paused) return {};
+  const Survey survey(input, *input.desired);
+  std::set<ReplicaName> places;
+  std::set<fleet::ReplicaKey> freed;
+  DeploymentSpec spec = wanted->second.spec;
+  const bool is_whole = pending.replicas.empty();
+  for (std::uint32_t replica = 0; is_whole && replica < spec.replicas; ++replica) places.insert({spec.name, replica});
+  for (const std::uint32_t replica : pending.replicas) places.insert({spec.name, replica});
+  // One that is to be replaced makes room for its successor.
+  for (const ReplicaName& name : places) {
+    if (const Incarnation* const current = survey.current(name)) {
+      freed.insert(current->assigned.key());
+      spec.on_shortage = OnShortage::best_effort;
+    }
+  }
+  const Survey::Limits limits = survey.limits({spec}, places, freed, input.memory);
+  return deployment::why_pending(spec, survey.fleet, input.desired->egress_preference, limits.view());
 }
 
 }  // namespace berth::controller

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "berth/clock.hpp"
+#include "deployment/evidence.hpp"
 #include "fleet/fleet.hpp"
 
 namespace berth::controller {
@@ -138,5 +139,9 @@ struct Preview {
   std::vector<ReplicaName> restarts;
 };
 Preview preview(const Input& input, const fleet::Desired& proposed);
+
+// The evidence for what the last step said about replicas without a place. Empty for a paused rollout, and where there
+// is room by now.
+deployment::Evidence why_pending(const Input& input, const Pending& pending);
 
 }  // namespace berth::controller

@@ -56,6 +56,33 @@ TEST(ControllerStep, S1_F7_TheGpusOfAReplicaAreThoseThatNvlinkJoins) {
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 a/gpu3", "d/1#2 a/gpu1 a/gpu2"}));
 }
 
+TEST(ControllerStep, WhatIsPendingIsExplainedWithTheFleetAsItIsNow) {
+  World world({gpu_node("a", 1), gpu_node("b", 1)});
+  world.intents[NodeId("b")] = Intent::cordoned;
+  world.want(gpu_spec("d", 1));
+  world.settle();
+  world.want(gpu_spec("e", 1));
+  const Step step = world.step();
+  ASSERT_EQ(step.pending.size(), 1u);
+  const deployment::Evidence evidence = why_pending(world.input(), step.pending[0]);
+  ASSERT_EQ(evidence.funnel.size(), 3u);
+  EXPECT_EQ(evidence.funnel[0].count, 2u);
+  EXPECT_EQ(evidence.funnel[1], (deployment::Evidence::Left{"in service and healthy", 1}));
+  EXPECT_EQ(evidence.funnel[2], (deployment::Evidence::Left{"not used by another replica", 0}));
+  EXPECT_EQ(evidence.nodes.size(), 2u);
+  ASSERT_FALSE(evidence.changes.empty());
+  EXPECT_EQ(evidence.changes[0].command, "berth uncordon node/b");
+  // A replica that is to leave and cannot: its own device counts as free, and is draining.
+  world.intents[NodeId("a")] = Intent::draining;
+  const Step draining = world.step();
+  ASSERT_EQ(draining.pending.size(), 2u);
+  EXPECT_EQ(draining.pending[0].reason.kind, ReasonKind::drain_blocked);
+  EXPECT_EQ(why_pending(world.input(), draining.pending[0]).changes.at(0).command, "berth uncordon node/a");
+  // There is room by now.
+  world.intents.clear();
+  EXPECT_TRUE(why_pending(world.input(), step.pending[0]).changes.empty());
+}
+
 TEST(ControllerStep, ScalingDownStopsTheHighestAndForgetsThemWhenTheyAreGone) {
   World world({gpu_node("a", 3)});
   world.want(gpu_spec("d", 3));

@@ -144,11 +144,9 @@ Incarnation* Survey::current(const ReplicaName& name) const {
   return best;
 }
 
-Plan Survey::place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
-                   const std::set<ReplicaKey>& freed, const Memory& memory) const {
-  std::set<DeploymentId> planned;
-  for (const DeploymentSpec& spec : specs) planned.insert(spec.name);
-  std::vector<Assignment> staying, occupied;
+Survey::Limits Survey::limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+                              const std::set<ReplicaKey>& freed, const Memory& memory) const {
+  Limits out;
   std::set<std::uint64_t> kept;  // generations
   for (const DeploymentSpec& spec : specs) {
     for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
@@ -156,18 +154,22 @@ Plan Survey::place(const std::vector<DeploymentSpec>& specs, const std::set<Repl
       if (places.contains(name)) continue;
       const Incarnation* stays = current(name);
       if (stays) kept.insert(stays->assigned.generation);
-      staying.push_back(stays ? stays->assigned.place : Assignment{spec.name, replica, {}, {}, 0, false});
+      out.staying.push_back(stays ? stays->assigned.place : Assignment{spec.name, replica, {}, {}, 0, false});
     }
   }
   for (const Incarnation& one : incarnations) {
     if (!one.is_forgotten && !kept.contains(one.assigned.generation) && !freed.contains(one.assigned.key()))
-      occupied.push_back(one.assigned.place);
+      out.occupied.push_back(one.assigned.place);
   }
-  PlanLimits limits{staying, occupied, {}};
   for (const auto& [pair, avoided] : memory.avoided) {
-    if (avoided.until > input.now) limits.avoided.insert(pair);
+    if (avoided.until > input.now) out.avoided.insert(pair);
   }
-  return plan(specs, fleet, {}, desired.egress_preference, limits);
+  return out;
+}
+
+Plan Survey::place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+                   const std::set<ReplicaKey>& freed, const Memory& memory) const {
+  return plan(specs, fleet, {}, desired.egress_preference, limits(specs, places, freed, memory).view());
 }
 
 }  // namespace berth::controller

@@ -63,6 +63,14 @@ class Survey {
   // placed; the devices of `freed` count as free.
   Plan place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
              const std::set<fleet::ReplicaKey>& freed, const Memory& memory) const;
+  // What such a plan has to leave as it is.
+  struct Limits {
+    std::vector<Assignment> staying, occupied;
+    std::set<std::pair<DeploymentId, NodeId>> avoided;
+    PlanLimits view() const { return {staying, occupied, avoided}; }
+  };
+  Limits limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+                const std::set<fleet::ReplicaKey>& freed, const Memory& memory) const;
 
  private:
   Place place_of(const fleet::Assigned& assigned, const DeploymentSpec* wanted, bool is_up_to_date) const;

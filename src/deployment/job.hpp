@@ -8,12 +8,14 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "berth/deployment.hpp"
 #include "berth/placement.hpp"
+#include "deployment/evidence.hpp"
 #include "deployment/planned_fleet.hpp"
 
 namespace berth::deployment {
@@ -33,6 +35,7 @@ struct PlanJob {
   std::map<std::size_t, std::uint32_t> replicas_on;  // replicas per node position
   std::set<std::size_t> avoided;                     // positions of nodes that take nothing new of it
   std::vector<Pending> pending;
+  Evidence* evidence = nullptr;  // to be filled where something stays pending
 
   bool on_gpus() const { return std::holds_alternative<LocalGpu>(transport); }
   bool remote() const { return std::holds_alternative<Remote>(transport); }
@@ -65,5 +68,12 @@ inline bool is_free_for(const PlanJob& job, const PlannedNode& node, std::size_t
 // Why one more replica cannot be placed: the first limit that leaves no node
 // standing, with the node that came closest.
 Reason shortage(const PlanJob& job, const PlannedFleet& planned);
+
+// What each limit leaves, and what each node lacks.
+void add_evidence(const PlanJob& job, const PlannedFleet& planned, Evidence& evidence);
+
+// plan(), with evidence about the first spec where it is asked for.
+Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
+               const EgressPreference& preference, const PlanLimits& limits, Evidence* evidence);
 
 }  // namespace berth::deployment

@@ -280,6 +280,7 @@ void place_missing(PlanJob& job, PlannedFleet& planned) {
   std::optional<Reason> reason;
   if (placed.size() < missing.size()) {
     reason = shortage(job, planned);
+    if (job.evidence) add_evidence(job, planned, *job.evidence);
     if (spec.on_shortage == OnShortage::all && !placed.empty()) {
       reason->text += "; " + std::to_string(placed.size()) + " of " + std::to_string(missing.size()) +
                       " would fit, but on_shortage = all starts them together or not at all";
@@ -333,11 +334,9 @@ std::vector<Action> difference(std::vector<Assignment> current, const std::vecto
 }
 
 }  // namespace
-}  // namespace deployment
 
-Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
-          const EgressPreference& preference, const PlanLimits& limits) {
-  using namespace deployment;
+Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
+               const EgressPreference& preference, const PlanLimits& limits, Evidence* evidence) {
   PlannedFleet planned(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
   running.insert(running.end(), limits.staying.begin(), limits.staying.end());
@@ -356,6 +355,7 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
       result.pending.push_back({spec.name, {}, reason_of(ReasonKind::invalid_spec, "another deployment has its name")});
     }
   }
+  if (!jobs.empty()) jobs.front().evidence = evidence;
   // Large needs first: what is left over for small ones is still of use to them.
   std::sort(jobs.begin(), jobs.end(), [](const PlanJob& a, const PlanJob& b) {
     return std::tie(b.spec->priority, b.want, b.spec->memory_bytes, a.spec->name) <
@@ -382,6 +382,13 @@ Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<c
   });
   result.actions = difference(std::move(running), result.assignments);
   return result;
+}
+
+}  // namespace deployment
+
+Plan plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::span<const Assignment> current,
+          const EgressPreference& preference, const PlanLimits& limits) {
+  return deployment::make_plan(specs, fleet, current, preference, limits, nullptr);
 }
 
 }  // namespace berth

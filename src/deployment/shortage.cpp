@@ -93,24 +93,98 @@ std::string example(const PlanJob& job, const PlannedNode& node, std::size_t sta
   return {};
 }
 
+// GPUs (or, without GPUs, one) that a node still offers after each limit.
+using Offers = std::array<std::uint32_t, stages>;
+Offers offers_of(const PlanJob& job, const PlannedFleet& planned, std::size_t position) {
+  const PlannedNode& node = planned.nodes[position];
+  const bool is_willing = !job.avoided.contains(position);
+  const bool is_apart = job.spec->spread != Spread::one_per_node || job.count_on(position) == 0;
+  Offers offers{};
+  const auto count = [&](const Passes& passes) {
+    for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage] ? 1 : 0;
+  };
+  if (!job.on_gpus()) count(passes_of(job, node, is_willing, is_apart));
+  for (std::size_t gpu = 0; job.on_gpus() && gpu < node.gpus.size(); ++gpu)
+    count(passes_of(job, node, gpu, is_willing, is_apart));
+  return offers;
+}
+
+// What a limit lets through, after "8 GPUs" or "3 nodes".
+std::string name_of(const PlanJob& job, std::size_t stage) {
+  const DeploymentSpec& spec = *job.spec;
+  const std::string bytes = spec.memory_bytes > 0 && !job.remote() ? bytes_text(spec.memory_bytes) : "";
+  switch (stage) {
+    case there: return job.on_gpus() ? "GPUs" : job.remote() ? "nodes that may call outside" : "nodes";
+    case labelled: {
+      std::string labels;
+      for (const auto& [name, value] : spec.node_selector) labels += (labels.empty() ? "" : ", ") + name + "=" + value;
+      return "on nodes with " + labels;
+    }
+    case untainted: return "without a taint that is not tolerated";
+    case serving: return "in service and healthy";
+    case fit: {
+      std::string needs = bytes.empty() ? "" : "with " + bytes;
+      if (spec.capability_min)
+        needs += std::string(needs.empty() ? "" : ", ") + "of capability " + to_string(*spec.capability_min);
+      for (const auto& [name, value] : spec.device_labels)
+        needs += std::string(needs.empty() ? "" : ", ") + "labelled " + name + "=" + value;
+      return needs.empty() ? "able to" : needs;
+    }
+    case left_free: return job.exclusive ? "left free by others" : "with " + bytes + " left by others";
+    case without_others: return job.exclusive ? "not used by another replica" : "not held exclusively";
+    case available: return "with " + bytes + " free";
+    case willing: return "on nodes that have not refused it lately";
+    default: return "on nodes without a replica of it";
+  }
+}
+
+// What a node lacks at the first limit that it does not pass.
+std::string node_text(const PlanJob& job, const PlannedNode& node, const Offers& offers, std::size_t stage) {
+  const std::string all = gpus_text(static_cast<std::uint32_t>(node.gpus.size()));
+  switch (stage) {
+    case stages: return "has room";
+    case there: return job.remote() ? "may not call outside" : "has " + (node.gpus.empty() ? "no GPU" : all);
+    case labelled: return "lacks a label";
+    case untainted: return "has a taint that is not tolerated";
+    case willing: return "has refused it lately";
+    case apart: return "has a replica of it";
+    default: break;
+  }
+  if (!job.on_gpus())
+    return stage == serving ? "is not in service and healthy" : "has less than " + bytes_text(job.spec->memory_bytes);
+  const std::string why = example(job, node, stage);
+  return std::to_string(offers[stage]) + " of " + all + " " + name_of(job, stage) +
+         (why.empty() ? "" : " (" + why + ")");
+}
+
 }  // namespace
+
+void add_evidence(const PlanJob& job, const PlannedFleet& planned, Evidence& evidence) {
+  const std::uint32_t want = job.on_gpus() ? job.want : 1;
+  Offers left{};
+  std::uint32_t sets = 0;
+  for (std::size_t position = 0; position < planned.nodes.size(); ++position) {
+    const PlannedNode& node = planned.nodes[position];
+    const Offers offers = offers_of(job, planned, position);
+    std::size_t stage = 0;
+    while (stage < stages && offers[stage] >= want) ++stage;
+    evidence.nodes.push_back({node.node->id, stage == stages, node_text(job, node, offers, stage)});
+    for (std::size_t i = 0; i < stages; ++i) left[i] += offers[i];
+    sets += offers[apart] / want;
+  }
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    if (stage == there || left[stage] != left[stage - 1]) evidence.funnel.push_back({name_of(job, stage), left[stage]});
+  }
+  if (left[apart] > 0 && want > 1)
+    evidence.funnel.push_back({"sets of " + std::to_string(want) + " on one node", sets});
+}
 
 Reason shortage(const PlanJob& job, const PlannedFleet& planned) {
   const DeploymentSpec& spec = *job.spec;
-  // GPUs (or, without GPUs, one) that each node still offers after each limit.
-  std::array<std::uint32_t, stages> best{};
+  Offers best{};
   std::array<std::size_t, stages> best_node{};
   for (std::size_t position = 0; position < planned.nodes.size(); ++position) {
-    const PlannedNode& node = planned.nodes[position];
-    const bool is_willing = !job.avoided.contains(position);
-    const bool is_apart = spec.spread != Spread::one_per_node || job.count_on(position) == 0;
-    std::array<std::uint32_t, stages> offers{};
-    const auto count = [&](const Passes& passes) {
-      for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage] ? 1 : 0;
-    };
-    if (!job.on_gpus()) count(passes_of(job, node, is_willing, is_apart));
-    for (std::size_t gpu = 0; job.on_gpus() && gpu < node.gpus.size(); ++gpu)
-      count(passes_of(job, node, gpu, is_willing, is_apart));
+    const Offers offers = offers_of(job, planned, position);
     for (std::size_t stage = 0; stage < stages; ++stage) {
       if (offers[stage] > best[stage]) {
         best[stage] = offers[stage];

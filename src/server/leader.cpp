@@ -135,6 +135,13 @@ controller::Input Leader::input() const {
   return input;
 }
 
+const deployment::Evidence& Leader::evidence(const Pending& pending) const {
+  const auto [known, is_new] = evidence_.try_emplace({pending.deployment, pending.replicas});
+  if (is_new || clock_->now() - known->second.at > std::chrono::seconds(2))
+    known->second = {clock_->now(), controller::why_pending(input(), pending)};
+  return known->second.evidence;
+}
+
 fleet::NodeOrders Leader::orders(const NodeId& node) const {
   fleet::NodeOrders orders;
   orders.epoch = state_.epoch;
@@ -218,7 +225,11 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
     const fleet::Wanted* const old = found == before.deployments.end() ? nullptr : &found->second;
     fleet::Wanted wanted = next_wanted(old, spec, before.version);
     if (old && *old == wanted) continue;
-    (old ? applied.altered : applied.added).push_back(spec.name);
+    if (old) {
+      applied.altered.emplace(spec.name, std::pair(old->spec, spec));
+    } else {
+      applied.added.push_back(spec.name);
+    }
     change.deployments[spec.name] = wanted;
     next.deployments[spec.name] = std::move(wanted);
   }
@@ -419,6 +430,7 @@ Result<std::optional<TimePoint>> Leader::step() {
     if (acts || !next.events.empty()) BERTH_TRY(commit_step(next));
     memory_ = std::move(next.memory);
     deployments_ = std::move(next.deployments);
+    if (shows) evidence_.clear();
     pending_ = std::move(next.pending);
     again = next.look_again;
     if (shows) {

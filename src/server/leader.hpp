@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "berth/clock.hpp"
@@ -50,6 +51,8 @@ class Leader {
   std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server leads
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
   const std::vector<Pending>& pending() const { return pending_; }
+  // Of one of `pending()`, at most 2 s old: it asks the planner many times, and every open page asks again and again.
+  const deployment::Evidence& evidence(const Pending& pending) const;
   // What the node is to run.
   fleet::NodeOrders orders(const NodeId& node) const;
   controller::Input input() const;
@@ -61,7 +64,8 @@ class Leader {
     std::uint64_t version = 0;
     bool changed = false;
     controller::Preview preview;
-    std::vector<DeploymentId> added, altered, removed;
+    std::vector<DeploymentId> added, removed;
+    std::map<DeploymentId, std::pair<DeploymentSpec, DeploymentSpec>> altered;  // before and after
   };
   Result<Applied> apply(const Project& project, std::optional<std::uint64_t> version, bool dry_run,
                         const std::string& actor);
@@ -113,7 +117,12 @@ class Leader {
   controller::Memory memory_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;
-  std::vector<fleet::Event> events_;  // the newest ones
+  struct Known {
+    TimePoint at{};
+    deployment::Evidence evidence;
+  };
+  mutable std::map<std::pair<DeploymentId, std::vector<std::uint32_t>>, Known> evidence_;  // of pending_
+  std::vector<fleet::Event> events_;                                                       // the newest ones
 };
 
 }  // namespace berth::server

@@ -7,6 +7,7 @@
 #include "format/fleet_json.hpp"
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
+#include "format/spec_json.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -26,6 +27,37 @@ json::object reason_view(const Reason& reason) {
     out["gpus_best"] = reason.gpus_best;
   }
   return out;
+}
+
+json::object change_view(const deployment::Evidence::Change& change) {
+  json::object out{{"text", change.text}};
+  if (!change.command.empty()) out["command"] = change.command;
+  return out;
+}
+
+void put_evidence(json::object& why, const deployment::Evidence& evidence) {
+  json::array funnel, nodes, changes;
+  for (const auto& [name, count] : evidence.funnel) funnel.push_back(json::object{{"name", name}, {"left", count}});
+  for (const auto& [node, fits, text] : evidence.nodes)
+    nodes.push_back(json::object{{"node", node.text()}, {"fits", fits}, {"text", text}});
+  for (const deployment::Evidence::Change& change : evidence.changes) changes.push_back(change_view(change));
+  if (!funnel.empty()) why["funnel"] = std::move(funnel);
+  if (!nodes.empty()) why["nodes"] = std::move(nodes);
+  if (!changes.empty()) why["changes"] = std::move(changes);
+}
+
+// Names of the members in which two specs differ.
+json::array differences(const DeploymentSpec& a, const DeploymentSpec& b) {
+  const json::object before = format::spec_to_json(a), after = format::spec_to_json(b);
+  std::set<std::string> names;
+  const auto compare = [&](const json::object& one, const json::object& other) {
+    for (const auto& [key, value] : one) {
+      if (!other.contains(key) || json::serialize(other.at(key)) != json::serialize(value)) names.emplace(key);
+    }
+  };
+  compare(before, after);
+  compare(after, before);
+  return json::array(names.begin(), names.end());
 }
 
 // The report about an incarnation, as far as its node has given one.
@@ -274,13 +306,18 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
 }
 
 json::array pending_view(const Leader& leader) {
+  constexpr std::size_t changes_max = 20;  // a reader of more than that begins with the first
   json::array out;
   for (const Pending& pending : leader.pending()) {
     json::array replicas;
     for (const std::uint32_t replica : pending.replicas) replicas.emplace_back(replica);
-    out.push_back(json::object{{"deployment", pending.deployment.text()},
-                               {"replicas", std::move(replicas)},
-                               {"reason", reason_view(pending.reason)}});
+    json::object one{{"deployment", pending.deployment.text()},
+                     {"replicas", std::move(replicas)},
+                     {"reason", reason_view(pending.reason)}};
+    const bool is_explained = out.size() < changes_max;
+    const deployment::Evidence none, &evidence = is_explained ? leader.evidence(pending) : none;
+    if (!evidence.changes.empty()) one["change"] = change_view(evidence.changes.front());
+    out.push_back(std::move(one));
   }
   return out;
 }
@@ -305,6 +342,7 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
     if (pending.deployment != name || !is_meant) continue;
     text = pending.reason.text;
     why["reason"] = reason_view(pending.reason);
+    put_evidence(why, leader.evidence(pending));
     break;
   }
   why["text"] = text.empty() ? subject + " has no place yet" : text;
@@ -340,13 +378,14 @@ json::array jobs_view(const Leader& leader) {
 
 json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run) {
   json::array changes;
-  const auto add = [&](const std::vector<DeploymentId>& names, const char* change) {
-    for (const DeploymentId& name : names)
-      changes.push_back(json::object{{"deployment", name.text()}, {"change", change}});
+  const auto add = [&](const DeploymentId& name, const char* change) -> json::object& {
+    changes.push_back(json::object{{"deployment", name.text()}, {"change", change}});
+    return changes.back().as_object();
   };
-  add(applied.added, "added");
-  add(applied.altered, "changed");
-  add(applied.removed, "removed");
+  for (const DeploymentId& name : applied.added) add(name, "added");
+  for (const auto& [name, specs] : applied.altered)
+    add(name, "changed")["fields"] = differences(specs.first, specs.second);
+  for (const DeploymentId& name : applied.removed) add(name, "removed");
   json::array restarts;
   for (const auto& [name, replica] : applied.preview.restarts)
     restarts.emplace_back(name.text() + "/" + std::to_string(replica));

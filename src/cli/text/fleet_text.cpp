@@ -132,6 +132,10 @@ std::vector<Fields> dominant_first(const json::array& pending) {
   return sorted;
 }
 
+std::string change_text(const Fields& change) {
+  return change.text("text") + (change.has("command") ? ": " + change.text("command") : "");
+}
+
 std::string pending_text(const json::array& pending, const Style& style) {
   constexpr std::size_t shown_max = 12;  // of one screen
   std::string text;
@@ -144,6 +148,9 @@ std::string pending_text(const json::array& pending, const Style& style) {
     const std::string ranges = deployment::replica_ranges(indices(entry));
     text += paragraph("! " + entry.text("deployment") + (ranges.empty() ? "" : "/" + ranges) + "  pending: ",
                       entry.in("reason").text("text"), style);
+    const Fields change = entry.in("change");
+    if (!change.has("text")) continue;
+    text += paragraph("  would fit: ", change_text(change), style);
   }
   return text;
 }
@@ -400,7 +407,7 @@ std::string replica_text(const json::object& answer, const Style& style) {
                                {"", cli::text("text"), 20}},
                               style);
   std::string changes;
-  for (const json::value& change : why.list("changes")) changes += paragraph("- ", Fields(change).text("text"), style);
+  for (const json::value& value : why.list("changes")) changes += paragraph("- ", change_text(Fields(value)), style);
   text += section("what would let it fit", changes, style);
   return text + section("events", events_text(answer, style), style);
 }

@@ -12,7 +12,8 @@ namespace json = boost::json;
 json::object read(std::string_view text) { return json::parse(text).get_object(); }
 
 const std::string one_pending = R"({"deployment":"chat","replicas":[2],"reason":{"kind":"not_enough_gpus",
-  "text":"no node has 2 GPUs free; gpu-1 has 1","gpus_requested":2,"best_node":"gpu-1","gpus_best":1}})";
+  "text":"no node has 2 GPUs free; gpu-1 has 1","gpus_requested":2,"best_node":"gpu-1","gpus_best":1},
+  "change":{"text":"put gpu-2 back in service","command":"berth uncordon node/gpu-2"}})";
 const std::string status = R"({"schema":1,"version":"0.9.0","server":"box-1","epoch":3,"revision":1207,
  "now_at_ms":1794873600000,"started_at_ms":99994870000000,"project":{"name":"my-cluster","version":42},
  "nodes":{"total":3,"healthy":2,"suspect":0,"lost":1,"cordoned":1},
@@ -42,6 +43,7 @@ TEST(FleetText, StatusIsOneScreenWithWhatIsPendingFirst) {
             "devices  17: 16 of them GPUs, 9 free, 6 in use, 1 unavailable; 1.3 TiB of 2.2 TiB free\n"
             "\n"
             "! chat/2  pending: no node has 2 GPUs free; gpu-1 has 1\n"
+            "  would fit: put gpu-2 back in service: berth uncordon node/gpu-2\n"
             "\n"
             "DEPLOYMENT  STATE     READY  UPDATED  REVISION\n"
             "chat        degraded    3/4        4         4\n");

@@ -1,0 +1,40 @@
+// Evidence: why replicas of a deployment have no place, beyond the one sentence of a Reason: how many GPUs or nodes
+// each limit leaves, what each node lacks, and changes that would help. Nothing here is estimated: each change was
+// tried with the planner, and all replicas had a place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "berth/deployment.hpp"
+
+namespace berth::deployment {
+
+struct Evidence {
+  struct Left {
+    std::string name;  // of what is left: "GPUs", "in service and healthy"
+    std::uint32_t count = 0;
+    friend bool operator==(const Left&, const Left&) = default;
+  };
+  struct OfNode {
+    NodeId node;
+    bool fits = false;  // for one more replica
+    std::string text;
+    friend bool operator==(const OfNode&, const OfNode&) = default;
+  };
+  struct Change {
+    std::string text;     // "ask for 70.0 GiB instead of 120.0 GiB"
+    std::string command;  // that makes it; empty: the project or the fleet is to be changed
+    friend bool operator==(const Change&, const Change&) = default;
+  };
+  std::vector<Left> funnel;     // each on what the ones before have left; those that take nothing away are not listed
+  std::vector<OfNode> nodes;    // by id
+  std::vector<Change> changes;  // each alone would do; the smallest first
+};
+
+// For a spec of which a plan with these limits leaves something pending; empty where it does not.
+Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference,
+                     const PlanLimits& limits);
+
+}  // namespace berth::deployment
