@@ -248,7 +248,7 @@ class Fleet(Machine):
 
     # Nodes.
 
-    def add_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), token=None, runtime=None, **environment):
+    def make_node(self, name, gpus=2, memory="80GiB", forwarded=False, options=(), runtime=None, **environment):
         node = self.nodes[name] = Node(self, name, gpus, memory, len(self.nodes) + 1)
         node.options, node.more = list(options), environment
         node.runtime = runtime or node.runtime
@@ -256,7 +256,10 @@ class Fleet(Machine):
         if forwarded:
             node.forwarder = Forwarder(self.port)
             self.addCleanup(node.forwarder.listener.close)
-        return node.start(token or self.token("join"))
+        return node
+
+    def add_node(self, name, token=None, **how):
+        return self.make_node(name, **how).start(token or self.token("join"))
 
     def place(self, node):
         """Before its agent starts: where it is and how it reaches the server."""

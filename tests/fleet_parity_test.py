@@ -1,0 +1,145 @@
+"""Deployment placement (S1 in docs/parity.md) with replicas that run: through the server, the agents and each machine's ledger."""
+import unittest
+
+from fleet_case import Fleet
+
+
+class Placement(Fleet):
+    def pending(self, deployment):
+        """The reason why something of it has no place."""
+        found = self.until(lambda: [one for one in self.get("status")["pending"] if one["deployment"] == deployment], self.situation)
+        return found[0]["reason"]
+
+    def agent_file(self, name, text):
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        return ["--agent-file", str(path)]
+
+    def remote(self, name="ask", **more):
+        """A process that would call a provider; it has no GPU."""
+        return {**self.web(name), "model": "gpt-4o", "key": "env:KEY", **more}
+
+    def gpus_of_one(self, one):
+        """The GPUs of a replica: as the server says, as the replica sees them, and as the ledger of its machine has them."""
+        seen = self.until(lambda: self.answer_of(one["port"]), "it answers").split()
+        self.assertEqual(set(seen[2].split(",") if len(seen) > 2 else []), set(one["devices"]))
+        leased = {device["id"] for lease in self.nodes[one["node"]].leases() for device in lease["devices"]}
+        self.assertLessEqual(set(one["devices"]), leased)
+        return set(one["devices"])
+
+    def test_S1_8_five_replicas_take_two_nodes_in_turn_with_a_gpu_each(self):
+        self.add_nodes("a", "b", gpus=3)
+        self.apply(self.web(replicas=5))
+        ready = self.until_ready("web", 5)
+        self.assertEqual([ready[i]["node"] for i in range(5)], ["a", "b", "a", "b", "a"])
+        used = [gpu for one in ready.values() for gpu in self.gpus_of_one(one)]
+        self.assertEqual((len(used), len(set(used))), (5, 5))
+
+    def test_S1_9_remote_replicas_run_on_egress_nodes_without_gpus(self):
+        self.add_node("a", options=self.agent_file("a", "egress = false\n"), KEY="x")
+        self.add_node("b", gpus=1, options=self.agent_file("b", "egress = true\n"), KEY="x")
+        self.add_node("c", gpus=1, options=self.agent_file("c", "egress = true\n"), KEY="x")
+        self.until_healthy("a", "b", "c")
+        self.apply(self.remote(replicas=4, gpus=2))
+        ready = self.until_ready("ask", 4)
+        self.assertEqual([ready[i]["node"] for i in range(4)], ["b", "c", "b", "c"])
+        for one in ready.values():
+            self.assertEqual(self.gpus_of_one(one), set())
+        # All GPUs are free for others.
+        self.apply(self.remote(replicas=4, gpus=2), self.web(replicas=4))
+        self.until_ready("web", 4)
+
+    def test_S1_F2_the_egress_preference_decides_where_remote_replicas_run(self):
+        for name in "abc":
+            self.add_node(name, gpus=1, options=self.agent_file(name, "egress = true\n"), KEY="x")
+        self.until_healthy("a", "b", "c")
+        file = self.write_project(self.remote(replicas=1), self.remote("more", replicas=3))
+        with open(file, "a") as project:
+            project.write('\n[[egress_preference]]\nprovider = "open_ai"\nkey = "env:KEY"\nnodes = ["c"]\n')
+        answer = self.command("apply", file, "--wait")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual(self.until_ready("ask", 1)[0]["node"], "c")
+        self.assertEqual({one["node"] for one in self.until_ready("more", 3).values()}, {"a", "b", "c"}, "the spread is kept")
+
+    def test_S1_4_the_four_refusals_reach_the_user_and_what_fits_runs(self):
+        self.add_node("a", options=self.agent_file("a", 'egress = false\ndevices = ["host"]\n'))
+        self.until_healthy("a")
+        self.apply(self.web(), self.remote(), self.web("new", model="m", runtime="warp"), {**self.web("plain", cpu=True), "gpus": 0}, wait=False, status=3)
+        self.until_ready("plain", 1)
+        self.assertEqual(self.pending("web")["kind"], "no_gpu_nodes")
+        reason = self.pending("ask")
+        self.assertEqual((reason["kind"], reason["provider"]), ("no_egress_nodes", "open_ai"))
+        self.assertEqual(self.pending("new")["kind"], "unknown_transport")
+        # A node that has GPUs, and not as many.
+        self.add_nodes("b", gpus=2)
+        self.apply(self.web(gpus=4), {**self.web("plain", cpu=True), "gpus": 0}, wait=False, status=3)
+        reason = self.until(lambda: (one := self.pending("web"))["kind"] == "not_enough_gpus" and one, self.situation)
+        self.assertEqual((reason["gpus_requested"], reason["best_node"], reason["gpus_best"]), (4, "b", 2))
+        self.assertIn("no node has 4 GPUs", self.command("why", "replica", "web/0").stdout)
+
+    def test_S1_11_zero_replicas_are_a_success_and_end_what_runs(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=2))
+        self.until_ready("web", 2)
+        self.apply(self.web(replicas=0))
+        self.until(lambda: not self.get("replicas")["replicas"], self.situation)
+        self.assertEqual(self.get("deployments/web")["deployment"]["state"], "serving")
+        self.until_nothing_runs()
+
+    def test_S1_F4_deployments_never_meet_on_a_gpu_also_after_the_server_was_killed(self):
+        self.add_nodes("a")
+        self.apply(self.web("one"))
+        first = self.gpus_of_one(self.until_ready("one", 1)[0])
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        self.until_healthy("a")
+        self.apply(self.web("one"), self.web("two"))
+        second = self.gpus_of_one(self.until_ready("two", 1)[0])
+        self.assertEqual(self.gpus_of_one(self.until_ready("one", 1)[0]), first, "it was not touched")
+        self.assertFalse(first & second)
+        self.apply(self.web("one"), self.web("two"), self.web("three"), wait=False, status=3)
+        self.assertEqual(self.pending("three")["kind"], "not_enough_gpus")
+        # What ends leaves its GPU to the one that waits.
+        self.assertEqual(self.command("delete", "two").returncode, 0)
+        self.gpus_of_one(self.until_ready("three", 1)[0])
+
+    def test_S1_F7_the_gpus_of_a_replica_are_the_group_that_berth_run_chooses(self):
+        node = self.make_node("a", gpus=4)
+        node.script.write_text(node.script.read_text() + "nvlink 0,3 links=4\nnvlink 1,2 links=4\n")
+        chosen = set(node.berth("run", "-n", "2", "--", "printenv", "CUDA_VISIBLE_DEVICES").stdout.strip().split(","))
+        self.assertEqual(len(chosen), 2)
+        node.start(self.token("join"))
+        self.until_healthy("a")
+        self.apply(self.web(gpus=2, replicas=2))
+        groups = [self.gpus_of_one(one) for one in self.until_ready("web", 2).values()]
+        ids = [one["id"] for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"]
+        self.assertEqual(sorted(sorted(ids.index(gpu) for gpu in group) for group in groups), [[0, 3], [1, 2]], "pairs that NVLink joins")
+        self.assertIn(chosen, groups)
+
+    def test_S1_F9_labels_taints_memory_and_capability_decide_where_it_runs(self):
+        self.add_node("a", gpus=1, options=self.agent_file("a", 'labels = { zone = "x" }\n'))
+        self.add_node("b", gpus=1, memory="40GiB", options=self.agent_file("b", 'labels = { zone = "y" }\n'))
+        self.add_node("c", gpus=1, options=self.agent_file("c", 'taints = ["lab"]\n'))
+        self.until_healthy("a", "b", "c")
+        wanted = {"labelled": ("b", {"node_selector": {"zone": "y"}}), "large": ("a", {"memory": "60GiB"}), "tolerant": ("c", {"tolerates": ["lab"], "memory": "60GiB"})}
+        self.apply(*(self.web(name, **how) for name, (_, how) in wanted.items()))
+        for name, (node, _) in wanted.items():
+            self.assertEqual(self.until_ready(name, 1)[0]["node"], node)
+        self.apply(*(self.web(name, **how) for name, (_, how) in wanted.items()), self.web("newer", capability="10.0"), wait=False, status=3)
+        self.assertEqual(self.pending("newer")["kind"], "unfit_gpus")
+
+    def test_S1_F10_a_node_more_moves_nothing(self):
+        self.add_nodes("b")
+        self.apply(self.web(replicas=2))
+        before, pids = self.until_ready("web", 2), self.pids()
+        self.add_nodes("a")
+        self.apply(self.web(replicas=3))
+        after = self.until_ready("web", 3)
+        self.assertEqual({i: after[i]["generation"] for i in before}, {i: one["generation"] for i, one in before.items()})
+        self.assertEqual({i: self.pids()[i] for i in before}, pids)
+        self.assertEqual(after[2]["node"], "a")
+
+
+if __name__ == "__main__":
+    unittest.main()
