@@ -57,9 +57,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 // frame, and sends its address to no other site.
 constexpr std::pair<std::string_view, std::string_view> security_headers[] = {
     {"content-security-policy",
-     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src "
-     "'self'; "
-     "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"},
+     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+     "form-action 'none'; frame-ancestors 'none'"},
     {"x-content-type-options", "nosniff"},
     {"referrer-policy", "no-referrer"},
     {"cross-origin-opener-policy", "same-origin"},

@@ -65,7 +65,9 @@ TEST(Server, EveryAnswerHasSecurityHeaders) {
   Client client = client_of(server);
   const auto answer = client.request("GET", "/none");
   ASSERT_TRUE(answer);
-  EXPECT_TRUE(answer->headers.get("content-security-policy").value_or("").starts_with("default-src 'none'"));
+  const std::string policy(answer->headers.get("content-security-policy").value_or(""));
+  EXPECT_TRUE(policy.starts_with("default-src 'none'")) << policy;
+  for (const char* more : {"data:", "unsafe", "http", "*"}) EXPECT_EQ(policy.find(more), std::string::npos) << policy;
   EXPECT_EQ(answer->headers.get("x-content-type-options"), "nosniff");
   EXPECT_EQ(answer->headers.get("referrer-policy"), "no-referrer");
   EXPECT_EQ(answer->headers.get("cache-control"), "no-store");

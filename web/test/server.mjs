@@ -9,8 +9,8 @@ import { parseArgs } from 'node:util';
 import { empty_fleet, history_of, large_fleet, small_fleet, status_of, tick } from './fleet.mjs';
 
 const types = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
-// As src/http sends it, and without `data:`.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+// As src/http sends it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 export class Server {
   #streams = new Set();
