@@ -10,6 +10,7 @@
 #include "machine/device_request.hpp"
 #include "machine/machine_observer.hpp"
 #include "machine/this_node.hpp"
+#include "world/printable.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::agent {
@@ -40,7 +41,8 @@ json::array holders_of(const inventory::DeviceRow& row, const std::map<std::uint
   if (row.seen && row.seen->processes) {
     for (const DeviceProcess& process : *row.seen->processes) {
       if (process.kind != ProcessKind::foreign) continue;
-      json::object holder{{"kind", "foreign"}, {"name", std::to_string(process.pid)}};
+      json::object holder{{"kind", "foreign"},
+                          {"name", process.name ? world::printable(*process.name) : std::to_string(process.pid)}};
       if (const auto user = world::user_of_process(process.pid)) holder["user"] = world::user_name(*user);
       if (process.memory_bytes) holder["memory_bytes"] = *process.memory_bytes;
       out.push_back(std::move(holder));
