@@ -1,4 +1,4 @@
-"""The fleet with real processes and real faults: a server, agents and replicas on scripted GPUs."""
+"""The fleet with real processes and real faults: a server, agents and replicas on scripted GPUs. Its whole story is in story_test.py."""
 import hashlib
 import json
 import os
@@ -10,68 +10,6 @@ import unittest
 from berth_case import GIB, ROOT
 from fleet_case import Fleet, is_alive
 from openapi_check import Document
-
-
-class Story(Fleet):
-    def test_from_a_file_to_replicas_and_back_to_nothing(self):
-        a, b, c = self.add_nodes("a", "b", "c")
-        self.apply(self.web(replicas=3))
-        first = self.until_ready("web", 3)
-        self.assertEqual({one["node"] for one in first.values()}, {"a", "b", "c"}, "they are spread")
-        for replica, one in first.items():
-            self.assertEqual(self.answer_of(one["port"]), f"web/{replica} v1 {one['devices'][0]}", "its GPU is the one it sees")
-        # More and fewer: the others are not touched.
-        pids = self.pids()
-        self.apply(self.web(replicas=5))
-        more = self.until_ready("web", 5)
-        self.apply(self.web(replicas=2))
-        fewer = self.until_ready("web", 2)
-        for replica in range(2):
-            self.assertEqual({one[replica]["generation"] for one in (first, more, fewer)}, {first[replica]["generation"]})
-            self.assertEqual(self.pids()[replica], pids[replica])
-        self.apply(self.web(replicas=3))
-        before = self.until_ready("web", 3)
-        # What runs changes: one after the other, and never fewer than three answer.
-        least, most = 3, 0
-        self.apply(self.web(replicas=3, text="v2", rollout={"surge": 1, "unavailable": 0}), wait=False)
-
-        def is_updated():
-            nonlocal least, most
-            least = min(least, len(self.answering()), self.get("deployments/web")["deployment"]["ready"])
-            most = max(most, sum(map(len, self.pids().values())))
-            return all(one["revision"] == 2 and one["state"] == "ready" for one in self.replicas().values())
-        self.until(is_updated, self.situation)
-        self.assertEqual((least, most), (3, 4), "surge and unavailable")
-        updated = self.until_ready("web", 3)
-        self.assertTrue(all(updated[replica]["generation"] > before[replica]["generation"] for replica in range(3)))
-        self.assertEqual({text.split()[1] for text in self.answering().values()}, {"v2"})
-        # The GPU of one falls off the bus. Only that one moves.
-        hit = updated[1]
-        self.nodes[hit["node"]].lose_gpu(hit["devices"][0])
-        moved = self.until_ready("web", 3, lambda one: one["devices"] != hit["devices"])
-        self.assertEqual([replica for replica in range(3) if moved[replica]["generation"] != updated[replica]["generation"]], [hit["replica"]])
-        self.assertTrue(any("lost" in one["text"] for one in self.get("events?subject=node/" + hit["node"])["events"]))
-        # A node is emptied and comes back.
-        left = moved[0]["node"]
-        answer = self.command("drain", f"node/{left}", "--wait", "30s")
-        self.assertEqual(answer.returncode, 0, answer.stderr)
-        drained = self.until_ready("web", 3, lambda one: one["node"] != left)
-        for replica in range(3):
-            self.assertEqual(drained[replica]["generation"] == moved[replica]["generation"], moved[replica]["node"] != left)
-        self.assertEqual(self.nodes[left].leases(), [])
-        self.assertEqual(self.command("uncordon", f"node/{left}").returncode, 0)
-        self.assertEqual(self.generations(), {replica: one["generation"] for replica, one in drained.items()}, "nothing moves back by itself")
-        # Back to what it was.
-        self.assertEqual(self.command("rollout", "undo", "web").returncode, 0)
-        self.until_ready("web", 3, lambda one: one["revision"] == 3)
-        self.assertEqual({text.split()[1] for text in self.answering().values()}, {"v1"})
-        # And away.
-        self.assertEqual(self.command("delete", "web").returncode, 0)
-        self.until(lambda: not self.get("replicas")["replicas"], self.situation)
-        self.until_nothing_runs()
-        for node in (a, b, c):
-            self.assertEqual(node.jobs(), {}, "the folders of its jobs are gone")
-            self.assertIsNone(node.agent.poll(), "its agent runs on")
 
 
 class Killed(Fleet):
