@@ -49,7 +49,19 @@ class Trials {
     add(fits(changed, fleet_), std::move(text));
   }
 
+  // Where all of them together do not help, none does alone.
+  bool helps_everywhere(const std::function<void(NodeView&)>& change) const {
+    Fleet fleet = fleet_;
+    for (NodeView& node : fleet.nodes) change(node);
+    return fits(spec_, fleet);
+  }
+
   void put_back_in_service() {
+    if (!helps_everywhere([](NodeView& node) {
+          node.intent = Intent::in_service;
+          for (NodeDevice& device : node.devices) device.intent = Intent::in_service;
+        }))
+      return;
     int tries = 0;
     Fleet fleet = fleet_;
     for (NodeView& node : fleet.nodes) {
@@ -138,19 +150,27 @@ class Trials {
     }
   }
 
+  static void empty(NodeDevice& device) {
+    device.holders = device.other_processes = 0;
+    device.held_exclusively = device.used_by_others = false;
+    device.memory_bytes_promised = 0;
+    device.memory_bytes_foreign = 0;
+  }
+
   void free_a_device() {
+    if (is_full() || !helps_everywhere([](NodeView& node) {
+          for (NodeDevice& device : node.devices) empty(device);
+        }))
+      return;
     int tries = 0;
     Fleet fleet = fleet_;
     for (NodeView& node : fleet.nodes) {
       for (NodeDevice& device : node.devices) {
         const bool is_used = device.holders > 0 || device.held_exclusively || device.used_by_others ||
                              device.memory_bytes_promised > 0 || device.memory_bytes_foreign.value_or(0) > 0;
-        if (!is_used || !device.is_gpu() || tries++ >= tries_max || is_full()) continue;
+        if (!is_used || !device.is_gpu() || tries++ >= tries_max) continue;
         const NodeDevice before = device;
-        device.holders = device.other_processes = 0;
-        device.held_exclusively = device.used_by_others = false;
-        device.memory_bytes_promised = 0;
-        device.memory_bytes_foreign = 0;
+        empty(device);
         const bool helps = fits(spec_, fleet);
         device = before;
         if (add(helps, "end what others run on " + device.info.id.text() + " of " + node.id.text())) return;

@@ -135,11 +135,13 @@ controller::Input Leader::input() const {
   return input;
 }
 
-const deployment::Evidence& Leader::evidence(const Pending& pending) const {
-  const auto [known, is_new] = evidence_.try_emplace({pending.deployment, pending.replicas});
-  if (is_new || clock_->now() - known->second.at > std::chrono::seconds(2))
-    known->second = {clock_->now(), controller::why_pending(input(), pending)};
-  return known->second.evidence;
+const deployment::Evidence* Leader::evidence(const Pending& pending, TimePoint until) const {
+  const std::pair key(pending.deployment, pending.replicas);
+  auto known = evidence_.find(key);
+  const bool is_old = known == evidence_.end() || now() - known->second.at > std::chrono::seconds(5);
+  if (is_old && now() < until)
+    known = evidence_.insert_or_assign(key, Known{now(), controller::why_pending(input(), pending)}).first;
+  return known == evidence_.end() ? nullptr : &known->second.evidence;
 }
 
 fleet::NodeOrders Leader::orders(const NodeId& node) const {

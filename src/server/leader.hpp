@@ -51,8 +51,10 @@ class Leader {
   std::optional<Duration> report_age(const NodeId& node) const;  // absent: no report since this server leads
   const std::vector<controller::DeploymentStatus>& deployments() const { return deployments_; }
   const std::vector<Pending>& pending() const { return pending_; }
-  // Of one of `pending()`, at most 2 s old: it asks the planner many times, and every open page asks again and again.
-  const deployment::Evidence& evidence(const Pending& pending) const;
+  // Of one of `pending()`, at most 5 s old: it asks the planner many times, and every open page asks again and again.
+  // Null: it is not known, and making it would begin after `until`.
+  const deployment::Evidence* evidence(const Pending& pending, TimePoint until) const;
+  TimePoint now() const { return clock_->now(); }
   // What the node is to run.
   fleet::NodeOrders orders(const NodeId& node) const;
   controller::Input input() const;

@@ -306,7 +306,8 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
 }
 
 json::array pending_view(const Leader& leader) {
-  constexpr std::size_t changes_max = 20;  // a reader of more than that begins with the first
+  // In a large fleet with much that is pending, the next request goes on.
+  const TimePoint until = leader.now() + std::chrono::milliseconds(50);
   json::array out;
   for (const Pending& pending : leader.pending()) {
     json::array replicas;
@@ -314,9 +315,8 @@ json::array pending_view(const Leader& leader) {
     json::object one{{"deployment", pending.deployment.text()},
                      {"replicas", std::move(replicas)},
                      {"reason", reason_view(pending.reason)}};
-    const bool is_explained = out.size() < changes_max;
-    const deployment::Evidence none, &evidence = is_explained ? leader.evidence(pending) : none;
-    if (!evidence.changes.empty()) one["change"] = change_view(evidence.changes.front());
+    const deployment::Evidence* const evidence = leader.evidence(pending, until);
+    if (evidence && !evidence->changes.empty()) one["change"] = change_view(evidence->changes.front());
     out.push_back(std::move(one));
   }
   return out;
@@ -342,7 +342,8 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
     if (pending.deployment != name || !is_meant) continue;
     text = pending.reason.text;
     why["reason"] = reason_view(pending.reason);
-    put_evidence(why, leader.evidence(pending));
+    if (const deployment::Evidence* const evidence = leader.evidence(pending, TimePoint::max()))
+      put_evidence(why, *evidence);
     break;
   }
   why["text"] = text.empty() ? subject + " has no place yet" : text;
