@@ -117,6 +117,41 @@ class Placement(Fleet):
         self.assertEqual(sorted(sorted(ids.index(gpu) for gpu in group) for group in groups), [[0, 3], [1, 2]], "pairs that NVLink joins")
         self.assertIn(chosen, groups)
 
+    def test_S1_6_an_explicit_runtime_wins_over_the_name_of_the_model(self):
+        self.add_nodes("a", gpus=1)
+        # The name says a provider, the runtime a GPU of this machine.
+        self.apply(self.web("own", model="gpt-4o", runtime="vllm"))
+        self.assertEqual(len(self.gpus_of_one(self.until_ready("own", 1)[0])), 1)
+
+    def test_S1_F5_deployments_of_one_replica_do_not_all_begin_on_the_first_node(self):
+        self.add_nodes("a", "b", "c")
+        names = ("x", "y", "z")
+        for count in range(1, 4):  # one after the other, as users do
+            self.apply(*(self.web(name) for name in names[:count]))
+        self.assertEqual({self.until_ready(name, 1)[0]["node"] for name in names}, {"a", "b", "c"})
+
+    def test_S1_F8_a_gpu_deployment_without_gpus_is_refused(self):
+        self.assertRefused(self.command("apply", self.write_project(self.web(gpus=0))), 2, "gpus", "cpu = true")
+        self.assertEqual(self.get("project")["version"], 0)
+
+    def test_S1_F11_a_key_in_plain_text_is_refused_and_repeated_nowhere(self):
+        secret = "sk-4f9a1c77d2b84e0d9b1c"
+        answer = self.command("apply", self.write_project(self.remote(key=secret)))
+        self.assertRefused(answer, 2, "key")
+        for text in (answer.stdout, answer.stderr, (self.folder / "server.log").read_text()):
+            self.assertNotIn(secret[3:], text)
+
+    def test_S1_F12_all_start_together_or_as_many_as_fit(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=3), wait=False, status=3)
+        self.assertIn("2 of 3 would fit", self.pending("web")["text"])
+        self.assertEqual(self.get("replicas")["replicas"], [])
+        self.apply(self.web(replicas=3, on_shortage="best_effort"), wait=False, status=3)
+        self.until_ready("web", 2)
+        # A node more, and the one that waits starts by itself.
+        self.add_nodes("b")
+        self.until_ready("web", 3)
+
     def test_S1_F9_labels_taints_memory_and_capability_decide_where_it_runs(self):
         self.add_node("a", gpus=1, options=self.agent_file("a", 'labels = { zone = "x" }\n'))
         self.add_node("b", gpus=1, memory="40GiB", options=self.agent_file("b", 'labels = { zone = "y" }\n'))
