@@ -295,7 +295,8 @@ class Agent {
   bool is_newest(std::uint64_t epoch) {
     const std::lock_guard lock(mutex_);
     if (epoch > epoch_) {
-      if (const auto kept = keep_epoch(options_.folder, epoch); !kept) log("goes on: " + kept.error().to_text());
+      if (const auto kept = keep_epoch(options_.folder, epoch); !kept)
+        log(LogLevel::warning, "cannot write down the epoch of its server", {{"reason", kept.error().to_text()}});
       epoch_ = epoch;
     }
     return epoch == epoch_;

@@ -25,7 +25,7 @@ Lines changes_of(const Evidence& evidence) {
   return out;
 }
 
-std::map<std::string, std::string> nodes_of(const Evidence& evidence) {
+std::map<std::string, std::string> reasons_of_nodes(const Evidence& evidence) {
   std::map<std::string, std::string> out;
   for (const auto& [node, fits, text] : evidence.nodes) out[node.text()] = (fits ? "yes: " : "no: ") + text;
   return out;
@@ -43,10 +43,11 @@ TEST(Evidence, FunnelNodesAndChangesOfAPairThatFitsNowhere) {
   const Evidence evidence = why_pending(spec, {{a, b, c}}, {}, {});
   EXPECT_EQ(funnel_of(evidence),
             (Lines{"6 GPUs", "3 in service and healthy", "1 with 70.0 GiB left by others", "0 sets of 2 on one node"}));
-  EXPECT_EQ(nodes_of(evidence)["a"].find("no: 1 of 4 GPUs with 70.0 GiB left by others (a/gpu0: "), 0u)
-      << nodes_of(evidence)["a"];
-  EXPECT_EQ(nodes_of(evidence)["b"].find("no: 0 of 2 GPUs in service and healthy"), 0u) << nodes_of(evidence)["b"];
-  EXPECT_EQ(nodes_of(evidence)["c"], "no: has no GPU");
+  EXPECT_EQ(reasons_of_nodes(evidence)["a"].find("no: 1 of 4 GPUs with 70.0 GiB left by others (a/gpu0: "), 0u)
+      << reasons_of_nodes(evidence)["a"];
+  EXPECT_EQ(reasons_of_nodes(evidence)["b"].find("no: 0 of 2 GPUs in service and healthy"), 0u)
+      << reasons_of_nodes(evidence)["b"];
+  EXPECT_EQ(reasons_of_nodes(evidence)["c"], "no: has no GPU");
   EXPECT_EQ(changes_of(evidence),
             (Lines{"put b back in service: berth uncordon node/b", "ask for 50.0 GiB instead of 70.0 GiB",
                    "ask for 1 GPU instead of 2", "end what others run on a/gpu0 of a"}));
@@ -83,13 +84,13 @@ TEST(Evidence, ReplicasWithoutAGpu) {
   b.intent = Intent::cordoned;
   const Evidence remote = why_pending(remote_spec("ask", 1), {{a, b}}, {}, {});
   EXPECT_EQ(funnel_of(remote), (Lines{"1 nodes that may call outside", "0 in service and healthy"}));
-  EXPECT_EQ(nodes_of(remote)["a"], "no: may not call outside");
+  EXPECT_EQ(reasons_of_nodes(remote)["a"], "no: may not call outside");
   EXPECT_EQ(changes_of(remote), (Lines{"put b back in service: berth uncordon node/b",
                                        "let a call outside: egress = true in its agent's file"}));
   EXPECT_EQ(changes_of(why_pending(remote_spec("ask", 1), {{a}}, {}, {})),
             Lines{"let a call outside: egress = true in its agent's file"});
   const Evidence large = why_pending(cpu_spec("text", 1, 300), {{a}}, {}, {});
-  EXPECT_EQ(nodes_of(large)["a"], "no: has less than 300.0 GiB");
+  EXPECT_EQ(reasons_of_nodes(large)["a"], "no: has less than 300.0 GiB");
   EXPECT_EQ(changes_of(large), Lines{"ask for 256.0 GiB instead of 300.0 GiB"});
 }
 

@@ -418,8 +418,10 @@ std::string metrics_text(const Leader& leader, std::size_t connections) {
   const auto head = [&](const char* name, const char* help) {
     out += "# HELP " + std::string(name) + " " + help + "\n# TYPE " + name + " gauge\n";
   };
-  const auto line = [&](const std::string& name, std::uint64_t value) {
-    out += name + " " + std::to_string(value) + "\n";
+  const auto line = [&](std::string_view name, std::uint64_t value, std::string_view deployment = {}) {
+    out += name;
+    if (!deployment.empty()) (out += "{deployment=\"") += deployment, out += "\"}";
+    out += ' ' + std::to_string(value) + '\n';
   };
   std::uint64_t counts[3] = {};
   for (const auto& [id, record] : leader.state().nodes) ++counts[static_cast<std::size_t>(leader.health(id))];
@@ -430,7 +432,7 @@ std::string metrics_text(const Leader& leader, std::size_t connections) {
   const auto of_deployments = [&](const char* name, const char* help, auto value) {
     head(name, help);
     for (const controller::DeploymentStatus& status : leader.deployments())
-      line(std::string(name) + "{deployment=\"" + status.deployment.text() + "\"}", value(status));
+      line(name, value(status), status.deployment.text());
   };
   of_deployments("berth_replicas_wanted", "Replicas that a deployment asks for.",
                  [](const controller::DeploymentStatus& status) { return status.replicas; });
