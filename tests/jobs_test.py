@@ -368,6 +368,16 @@ class Jobs(Machine):
         self.assertEqual(self.berth("rm", "--ended", "--force").returncode, 0, f"seed {seed}")
         self.assertEqual(self.jobs(), {}, f"seed {seed}")
 
+    def test_a_job_that_waits_ends_when_its_folder_was_removed(self):
+        held, ran = self.hold("--mem", "60G", "-n", "2"), self.folder / "ran"
+        job = self.job("-q", "--mem", "60G", "--", "touch", str(ran))
+        supervisor = self.until(lambda: (now := self.jobs()[job]).get("reason", "").startswith("place") and now)["supervisor"]
+        shutil.rmtree(self.folder_of(job))
+        held.communicate("")
+        self.until(lambda: not pathlib.Path(f"/proc/{supervisor}").exists() or
+                   pathlib.Path(f"/proc/{supervisor}/stat").read_text().split()[2] == "Z")
+        self.assertEqual((ran.exists(), self.ps()), (False, []))
+
     def test_two_of_everything_at_once(self):
         jobs = [self.job("-q", "--mem", "1G", "--name", "same", "--", "sleep", "600") for _ in range(4)]
         for verb, status in (("stop", {0}), ("wait", {1}), ("rm", {0, 2})):

@@ -111,8 +111,11 @@ JobRequest request_of(const json::value& value) {
   request.boot = text_of(member(object, "boot", "job"), "boot");
   request.after = optional_member(object, "after", "job", texts_of).value_or(std::vector<std::string>());
   request.labels = optional_member(object, "labels", "job", labels_of).value_or(std::map<std::string, std::string>());
-  if (const auto time = optional_member(object, "time_ms", "job", any_number))
-    request.time = std::chrono::milliseconds(*time);
+  const auto milliseconds = [](const json::value& number, const std::string& where) {
+    constexpr auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max());
+    return std::chrono::milliseconds(number_of(number, longest.count(), where));
+  };
+  request.time = optional_member(object, "time_ms", "job", milliseconds);
   request.retries = optional_member(object, "retries", "job", any_number).value_or(0);
   request.created_us = any_number(member(object, "created_us", "job"), "created_us");
   return request;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "ledger/test_folder.hpp"
+#include "world/files.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::machine {
@@ -232,13 +233,19 @@ TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {
   }
   std::ofstream(sound.folder + "/state.json") << "{\"schema\": 1, \"state\": \"asleep\"}";
   EXPECT_FALSE(find_job(jobs(), sound.id));
+  const Job odd = made();
+  std::string text = world::read_text(odd.folder + "/job.json").value();
+  text.replace(text.find("28800000"), 8, "9223372036854775807");  // more than fits into a Duration
+  std::ofstream(odd.folder + "/job.json") << text;
+  EXPECT_NE(find_job(jobs(), odd.id).error().message.find("time_ms is too large"), std::string::npos);
+  ASSERT_TRUE(remove_job(list_jobs(jobs()).back(), true));
   // No jobs: of these the last one would leave no number for the next.
   for (const char* const name : {"/jx", "/j9999999999999999999999", "/j007", "/j18446744073709551615"})
     std::filesystem::create_directory(jobs() + name);
   EXPECT_EQ(list_jobs(jobs()).size(), 2U);
   for (const Job& job : list_jobs(jobs())) EXPECT_TRUE(remove_job(job, true));
   EXPECT_TRUE(list_jobs(jobs()).empty());
-  EXPECT_EQ(made().id, "j3");
+  EXPECT_EQ(made().id, "j4");
 }
 
 TEST_F(JobStore, TheOldestThatHaveEndedGoWhenThereAreTooMany) {

@@ -86,10 +86,11 @@ class JobSupervisor {
     change(progress_);
     return write_progress(job_.folder, progress_);
   }
-  // Where it cannot be written, the job goes on, and the next change says it too.
+  // While no command runs. Where there is no room, the job goes on, and the next change says it too; where its folder
+  // was removed, it ends, because it could be neither seen nor stopped.
   template <class Change>
   void update(Change change) {
-    static_cast<void>(write(change));
+    if (const Result<void> written = write(change); !written && written.error().code == ErrorCode::not_found) _exit(0);
   }
   [[noreturn]] void end(JobState state, const std::string& reason, std::optional<int> status = std::nullopt) {
     std::fflush(nullptr);
@@ -338,7 +339,8 @@ class JobSupervisor {
         above = "it used " + bytes_text(used) + " of the " + bytes_text(mine->memory_bytes) + " that it asked for on " +
                 device.info.id.text();
     }
-    if (all > progress_.memory_bytes_peak.value_or(0)) update([&](JobProgress& now) { now.memory_bytes_peak = all; });
+    if (all > progress_.memory_bytes_peak.value_or(0))
+      static_cast<void>(write([&](JobProgress& now) { now.memory_bytes_peak = all; }));
     const TimePoint now = real_clock().now();
     if (!above)
       above_since.reset();
