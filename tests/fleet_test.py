@@ -309,7 +309,7 @@ class Api(Fleet):
         rich = self.web("rich", replicas=0, model="llama", runtime="vllm", memory="1GiB", capability="8.0", node_selector={"a": "b"}, device_labels={"c": "d"},
                         tolerates=["e"], sharing="memory", spread="pack", policy="best_fit", priority="high", on_shortage="best_effort", idempotent=True,
                         serving={"max_concurrent": 2}, environment={"A": "b"}, secrets={"B": "env:B"}, user="nobody", folder="/", host_memory="1GiB",
-                        cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s",
+                        cpus=0.5, rollout={"surge": 2}, single=True, stop_after="20s", replace_after="60s", ready_within="1m",
                         liveness={"tcp": True, "port": 9, "timeout": "1s", "failures": 9})
         plain = {"name": "plain", "cpu": True, "replicas": 0, "command": ["true"], "readiness": {"command": ["true"]}}
         outside = {"name": "outside", "model": "gpt-4o", "key": "env:KEY", "node_selector": {"a": "b"}}

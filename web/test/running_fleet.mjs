@@ -62,7 +62,7 @@ export class RunningFleet {
   async serve() {
     const before = existsSync(join(this.folder, 'head.log')) ? this.log('head').length : 0;
     this.server = this.#start('head', ['serve', '--listen', `127.0.0.1:${this.port}`, '--name', 'head', '--agent-file', join(this.folder, 'agent.toml')]);
-    const said = await this.until(() => /serves http:\/\/127\.0\.0\.1:(\d+)[^]*yours is in (\S+)/.exec(this.log('head').slice(before)), 'the server starts');
+    const said = await this.until(() => /serves http:\/\/127\.0\.0\.1:(\d+)[^]*yours is in ([^\s"]+)/.exec(this.log('head').slice(before)), 'the server starts');
     this.port = Number(said[1]);
     this.url = `http://127.0.0.1:${this.port}/`;
     this.token_file = said[2];
