@@ -75,6 +75,40 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1, command=["sh", "-c", script], readiness={"command": ["true"]}))
         self.assertEqual(self.text("logs", "web/0"), "")
 
+    def test_devices_of_another_node(self):
+        a, = self.add_nodes("a")
+        self.apply(self.web(replicas=1))
+        device, = self.until_ready("web", 1)[0]["devices"]
+        here = {one["id"]: one for one in json.loads(a.berth("devices", "--backend", "cuda", "--json").stdout)}
+
+        def shown():
+            return {one["id"]: one for one in self.get("nodes/a")["node"]["devices"]}[device]
+        self.assertEqual(self.text("cordon", f"node/a/{device}", "--reason", "its fan is loud"),
+                         f"{device} of a is cordoned; not interrupted: web/0\n")
+        self.assertEqual((shown()["intent"], shown()["intent_reason"]), ("cordoned", "its fan is loud"))
+        self.assertRegex(shown()["intent_by"], "^user:.")
+        self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
+                         f"{device} of a is draining; to be moved: web/0\nno replica is left on {device} of a\n")
+        self.until_ready("web", 1, lambda one: one["devices"] != [device])
+        # The server keeps it; the ledger of the machine knows nothing of it.
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        self.assertEqual(shown()["intent"], "draining")
+        self.until_healthy("a")
+        self.assertEqual((shown()["intent"], here[device].get("intent", "in_service")), ("draining", "in_service"))
+        self.apply(self.web(replicas=2, on_shortage="best_effort"), wait=False, status=3)
+        self.assertEqual(self.text("uncordon", f"node/a/cuda:{here[device]['ordinal']}"), f"{device} of a is in service\n")
+        self.assertNotIn("intent_by", shown())
+        self.until_ready("web", 2)
+        texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=node/a")["events"] if one["kind"] == "intent"]
+        self.assertEqual(texts, [("user", f"{device} of a is cordoned: its fan is loud"), ("user", f"{device} of a is draining"),
+                                 ("user", f"{device} of a is in_service")])
+        for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
+                                (["cordon", "node/a/GPU-"], "several"), (["cordon", "node/a", "--reason", "x"], "--reason"),
+                                (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
+            self.assertRegex(self.text(*words, status=2), f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
+
     def test_what_is_wrong_is_said(self):
         for words, status, sentence in [
                 (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["delete", "none"], 2, "none"),

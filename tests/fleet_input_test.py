@@ -121,7 +121,7 @@ class BadInput(Fleet):
         project = {"project": {"cluster": {"name": "lab"}, "deployments": []}}
         requests = {  # the least role
             "read": [("GET", "status", None), ("GET", "nodes/a", None), ("GET", "events", None)],
-            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"})],
+            "operate": [("PUT", "nodes/a/intent", {"intent": "in_service"}), ("PUT", "nodes/a/devices/x/intent", {"intent": "in_service"})],
             "deploy": [("PUT", "project", project), ("GET", "tokens", None), ("POST", "tokens", {"role": "read"}), ("DELETE", "tokens/t1", None)],
             "node": [("GET", "agent/assignments", None), ("POST", "agent/report", {})],
             "join": [("POST", "agent/join", {"node": "x", "version": "1"})],

@@ -12,7 +12,8 @@ namespace berth::cli {
 
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
-                "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME");
+                "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
+  verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
   add_server_options(verb, arguments.server);
   add_backend_options(verb, arguments.backends);
 }

@@ -16,7 +16,8 @@
 namespace berth::cli {
 
 struct DeviceArguments {
-  std::string device;  // of this machine; node/NAME is one of the fleet (node_intent.hpp)
+  std::string device;  // of this machine; node/NAME and node/NAME/DEVICE are of the fleet (node_intent.hpp)
+  std::string reason;
   ServerArguments server;
   BackendOptions backends;
 };

@@ -15,28 +15,70 @@ namespace json = boost::json;
 
 constexpr std::string_view prefix = "node/";
 
-std::string name_of(const DeviceArguments& arguments) { return arguments.device.substr(prefix.size()); }
+// What follows "node/": the node, and one of its devices; empty: the node itself.
+struct FleetTarget {
+  std::string node, device;
+};
+FleetTarget target_of(const DeviceArguments& arguments) {
+  const std::string words = arguments.device.substr(prefix.size());
+  const std::size_t slash = words.find('/');
+  return {words.substr(0, slash), slash == words.npos ? "" : words.substr(slash + 1)};
+}
+std::string name_of(const FleetTarget& target) {
+  return printable(target.device.empty() ? target.node : target.device + " of " + target.node);
+}
 
-Call get_node(const DeviceArguments& arguments) { return {"/api/v1/nodes/" + http::encoded(name_of(arguments))}; }
-Call put_intent(const DeviceArguments& arguments, Intent intent) {
-  return {get_node(arguments).target + "/intent", "PUT", {{"intent", to_string(intent)}}};
+Call get_node(const FleetTarget& target) { return {"/api/v1/nodes/" + http::encoded(target.node)}; }
+Call put_intent(const FleetTarget& target, Intent intent, const std::string& reason) {
+  Call call{get_node(target).target, "PUT", {{"intent", to_string(intent)}}};
+  if (!target.device.empty()) {
+    call.target += "/devices/" + http::encoded(target.device);
+    if (!reason.empty()) call.body["reason"] = reason;
+  }
+  call.target += "/intent";
+  return call;
+}
+
+// The whole id of a device that is named by it, by its beginning or as cuda:0. What is not found stays as it is, for
+// the server to refuse.
+Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
+  if (target.device.empty()) return target;
+  const Answer answer = BERTH_TRY(server.call(get_node(target)));
+  std::vector<std::string> found;
+  for (const json::value& value : Fields(answer.json).in("node").list("devices")) {
+    const Fields device(value);
+    const std::string id = device.raw("id"), place = device.raw("backend") + ":" + device.count("ordinal");
+    if (id == target.device || place == target.device) {
+      found = {id};
+      break;
+    }
+    if (id.starts_with(target.device)) found.push_back(id);
+  }
+  if (found.size() > 1)
+    return Error{ErrorCode::invalid_argument, "\"" + target.device + "\" is the beginning of several devices",
+                 "give more of the id: berth nodes " + target.node + " lists them"};
+  if (!found.empty()) target.device = found.front();
+  return target;
 }
 
 // "chat/0, chat/1"; empty: none is there.
-std::string replicas_of(const json::object& answer) {
+std::string replicas_of(const json::object& answer, const FleetTarget& target) {
   std::set<std::string> names;
   for (const json::value& value : Fields(answer).in("node").list("replicas")) {
-    if (Fields(value).raw("state") != "gone") names.insert(Fields(value).text("name"));
+    const std::vector<DeviceId> devices = Fields(value).devices();
+    const bool is_there =
+        target.device.empty() || std::find(devices.begin(), devices.end(), DeviceId(target.device)) != devices.end();
+    if (is_there && Fields(value).raw("state") != "gone") names.insert(Fields(value).text("name"));
   }
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
-AnswerText intent_text(const DeviceArguments& arguments, Intent intent) {
-  return [name = printable(name_of(arguments)), intent](const json::object& answer, const Style&) {
+AnswerText intent_text(const FleetTarget& target, Intent intent) {
+  return [target, name = name_of(target), intent](const json::object& answer, const Style&) {
     if (intent == Intent::in_service) return name + " is in service\n";
-    const std::string replicas = replicas_of(answer);
+    const std::string replicas = replicas_of(answer, target);
     return name + (intent == Intent::cordoned ? " is cordoned; " : " is draining; ") +
            (replicas.empty()             ? "no replica is there"
             : intent == Intent::cordoned ? "not interrupted: " + replicas
@@ -50,36 +92,42 @@ AnswerText intent_text(const DeviceArguments& arguments, Intent intent) {
 bool is_node(const DeviceArguments& arguments) { return arguments.device.starts_with(prefix); }
 
 Result<void> check_options(const DeviceArguments& arguments) {
-  if (!arguments.server.json && arguments.server.server.empty() && arguments.server.ca_file.empty()) return {};
-  return Error{ErrorCode::invalid_argument, "--json, --server and --ca are for nodes of the fleet", "write node/NAME"};
+  const ServerArguments& server = arguments.server;
+  if (!server.json && server.server.empty() && server.ca_file.empty() && arguments.reason.empty()) return {};
+  return Error{ErrorCode::invalid_argument, "--json, --server, --ca and --reason are for the fleet",
+               "write node/NAME or node/NAME/DEVICE"};
 }
 
-int set_node_intent(const DeviceArguments& arguments, Intent intent) {
-  return call_and_print(arguments.server, put_intent(arguments, intent), intent_text(arguments, intent));
-}
-
-int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {
-  if (plan) return call_and_print(arguments.server, get_node(arguments), node_text);
-  if (wait == Duration::zero()) return set_node_intent(arguments, Intent::draining);
+int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait) {
+  FleetTarget target = target_of(arguments);
+  if (target.device.empty() && !arguments.reason.empty())
+    return print_error({ErrorCode::invalid_argument, "a node has no --reason", "leave it out, or name a device"});
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
   const Deadline deadline = Deadline::after(real_clock(), wait);
-  const std::string name = printable(name_of(arguments));
-  Result<Answer> answer = server->call(put_intent(arguments, Intent::draining));
+  if (Result<FleetTarget> whole = with_whole_id(*server, target); whole)
+    target = *std::move(whole);
+  else
+    return print_error(whole.error());
+  Result<Answer> answer = server->call(put_intent(target, intent, arguments.reason));
   if (!answer) return print_error(answer.error());
-  const int printed =
-      print(arguments.server.json ? answer->text : intent_text(arguments, Intent::draining)(answer->json, Style{}));
-  if (printed != done) return printed;
-  std::string left = replicas_of(answer->json);
+  const int printed = print(arguments.server.json ? answer->text : intent_text(target, intent)(answer->json, Style{}));
+  if (printed != done || wait == Duration::zero()) return printed;
+  std::string left = replicas_of(answer->json, target);
   while (!left.empty() && !deadline.passed(real_clock().now())) {
     real_clock().sleep_for(std::min(ask_again, deadline.at - real_clock().now()));
-    answer = server->call(get_node(arguments));
+    answer = server->call(get_node(target));
     if (!answer) return print_error(answer.error());
-    left = replicas_of(answer->json);
-    if (left.empty() && !arguments.server.json) return print("no replica is left on " + name + "\n");
+    left = replicas_of(answer->json, target);
+    if (left.empty() && !arguments.server.json) return print("no replica is left on " + name_of(target) + "\n");
   }
   if (left.empty()) return done;
-  return print_error({ErrorCode::timeout, name + " still has " + left, "berth why replica NAME/N says why"});
+  return print_error({ErrorCode::timeout, name_of(target) + " still has " + left, "berth why replica NAME/N says why"});
+}
+
+int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {
+  if (plan) return call_and_print(arguments.server, get_node(target_of(arguments)), node_text);
+  return set_node_intent(arguments, Intent::draining, wait);
 }
 
 }  // namespace berth::cli

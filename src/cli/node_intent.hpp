@@ -7,14 +7,14 @@
 
 namespace berth::cli {
 
-// "node/NAME".
+// "node/NAME" or "node/NAME/DEVICE".
 bool is_node(const DeviceArguments& arguments);
 // invalid_argument: an option of the fleet with a device of this machine.
 Result<void> check_options(const DeviceArguments& arguments);
 
-// Both print what is true afterwards, and return the exit status.
-int set_node_intent(const DeviceArguments& arguments, Intent intent);
-// `plan`: only prints what runs there. Else waits until no replica is left, at most for `wait`.
+// Both print what is true afterwards, wait until no replica is left, at most for `wait`, and return the exit status.
+int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wait = {});
+// `plan`: only prints what runs there.
 int drain_node(const DeviceArguments& arguments, bool plan, Duration wait);
 
 }  // namespace berth::cli

@@ -40,6 +40,7 @@ struct NodeState {
   const fleet::NodeReport* report = nullptr;  // the last one; null: none so far
   TimePoint heard{};                          // when it came; at the earliest when this server began to lead
   Intent intent = Intent::in_service;         // the operator's
+  std::map<DeviceId, Intent> devices = {};    // the operator's, of single devices
 };
 NodeHealth health_of(const NodeState& node, TimePoint now) noexcept;
 

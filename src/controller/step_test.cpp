@@ -222,6 +222,25 @@ TEST(ControllerStep, ADrainedDeviceIsLeftForAnotherOfItsNode) {
   EXPECT_EQ(world.places(), Words{"d/0#2 a/gpu1"});
 }
 
+TEST(ControllerStep, WhatTheOperatorSaysOfADeviceCountsLikeTheWordOfItsLedger) {
+  World world({gpu_node("a", 2)});
+  world.want(gpu_spec("d", 1));
+  world.settle();
+  const auto id = [&](std::size_t i) { return world.reports.at(NodeId("a")).node.devices[i].info.id; };
+  world.device_intents[NodeId("a")][id(0)] = Intent::cordoned;
+  EXPECT_FALSE(world.step().has_actions()) << "a cordon keeps what runs";
+  world.device_intents[NodeId("a")][id(0)] = Intent::draining;
+  world.settle();
+  EXPECT_EQ(world.places(), Words{"d/0#2 a/gpu1"});
+  world.want(gpu_spec("d", 2));
+  EXPECT_EQ(world.step().pending.size(), 1u) << "nothing new on it";
+  // The stricter word counts, whoever says it.
+  world.reports.at(NodeId("a")).node.devices[1].intent = Intent::draining;
+  world.device_intents[NodeId("a")] = {{id(1), Intent::cordoned}};
+  world.settle();
+  EXPECT_EQ(world.places(), Words{"d/0#3 a/gpu0"});
+}
+
 TEST(ControllerStep, ACordonKeepsWhatRuns) {
   World world({gpu_node("a", 2)});
   world.want(gpu_spec("d", 1));

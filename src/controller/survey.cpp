@@ -59,6 +59,10 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     view.id = id;
     view.intent = std::max(view.intent, state.intent);
     if (health_of(state, input.now) != NodeHealth::healthy) view.health = Health::lost;
+    for (NodeDevice& device : view.devices) {
+      if (const auto said = state.devices.find(device.info.id); said != state.devices.end())
+        device.intent = std::max(device.intent, said->second);
+    }
     fleet.nodes.push_back(std::move(view));
   }
   for (const NodeView& view : fleet.nodes) nodes_.emplace(view.id, &view);

@@ -27,6 +27,7 @@ struct World {
   std::map<NodeId, fleet::NodeReport> reports;
   std::map<NodeId, TimePoint> heard;
   std::map<NodeId, Intent> intents;
+  std::map<NodeId, std::map<DeviceId, Intent>> device_intents;
   Memory memory;
   std::uint64_t next_generation = 1;
   TimePoint now = TimePoint{} + 100s;
@@ -63,6 +64,8 @@ struct World {
     for (const auto& [id, report] : reports) {
       const auto intent = intents.find(id);
       input.nodes[id] = {&report, heard.at(id), intent == intents.end() ? Intent::in_service : intent->second};
+      if (const auto devices = device_intents.find(id); devices != device_intents.end())
+        input.nodes[id].devices = devices->second;
     }
     input.memory = memory;
     input.next_generation = next_generation;

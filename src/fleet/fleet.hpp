@@ -164,6 +164,14 @@ struct Credential {
   friend bool operator==(const Credential&, const Credential&) = default;
 };
 
+// What an operator wants of one device. The ledger of its machine may say more; the stricter word counts.
+struct DeviceIntent {
+  Intent intent = Intent::in_service;
+  std::string by;
+  std::string reason;
+  friend bool operator==(const DeviceIntent&, const DeviceIntent&) = default;
+};
+
 // A node as the store keeps it.
 struct NodeRecord {
   NodeId id;
@@ -171,6 +179,7 @@ struct NodeRecord {
   std::string intent_by;  // who said so last
   std::string inventory;  // JSON of the last report that placement needs (format/inventory_json.hpp)
   std::uint64_t joined_ms = 0;
+  std::map<DeviceId, DeviceIntent> devices;  // those that are not in service
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 

@@ -238,11 +238,19 @@ fleet::Credential credential_of(const json::value& value, const std::string& whe
 }
 
 json::object to_json(const fleet::NodeRecord& record) {
-  return {{"name", record.id.text()},
-          {"intent", to_string(record.intent)},
-          {"intent_by", record.intent_by},
-          {"inventory", record.inventory},
-          {"joined_at_ms", record.joined_ms}};
+  json::object out{{"name", record.id.text()},
+                   {"intent", to_string(record.intent)},
+                   {"intent_by", record.intent_by},
+                   {"inventory", record.inventory},
+                   {"joined_at_ms", record.joined_ms}};
+  json::array devices;
+  for (const auto& [id, device] : record.devices)
+    devices.push_back(json::object{{"device", id.text()},
+                                   {"intent", to_string(device.intent)},
+                                   {"intent_by", device.by},
+                                   {"reason", device.reason}});
+  if (!devices.empty()) out["devices"] = std::move(devices);
+  return out;
 }
 
 fleet::NodeRecord node_record_of(const json::value& value, const std::string& where) {
@@ -253,6 +261,15 @@ fleet::NodeRecord node_record_of(const json::value& value, const std::string& wh
   record.intent_by = optional_text(object, "intent_by", where);
   record.inventory = optional_text(object, "inventory", where);
   record.joined_ms = optional_member(object, "joined_at_ms", where, whole_of).value_or(0);
+  if (const json::value* const devices = object.if_contains("devices")) {
+    for (const json::value& entry : array_of(*devices, where + ".devices")) {
+      const std::string at = where + ".devices";
+      const json::object& device = object_of(entry, at);
+      record.devices[DeviceId(text(device, "device", at))] = {intent_of(member(device, "intent", at), at + ".intent"),
+                                                              optional_text(device, "intent_by", at),
+                                                              optional_text(device, "reason", at)};
+    }
+  }
   return record;
 }
 

@@ -223,8 +223,16 @@ inline fleet::Credential some_credential(Random& random) {
 }
 
 inline fleet::NodeRecord some_record(Random& random) {
-  return {NodeId("n" + std::to_string(random.below(9))), some_word<Intent>(random, 3), some_text(random),
-          some_text(random), some_number(random)};
+  fleet::NodeRecord record{NodeId("n" + std::to_string(random.below(9))),
+                           some_word<Intent>(random, 3),
+                           some_text(random),
+                           some_text(random),
+                           some_number(random),
+                           {}};
+  for (std::uint64_t left = random.below(3); left > 0; --left)
+    record.devices[DeviceId("d" + std::to_string(left))] = {some_word<Intent>(random, 3), some_text(random),
+                                                            some_text(random)};
+  return record;
 }
 
 }  // namespace berth::format

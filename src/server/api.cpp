@@ -19,6 +19,12 @@ namespace {
 
 constexpr std::chrono::milliseconds change_every{250};
 constexpr std::uint64_t events_max = 1000, tail_max = 1'000'000;
+constexpr std::size_t reason_bytes_max = 500;  // one sentence
+
+Intent intent_in(const json::object& body, const std::string& where) {
+  return format::word_of(format::member(body, "intent", where),
+                         {Intent::in_service, Intent::cordoned, Intent::draining}, where + ".intent");
+}
 
 }  // namespace
 
@@ -36,6 +42,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", {"nodes"}, Role::read, &Api::get_nodes},
       {"GET", {"nodes", "*"}, Role::read, &Api::get_node},
       {"PUT", {"nodes", "*", "intent"}, Role::operate, &Api::put_node_intent},
+      {"PUT", {"nodes", "*", "devices", "*", "intent"}, Role::operate, &Api::put_device_intent},
       {"DELETE", {"nodes", "*"}, Role::operate, &Api::delete_node},
       {"GET", {"nodes", "*", "history"}, Role::read, &Api::get_history},
       {"GET", {"project"}, Role::read, &Api::get_project},
@@ -168,11 +175,27 @@ void Api::get_node(const http::Request& request, const Who&, const http::Respond
 void Api::put_node_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
   const auto intent = read_body(request, [](const json::object& body, const std::string& where) {
     format::check_members(body, {"intent"}, where);
-    return format::word_of(format::member(body, "intent", where),
-                           {Intent::in_service, Intent::cordoned, Intent::draining}, where + ".intent");
+    return intent_in(body, where);
   });
   if (!intent) return send(responder, intent.error());
   if (const auto set = leader_->set_intent(NodeId(request.segments[3]), *intent, who.actor); !set)
+    return send(responder, set.error());
+  decide();
+  get_node(request, who, responder);
+}
+
+void Api::put_device_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const auto wanted = read_body(request, [&](const json::object& body, const std::string& where) {
+    format::check_members(body, {"intent", "reason"}, where);
+    fleet::DeviceIntent read{intent_in(body, where), who.actor, {}};
+    read.reason = format::optional_member(body, "reason", where, format::text_of).value_or("");
+    if (read.reason.size() > reason_bytes_max)
+      throw format::JsonError{where + ".reason is longer than " + std::to_string(reason_bytes_max) + " bytes"};
+    return read;
+  });
+  if (!wanted) return send(responder, wanted.error());
+  const NodeId node(request.segments[3]);
+  if (const auto set = leader_->set_device_intent(node, DeviceId(request.segments[5]), *wanted); !set)
     return send(responder, set.error());
   decide();
   get_node(request, who, responder);

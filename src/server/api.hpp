@@ -62,6 +62,7 @@ class Api {
   void get_nodes(const http::Request&, const Who&, const http::Responder&);
   void get_node(const http::Request&, const Who&, const http::Responder&);
   void put_node_intent(const http::Request&, const Who&, const http::Responder&);
+  void put_device_intent(const http::Request&, const Who&, const http::Responder&);
   void delete_node(const http::Request&, const Who&, const http::Responder&);
   void get_history(const http::Request&, const Who&, const http::Responder&);
   void get_project(const http::Request&, const Who&, const http::Responder&);

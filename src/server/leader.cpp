@@ -126,7 +126,9 @@ controller::Input Leader::input() const {
   input.assigned = all_;
   for (const auto& [id, record] : state_.nodes) {
     const Heard* const last = heard(id);
-    input.nodes[id] = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent};
+    controller::NodeState& node = input.nodes[id];
+    node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent};
+    for (const auto& [device, said] : record.devices) node.devices[device] = said.intent;
   }
   input.memory = memory_;
   input.next_generation = state_.next_generation;
@@ -308,6 +310,29 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   change.nodes[node] = std::move(record);
   return commit(std::move(change), {event(EventKind::intent, actor, "node/" + node.text(),
                                           node.text() + " is " + std::string(to_string(intent)))});
+}
+
+Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted) {
+  const auto found = state_.nodes.find(node);
+  if (found == state_.nodes.end()) return no_node(node);
+  const Heard* const last = known(node);
+  const bool is_there = last && std::any_of(last->report.node.devices.begin(), last->report.node.devices.end(),
+                                            [&](const NodeDevice& one) { return one.info.id == device; });
+  // One that is gone can be put back in service, so that its successor in the same place is.
+  if (!is_there && !found->second.devices.contains(device))
+    return Error{ErrorCode::not_found, "node " + node.text() + " has no device \"" + device.text() + "\"",
+                 "berth nodes " + node.text() + " lists them"};
+  store::Change change = change_of(state_);
+  fleet::NodeRecord record = found->second;
+  if (wanted.intent == Intent::in_service)
+    record.devices.erase(device);
+  else
+    record.devices[device] = wanted;
+  change.nodes[node] = std::move(record);
+  return commit(std::move(change),
+                {event(EventKind::intent, wanted.by, "node/" + node.text(),
+                       device.text() + " of " + node.text() + " is " + std::string(to_string(wanted.intent)) +
+                           (wanted.reason.empty() ? "" : ": " + wanted.reason))});
 }
 
 Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {

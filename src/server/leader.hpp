@@ -75,6 +75,8 @@ class Leader {
   Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
                        const std::string& actor);
   Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
+  // not_found: the node has no such device, as far as is known.
+  Result<void> set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted);
   // already_exists: it is not lost and holds replicas.
   Result<void> forget_node(const NodeId& node, const std::string& actor);
 

@@ -124,6 +124,23 @@ bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t 
          all[i - 1]->place.replica != all[i]->place.replica;
 }
 
+bool is_word(const json::object& object, std::string_view key, std::string_view word) {
+  const json::value* const value = object.if_contains(key);
+  return value && value->is_string() && value->as_string() == word;
+}
+
+// The operator's word, unless the ledger of the machine has a stricter one.
+void join_intent(json::object& device, const fleet::NodeRecord& record) {
+  for (const auto& [id, said] : record.devices) {
+    if (!is_word(device, "id", id.text()) || is_word(device, "intent", "draining")) continue;
+    if (said.intent == Intent::cordoned && is_word(device, "intent", "cordoned")) continue;
+    device["intent"] = to_string(said.intent);
+    device["intent_by"] = said.by;
+    if (!said.reason.empty()) device["intent_reason"] = said.reason;
+    device.erase("intent_age_ms");
+  }
+}
+
 // Devices as their node showed them last, else as the store has them.
 json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
   json::array devices;
@@ -131,6 +148,7 @@ json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
   for (json::value& value : devices) {
     if (json::object* const device = value.if_object()) {
       if (!device->contains("intent")) (*device)["intent"] = "in_service";
+      join_intent(*device, record);
       if (!device->contains("holders") || !device->at("holders").is_array()) (*device)["holders"] = json::array();
     }
   }
@@ -140,11 +158,6 @@ json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
 std::uint64_t whole(const json::object& object, std::string_view key) {
   const json::value* const value = object.if_contains(key);
   return value && value->is_number() ? static_cast<std::uint64_t>(value->to_number<double>()) : 0;
-}
-
-bool is_word(const json::object& object, std::string_view key, std::string_view word) {
-  const json::value* const value = object.if_contains(key);
-  return value && value->is_string() && value->as_string() == word;
 }
 
 struct DeviceCounts {

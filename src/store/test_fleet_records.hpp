@@ -41,6 +41,7 @@ inline fleet::NodeRecord node_record(const std::string& name, Intent intent = In
   record.intent_by = "user:ann";
   record.inventory = R"({"node":")" + name + R"("})";
   record.joined_ms = 1'763'300'000'000;
+  record.devices[DeviceId("GPU-" + name + "-0")] = {Intent::draining, "user:ann", "its fan is loud"};
   return record;
 }
 
