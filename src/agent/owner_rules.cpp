@@ -39,7 +39,7 @@ Result<void> open_to_users(const std::string& jobs) {
     if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
       return Error{ErrorCode::io,
                    "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
-                   "chmod o+x " + path.string() + ", or set XDG_STATE_HOME to a folder such as /var/lib"};
+                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in a unit of systemd)"};
   }
   return {};
 }

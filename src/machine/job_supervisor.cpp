@@ -215,6 +215,13 @@ class JobSupervisor {
         open_scope("berth-" + job_.id + "-" + std::to_string(pid) + ".scope", "Berth job " + job_.id, pid, order_.host);
       };
     }
+    if (order_.host.any()) {
+      command.before_start = [this, open = std::move(command.before_start)](pid_t pid) {
+        open(pid);
+        if (auto reason = missing_limits(pid, order_.host))
+          update([&](JobProgress& now) { now.reason = "it runs without limits on the host: " + *reason; });
+      };
+    }
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
@@ -227,7 +234,7 @@ class JobSupervisor {
     supervision.started = [&](pid_t pid) {
       update([&](JobProgress& now) {
         now.state = JobState::running;
-        now.reason = order_.host.any() ? without_limits() : "";
+        now.reason.clear();
         now.command = find_process(static_cast<std::uint32_t>(pid));
         now.lease = lease ? to_string(*lease) : "";
         now.devices.clear();
@@ -285,18 +292,6 @@ class JobSupervisor {
       now.reason = how + "; it is started again";
     });
     while_it_can_be_stopped([&] { real_clock().sleep_for(*pause); });
-  }
-
-  // Why the limits on host memory and processors do not hold; empty: they do.
-  static std::string without_limits() {
-    const std::string text = "it runs without its limits on host memory and processors: ";
-    switch (scope_use()) {
-      case ScopeUse::opened: return "";
-      case ScopeUse::no_systemd: return text + "no systemd of its user runs here";
-      case ScopeUse::outside_session: return text + "it was not started in a login session";
-      case ScopeUse::not_lingering: return text + "its user does not linger (loginctl enable-linger)";
-    }
-    return "";
   }
 
   // Why it must end, because renew_job() was not called in time.

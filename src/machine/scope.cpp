@@ -11,6 +11,7 @@
 
 #include "berth/clock.hpp"
 #include "ledger/process.hpp"
+#include "world/files.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::machine {
@@ -172,6 +173,28 @@ std::optional<std::string> open_scope(const std::string& name, const std::string
     real_clock().sleep_for(poll_period);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> missing_limits(const std::string& cgroup_folder, const ScopeLimits& limits) {
+  const auto is_set = [&](const char* file) {
+    const std::string text = world::read_text(cgroup_folder + "/" + file).value_or("max");
+    return !text.starts_with("max");
+  };
+  const bool memory = limits.memory_bytes_max && !is_set("memory.max"), cpus = limits.cpus_max && !is_set("cpu.max");
+  if (!memory && !cpus) return std::nullopt;
+  return "control groups of this user do not limit " + std::string(memory && cpus ? "memory and processors"
+                                                                   : memory       ? "memory"
+                                                                                  : "processors");
+}
+
+std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits) {
+  switch (scope_use()) {
+    case ScopeUse::no_systemd: return "no systemd of its user runs here";
+    case ScopeUse::outside_session: return "it was not started in a login session";
+    case ScopeUse::not_lingering: return "its user does not linger (loginctl enable-linger)";
+    case ScopeUse::opened: break;
+  }
+  return missing_limits("/sys/fs/cgroup" + ledger::cgroup_of(static_cast<std::uint32_t>(process)), limits);
 }
 
 }  // namespace berth::machine

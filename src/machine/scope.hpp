@@ -43,4 +43,9 @@ struct ScopeLimits {
 std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
                                       const ScopeLimits& limits = {});
 
+// Why not all of the limits hold for a process that was to get a scope with them. Absent: they hold.
+std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits);
+// The same, by the files of a control group.
+std::optional<std::string> missing_limits(const std::string& cgroup_folder, const ScopeLimits& limits);
+
 }  // namespace berth::machine
