@@ -35,6 +35,11 @@ struct ServeArguments {
 
 // From the file, or from the options, of which the file has one each.
 Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
+  if (arguments.config && (arguments.store || !arguments.listen.empty() || arguments.certificate || arguments.key ||
+                           !arguments.names.empty()))
+    return Error{ErrorCode::invalid_argument,
+                 "--config excludes --store, --listen, --tls-certificate, --tls-key and --host-name",
+                 "write them into " + *arguments.config};
   if (arguments.config) return server::read_server_file(BERTH_TRY(read_text(*arguments.config)), *arguments.config);
   if (arguments.certificate.has_value() != arguments.key.has_value())
     return Error{ErrorCode::invalid_argument, "a certificate needs its key, and a key its certificate",
@@ -128,8 +133,6 @@ void add_serve(const Verb& command) {
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
   verb.option("--host-name", "NAME", &arguments->names,
               "a name by which requests may call this server; may be repeated");
-  for (const char* const option : {"--store", "--listen", "--tls-certificate", "--tls-key", "--host-name"})
-    verb.exclude("--config", option);
   verb.flag("--no-agent", arguments->no_agent, "this machine is no node of the fleet");
   add_agent_options(verb, arguments->agent);
   verb.footer(
