@@ -49,8 +49,11 @@ class Scope(SharedFolder):
     def remove_tree(self):
         folders = [pathlib.Path(folder) for folder, _, _ in os.walk(self.tree, topdown=False)]
         for folder in folders:
-            for pid in (folder / "cgroup.procs").read_text().split() if folder.exists() else ():
-                os.kill(int(pid), signal.SIGKILL)
+            try:
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
+            except OSError:
+                pass  # it has ended meanwhile, and its group with it
         for folder in folders:
             self.until(lambda: self.is_removed(folder), "its processes have ended")
 

@@ -409,9 +409,10 @@ Result<void> remove_job(const Job& job, bool forced) {
   std::filesystem::remove_all(removed, failed);
   if (rename(job.folder.c_str(), removed.c_str()) != 0)
     return errno == ENOENT ? Result<void>() : io_error("cannot remove " + job.folder);
-  std::filesystem::remove_all(removed, failed);
-  if (failed && std::filesystem::exists(std::filesystem::symlink_status(removed)))
-    return Error{ErrorCode::io, "cannot remove " + removed.string() + ": " + failed.message()};
+  const auto is_there = [&] { return std::filesystem::exists(std::filesystem::symlink_status(removed)); };
+  // Another rm may clear the same folder at this moment, and each stumbles over what the other has removed.
+  for (int tries = 0; tries < 10 && is_there(); ++tries) std::filesystem::remove_all(removed, failed);
+  if (failed && is_there()) return Error{ErrorCode::io, "cannot remove " + removed.string() + ": " + failed.message()};
   return {};
 }
 
