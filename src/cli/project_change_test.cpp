@@ -65,7 +65,7 @@ class ProjectChange : public testing::Test {
 };
 
 TEST_F(ProjectChange, ApplySendsTheProjectAndShowsTheDifference) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}}});
   const Outcome applied = apply(server);
   ASSERT_EQ(applied.status, done) << applied.err;
   EXPECT_EQ(applied.out,
@@ -78,7 +78,7 @@ TEST_F(ProjectChange, ApplySendsTheProjectAndShowsTheDifference) {
 }
 
 TEST_F(ProjectChange, WhatDoesNotFitIsAppliedAndSaidWithStatus3) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(pending_chat))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(pending_chat))}}});
   const Outcome applied = apply(server);
   EXPECT_EQ(applied.status, does_not_fit);
   EXPECT_NE(applied.out.find("! chat/1  pending: no node has 8 GPUs free\n"), std::string::npos) << applied.out;
@@ -87,7 +87,7 @@ TEST_F(ProjectChange, WhatDoesNotFitIsAppliedAndSaidWithStatus3) {
 }
 
 TEST_F(ProjectChange, AWrongFileIsNotSent) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}}});
   EXPECT_TRUE(write_text(file(), "[cluster]\nnmae = 3\n"));
   EXPECT_EQ(apply(server).status, wrong_input);
   EXPECT_TRUE(server.requests().empty());
@@ -96,14 +96,14 @@ TEST_F(ProjectChange, AWrongFileIsNotSent) {
 TEST_F(ProjectChange, AnAnswerWithoutAPlanIsAnErrorNotACrash) {
   for (const char* answer : {R"({"schema":1})", R"({"schema":1,"plan":{"actions":[{}],"assignments":[],"pending":[]}})",
                              R"({"schema":1,"plan":3})"}) {
-    const TestServer server({{"PUT /api/v1/project", {ok(answer)}}});
+    const TestServer server({{"PUT /api/v1/project", {ok_answer(answer)}}});
     EXPECT_NE(apply(server).status, done) << answer;
   }
 }
 
 TEST_F(ProjectChange, APlanFileIsForOneVersionAndOneProject) {
   const TestServer server({{"PUT /api/v1/project",
-                            {ok(change("")), ok(change("")),
+                            {ok_answer(change("")), ok_answer(change("")),
                              http::error_response(409, "conflict", "the project is at version 43", "plan again")}}});
   const Outcome planned = run_words({"plan", "--server=" + server.url(), file(), "-o", plan()}, add_plan);
   EXPECT_EQ(planned.status, done) << planned.err;
@@ -131,7 +131,7 @@ TEST_F(ProjectChange, APlanFileIsForOneVersionAndOneProject) {
 }
 
 TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}}});
   setenv("BERTH_SERVER", server.url().c_str(), 1);
   const Outcome planned = run_words({"plan", "--server", file()}, add_plan);
   unsetenv("BERTH_SERVER");
@@ -141,10 +141,10 @@ TEST_F(ProjectChange, PlanWithServerUsesTheVariableAndKeepsItsOtherOptions) {
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(""))}},
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}},
                            {"GET /api/v1/status",
-                            {ok(status_answer("serving", 2, 0)), ok(status_answer("updating", 1, 1)),
-                             ok(status_answer("serving", 2, 2))}}});
+                            {ok_answer(status_answer("serving", 2, 0)), ok_answer(status_answer("updating", 1, 1)),
+                             ok_answer(status_answer("serving", 2, 2))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, done) << waited.err;
   EXPECT_TRUE(waited.out.ends_with("2 of 2 replicas are ready\n")) << waited.out;
@@ -153,24 +153,24 @@ TEST_F(ProjectChange, WaitingEndsWhenAllAreReady) {
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenWhatThePlanHasNoPlaceForIsAllThatIsLeft) {
-  const TestServer server({{"PUT /api/v1/project", {ok(change(pending_chat))}},
-                           {"GET /api/v1/status", {ok(status_answer("degraded", 1, 1, fits_nowhere))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(pending_chat))}},
+                           {"GET /api/v1/status", {ok_answer(status_answer("degraded", 1, 1, fits_nowhere))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, does_not_fit);
   EXPECT_TRUE(waited.err.ends_with("berth: chat is pending: all are tainted; see berth status\n")) << waited.err;
 }
 
 TEST_F(ProjectChange, WaitingGoesOnWhileWhatThePlanHasAPlaceForIsPending) {
-  TestServer::Answers answers{{"PUT /api/v1/project", {ok(change(""))}},
-                              {"GET /api/v1/status", {7, ok(status_answer("degraded", 1, 1, fits_nowhere))}}};
-  answers["GET /api/v1/status"].push_back(ok(status_answer("serving", 2, 2)));
+  TestServer::Answers answers{{"PUT /api/v1/project", {ok_answer(change(""))}},
+                              {"GET /api/v1/status", {7, ok_answer(status_answer("degraded", 1, 1, fits_nowhere))}}};
+  answers["GET /api/v1/status"].push_back(ok_answer(status_answer("serving", 2, 2)));
   const TestServer server(answers);
   EXPECT_EQ(apply(server, {"--wait"}).status, done);
 }
 
 TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
-  const TestServer server(
-      {{"PUT /api/v1/project", {ok(change(""))}}, {"GET /api/v1/status", {ok(status_answer("paused", 1, 1))}}});
+  const TestServer server({{"PUT /api/v1/project", {ok_answer(change(""))}},
+                           {"GET /api/v1/status", {ok_answer(status_answer("paused", 1, 1))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
   EXPECT_EQ(

@@ -78,7 +78,7 @@ TEST_F(ServerAccessTest, WithoutAServerItSaysHowToStartOne) {
 TEST_F(ServerAccessTest, TheSocketOfTheOwnServerIsTheDefault) {
   const Result<std::string> place = state_folder("server");
   ASSERT_TRUE(place);
-  const TestServer server({{"GET /api/v1/nodes", {ok(nodes_answer)}}}, "unix:" + *place + "/socket");
+  const TestServer server({{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + *place + "/socket");
   EXPECT_TRUE(get({}));
   setenv("BERTH_SERVER", "http://127.0.0.1:1", 1);
   EXPECT_FALSE(get({})) << "the variable comes first";
@@ -86,7 +86,7 @@ TEST_F(ServerAccessTest, TheSocketOfTheOwnServerIsTheDefault) {
 }
 
 TEST_F(ServerAccessTest, ATokenIsReadFromAPrivateFileOnly) {
-  const TestServer server({{"GET /api/v1/nodes", {ok(nodes_answer)}}});
+  const TestServer server({{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}});
   setenv("BERTH_TOKEN_FILE", write("open", "secret-1\n", 0644).c_str(), 1);
   const Result<Answer> refused = get(server.arguments());
   ASSERT_FALSE(refused);
@@ -138,13 +138,14 @@ TEST_F(ServerAccessTest, RefusalsKeepTheirWordsAndDecideTheStatus) {
 
 TEST_F(ServerAccessTest, WhatIsNoAnswerOfOursIsRefused) {
   for (const char* body : {"", "<html>", "[1]", "{}", R"({"schema":2})"}) {
-    const TestServer server({{"GET /api/v1/nodes", {ok(body)}}});
+    const TestServer server({{"GET /api/v1/nodes", {ok_answer(body)}}});
     EXPECT_FALSE(get(server.arguments())) << body;
   }
 }
 
 TEST_F(ServerAccessTest, JsonIsTheAnswerWithoutChange) {
-  const TestServer server({{"GET /api/v1/nodes", {ok(nodes_answer)}}, {"GET /api/v1/nodes/gpu-1", {ok(node_answer)}}});
+  const TestServer server(
+      {{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}, {"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer)}}});
   const Outcome json = run_words({"nodes", "--json", "--server", server.url()}, add_nodes);
   EXPECT_EQ(json.out, nodes_answer + "\n");
   EXPECT_EQ(json.status, done);
@@ -157,8 +158,8 @@ TEST_F(ServerAccessTest, JsonIsTheAnswerWithoutChange) {
 
 TEST_F(ServerAccessTest, ReplicasOfADeploymentAreAListAndOneExplainsItself) {
   const TestServer server(
-      {{"GET /api/v1/replicas", {ok(R"({"schema":1,"replicas":[],"pending":[]})")}},
-       {"GET /api/v1/replicas/chat/0", {ok(R"({"schema":1,"name":"chat/0","why":{"text":"it runs"}})")}}});
+      {{"GET /api/v1/replicas", {ok_answer(R"({"schema":1,"replicas":[],"pending":[]})")}},
+       {"GET /api/v1/replicas/chat/0", {ok_answer(R"({"schema":1,"name":"chat/0","why":{"text":"it runs"}})")}}});
   EXPECT_EQ(run_words({"replicas", "chat", "--server", server.url()}, add_replicas).out, "there are no replicas\n");
   EXPECT_EQ(server.requests().back().query.at("deployment"), "chat");
   EXPECT_EQ(run_words({"replicas", "chat/0", "--server", server.url()}, add_replicas).out, "chat/0: it runs\n");
@@ -181,9 +182,9 @@ TEST_F(ServerAccessTest, LogsOfAReplicaAreItsLines) {
 
 TEST_F(ServerAccessTest, EventsFollowFromTheLastOne) {
   const auto events = [](int id) {
-    return ok(R"({"schema":1,"events":[{"id":)" + std::to_string(id) +
-              R"(,"at_ms":1794873600000,"kind":"ready","actor":"node:a","subject":"chat/0","text":"number )" +
-              std::to_string(id) + R"("}],"last":)" + std::to_string(id) + "}");
+    return ok_answer(R"({"schema":1,"events":[{"id":)" + std::to_string(id) +
+                     R"(,"at_ms":1794873600000,"kind":"ready","actor":"node:a","subject":"chat/0","text":"number )" +
+                     std::to_string(id) + R"("}],"last":)" + std::to_string(id) + "}");
   };
   const TestServer server(
       {{"GET /api/v1/events", {events(1), events(2), http::error_response(404, "not_found", "that is all")}}});
@@ -200,11 +201,12 @@ TEST_F(ServerAccessTest, EventsFollowFromTheLastOne) {
 }
 
 TEST_F(ServerAccessTest, ChangesAreWhatTheApiTakes) {
-  const TestServer server({{"POST /api/v1/deployments/chat/rollout", {ok(deployment_answer)}},
-                           {"GET /api/v1/deployments/chat", {ok(deployment_answer)}},
-                           {"DELETE /api/v1/deployments/chat", {ok(R"({"schema":1,"version":43,"removed":"chat"})")}},
-                           {"DELETE /api/v1/nodes/gpu-1", {ok(R"({"schema":1,"removed":"gpu-1"})")}},
-                           {"DELETE /api/v1/tokens/t3", {ok(R"({"schema":1,"removed":"t3"})")}}});
+  const TestServer server(
+      {{"POST /api/v1/deployments/chat/rollout", {ok_answer(deployment_answer)}},
+       {"GET /api/v1/deployments/chat", {ok_answer(deployment_answer)}},
+       {"DELETE /api/v1/deployments/chat", {ok_answer(R"({"schema":1,"version":43,"removed":"chat"})")}},
+       {"DELETE /api/v1/nodes/gpu-1", {ok_answer(R"({"schema":1,"removed":"gpu-1"})")}},
+       {"DELETE /api/v1/tokens/t3", {ok_answer(R"({"schema":1,"removed":"t3"})")}}});
   const auto last = [&] { return server.requests().back().body; };
   EXPECT_EQ(run_words({"rollout", "pause", "chat", "--reason", "looked at", "--server", server.url()}, add_rollout)
                 .out.substr(0, 24),
@@ -223,7 +225,7 @@ TEST_F(ServerAccessTest, ChangesAreWhatTheApiTakes) {
 TEST_F(ServerAccessTest, ANewTokenIsAloneOnStdout) {
   const TestServer server(
       {{"POST /api/v1/tokens",
-        {ok(R"({"schema":1,"id":"t3","role":"join","token":"berth_abc","expires_at_ms":1794877200000})")}}});
+        {ok_answer(R"({"schema":1,"id":"t3","role":"join","token":"berth_abc","expires_at_ms":1794877200000})")}}});
   const Outcome added = run_words({"token", "add", "join", "--ttl", "1h", "--server", server.url()}, add_token);
   EXPECT_EQ(added.out, "berth_abc\n");
   EXPECT_EQ(added.err, "berth: token t3 of role join, until 2026-11-17 01:00:00 UTC; it is shown only now\n");
@@ -232,8 +234,8 @@ TEST_F(ServerAccessTest, ANewTokenIsAloneOnStdout) {
 
 TEST_F(ServerAccessTest, IntentsOfNodesGoToTheServer) {
   const TestServer server({
-      {"GET /api/v1/nodes/gpu-1", {ok(node_answer)}},
-      {"PUT /api/v1/nodes/gpu-1/intent", {ok(node_answer)}},
+      {"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer)}},
+      {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}},
   });
   EXPECT_EQ(run_words({"cordon", "node/gpu-1", "--server", server.url()}, add_cordon).out,
             "gpu-1 is cordoned; not interrupted: chat/0, chat/1\n");
@@ -248,13 +250,13 @@ TEST_F(ServerAccessTest, IntentsOfNodesGoToTheServer) {
 }
 
 TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
-  const TestServer server({{"GET /api/v1/nodes/gpu-1", {ok(node_answer), ok(empty_node)}},
-                           {"PUT /api/v1/nodes/gpu-1/intent", {ok(node_answer)}}});
+  const TestServer server({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer), ok_answer(empty_node)}},
+                           {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome gone = run_words({"drain", "node/gpu-1", "--wait", "10s", "--server", server.url()}, add_drain);
   EXPECT_EQ(gone.out, "gpu-1 is draining; to be moved: chat/0, chat/1\nno replica is left on gpu-1\n");
   EXPECT_EQ(gone.status, done);
-  const TestServer full(
-      {{"GET /api/v1/nodes/gpu-1", {ok(node_answer)}}, {"PUT /api/v1/nodes/gpu-1/intent", {ok(node_answer)}}});
+  const TestServer full({{"GET /api/v1/nodes/gpu-1", {ok_answer(node_answer)}},
+                         {"PUT /api/v1/nodes/gpu-1/intent", {ok_answer(node_answer)}}});
   const Outcome left = run_words({"drain", "node/gpu-1", "--wait", "100ms", "--server", full.url()}, add_drain);
   EXPECT_EQ(left.status, environment_error);
   EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; berth why replica NAME/N says why\n");

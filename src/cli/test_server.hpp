@@ -16,7 +16,7 @@
 
 namespace berth::cli {
 
-inline http::Response ok(std::string body) { return http::json_response(200, std::move(body)); }
+inline http::Response ok_answer(std::string body) { return http::json_response(200, std::move(body)); }
 
 struct Outcome {
   int status = 0;
