@@ -12,6 +12,7 @@ if(BERTH_SANITIZE)
   add_compile_options(-fsanitize=${BERTH_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BERTH_SANITIZE})
   set(BERTH_TEST_SECONDS 400)  # sanitizers are several times slower
+  add_compile_definitions(BERTH_SANITIZED=1)  # for tests of many random cases
   if(BERTH_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options(-Wno-tsan)
   endif()

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 using Fault = simulated::SimulatedFault;
 
 // Sanitizers make each of them ten times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef BERTH_SANITIZED
 constexpr std::uint64_t seeds = 40;
 #else
 constexpr std::uint64_t seeds = 200;
