@@ -22,7 +22,7 @@ endif()
 set(BERTH_BUNDLE ${PROJECT_SOURCE_DIR}/gpu-bundle/include)
 
 # Parses the headers once for all targets of one kind (the same compile options), and compiles several
-# sources of a folder at once: a third of the time. So no two sources of a folder may give one name to
+# sources of a folder at once. So no two sources of a folder may give one name to
 # different things, which is easier to read too. `make nightly` builds the preset dev, which goes without, so
 # that a source with a missing include is found.
 option(BERTH_QUICK_BUILD "Precompile the headers of the standard library, compile several sources at once" OFF)

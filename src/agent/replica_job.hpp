@@ -23,7 +23,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 // What the probes of a job need; the environment is without secrets.
 Probing probing_of(const DeploymentSpec& spec, const FoundJob& job);
 
-// A port of the loopback address that nobody listens on now.
+// A port of the loopback address that no process listens on at this moment.
 std::optional<std::uint16_t> free_port();
 
 }  // namespace berth::agent

@@ -139,10 +139,10 @@ std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, cons
 
 // 1 s after the first failure in a row, doubling up to 5 minutes.
 Duration back_off(std::uint32_t failures);
-// Without a readiness probe a replica is ready when it has run for so long: what ends right after its start must not
+// Without a readiness probe a replica is ready after this time: what ends right after its start must not
 // take the place of one that serves.
 inline constexpr Duration settled_after = std::chrono::seconds(2);
-// Running well for so long ends a row of failures.
+// A replica that has run well for this time counts its failures from zero again.
 inline constexpr Duration well_after = std::chrono::minutes(10);
 
 }  // namespace berth::agent

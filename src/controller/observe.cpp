@@ -173,7 +173,7 @@ class Observer {
   }
 
   void clean_memory() {
-    // A node that was quiet about a deployment for so long begins anew.
+    // Refusals are forgotten ten minutes after the node may be tried again.
     std::erase_if(out_.memory.avoided, [&](const auto& entry) {
       return !survey_.desired.deployments.contains(entry.first.first) || !input_.nodes.contains(entry.first.second) ||
              entry.second.until + std::chrono::minutes(10) < input_.now;
