@@ -87,7 +87,7 @@ struct Client::State {
   };
 
   // Starts one operation and runs the loop until it is done, the deadline, or a stop. In the last two cases the error
-  // says so, and the socket is closed. `abandon`: an operation that owns what it uses and may be left behind.
+  // says so, and the socket is closed. Without a socket the operation owns what it uses and is left behind.
   template <class Start>
   Result<Outcome> await(Start start, Socket* socket) {
     const auto outcome = std::make_shared<Outcome>();
@@ -255,7 +255,10 @@ struct Client::State {
     if (error.category() == beast::make_error_code(beast::error::need_more).category() &&
         error != beast::error::partial_message && error != beast::error::end_of_stream)
       return {ErrorCode::io, options.url + " gave an answer that is no HTTP: " + error.message()};
-    return {ErrorCode::unavailable, options.url + " closed the connection before its answer was complete"};
+    const bool is_end =
+        error == asio::error::eof || error == beast::error::partial_message || error == beast::error::end_of_stream;
+    return {ErrorCode::unavailable, options.url + " closed the connection before its answer was complete" +
+                                        (is_end ? "" : ": " + error.message())};
   }
 
   Result<std::string> head_of(const std::string& method, const std::string& target, std::size_t body_bytes,
