@@ -23,7 +23,7 @@ run: configure ## set up, build the command, and serve a sample deployment on ev
 
 .PHONY: test
 test: build ## every test that runs without a GPU
-	@cd $(release) && ctest --output-on-failure -j $(JOBS) --no-tests=error
+	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
 
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)

@@ -119,8 +119,8 @@ function(berth_test name)
     target_compile_definitions(${name} PRIVATE BERTH_HAS_RAPIDCHECK=1)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  # The same random cases in every run; make soak draws new ones.
-  list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115")
+  # The same random cases in every run, fewer under sanitizers; make soak draws new ones.
+  list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115$<$<BOOL:${BERTH_SANITIZE}>: max_success=30>")
   # A ledger of its own: what a test promises concerns nobody else.
   list(APPEND ARG_ENVIRONMENT "BERTH_RUNTIME_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.runtime")
   list(APPEND ARG_ENVIRONMENT ${BERTH_SANITIZER_ENVIRONMENT})

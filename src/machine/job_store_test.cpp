@@ -263,7 +263,11 @@ TEST_F(JobStore, TheOldestThatHaveEndedGoWhenThereAreTooMany) {
   const Job waiting = made();
   const auto mark = AliveMark::set(waiting.folder);
   write(waiting, JobState::waiting);
-  for (std::size_t i = 1; i < jobs_max; ++i) write(made(), JobState::done);
+  const Job ended = made();
+  write(ended, JobState::done);
+  // Copies, since each job that is made waits for the disk.
+  for (std::size_t i = 3; i <= jobs_max; ++i)
+    std::filesystem::copy(ended.folder, jobs() + "/j" + std::to_string(i), std::filesystem::copy_options::recursive);
   EXPECT_EQ(list_jobs(jobs()).size(), jobs_max);
   made();
   const std::vector<Job> left = list_jobs(jobs());
