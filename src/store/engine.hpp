@@ -1,6 +1,6 @@
 // Engine: keys with text values, in order, changed by transactions that hold conditions. The little that every
 // database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract suite
-// (contract_test.cpp). It knows nothing of fleets.
+// (engine_contract_test.cpp). It knows nothing of fleets.
 //
 // The store has one revision, which grows with every transaction that changes something. The version of a key is the
 // revision that wrote it last, so that a key that was removed and made again never has a version it had before.
