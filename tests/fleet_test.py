@@ -224,7 +224,7 @@ class SharedLedger(Fleet):
     def hold_on(self, node, *arguments):
         return self.hold(*arguments, **{key: node.environment()[key] for key in ("BERTH_DOUBLE", "BERTH_RUNTIME_DIR")})
 
-    def test_people_and_the_fleet_share_the_devices_of_a_node(self):
+    def test_X_F2_people_and_the_fleet_share_the_devices_of_a_node(self):
         a, b = self.add_nodes("a", "b", gpus=1)
         wrong, stop = self.watch_ledgers(80 * GIB)
         # Taken a moment before the server decides, which does not know it yet: the ledger decides.
