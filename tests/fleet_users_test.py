@@ -34,7 +34,7 @@ class Users(Fleet):
         (self.tools / "serve").chmod(0o755)
         (self.tools / "link").symlink_to("/bin/sh")
         self.rules = self.folder / "agent.toml"
-        self.rules.write_text(f'users = ["svc"]\ncommands = ["{self.tools}/", "/usr/bin/env", "/bin/test"]\nsecret_folders = ["{self.folder}/secrets"]\n')
+        self.rules.write_text(f'users = ["svc"]\ncommands = ["{self.tools}/", "/usr/bin/env", "/bin/test"]\nvariables = ["A"]\nsecret_folders = ["{self.folder}/secrets"]\n')
 
     def add(self):
         runtime = self.folder / "shared"
@@ -92,11 +92,15 @@ class Users(Fleet):
         self.apply({**self.serve_as("shell"), "command": ["/bin/sh", "-c", "true"]},
                    {**self.serve_as("dots"), "command": [f"{self.tools}/../../../bin/sh", "-c", "true"]},
                    {**self.serve_as("link"), "command": [f"{self.tools}/link", "-c", "true"]},
+                   {**self.serve_as("name"), "command": [f"{self.tools}/{{name}}", "-c", "true"]},
+                   self.serve_as("variable", environment={"BASH_ENV": f"$(touch {self.journal}/variable)"}),
                    self.serve_as("secret", secrets={"A": f"{name}/link"}),
                    self.serve_as("secretdots", secrets={"A": f"{name}/../outside"}), wait=False)
         self.until_said("shell", "the agent may not run /bin/sh")
         self.until_said("dots", f"the agent may not run {self.tools}/../../../bin/sh")
         self.until_said("link", f"the agent may not run {self.tools}/link, which leads to /")
+        self.until_said("name", f"the agent may not run {self.tools}/{{name}}")
+        self.until_said("variable", "the agent may not set BASH_ENV")
         self.until_said("secret", "in none of the folders that secrets may be read from")
         self.until_said("secretdots", "in none of the folders that secrets may be read from")
         self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")

@@ -95,6 +95,8 @@ class Agent {
     rules_.user = world::user_name(geteuid());
     if (options.file.users) rules_.users = *options.file.users;
     rules_.commands = options.file.commands;
+    rules_.variables = options.file.variables;
+    if (rules_.commands && !rules_.variables) rules_.variables.emplace();
     epoch_ = last_epoch(options.folder);
     id_ = "a-" + std::to_string(real_random().next()) + "-" + std::to_string(getpid());
   }
@@ -217,6 +219,7 @@ class Agent {
         return one.assigned.key() == job.key && !one.assigned.stopping;
       });
       if (order == orders->orders.end()) continue;
+      if (forbidden(*order, rules_) || leads_out(order->spec, rules_)) continue;
       watched.insert(job.id);
       prober.watch(job.id, probing_of(order->spec, job));
     }

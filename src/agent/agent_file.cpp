@@ -8,9 +8,9 @@ Result<AgentFile> read_agent_file(std::string_view text, std::string_view filena
   deployment::Reading reading(filename);
   const auto file = reading.parse(text);
   if (!file) return reading.error();
-  const deployment::Table table(
-      reading, *file, "the agent's file",
-      {"devices", "users", "commands", "secret_folders", "secrets_from_environment", "labels", "taints", "egress"});
+  const deployment::Table table(reading, *file, "the agent's file",
+                                {"devices", "users", "commands", "variables", "secret_folders",
+                                 "secrets_from_environment", "labels", "taints", "egress"});
   AgentFile read;
   if (table.has("devices")) read.devices = table.texts("devices");
   if (table.has("users")) {
@@ -18,6 +18,11 @@ Result<AgentFile> read_agent_file(std::string_view text, std::string_view filena
     for (std::string& user : table.texts("users")) read.users->insert(std::move(user));
   }
   if (table.has("commands")) read.commands = table.texts("commands");
+  for (const std::string& command : read.commands.value_or(std::vector<std::string>{})) {
+    if (!command.starts_with('/'))
+      table.fail("commands", "\"" + command + "\" is not an absolute path", "begin it with a slash");
+  }
+  if (table.has("variables")) read.variables = table.texts("variables");
   if (table.has("secret_folders")) read.secret_folders = table.texts("secret_folders");
   for (const std::string& folder : read.secret_folders) {
     if (!folder.starts_with('/'))

@@ -18,8 +18,11 @@ struct AgentFile {
   std::optional<std::vector<std::string>> devices;
   // Users that replicas may run as. Absent: only the agent's own.
   std::optional<std::set<std::string>> users;
-  // Programs that may be started, as paths; a path that ends with a slash allows all below it. Absent: any.
+  // Programs that may be started, as absolute paths; a path that ends with a slash allows all below it. Absent: any.
   std::optional<std::vector<std::string>> commands;
+  // Variables that deployments may set; "MODEL_*" stands for all that begin so. Absent: none where `commands` are
+  // listed, since many programs let a variable decide what they run, else any.
+  std::optional<std::vector<std::string>> variables;
   // Folders from which secrets may be read, and whether variables of the agent may be.
   std::vector<std::string> secret_folders = {"/etc/berth/secrets", "/run/secrets"};
   bool secrets_from_environment = true;

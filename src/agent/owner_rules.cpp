@@ -16,7 +16,7 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
   for (const std::string& program : programs_of(spec)) {
     std::error_code failed;
     const fs::path real = fs::canonical(program, failed);
-    if (failed) continue;  // it is named by PATH, or is not there: its start says so
+    if (failed) continue;  // it is not there: its start says so
     const bool is_inside = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
       if (!one.ends_with('/')) return one == program;
       const fs::path folder = fs::canonical(one, failed);

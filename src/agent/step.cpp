@@ -159,8 +159,12 @@ class Stepper {
       return;
     }
     Attempts& attempts = out_.memory[key];
+    // Also for what runs: the order may have changed since, or the rules with a restart of the agent.
+    if (!attempts.refused) {
+      attempts.refused = forbidden(order, *input_.rules);
+      if (job && attempts.refused) stop(*job, *attempts.refused);
+    }
     if (job && job->is_live() && !attempts.refused) return follow(key, order, *job, attempts);
-    if (!job && !attempts.refused) attempts.refused = forbidden(order, *input_.rules);
     if (job && job->state == FoundState::refused && !attempts.refused) attempts.refused = job->reason;
     if (attempts.refused) {
       // Until its job has ended it may hold devices.
@@ -315,9 +319,20 @@ std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, cons
   for (const std::string& program : rules.commands ? programs_of(spec) : std::vector<std::string>{}) {
     const bool is_allowed = std::any_of(rules.commands->begin(), rules.commands->end(), [&](const std::string& one) {
       if (!one.ends_with('/')) return one == program;
-      return program.starts_with(one) && program.find("/../") == std::string::npos;
+      // A placeholder may become "..".
+      return program.starts_with(one) && (program + '/').find("/../") == std::string::npos &&
+             program.find('{') == std::string::npos;
     });
     if (!is_allowed) return "the agent may not run " + program;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, value] : spec.environment) names.push_back(name);
+  for (const auto& [name, secret] : spec.secrets) names.push_back(name);
+  for (const std::string& name : rules.variables ? names : std::vector<std::string>{}) {
+    const bool is_allowed = std::any_of(rules.variables->begin(), rules.variables->end(), [&](std::string_view one) {
+      return one.ends_with('*') ? name.starts_with(one.substr(0, one.size() - 1)) : one == name;
+    });
+    if (!is_allowed) return "the agent may not set " + name + ", which is not in the variables of its file";
   }
   return std::nullopt;
 }

@@ -58,10 +58,11 @@ struct Probed {
 
 // What the owner of this machine allows.
 struct Rules {
-  std::optional<std::set<DeviceId>> devices;         // absent: all
-  std::string user;                                  // that the agent runs as
-  std::set<std::string> users;                       // that replicas may run as besides
-  std::optional<std::vector<std::string>> commands;  // programs; with a "/" at the end: all in a folder. Absent: all
+  std::optional<std::set<DeviceId>> devices;          // absent: all
+  std::string user;                                   // that the agent runs as
+  std::set<std::string> users;                        // that replicas may run as besides
+  std::optional<std::vector<std::string>> commands;   // programs; with a "/" at the end: all in a folder. Absent: all
+  std::optional<std::vector<std::string>> variables;  // with a "*" at the end: all that begin so. Absent: any
   // A job that waits for its devices longer than this is refused: the server finds another place.
   Duration wait_max = std::chrono::seconds(10);
 };

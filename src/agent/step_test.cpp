@@ -332,17 +332,51 @@ TEST_F(AgentStepTest, TheRulesOfTheMachineForbidDevicesUsersAndCommands) {
   EXPECT_EQ(text(), "the agent may not run commands as user bob");
   chat.spec.user = "ann";
   EXPECT_EQ(text(), "allowed");
-  rules.commands = {"/opt/models/", "python3"};
+  rules.commands = {"/opt/models/", "/usr/bin/python3"};
   EXPECT_EQ(text(), "the agent may not run serve");
   chat.spec.command[0] = "/opt/models/serve";
   EXPECT_EQ(text(), "allowed");
   chat.spec.command[0] = "/opt/models/../../bin/sh";
   EXPECT_EQ(text(), "the agent may not run /opt/models/../../bin/sh");
+  chat.spec.command[0] = "/opt/models/..";
+  EXPECT_EQ(text(), "the agent may not run /opt/models/..");
+  chat.spec.command[0] = "/opt/models/{name}/bin/sh";
+  EXPECT_EQ(text(), "the agent may not run /opt/models/{name}/bin/sh") << "what it becomes is not known here";
   chat.spec.command[0] = "/opt/models/serve";
   chat.spec.liveness = Probe{};
   chat.spec.liveness->command = {"sh", "-c", "true"};
   EXPECT_EQ(text(), "the agent may not run sh") << "a probe is a command too";
+  chat.spec.liveness.reset();
+  rules.variables = {"MODEL_*", "TOKEN"};
+  chat.spec.environment = {{"MODEL_NAME", "tiny"}};
+  chat.spec.secrets.emplace("TOKEN", KeyRef::parse("env:A").value());
+  EXPECT_EQ(text(), "allowed");
+  chat.spec.environment["BASH_ENV"] = "$(id)";
+  EXPECT_EQ(text(), "the agent may not set BASH_ENV, which is not in the variables of its file");
+  chat.spec.environment.clear();
+  chat.spec.secrets.clear();
+  chat.spec.secrets.emplace("PATH", KeyRef::parse("env:A").value());
+  EXPECT_EQ(text(), "the agent may not set PATH, which is not in the variables of its file");
   const Step step = step_at(1s);
+  EXPECT_TRUE(step.start.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::refused);
+}
+
+TEST_F(AgentStepTest, AnOrderThatChangesMustStillBeAllowed) {
+  auto& chat = add(order("chat", 0, 7));
+  chat.spec.command = {"/opt/models/serve"};
+  rules.commands = {"/opt/models/"};
+  jobs = {job_of(chat, "j1", FoundState::running, 1s)};
+  EXPECT_TRUE(step_at(2s).stop.empty());
+  chat.spec.readiness = Probe{};
+  chat.spec.readiness->command = {"/bin/sh", "-c", "true"};
+  Step step = step_at(3s);
+  EXPECT_EQ(stops(step), Words{"j1"});
+  EXPECT_EQ(state_of(step), ReplicaState::stopping);
+  jobs[0].state = FoundState::ended;
+  chat.spec.readiness.reset();
+  chat.spec.command = {"/bin/sh"};
+  step = step_at(60s);
   EXPECT_TRUE(step.start.empty());
   EXPECT_EQ(state_of(step), ReplicaState::refused);
 }

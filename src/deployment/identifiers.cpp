@@ -8,9 +8,10 @@
 namespace berth::deployment {
 
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
-  });
+  const auto is_alphanumeric = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return !text.empty() && text.size() <= 253 && is_alphanumeric(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 std::string suggestion(std::string_view word, std::span<const std::string_view> known) {

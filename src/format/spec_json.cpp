@@ -310,7 +310,7 @@ Project project_of(const json::value& value, const std::string& where) {
   project.cluster.name = text_of(member(cluster, "name", at), at + ".name");
   if (!deployment::is_name(project.cluster.name))
     throw JsonError{at + ".name is " + in_quotes(project.cluster.name) +
-                    "; a name is of letters, digits, '.', '_' and '-'"};
+                    "; a name is of letters, digits, '.', '_' and '-', a letter or digit first"};
   take(project.cluster.bind, cluster, "bind", at, text_of);
   take(project.cluster.endpoint, cluster, "endpoint", at, text_of);
   if (const json::value* deployments = object.if_contains("deployments"))

@@ -120,7 +120,7 @@ TEST(ProjectJson, IsValidatedWhenItIsReadAsAFile) {
   EXPECT_EQ(refused(R"({"name":"a","cpu":true,"command":["x"],"replicas":"2"})"),
             "p.json.deployments[0].replicas is not a whole number");
   EXPECT_EQ(read_project_json(R"({"cluster":{"name":"a b"}})", "p.json").error().message,
-            "p.json.cluster.name is \"a b\"; a name is of letters, digits, '.', '_' and '-'");
+            "p.json.cluster.name is \"a b\"; a name is of letters, digits, '.', '_' and '-', a letter or digit first");
 }
 
 }  // namespace

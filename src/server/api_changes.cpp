@@ -183,7 +183,7 @@ void Api::post_join(const http::Request& request, const Who& who, const http::Re
   const auto name = read_body(request, [](const json::object& object, const std::string& where) {
     std::string read = format::text_of(format::member(object, "node", where), where + ".node");
     if (!deployment::is_name(read) || read.size() > 200)
-      throw format::JsonError{where + ".node is no name: letters, digits, '.', '_' and '-'"};
+      throw format::JsonError{where + ".node is no name: letters, digits, '.', '_' and '-', a letter or digit first"};
     return read;
   });
   if (!name) return send(responder, name.error());

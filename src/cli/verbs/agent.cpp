@@ -117,7 +117,7 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
   options.node = arguments.name ? NodeId(*arguments.name) : machine::this_node().id;
   if (!deployment::is_name(options.node.text()))
     return Error{ErrorCode::invalid_argument, "\"" + options.node.text() + "\" is no name for a node",
-                 "use letters, digits, '.', '_' and '-'"};
+                 "use letters, digits, '.', '_' and '-', a letter or digit first"};
   options.folder = BERTH_TRY(state_folder("agent")) + "/" + options.node.text();
   if (arguments.file) {
     const std::string text = BERTH_TRY(read_text(*arguments.file));
