@@ -59,7 +59,8 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets, all faults of a fleet
+nightly: test mutants ## every test, every mutant, every source alone, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets, all faults of a fleet
+	@cmake --preset dev -Wno-dev >/dev/null && cmake --build --preset dev -j $(JOBS) # each source and each header alone
 	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
 	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
