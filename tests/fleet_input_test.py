@@ -145,5 +145,50 @@ class BadInput(Fleet):
         self.assertEqual(status, 403, text)
 
 
+class HostileNode(Fleet):
+    """One node reports what no agent would: it harms nothing but its own replicas."""
+
+    def setUp(self):
+        super().setUp()
+        self.add_nodes("good")
+        status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "evil"}, self.token("join"))
+        self.assertEqual(status, 200, text)
+        self.credential, self.number = json.loads(text)["token"], 0
+
+    def report(self, devices=(), replicas=(), node={}, status=200, **more):
+        self.number += 1
+        body = {"agent": "evil", "version": "0", "boot": "b", "now_at_ms": 1, "number": self.number, "epoch": 1, "revision": 1,
+                "inventory": {"node": {"name": "evil", **node}, "devices": list(devices), "links": []}, "replicas": list(replicas), **more}
+        answer = self.ask("POST", "/api/v1/agent/report", body, self.credential)
+        self.assertEqual(answer[0], status, answer[2])
+        return json.loads(answer[2])
+
+    def test_numbers_that_were_never_given_out_stop_nobody(self):
+        for generation in 2 ** 64 - 1, 2 ** 64 - 3, 2 ** 63:
+            self.report(replicas=[{"deployment": "zz", "replica": 0, "generation": generation, "state": "ready"}])
+            self.apply(self.web(text=f"v{generation}"), wait=False)
+            revision = self.get("deployments/web")["deployment"]["revision"]
+            self.until_ready("web", 1, lambda one: one["revision"] == revision)
+            self.assertLess(max(self.generations().values()), 1000)
+
+    def test_long_texts_stop_nobody(self):
+        own = {"name": "own", "cpu": True, "node_selector": {"who": "evil"}, "command": ["/bin/sleep", "1000"]}
+        evil = {"labels": {"who": "evil"}, "cpus": 8, "memory": 1 << 40}
+        self.report(node=evil)
+        self.apply(own, wait=False)
+        replica = self.until(lambda: self.replicas("own").get(0), self.situation)
+        revision = self.report(node=evil)["revision"]
+        self.report(node=evil, revision=revision, replicas=[{"deployment": "own", "replica": 0, "generation": replica["generation"], "state": "backing_off",
+                                                             "failures": 1, "reason": "R" * 1_100_000, "job": "J" * 1_100_000}])
+        # A device whose name is in events and in places.
+        self.report(node=evil, devices=[{"id": "D" * 1_100_000, "backend": "cuda", "health": "lost", "memory_bytes_total": 1 << 30}], status=400)
+        self.apply(own, self.web(), wait=False)
+        self.until_ready("web", 1)
+        failed, = (one for one in self.get("events")["events"] if one["kind"] == "failed")
+        self.assertLess(len(failed["text"]), 700)
+        self.assertIn("R" * 400, failed["text"])
+        self.assertLess(len((self.folder / "server.log").read_text()), 100_000)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)

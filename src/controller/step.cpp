@@ -27,6 +27,9 @@ std::string text_of(const Assignment& place) {
   return text;
 }
 
+// As far as a restored store leaps ahead.
+constexpr std::uint64_t generations_ahead_max = 1'000'000;
+
 // Why a replica is placed anew.
 enum class Cause : std::uint8_t { missing, lost_node, broken, leaving, outdated };
 
@@ -50,11 +53,15 @@ class Stepper {
   explicit Stepper(const Input& input) : input_(input), survey_(input, *input.desired) {
     out_.memory = input.memory;
     out_.next_generation = input.next_generation;
-    // Never lower than what any node has seen, whatever store was restored.
+    // Never lower than what any node has seen, also where an old copy of a store was put back without a restore. One
+    // node must not use up the numbers: one that is further ahead was not given out by this fleet.
     for (const auto& [id, node] : input.nodes) {
       if (!node.report) continue;
-      for (const fleet::ReplicaReport& report : node.report->replicas)
-        out_.next_generation = std::max(out_.next_generation, report.key.generation + 1);
+      for (const fleet::ReplicaReport& report : node.report->replicas) {
+        const std::uint64_t seen = report.key.generation;
+        if (seen >= input.next_generation && seen - input.next_generation < generations_ahead_max)
+          out_.next_generation = std::max(out_.next_generation, seen + 1);
+      }
     }
     for (const Incarnation& one : survey_.incarnations)
       out_.next_generation = std::max(out_.next_generation, one.assigned.generation + 1);

@@ -328,6 +328,17 @@ TEST(ControllerStep, GenerationsAreHigherThanAnyThatANodeHasSeen) {
   EXPECT_EQ(world.places(), Words{"d/0#42 a/gpu0"});
 }
 
+TEST(ControllerStep, AGenerationThatWasNeverGivenOutUsesUpNoNumbers) {
+  World world({gpu_node("a", 1)});
+  world.want(gpu_spec("d", 1));
+  for (const std::uint64_t far : {UINT64_MAX, UINT64_MAX - 2, UINT64_MAX / 2}) {
+    fleet::ReplicaReport forged;
+    forged.key = {DeploymentId("x"), 0, far};
+    world.reports.at(NodeId("a")).replicas.push_back(forged);
+    EXPECT_EQ(world.step().next_generation, 2u) << far;
+  }
+}
+
 TEST(ControllerStep, MemoryOfOthersThatGrowsMovesNothing) {
   World world({gpu_node("a", 1), gpu_node("b", 1)});
   DeploymentSpec spec = gpu_spec("d", 1);

@@ -6,12 +6,17 @@
 #include "format/inventory_json.hpp"
 #include "format/json_text.hpp"
 #include "format/plan_json.hpp"
+#include "world/printable.hpp"
 
 namespace berth::format {
 
 namespace json = boost::json;
 
 namespace {
+
+constexpr std::size_t said_bytes_max = 500;
+// The list of what a node runs names its devices, and a store keeps 1 MiB of it.
+constexpr std::size_t node_devices_max = 1024, device_id_bytes_max = 200;
 
 template <class Noun>
 json::array array_to_json(const std::vector<Noun>& nouns) {
@@ -29,6 +34,22 @@ std::string text(const json::object& object, std::string_view key, const std::st
 // Absent is empty.
 std::string optional_text(const json::object& object, std::string_view key, const std::string& where) {
   return optional_member(object, key, where, text_of).value_or("");
+}
+
+// What an agent says of itself and of replicas is shown, logged and kept in events: a sentence of it is enough.
+std::string said(const json::object& object, std::string_view key, const std::string& where) {
+  return world::shortened(optional_text(object, key, where), said_bytes_max);
+}
+
+// Ids of devices are names in places and events, and are not cut: two would become one.
+void check_devices(const NodeView& node, const std::string& where) {
+  if (node.devices.size() > node_devices_max)
+    throw JsonError{where + ".devices has more than " + std::to_string(node_devices_max) + " entries"};
+  for (const NodeDevice& device : node.devices) {
+    if (device.info.id.text().size() > device_id_bytes_max)
+      throw JsonError{where + ".devices has the id " + in_quotes(device.info.id.text()) + ", which is longer than " +
+                      std::to_string(device_id_bytes_max) + " bytes"};
+  }
 }
 
 template <class Noun>
@@ -138,10 +159,10 @@ fleet::ReplicaReport replica_report_of(const json::value& value, const std::stri
   report.key.replica = small_of(member(object, "replica", where), where + ".replica");
   report.key.generation = whole(object, "generation", where);
   report.state = word(object, "state", where, fleet::replica_state_named);
-  report.reason = optional_text(object, "reason", where);
+  report.reason = said(object, "reason", where);
   report.failures = optional_member(object, "failures", where, small_of).value_or(0);
   report.port = optional_member(object, "port", where, port_of);
-  report.job = optional_text(object, "job", where);
+  report.job = said(object, "job", where);
   report.started_ms = optional_member(object, "started_at_ms", where, whole_of);
   report.memory_bytes_peak = optional_member(object, "memory_bytes_peak", where, whole_of);
   return report;
@@ -166,9 +187,10 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   const json::object& object = object_of(value, where);
   fleet::NodeReport report;
   report.node = node_view_of(member(object, "inventory", where), where + ".inventory");
-  report.agent = text(object, "agent", where);
-  report.version = optional_text(object, "version", where);
-  report.boot = optional_text(object, "boot", where);
+  check_devices(report.node, where + ".inventory");
+  report.agent = world::shortened(text(object, "agent", where), said_bytes_max);
+  report.version = said(object, "version", where);
+  report.boot = said(object, "boot", where);
   report.now_ms = whole(object, "now_at_ms", where);
   if (object.contains("number")) report.number = whole(object, "number", where);
   report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);

@@ -69,6 +69,34 @@ TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
   }
 }
 
+TEST(FleetJson, WhatAReportSaysIsCutAndItsDevicesAreLimited) {
+  fleet::NodeReport report;
+  report.node.id = NodeId("a");
+  report.agent = report.version = report.boot = std::string(2000, 'x');
+  fleet::ReplicaReport replica;
+  replica.key = {DeploymentId("d"), 0, 1};
+  replica.reason = replica.job = std::string(2000, 'x');
+  report.replicas = {replica};
+  const auto read = read_document(document(to_json(report)), "report", node_report_of);
+  ASSERT_TRUE(read) << read.error().to_text();
+  const fleet::ReplicaReport& only = read->replicas.at(0);
+  for (const std::string& text : {read->agent, read->version, read->boot, only.reason, only.job})
+    EXPECT_EQ(text, std::string(497, 'x') + "...");
+  const auto is_read = [&](std::size_t count, std::size_t bytes) {
+    report.node.devices.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      NodeDevice& device = report.node.devices.emplace_back();
+      const std::string number = std::to_string(i);
+      device.info.id = DeviceId(number + std::string(bytes - number.size(), 'x'));
+      device.info.backend = "cuda";
+    }
+    return read_document(document(to_json(report)), "report", node_report_of).has_value();
+  };
+  EXPECT_TRUE(is_read(1024, 200));
+  EXPECT_FALSE(is_read(1025, 10));
+  EXPECT_FALSE(is_read(1, 201));
+}
+
 TEST(FleetJson, UnknownMembersAreIgnoredOutsideOfASpec) {
   SeededRandom random(7);
   json::object order = to_json(some_orders(random));

@@ -5,6 +5,7 @@
 
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
+#include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -18,6 +19,7 @@ constexpr int steps_max = 100;  // one after the other, then the loop gets a tur
 // A device that faults again and again does not make the store write at every report.
 constexpr Duration inventories_apart = std::chrono::seconds(60);
 constexpr std::size_t inventory_bytes_max = 256 * 1024;
+constexpr std::size_t event_bytes_max = 2000;  // one event that a store refuses would hold up all decisions
 
 // The next state of one deployment; the earlier spec is kept for an undo.
 fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
@@ -169,6 +171,7 @@ Result<std::vector<fleet::Event>> Leader::events(std::uint64_t after, std::size_
 }
 
 Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> events) {
+  for (fleet::Event& one : events) one.text = world::shortened(std::move(one.text), event_bytes_max);
   change.events = std::move(events);
   const Result<store::Committed> committed = store_->commit(change);
   const std::uint64_t last_event = state_.last_event;

@@ -60,4 +60,13 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string shortened(std::string text, std::size_t bytes_max) {
+  constexpr std::string_view dots = "...";
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max > dots.size() ? bytes_max - dots.size() : 0;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  text.resize(end);
+  return text += dots;
+}
+
 }  // namespace berth::world

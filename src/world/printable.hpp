@@ -3,6 +3,7 @@
 // colours or forge a line.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,8 @@ namespace berth::world {
 // that change the direction of writing become \x1b or \u{202e}; bytes that are no
 // UTF-8 become \xff. Everything else is left as it is.
 std::string printable(std::string_view text);
+
+// At most `bytes_max` bytes of UTF-8 text, with "..." at the end of what was cut, never within a character.
+std::string shortened(std::string text, std::size_t bytes_max);
 
 }  // namespace berth::world

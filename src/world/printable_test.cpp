@@ -34,5 +34,11 @@ TEST(Printable, InvalidUtf8IsShownAsBytes) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
 }
 
+TEST(Shortened, TextIsCutBetweenCharacters) {
+  EXPECT_EQ(shortened("abcdef", 6), "abcdef");
+  EXPECT_EQ(shortened("abcdefg", 6), "abc...");
+  EXPECT_EQ(shortened("ab\u20ac\u20ac", 7), "ab...") << "a character of three bytes";
+}
+
 }  // namespace
 }  // namespace berth::world
