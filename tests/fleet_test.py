@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -202,6 +203,31 @@ class CutOff(Fleet):
             self.assertEqual(self.pids(name), {0: [pids[name]]})
         self.assertEqual(a.leases(), [])
         self.never_two("one")
+
+    def test_a_report_that_comes_late_changes_nothing(self):
+        a, sent = self.make_node("a", forwarded=True), []
+
+        class Recorder:  # of what the agent sends
+            def __init__(self, source):
+                self.source, self.shutdown = source, source.shutdown
+
+            def recv(self, size):
+                sent.append(self.source.recv(size))
+                return sent[-1]
+        copy, server = a.forwarder.copy, a.forwarder.target
+        a.forwarder.copy = lambda near, far: copy(Recorder(near) if far.getpeername()[1] == server else near, far)
+        a.start(self.token("join"))
+        self.until_healthy("a")
+        self.apply(self.web())
+        self.until_ready("web", 1)
+        reports = self.until(lambda: (found := re.findall(rb'{"schema":1,"agent":.*?(?=POST |GET |$)', b"".join(sent), re.S))[3:] and found, self.situation)
+        numbers = [json.loads(report)["number"] for report in reports[:3]]
+        self.assertEqual(numbers, [1, 2, 3])
+        self.assertFalse(json.loads(reports[0])["replicas"])
+        credential, = a.runtime.glob("agent-*/a/credential")
+        status, _, text = self.ask("POST", "/api/v1/agent/report", json.loads(reports[0]), credential.read_text().strip())
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.replicas()[0]["state"], "ready")
 
     def test_a_frozen_agent_does_not_let_a_single_one_run_twice(self):
         a, = self.add_nodes("a")

@@ -243,8 +243,10 @@ class Agent {
   void report(const std::stop_token& stop) {
     Result<http::Client> client = http::Client::create(options_.server);
     std::string problem;
+    std::uint64_t number = 0;
     while (client && !stop.stop_requested()) {
       fleet::NodeReport report;
+      report.number = ++number;
       ReplicaLeases leases;
       {
         const std::lock_guard lock(mutex_);

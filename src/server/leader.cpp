@@ -398,11 +398,14 @@ Result<void> Leader::take_report(Heard next) {
   const auto found = state_.nodes.find(node);
   if (found == state_.nodes.end()) return no_node(node);
   next.at = clock_->now();
-  if (const auto last = heard_.find(node); last != heard_.end() && last->second.report.agent != next.report.agent &&
-                                           health(node) == controller::NodeHealth::healthy &&
-                                           last->second.report.boot != next.report.boot)
-    return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
-                 "give one of the two another --name"};
+  if (const Heard* const last = heard(node)) {
+    const bool is_same_agent = last->report.agent == next.report.agent;
+    if (!is_same_agent && health(node) == controller::NodeHealth::healthy && last->report.boot != next.report.boot)
+      return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
+                   "give one of the two another --name"};
+    const bool is_numbered = next.report.number > 0;  // older agents do not number their reports
+    if (is_same_agent && is_numbered && next.report.number < last->report.number) return {};
+  }
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
   ++revision_;
