@@ -107,13 +107,16 @@ class BadInput(Fleet):
             other.kill()
             other.start(bad)
             self.assertEqual(other.agent.wait(timeout=30), 1)
+            self.assertIn(f"the token in {other.folder}/token is wrong, used or expired; berth token add join prints another",
+                          " ".join(other.log.read_text().split()))
+            other.log.unlink()
         short = json.loads(self.ask("POST", "/api/v1/tokens", {"role": "read", "ttl_s": 1})[2])
         self.assertEqual(self.ask("GET", "/api/v1/status", token=short["token"])[0], 200)
         self.until(lambda: self.ask("GET", "/api/v1/status", token=short["token"])[0] == 401, "it expires", 10)
         listed = {one.get("node"): one["id"] for one in self.get("tokens")["tokens"]}
         self.assertEqual(self.command("token", "remove", listed["a"]).returncode, 0)
         self.until(lambda: self.get("nodes/a")["node"]["health"] != "healthy", self.situation)
-        self.assertIn("needs a token that the server knows", a.log.read_text())
+        self.assertIn("it does not know the credential of this node; join again", a.log.read_text())
         self.assertIsNone(a.agent.poll())
 
     def test_each_role_does_what_it_may(self):

@@ -260,7 +260,8 @@ class Units(Fleet):
         self.assertEqual(server.wait(30), 0)
         # An agent with a token of its unit: it joins once, and starts again with the same file, or without it.
         token = self.folder / "join.token"
-        token.write_text(self.token("join") + "\n")
+        answer = self.command("token", "add", "join", "-o", str(token))
+        self.assertEqual((answer.returncode, answer.stdout, token.stat().st_mode & 0o777), (0, "", 0o600), answer.stderr)
         words = ["agent", "--join", f"http://127.0.0.1:{self.port}", "--name", "a", "--token-file", str(token)]
         runtime = str(self.folder / "a-runtime")
         for with_file in (True, True, False):

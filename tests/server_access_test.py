@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -104,6 +105,32 @@ class ServerAccess(Fleet):
         self.assertEqual(status, 409, text)
         self.assertIn("is there already", text)
         self.assertEqual(self.ask_from_outside("GET", "/api/v1/agent/assignments", credential)[0], 200)
+
+    def test_an_agent_sends_no_token_over_a_network_unencrypted(self):
+        listener = socket.create_server((ADDRESS, 9000))
+        listener.settimeout(0.5)
+        self.addCleanup(listener.close)
+        token = self.folder / "join.token"
+        token.write_text("b-secret\n")
+        token.chmod(0o600)
+        joined = self.runtime / f"agent-{os.geteuid()}" / "b"
+        joined.mkdir(parents=True)
+        for folder in (self.runtime, joined.parent, joined):
+            folder.chmod(0o700)
+        (joined / "credential").write_text("b-secret\n")
+        for name, more in (("a", ("--token-file", str(token))), ("b", ())):  # to join; and one that has joined
+            for address in (ADDRESS, f"127.0.0.1.{ADDRESS}"):
+                answer = self.berth("agent", "--join", f"http://{address}:9000", "--name", name, *more)
+                self.assertRefused(answer, 2, f"a token is not sent to http://{address}:9000, which is not encrypted", "https://")
+        with self.assertRaises(TimeoutError):
+            listener.accept()
+
+    def test_a_token_to_join_is_its_owners_alone(self):
+        token = self.folder / "join.token"
+        token.write_text(self.token("join"))
+        token.chmod(0o644)
+        answer = self.berth("agent", "--join", f"https://{ADDRESS}:8443", "--ca", str(self.certificate), "--name", "a", "--token-file", str(token))
+        self.assertRefused(answer, 2, "is open to other users", f"chmod 600 {token}")
 
 
 if __name__ == "__main__":

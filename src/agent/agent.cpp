@@ -63,6 +63,9 @@ class Signal {
 };
 
 Error refusal(const http::Response& answer, const std::string& what) {
+  if (answer.status == 401)
+    return {ErrorCode::unavailable, what + ": it does not know the credential of this node",
+            "join again: give a token of berth token add join with --token-file"};
   std::string message = "status " + std::to_string(answer.status), advice;
   boost::system::error_code failed;
   const json::value body = json::parse(answer.body, failed);
@@ -470,12 +473,17 @@ class Agent {
 
 }  // namespace
 
-Result<std::string> join(const http::ClientOptions& server, const NodeId& node, const std::string& version) {
+Result<std::string> join(const http::ClientOptions& server, const std::string& token_file, const NodeId& node,
+                         const std::string& version) {
   http::Client client = BERTH_TRY(http::Client::create(server));
   const http::Response answer = BERTH_TRY(
       client.request("POST", "/api/v1/agent/join", format::document({{"node", node.text()}, {"version", version}}),
                      {.headers = {{"content-type", "application/json"}}}));
-  if (answer.status != 200) return refusal(answer, "the server does not let " + node.text() + " join");
+  const std::string refused = "the server does not let " + node.text() + " join";
+  if (answer.status == 401)
+    return Error{ErrorCode::unavailable, refused + ": the token in " + token_file + " is wrong, used or expired",
+                 "berth token add join prints another"};
+  if (answer.status != 200) return refusal(answer, refused);
   return format::read_document(answer.body, "the answer", [](const json::value& value, const std::string& where) {
     return format::text_of(format::member(format::object_of(value, where), "token", where), where + ".token");
   });

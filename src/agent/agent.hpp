@@ -25,8 +25,10 @@ struct AgentOptions {
   format::Log log;      // from any thread
 };
 
-// The node's own token in exchange for one to join with. already_exists: a living node has that name.
-Result<std::string> join(const http::ClientOptions& server, const NodeId& node, const std::string& version);
+// The node's own token in exchange for one to join with, which is from `token_file`. already_exists: a living node has
+// that name.
+Result<std::string> join(const http::ClientOptions& server, const std::string& token_file, const NodeId& node,
+                         const std::string& version);
 
 // Until `stop`. Replicas run on after it. An error: it cannot begin.
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop);

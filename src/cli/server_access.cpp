@@ -12,6 +12,8 @@
 
 #include "cli/text/screen.hpp"
 #include "format/json_reading.hpp"
+#include "http/request_checks.hpp"
+#include "http/url.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
@@ -24,37 +26,6 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-Error token_error(const std::string& path, const std::string& what, const std::string& advice) {
-  return {ErrorCode::invalid_argument, "the token file " + path + " " + what, advice};
-}
-
-// Read through one descriptor, so that what was checked is what is read.
-Result<std::string> read_token(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0)
-    return token_error(path, std::string("cannot be read: ") + std::strerror(errno), "correct BERTH_TOKEN_FILE");
-  struct stat about{};
-  std::string token(4096, '\0');
-  const bool known = fstat(file, &about) == 0;
-  const ssize_t got = known && S_ISREG(about.st_mode) ? read(file, token.data(), token.size()) : -1;
-  close(file);
-  if (got < 0) return token_error(path, "is not a regular file", "correct BERTH_TOKEN_FILE");
-  if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
-    return token_error(path, "is open to other users", "make it yours alone: chmod 600 " + path);
-  token.resize(static_cast<std::size_t>(got));
-  token.erase(token.find_last_not_of(" \t\r\n") + 1);
-  if (token.empty()) return token_error(path, "is empty", "write the text that berth token add has printed into it");
-  return token;
-}
-
-bool is_plain_and_remote(const std::string& url) {
-  constexpr std::string_view scheme = "http://";
-  if (!url.starts_with(scheme)) return false;
-  const std::string host = url.substr(scheme.size(), url.find_first_of("/", scheme.size()) - scheme.size());
-  const auto is = [&](const std::string& name) { return host == name || host.starts_with(name + ":"); };
-  return !is("localhost") && !is("[::1]") && !host.starts_with("127.");
-}
-
 // Words of the API, and what a caller can do. What is not listed is status 1.
 ErrorCode code_named(std::string_view word) {
   if (word == "invalid_argument" || word == "too_large") return ErrorCode::invalid_argument;
@@ -65,6 +36,38 @@ ErrorCode code_named(std::string_view word) {
 }
 
 }  // namespace
+
+// Read through one descriptor, so that what was checked is what is read.
+Result<std::string> read_token_file(const std::string& path, const std::string& named_by) {
+  const auto wrong = [&](const std::string& what, const std::string& advice) {
+    return Error{ErrorCode::invalid_argument, "the token file " + path + " " + what, advice};
+  };
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    Error error = wrong(std::string("cannot be read: ") + std::strerror(errno), "correct " + named_by);
+    if (errno == ENOENT) error.code = ErrorCode::not_found;
+    return error;
+  }
+  struct stat about{};
+  std::string token(4096, '\0');
+  const bool known = fstat(file, &about) == 0;
+  const ssize_t got = known && S_ISREG(about.st_mode) ? read(file, token.data(), token.size()) : -1;
+  close(file);
+  if (got < 0) return wrong("is not a regular file", "correct " + named_by);
+  if ((about.st_mode & 077) != 0 || (about.st_uid != geteuid() && about.st_uid != 0))
+    return wrong("is open to other users", "make it yours alone: chmod 600 " + path);
+  token.resize(static_cast<std::size_t>(got));
+  token.erase(token.find_last_not_of(" \t\r\n") + 1);
+  if (token.empty()) return wrong("is empty", "berth token add ROLE -o " + path + " writes a token into it");
+  return token;
+}
+
+Result<void> check_takes_token(const std::string& url) {
+  const http::Url to = BERTH_TRY(http::parse_url(url));
+  if (to.kind != http::Url::Kind::http || http::is_loopback_name(to.host)) return {};
+  return Error{ErrorCode::invalid_argument, "a token is not sent to " + url + ", which is not encrypted",
+               "use https://"};
+}
 
 void add_address_options(Verb& verb, ServerArguments& arguments) {
   verb.option(
@@ -88,10 +91,8 @@ Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
     // Its socket knows who connects.
     options.url = "unix:" + BERTH_TRY(state_folder("server", IfMissing::accept)) + "/socket";
   } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
-    if (is_plain_and_remote(options.url))
-      return Error{ErrorCode::invalid_argument, "a token is not sent to " + options.url + ", which is not encrypted",
-                   "use https://"};
-    options.token = BERTH_TRY(read_token(file));
+    BERTH_TRY(check_takes_token(options.url));
+    options.token = BERTH_TRY(read_token_file(file, "BERTH_TOKEN_FILE"));
   }
   return ServerAccess(BERTH_TRY(http::Client::create(std::move(options))), is_own);
 }
@@ -145,7 +146,8 @@ Error error_of_answer(int status, std::string_view body, const std::string& serv
             "what answers at " + server + " is no berth server (status " + std::to_string(status) + ")",
             "check --server and BERTH_SERVER"};
   std::string advice = word("advice");
-  if (advice.empty() && word("code") == "not_logged_in") advice = "set BERTH_TOKEN_FILE to a file with a token";
+  if (advice.empty() && word("code") == "not_logged_in")
+    advice = "set BERTH_TOKEN_FILE to a file with a token of berth token add";
   return {code_named(word("code")), word("message"), std::move(advice)};
 }
 

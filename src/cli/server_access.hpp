@@ -30,6 +30,12 @@ struct ServerArguments {
 void add_address_options(Verb& verb, ServerArguments& arguments);
 void add_server_options(Verb& verb, ServerArguments& arguments);
 
+// The token in a file that only its owner can read. `named_by`: the option or variable, for the advice. not_found:
+// there is no such file.
+Result<std::string> read_token_file(const std::string& path, const std::string& named_by);
+// invalid_argument: a token would reach that address unencrypted, over a network.
+Result<void> check_takes_token(const std::string& url);
+
 struct Call {
   std::string target;             // path and query, encoded
   std::string method = "GET";     // with a body: PUT or POST

@@ -131,7 +131,7 @@ TEST_F(ServerAccessTest, RefusalsKeepTheirWordsAndDecideTheStatus) {
       error_of_answer(409, http::error_response(409, "conflict", "it moved", "plan again").body, "here").to_text(),
       "it moved; plan again");
   EXPECT_EQ(error_of_answer(401, http::error_response(401, "not_logged_in", "who are you?").body, "here").advice,
-            "set BERTH_TOKEN_FILE to a file with a token");
+            "set BERTH_TOKEN_FILE to a file with a token of berth token add");
   EXPECT_EQ(error_of_answer(502, "<html>", "http://here").message,
             "what answers at http://here is no berth server (status 502)");
 }

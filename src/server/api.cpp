@@ -99,8 +99,7 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
     responder.send(
         http::error_response(401, "not_logged_in", "this token has expired", "berth token add makes another"));
   } else if (!who) {
-    responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows",
-                                        "log in, or set BERTH_TOKEN_FILE"));
+    responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows"));
   } else if (!may(*who, role)) {
     responder.send(http::error_response(
         403, "forbidden",

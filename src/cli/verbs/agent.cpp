@@ -10,6 +10,7 @@
 #include "agent/last_epoch.hpp"
 #include "berth/version.hpp"
 #include "cli/options.hpp"
+#include "cli/server_access.hpp"
 #include "deployment/identifiers.hpp"
 #include "machine/supervise.hpp"
 #include "machine/this_node.hpp"
@@ -45,14 +46,14 @@ Result<std::string> credential_of(const Arguments& arguments, const agent::Agent
         ErrorCode::invalid_argument, "this node has not joined yet",
         "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
   }
-  const Result<std::string> token = read_text(*arguments.token_file);
+  const Result<std::string> token = read_token_file(*arguments.token_file, "--token-file");
   if (!token && !own.empty() && token.error().code == ErrorCode::not_found) return own;
   if (!token) return token.error();
   http::ClientOptions joining = options.server;
-  joining.token = without_line_end(*token);
+  joining.token = *token;
   const std::string sum = server::sha256(joining.token) + "\n";
   if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
-  std::string made = BERTH_TRY(agent::join(joining, options.node, options.version));
+  std::string made = BERTH_TRY(agent::join(joining, *arguments.token_file, options.node, options.version));
   agent::forget_epoch(options.folder);  // the epochs of another server may be lower
   BERTH_TRY(write_private_text(file, made + "\n"));
   BERTH_TRY(write_private_text(sum_file, sum));
@@ -63,6 +64,7 @@ int run_agent_verb(const Arguments& arguments) {
   const ReadyNotice ready_notice;
   Result<agent::AgentOptions> options = agent_options(arguments.agent);
   if (!options) return print_error(options.error());
+  if (const auto takes = check_takes_token(arguments.url); !takes) return print_error(takes.error());
   options->server = {arguments.url, {}, arguments.ca_file, arguments.fingerprint};
   machine::StopRequests requests;
   if (const auto folder = private_folder(options->folder); !folder) return print_error(folder.error());

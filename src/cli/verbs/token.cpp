@@ -5,6 +5,7 @@
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "world/files.hpp"
 
 namespace berth::cli {
 namespace {
@@ -13,6 +14,7 @@ struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
+  std::string output;  // a file; empty: standard output
 };
 
 int run_add(const TokenArguments& arguments) {
@@ -22,15 +24,24 @@ int run_add(const TokenArguments& arguments) {
     if (!ttl) return print_error(ttl.error());
     call.body["ttl_s"] = std::chrono::duration_cast<std::chrono::seconds>(*ttl).count();
   }
-  // The token alone on stdout, for a file or a variable.
-  return call_and_print(arguments.server, call, [](const boost::json::object& answer, const Style&) {
-    const Fields token(answer);
-    const std::string note = "token " + token.text("id") + " of role " + token.text("role") +
-                             (token.has("expires_at_ms") ? ", until " + token.time("expires_at_ms") + " UTC" : "") +
-                             "; it is shown only now";
-    std::fprintf(stderr, "berth: %s\n", note.c_str());
-    return token.text("token") + "\n";
-  });
+  Result<ServerAccess> server = ServerAccess::open(arguments.server);
+  if (!server) return print_error(server.error());
+  const Result<Answer> answer = server->call(call);
+  if (!answer) return print_error(answer.error());
+  const Fields token(answer->json);
+  if (!arguments.output.empty()) {
+    const Result<void> written = write_private_text(arguments.output, token.text("token") + "\n");
+    if (!written) {
+      static_cast<void>(server->call({"/api/v1/tokens/" + token.text("id"), "DELETE"}));
+      return print_error(written.error());
+    }
+  }
+  std::fprintf(stderr, "berth: token %s of role %s%s; %s\n", token.text("id").c_str(), token.text("role").c_str(),
+               token.has("expires_at_ms") ? (", until " + token.time("expires_at_ms") + " UTC").c_str() : "",
+               arguments.output.empty() ? "it is shown only now" : ("it is in " + arguments.output).c_str());
+  if (arguments.server.json) return print(answer->text);
+  // The token alone, for a variable.
+  return arguments.output.empty() ? print(token.text("token") + "\n") : done;
 }
 
 }  // namespace
@@ -43,7 +54,11 @@ void add_token(const Verb& command) {
       "ROLE", &arguments->name,
       "read: look; operate: also cordon, drain and pause; deploy: also apply and delete; join: one machine may "
       "become a node with it, once");
-  add.option("--ttl", "TIME", &arguments->ttl, "how long it is valid (90s, 5m, 2h, 1d)");
+  add.option(
+      "--ttl", "TIME", &arguments->ttl,
+      "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
+  add.option("-o,--output", "FILE", &arguments->output,
+             "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);
   add.run([arguments] { return run_add(*arguments); });
 
