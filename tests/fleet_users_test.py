@@ -120,6 +120,12 @@ class Users(Fleet):
         node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=closed)
         self.assertEqual(node.agent.wait(timeout=30), 1)
         self.assertIn(f"users in the agent's file cannot get to their jobs: {closed} is closed to them", " ".join(node.log.read_text().split()))
+        # It has not joined: its token is still good, in another folder too.
+        node.runtime = self.folder / "shared"
+        node.runtime.mkdir()
+        node.runtime.chmod(0o1777)
+        node.start((node.folder / "token").read_text().strip())
+        self.until_healthy("a")
 
 
 if __name__ == "__main__":

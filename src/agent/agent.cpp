@@ -490,9 +490,7 @@ Result<std::string> join(const http::ClientOptions& server, const std::string& t
 }
 
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop) {
-  BERTH_TRY(world::private_folder(options.folder));
-  const std::string jobs = BERTH_TRY(world::private_folder(options.folder + "/jobs"));
-  if (geteuid() == 0 && options.file.users && !options.file.users->empty()) BERTH_TRY(open_to_users(jobs));
+  const std::string jobs = BERTH_TRY(job_folder(options.folder, options.file));
   std::signal(SIGPIPE, SIG_IGN);  // the other end of a pipe may be a command that ended at once
   std::unique_ptr<NodeWatch> watch = BERTH_TRY(NodeWatch::open(options.node, options.file, options.backends));
   if (options.log) {

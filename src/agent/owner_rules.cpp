@@ -1,15 +1,39 @@
 #include "agent/owner_rules.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
+#include "world/runtime_folder.hpp"
+
 namespace berth::agent {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+Result<void> open_to_users(const std::string& jobs) {
+  fs::path path = jobs;
+  // The folders of jobs, of this agent and of all agents of this user.
+  for (int own = 0; own < 3; ++own, path = path.parent_path()) {
+    if (::chmod(path.c_str(), 0711) != 0)
+      return Error{ErrorCode::io, "cannot open " + path.string() + " to other users: " + std::strerror(errno), ""};
+  }
+  for (; path.has_relative_path(); path = path.parent_path()) {
+    struct stat about{};
+    if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
+      return Error{ErrorCode::io,
+                   "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
+                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in a unit of systemd)"};
+  }
+  return {};
+}
+
+}  // namespace
 
 std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& rules) {
   if (!rules.commands) return std::nullopt;
@@ -27,21 +51,11 @@ std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& ru
   return std::nullopt;
 }
 
-Result<void> open_to_users(const std::string& jobs) {
-  fs::path path = jobs;
-  // The folders of jobs, of this agent and of all agents of this user.
-  for (int own = 0; own < 3; ++own, path = path.parent_path()) {
-    if (::chmod(path.c_str(), 0711) != 0)
-      return Error{ErrorCode::io, "cannot open " + path.string() + " to other users: " + std::strerror(errno), ""};
-  }
-  for (; path.has_relative_path(); path = path.parent_path()) {
-    struct stat about{};
-    if (::stat(path.c_str(), &about) == 0 && (about.st_mode & S_IXOTH) == 0)
-      return Error{ErrorCode::io,
-                   "users in the agent's file cannot get to their jobs: " + path.string() + " is closed to them",
-                   "chmod o+x " + path.string() + " (StateDirectoryMode=0711 in a unit of systemd)"};
-  }
-  return {};
+Result<std::string> job_folder(const std::string& agent_folder, const AgentFile& file) {
+  BERTH_TRY(world::private_folder(agent_folder));
+  std::string jobs = BERTH_TRY(world::private_folder(agent_folder + "/jobs"));
+  if (::geteuid() == 0 && file.users && !file.users->empty()) BERTH_TRY(open_to_users(jobs));
+  return jobs;
 }
 
 }  // namespace berth::agent

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/agent_file.hpp"
 #include "agent/step.hpp"
 
 namespace berth::agent {
@@ -13,8 +14,8 @@ namespace berth::agent {
 // it by a symbolic link. Absent: there is none.
 std::optional<std::string> leads_out(const DeploymentSpec& spec, const Rules& rules);
 
-// Lets other users pass through the folder of the jobs to those that are theirs; they can list and read nothing on the
-// way. io: a folder above it is closed to them.
-Result<void> open_to_users(const std::string& jobs);
+// The folder of the jobs of an agent. Users that its file names can pass through it to the jobs that are theirs, and
+// can list and read nothing on the way. io: a folder above it is closed to them.
+Result<std::string> job_folder(const std::string& agent_folder, const AgentFile& file);
 
 }  // namespace berth::agent

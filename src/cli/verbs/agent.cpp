@@ -8,6 +8,8 @@
 
 #include "agent/folder_lock.hpp"
 #include "agent/last_epoch.hpp"
+#include "agent/node_watch.hpp"
+#include "agent/owner_rules.hpp"
 #include "berth/version.hpp"
 #include "cli/options.hpp"
 #include "cli/server_access.hpp"
@@ -53,6 +55,9 @@ Result<std::string> credential_of(const Arguments& arguments, const agent::Agent
   joining.token = *token;
   const std::string sum = server::sha256(joining.token) + "\n";
   if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
+  // A token is good for one join: what would keep the agent from starting is found first.
+  BERTH_TRY(agent::job_folder(options.folder, options.file));
+  BERTH_TRY(agent::NodeWatch::open(options.node, options.file, options.backends));
   std::string made = BERTH_TRY(agent::join(joining, *arguments.token_file, options.node, options.version));
   agent::forget_epoch(options.folder);  // the epochs of another server may be lower
   BERTH_TRY(write_private_text(file, made + "\n"));
