@@ -288,6 +288,49 @@ class SharedLedger(Fleet):
             self.until(lambda: not self.get("replicas")["replicas"], self.situation)
 
 
+class Environment(Fleet):
+    """What a replica and its probes are started with."""
+
+    def variables(self, name):
+        """Of the replica and of its probe, each written down by itself."""
+        found = [self.journal / f"{name}.{one}" for one in ("replica", "probe")]
+        self.until(lambda: all(file.exists() and file.read_text().endswith("end\n") for file in found), self.situation)
+        return [dict(line.split("=", 1) for line in file.read_text().split("\n") if "=" in line) for file in found]
+
+    def telling(self, name, **more):
+        words = "WORDS='{gpus} {memory_bytes} {memory_fraction} {name} {replica} {port}'"
+        tell = f"{{{{ env; echo {words}; pwd; echo end; }} > {self.journal}/{name}"
+        return {"name": name, "gpus": 1, "command": ["sh", "-c", f"{tell}.replica; exec sleep 600"],
+                "readiness": {"command": ["sh", "-c", f"{tell}.probe"], "every": "1m"}, **more}
+
+    def test_variables_of_the_agent_do_not_reach_replicas_and_probes(self):
+        rules = self.folder / "agent.toml"
+        rules.write_text('pass_environment = ["NAMED"]\n')
+        self.add_node("a", options=["--agent-file", str(rules)], PLANTED="leak", NVIDIA_API_KEY="leak", BERTH_TOKEN_FILE="leak", NAMED="yes", LC_ALL="C",
+                      CUDA_MODULE_LOADING="LAZY")
+        self.until_healthy("a")
+        self.apply(self.telling("with", secrets={"TWO": "env:PLANTED"}), self.telling("without"), wait=False)
+        for name, secret in (("with", "leak"), ("without", None)):
+            self.until_ready(name, 1)
+            for found in self.variables(name):
+                self.assertEqual([found.get(one) for one in ("TWO", "PLANTED", "NVIDIA_API_KEY", "BERTH_TOKEN_FILE")], [secret, None, None, None])
+                self.assertEqual([found.get(one) for one in ("NAMED", "LC_ALL", "CUDA_MODULE_LOADING", "PATH")], ["yes", "C", "LAZY", os.environ["PATH"]])
+
+    def test_a_probe_gets_what_its_replica_got(self):
+        self.add_nodes("a")
+        self.apply(self.telling("p", memory="20GiB", environment={"PORT": "{port}", "PLAIN": "{{x}"}, folder=str(self.journal)), wait=False)
+        self.until_ready("p", 1)
+        replica, probe = self.variables("p")
+        for name in ("BERTH_JOB", "BERTH_LEASE"):
+            self.assertIn(name, replica)
+            self.assertNotIn(name, probe)
+            del replica[name]
+        self.assertEqual(replica, probe)
+        self.assertEqual(replica["WORDS"], f"1 {20 << 30} 0.2500 p 0 {replica['PORT']}")
+        self.assertEqual((replica["BERTH_REPLICA"], replica["PLAIN"], replica["BERTH_PORT"], replica["PWD"]), ("p/0", "{x}", replica["PORT"], str(self.journal)))
+        self.assertTrue(replica["CUDA_VISIBLE_DEVICES"].startswith("GPU-"))
+
+
 class Secrets(Fleet):
     def test_secrets_reach_the_replica_and_nothing_else(self):
         in_file, in_variable = "planted-in-a-file-8c1f", "planted-in-a-variable-77aa"

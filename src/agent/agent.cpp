@@ -180,7 +180,7 @@ class Agent {
     std::erase_if(stopping_, [&](const std::string& job) { return !by_id.contains(job); });
     std::erase_if(seen_, [&](const auto& one) { return !by_id.contains(one.first); });
     for (const Start& one : next.start) start(one, found);
-    watch_probes(prober, found, orders);
+    watch_probes(prober, found, by_id, orders);
     share(std::move(next.reports), std::move(leases), orders);
     return next.look_again.value_or(now + longest_sleep);
   }
@@ -214,6 +214,7 @@ class Agent {
   }
 
   void watch_probes(Prober& prober, const std::vector<FoundJob>& found,
+                    const std::map<std::string, machine::Job>& by_id,
                     const std::optional<fleet::NodeOrders>& orders) const {
     std::set<std::string> watched;
     for (const FoundJob& job : found) {
@@ -224,7 +225,9 @@ class Agent {
       if (order == orders->orders.end()) continue;
       if (forbidden(*order, rules_) || leads_out(order->spec, rules_)) continue;
       watched.insert(job.id);
-      prober.watch(job.id, probing_of(order->spec, job));
+      if (!prober.watches(job.id))
+        prober.watch(job.id,
+                     probing_of(*order, by_id.at(job.id), watch_->observe({}).node, options_.file, options_.backends));
     }
     prober.keep(watched);
   }

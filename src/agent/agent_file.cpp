@@ -10,7 +10,7 @@ Result<AgentFile> read_agent_file(std::string_view text, std::string_view filena
   if (!file) return reading.error();
   const deployment::Table table(reading, *file, "the agent's file",
                                 {"devices", "users", "commands", "variables", "secret_folders",
-                                 "secrets_from_environment", "labels", "taints", "egress"});
+                                 "secrets_from_environment", "pass_environment", "labels", "taints", "egress"});
   AgentFile read;
   if (table.has("devices")) read.devices = table.texts("devices");
   if (table.has("users")) {
@@ -29,6 +29,7 @@ Result<AgentFile> read_agent_file(std::string_view text, std::string_view filena
       table.fail("secret_folders", "\"" + folder + "\" is not an absolute path", "begin it with a slash");
   }
   read.secrets_from_environment = table.boolean("secrets_from_environment").value_or(read.secrets_from_environment);
+  for (std::string& name : table.texts("pass_environment")) read.pass_environment.insert(std::move(name));
   read.labels = table.labels("labels");
   for (std::string& taint : table.texts("taints")) read.taints.insert(std::move(taint));
   read.egress = table.boolean("egress").value_or(read.egress);

@@ -26,6 +26,8 @@ struct AgentFile {
   // Folders from which secrets may be read, and whether variables of the agent may be.
   std::vector<std::string> secret_folders = {"/etc/berth/secrets", "/run/secrets"};
   bool secrets_from_environment = true;
+  // Variables of the agent that every replica gets, besides those that withheld_variables() (secrets.hpp) lets pass.
+  std::set<std::string> pass_environment;
   std::map<std::string, std::string> labels;
   std::set<std::string> taints;
   bool egress = true;

@@ -16,7 +16,6 @@
 #include <thread>
 
 #include "http/client.hpp"
-#include "machine/launch.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::agent {
@@ -84,16 +83,20 @@ Result<std::optional<Account>> account_of(const std::string& user) {
 
 std::optional<std::string> ask_command(const std::vector<std::string>& command, const Probing& probing,
                                        Duration timeout) {
-  const auto path = probing.environment.find("PATH");
+  if (!probing.problem.empty()) return probing.problem;
+  machine::Launch launch = probing.launch;
+  const auto path = launch.environment.find("PATH");
   const Result<std::string> program =
-      machine::find_command(command.front(), path == probing.environment.end() ? nullptr : path->second.c_str());
+      machine::find_command(command.front(), path == launch.environment.end() ? nullptr : path->second.c_str());
   if (!program) return program.error().message;
   const Result<std::optional<Account>> account = account_of(probing.user);
   if (!account) return account.error().message;
-  machine::Launch launch{*program, command, probing.environment, probing.removed, {}, {}, {}};
+  launch.program = *program;
+  launch.arguments = command;
   if (*account) {
     launch.environment.emplace("HOME", (*account)->user.home);
     for (const char* const name : {"USER", "LOGNAME"}) launch.environment.emplace(name, probing.user);
+    for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) launch.removed.insert(name);
   }
   const Result<pid_t> started = machine::start_command(
       launch,
@@ -102,6 +105,7 @@ std::optional<std::string> ask_command(const std::vector<std::string>& command, 
         const int nothing = ::open("/dev/null", O_RDWR);
         for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, standard);
         if (*account && !(*account)->become()) ::_exit(126);
+        if (::chdir(probing.folder.c_str()) != 0) ::_exit(126);
       },
       [](pid_t) {});
   if (!started) return started.error().message;

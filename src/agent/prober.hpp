@@ -11,6 +11,7 @@
 
 #include "agent/step.hpp"
 #include "berth/deployment.hpp"
+#include "machine/launch.hpp"
 
 namespace berth::agent {
 
@@ -19,9 +20,10 @@ struct Probing {
   std::optional<Probe> readiness, liveness;
   std::optional<std::uint16_t> port;
   // For probes that run a command.
-  std::map<std::string, std::string> environment;
-  std::set<std::string> removed;  // variables of the agent
-  std::string user;               // empty: the agent's own
+  machine::Launch launch;  // but for the program and its arguments
+  std::string folder;      // to run in
+  std::string user;        // empty: the agent's own
+  std::string problem;     // why such a probe cannot be asked; empty: it can
 };
 
 // One question. Absent: a good answer; else what was wrong, in a few words.
@@ -37,6 +39,7 @@ class Prober {
 
   // Begins to ask, unless it does so already.
   void watch(const std::string& job, const Probing& probing);
+  bool watches(const std::string& job) const { return watches_.contains(job); }
   // Asks no other jobs than these.
   void keep(const std::set<std::string>& jobs);
   std::map<std::string, Probed> answers() const;

@@ -12,6 +12,8 @@
 #include "deployment/command.hpp"
 #include "ledger/process.hpp"
 #include "machine/job_supervisor.hpp"
+#include "machine/mps.hpp"
+#include "machine/run_steps.hpp"
 #include "world/files.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
@@ -31,10 +33,6 @@ std::optional<std::uint64_t> number(const std::map<std::string, std::string>& la
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
-
-// Of the agent; a replica and its probes do not get them.
-const std::set<std::string> own_variables = {"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE", "BERTH_LEASE",
-                                             "BERTH_JOB"};
 
 std::string home_of(const std::string& user) {
   const Result<world::UserAccount> account = world::find_user(user);
@@ -67,6 +65,24 @@ deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::opti
   return values;
 }
 
+// What the spec says, with secrets, and which replica this is.
+Result<std::map<std::string, std::string>> environment_of(const DeploymentSpec& spec, const fleet::Assigned& assigned,
+                                                          std::optional<std::uint16_t> port,
+                                                          const deployment::Placeholders& values,
+                                                          const AgentFile& file) {
+  std::map<std::string, std::string> environment;
+  for (const auto& [name, value] : spec.environment)
+    environment[name] = deployment::expand(std::vector{value}, values).front();
+  for (const auto& [name, secret] : spec.secrets) environment[name] = BERTH_TRY(read_secret(secret, file));
+  environment["BERTH_REPLICA"] = assigned.place.deployment.text() + "/" + std::to_string(assigned.place.replica);
+  if (port) environment["BERTH_PORT"] = std::to_string(*port);
+  return environment;
+}
+
+std::string folder_of(const DeploymentSpec& spec) {
+  return spec.folder ? *spec.folder : home_of(spec.user.value_or(world::user_name(geteuid())));
+}
+
 }  // namespace
 
 Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint16_t> port, const NodeView& node,
@@ -79,13 +95,9 @@ Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint1
   order.name =
       place.deployment.text() + "." + std::to_string(place.replica) + "." + std::to_string(assigned.generation);
   order.command = deployment::expand(spec.command, values);
-  for (const auto& [name, value] : spec.environment)
-    order.environment[name] = deployment::expand(std::vector{value}, values).front();
-  for (const auto& [name, secret] : spec.secrets) order.environment[name] = BERTH_TRY(read_secret(secret, file));
-  order.environment["BERTH_REPLICA"] = place.deployment.text() + "/" + std::to_string(place.replica);
-  if (port) order.environment["BERTH_PORT"] = std::to_string(*port);
-  order.removed = own_variables;
-  order.folder = spec.folder ? *spec.folder : home_of(spec.user.value_or(world::user_name(geteuid())));
+  order.environment = BERTH_TRY(environment_of(spec, assigned, port, values, file));
+  order.removed = withheld_variables(file);
+  order.folder = folder_of(spec);
   order.user = spec.user.value_or("");
   order.labels = {{label_deployment, place.deployment.text()},
                   {label_replica, std::to_string(place.replica)},
@@ -148,15 +160,39 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
   return found;
 }
 
-Probing probing_of(const DeploymentSpec& spec, const FoundJob& job) {
-  Probing probing{spec.readiness, spec.liveness, job.port, spec.environment, own_variables, spec.user.value_or("")};
-  deployment::Placeholders values;
-  values.port = job.port.value_or(0);
-  values.name = job.key.deployment.text();
-  values.replica = job.key.replica;
-  for (std::optional<Probe>* const probe : {&probing.readiness, &probing.liveness}) {
-    if (*probe && !(*probe)->command.empty()) (*probe)->command = deployment::expand((*probe)->command, values);
+Probing probing_of(const fleet::NodeOrders::Order& order, const machine::Job& job, const NodeView& node,
+                   const AgentFile& file, const BackendOptions& backends) {
+  const DeploymentSpec& spec = order.spec;
+  Probing probing;
+  probing.readiness = spec.readiness;
+  probing.liveness = spec.liveness;
+  if (const auto port = number(job.request.labels, label_port)) probing.port = static_cast<std::uint16_t>(*port);
+  std::vector<std::string>*const readiness = spec.readiness ? &probing.readiness->command : nullptr,
+                                 *const liveness = spec.liveness ? &probing.liveness->command : nullptr;
+  if ((!readiness || readiness->empty()) && (!liveness || liveness->empty())) return probing;
+  const deployment::Placeholders values = placeholders(order.assigned, probing.port, node);
+  for (std::vector<std::string>* const command : {readiness, liveness}) {
+    if (command) *command = deployment::expand(*command, values);
   }
+  probing.user = spec.user.value_or("");
+  probing.folder = folder_of(spec);
+  std::vector<machine::Granted> granted;
+  std::vector<DeviceInfo> all;
+  for (const NodeDevice& device : node.devices) all.push_back(device.info);
+  for (const std::string& id : job.progress.devices) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const DeviceInfo& one) { return one.id.text() == id; });
+    if (found != all.end()) granted.push_back({*found, job.progress.memory_bytes});
+  }
+  probing.launch = machine::make_launch({}, granted, all, machine::Limit::automatic,
+                                        machine::mps_control_socket().has_value(), backends);
+  Result<std::map<std::string, std::string>> environment =
+      environment_of(spec, order.assigned, probing.port, values, file);
+  if (!environment) {
+    probing.problem = environment.error().to_text();
+    return probing;
+  }
+  for (auto& [name, value] : *environment) probing.launch.environment.insert_or_assign(name, std::move(value));
+  probing.launch.removed.merge(withheld_variables(file));
   return probing;
 }
 

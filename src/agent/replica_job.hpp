@@ -20,8 +20,10 @@ Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint1
 // Absent: the job is no replica of this agent.
 std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 
-// What the probes of a job need; the environment is without secrets.
-Probing probing_of(const DeploymentSpec& spec, const FoundJob& job);
+// What the probes of a job that runs need. Their commands get the variables of the replica, secrets included, but not
+// its lease: a probe that hangs must not keep it.
+Probing probing_of(const fleet::NodeOrders::Order& order, const machine::Job& job, const NodeView& node,
+                   const AgentFile& file, const BackendOptions& backends);
 
 // A port of the loopback address that no process listens on at this moment.
 std::optional<std::uint16_t> free_port();

@@ -1,12 +1,46 @@
 #include "agent/secrets.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "world/files.hpp"
 
+extern char** environ;
+
 namespace berth::agent {
+namespace {
+
+// The way to the server, and what another lease or job has set.
+constexpr std::array<std::string_view, 6> never_passed{"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE",
+                                                       "BERTH_LEASE",      "BERTH_JOB",    "BERTH_AGENT_OPTIONS"};
+constexpr std::array<std::string_view, 15> passed{
+    "PATH",           "HOME",         "USER",         "LOGNAME",         "LANG",
+    "LANGUAGE",       "TZ",           "TMPDIR",       "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",    "UBSAN_OPTIONS"};
+// Of the language, of Berth, CUDA, OpenCL's loader and PoCL. Not NVIDIA_: NVIDIA_API_KEY is a secret.
+constexpr std::array<std::string_view, 6> passed_prefixes{"LC_", "BERTH_", "CUDA_", "OCL_ICD_", "OPENCL_", "POCL_"};
+
+bool is_passed(const std::string& name, const AgentFile& file) {
+  if (std::find(never_passed.begin(), never_passed.end(), name) != never_passed.end()) return false;
+  return file.pass_environment.contains(name) || std::find(passed.begin(), passed.end(), name) != passed.end() ||
+         std::any_of(passed_prefixes.begin(), passed_prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+}  // namespace
+
+std::set<std::string> withheld_variables(const AgentFile& file) {
+  std::set<std::string> withheld;
+  for (char** at = environ; *at; ++at) {
+    const std::string entry = *at;
+    const std::string name = entry.substr(0, entry.find('='));
+    if (!is_passed(name, file)) withheld.insert(name);
+  }
+  return withheld;
+}
 
 Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
   const std::string& text = place.text();

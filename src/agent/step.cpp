@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "deployment/command.hpp"
 #include "world/duration.hpp"
 
 namespace berth::agent {
@@ -17,14 +18,13 @@ using fleet::ReplicaKey;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 
-bool asks_for_port(const Probe& probe) { return (probe.http || probe.tcp) && !probe.port; }
+bool asks_for_port(const Probe& probe) {
+  return ((probe.http || probe.tcp) && !probe.port) || deployment::uses_placeholder(probe.command, "port");
+}
 
 bool needs_port(const DeploymentSpec& spec) {
-  return std::any_of(spec.command.begin(), spec.command.end(),
-                     [](const std::string& word) { return word.find("{port}") != std::string::npos; }) ||
-         std::any_of(spec.environment.begin(), spec.environment.end(),
-                     [](const auto& variable) { return variable.second.find("{port}") != std::string::npos; }) ||
-         (spec.readiness && asks_for_port(*spec.readiness)) || (spec.liveness && asks_for_port(*spec.liveness));
+  return deployment::uses_placeholder(spec, "port") || (spec.readiness && asks_for_port(*spec.readiness)) ||
+         (spec.liveness && asks_for_port(*spec.liveness));
 }
 
 void count_failure(Attempts& attempts, std::string reason, TimePoint now) {

@@ -75,6 +75,28 @@ ReplicaState state_of(const Step& step) {
   return step.reports.at(0).state;
 }
 
+TEST_F(AgentStepTest, APortIsChosenWhereAPlaceholderOrAProbeAsksForIt) {
+  const auto needs_port = [&](Words command, std::map<std::string, std::string> environment,
+                              std::optional<Probe> probe) {
+    orders->orders.clear();
+    memory.clear();
+    DeploymentSpec& spec = add(order("chat", 0, 7)).spec;
+    spec.command = std::move(command);
+    spec.environment = std::move(environment);
+    spec.readiness = std::move(probe);
+    return step_at(1s).start.at(0).needs_port;
+  };
+  Probe tcp, asks;
+  tcp.tcp = true;
+  asks.command = {"ask", "{port}"};
+  EXPECT_FALSE(needs_port({"serve"}, {}, {}));
+  EXPECT_TRUE(needs_port({"serve", "--port={port}"}, {}, {}));
+  EXPECT_TRUE(needs_port({"serve"}, {{"PORT", "{port}"}}, {}));
+  EXPECT_TRUE(needs_port({"serve"}, {}, tcp));
+  EXPECT_TRUE(needs_port({"serve"}, {}, asks));
+  EXPECT_FALSE(needs_port({"serve", "{{port}"}, {{"PORT", "{{port}"}}, {})) << "{{ is a brace itself";
+}
+
 TEST_F(AgentStepTest, WhatIsOrderedIsStartedOnceAndReportedUntilItIsReady) {
   const auto& chat = add(order("chat", 0, 7));
   Step step = step_at(1s);

@@ -68,6 +68,12 @@ bool uses_placeholder(std::span<const std::string> command, std::string_view wor
   return used;
 }
 
+bool uses_placeholder(const DeploymentSpec& spec, std::string_view word) {
+  return uses_placeholder(spec.command, word) ||
+         std::any_of(spec.environment.begin(), spec.environment.end(),
+                     [&](const auto& variable) { return uses_placeholder(std::vector{variable.second}, word); });
+}
+
 std::optional<std::string> unknown_placeholder(std::span<const std::string> command) {
   std::optional<std::string> unknown;
   for (const std::string& argument : command) {

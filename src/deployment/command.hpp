@@ -1,6 +1,6 @@
-// Placeholders in the command of a deployment: {port}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}.
-// A placeholder is a word of lower-case letters in braces; any other brace is left as it is, so that JSON and shell
-// variables can be arguments. "{{" gives "{".
+// Placeholders in the command and the environment of a deployment and in the commands of its probes: {port}, {gpus},
+// {memory_bytes}, {memory_fraction}, {name}, {replica}. A placeholder is a word of lower-case letters in braces; any
+// other brace is left as it is, so that JSON and shell variables can be arguments. "{{" gives "{".
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "berth/deployment.hpp"
 
 namespace berth::deployment {
 
@@ -26,6 +28,8 @@ std::vector<std::string> expand(std::span<const std::string> command, const Plac
 
 // Whether {word} is in one of the arguments.
 bool uses_placeholder(std::span<const std::string> command, std::string_view word);
+// Whether a replica is told it, by its command or its environment.
+bool uses_placeholder(const DeploymentSpec& spec, std::string_view word);
 // A placeholder that expand() does not know and would leave as it is; absent: there is none.
 std::optional<std::string> unknown_placeholder(std::span<const std::string> command);
 // The words that are known.

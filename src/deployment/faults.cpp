@@ -41,6 +41,19 @@ bool is_variable(std::string_view name) {
                      [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
 }
 
+std::optional<Fault> fault_in_placeholders(std::span<const std::string> texts, const std::string& key,
+                                           const std::string& where) {
+  const auto unknown = unknown_placeholder(texts);
+  if (!unknown) return std::nullopt;
+  const auto nearest = placement::nearest_name(*unknown, placeholder_words());
+  std::string known;
+  for (const std::string_view word : placeholder_words())
+    known += (known.empty() ? "{" : ", {") + std::string(word) + "}";
+  return fault(key, "the placeholder {" + unknown->substr(0, 60) + "} in " + where + " is not known",
+               nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a brace itself"
+                       : "known are " + known + "; write {{ for a brace itself");
+}
+
 std::optional<Fault> fault_in_command(std::span<const std::string> command, const std::string& key,
                                       const std::string& of) {
   if (!command.empty() && command.front().empty())
@@ -48,16 +61,7 @@ std::optional<Fault> fault_in_command(std::span<const std::string> command, cons
   for (const std::string& argument : command) {
     if (has_zero(argument)) return fault(key, "an argument in the " + key + of + " has a byte of 0", "remove it");
   }
-  if (const auto unknown = unknown_placeholder(command)) {
-    const auto nearest = placement::nearest_name(*unknown, placeholder_words());
-    std::string known;
-    for (const std::string_view word : placeholder_words())
-      known += (known.empty() ? "{" : ", {") + std::string(word) + "}";
-    return fault(key, "the placeholder {" + unknown->substr(0, 60) + "} in the " + key + of + " is not known",
-                 nearest ? "did you mean {" + std::string(*nearest) + "}? Write {{ for a brace itself"
-                         : "known are " + known + "; write {{ for a brace itself");
-  }
-  return std::nullopt;
+  return fault_in_placeholders(command, key, "the " + key + of);
 }
 
 std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& probe, const std::string& key,
@@ -76,8 +80,8 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   if (probe.port && !probe.command.empty())
     return fault(key + ".port", subject + " runs a command and has a port", "remove port; {port} can be an argument");
   if (probe.port == 0) return fault(key + ".port", subject + " has port 0", "give a port from 1 to 65535");
-  if (probe.command.empty() && !probe.port && !uses_placeholder(spec.command, "port"))
-    return fault(key, subject + " asks at {port}, which is not in the command",
+  if (probe.command.empty() && !probe.port && !uses_placeholder(spec, "port"))
+    return fault(key, subject + " asks at {port}, which is not in the command or the environment",
                  "give {port} to the command, or the probe a port of its own");
   if (probe.every <= Duration::zero())
     return fault(key + ".every", subject + " has no time between two questions", "give one, such as every = \"2s\"");
@@ -103,6 +107,9 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
     if (auto found = fault_in_variable("environment", name, of)) return found;
     if (has_zero(value))
       return fault("environment." + name, "the value of " + name + of + " has a byte of 0", "remove it");
+    if (auto found =
+            fault_in_placeholders(std::vector{value}, "environment." + name, name + " in the environment" + of))
+      return found;
   }
   for (const auto& [name, key] : spec.secrets) {
     if (auto found = fault_in_variable("secrets", name, of)) return found;

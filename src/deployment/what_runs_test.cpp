@@ -118,6 +118,9 @@ TEST(WhatRuns, AnUnknownPlaceholderIsNamedWithTheNearestOne) {
             "berth.toml:6:1: the placeholder {something} in the command of deployment \"d\" is not known | known are "
             "{port}, {gpus}, {memory_bytes}, {memory_fraction}, {name}, {replica}; write {{ for a brace itself");
   EXPECT_EQ(project_error(start + "command = [\"awk\", \"{{something}\", \"${HOME}\"]\n"), "no error");
+  EXPECT_EQ(project_error(start + "command = [\"a\"]\nenvironment = { A = \"{name}\", B = \"{prt}\" }\n"),
+            "berth.toml:7:31: the placeholder {prt} in B in the environment of deployment \"d\" is not known | did you "
+            "mean {port}? Write {{ for a brace itself");
   EXPECT_EQ(project_error(start + "command = [\"\"]\n"),
             "berth.toml:6:1: the command of deployment \"d\" begins with an empty word | name a program first");
   EXPECT_EQ(project_error(start + "command = [\"a\", \"b\\u0000c\"]\n"),
@@ -170,10 +173,13 @@ TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
 
 TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
   const std::string fixed = head + "[[deployment]]\nname = \"d\"\ncpu = true\ncommand = [\"serve\"]\n";
-  EXPECT_EQ(project_error(fixed + "readiness = { tcp = true }\n"),
-            "berth.toml:7:1: the readiness probe of deployment \"d\" asks at {port}, which is not in the command | "
-            "give {port} to the command, or the probe a port of its own");
+  EXPECT_EQ(
+      project_error(fixed + "readiness = { tcp = true }\n"),
+      "berth.toml:7:1: the readiness probe of deployment \"d\" asks at {port}, which is not in the command or the "
+      "environment | "
+      "give {port} to the command, or the probe a port of its own");
   EXPECT_EQ(project_error(fixed + "readiness = { tcp = true, port = 80 }\n"), "no error");
+  EXPECT_EQ(project_error(fixed + "environment = { PORT = \"{port}\" }\nreadiness = { tcp = true }\n"), "no error");
   EXPECT_EQ(project_error(fixed + "readiness = { command = [\"check\"] }\n"), "no error");
 }
 
