@@ -106,7 +106,7 @@ class Users(Fleet):
         self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
 
     def test_limits_that_do_not_hold_are_said_to_be_absent(self):
-        """Where a systemd of the user runs they hold: tests/scope_test.py."""
+        """Where a systemd of the user runs and has the controllers they hold; that it is asked: tests/scope_test.py."""
         self.add()
         self.apply(self.serve_as("mine", "svc", host_memory="1G", cpus=0.5), self.serve_as("free", "svc"), wait=False)
         self.until_ready("mine", 1)

@@ -141,6 +141,24 @@ class Scope(SharedFolder):
         self.linger(False)
         self.assertRegex(self.cgroup_of_run(), r"/session-1\.scope$")
 
+    def test_a_replica_with_limits_leaves_the_service_of_its_agent(self):
+        self.start_systemd()
+        self.linger()
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--name", "a", prefix=self.alice_in(self.service))
+        while "yours is in" not in (line := server.stderr.readline()):
+            self.assertTrue(line, "the server starts")
+        deployment = '\n[[deployment]]\nname = "{0}"\ncpu = true\ncommand = ["sh", "-c", "cat /proc/self/cgroup; exec sleep 300"]\n'
+        project = self.folder / "project.toml"
+        project.write_text('[cluster]\nname = "lab"\n' + deployment.format("free") + deployment.format("held") + 'host_memory = "1G"\nreplicas = 5\n')
+        project.chmod(0o644)
+        answer = self.berth("apply", str(project), "--wait", prefix=self.alice)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        free, *held = (re.search("^0::(.*)$", self.berth("logs", name, prefix=self.alice).stdout, re.M)[1]
+                       for name in ("free/0", *(f"held/{replica}" for replica in range(5))))
+        self.assertRegex(free, r"/job\.service$")
+        # One of several: on a busy machine systemd may take longer than berth waits for it.
+        self.assertTrue(any(re.search(rf"/user@{ALICE}\.service/.*/berth-[^/]*\.scope$", cgroup) for cgroup in held), held)
+
     def test_a_run_inside_a_lease_stays_in_its_scope(self):
         self.start_systemd()
         self.linger()

@@ -111,7 +111,7 @@ Result<machine::JobOrder> job_order(const Start& start, std::optional<std::uint1
   order.devices.requirements.priority = spec.priority;
   order.devices.backends = backends;
   order.wait = Duration::zero();
-  order.host = {spec.host_memory_bytes, spec.cpus};
+  order.host = {spec.host_memory_bytes, spec.cpus, true};
   order.stop_grace = spec.stop_grace;
   if (start.single) {
     order.stop_unless_renewed = start.single->stop_after;

@@ -97,6 +97,7 @@ JobOrder order_of(const json::value& value) {
   order.limit = static_cast<Limit>(number_of(member(object, "limit", here), static_cast<int>(Limit::mps), "limit"));
   order.host.memory_bytes_max = optional_member(object, "host_memory_bytes", here, number);
   order.host.cpus_max = optional_member(object, "cpus", here, real_of);
+  order.host.leaves_service = bool_of(member(object, "leaves_service", here), here);
   order.after = texts("after");
   order.time = optional_member(object, "time", here, duration_of);
   order.retries = number(member(object, "retries", here), "retries");
@@ -123,6 +124,7 @@ std::string to_text(const JobOrder& order) {
                       {"after", to_array(order.after)},
                       {"retries", order.retries},
                       {"restarts_on_fault", order.restarts_on_fault},
+                      {"leaves_service", order.host.leaves_service},
                       {"quiet", order.quiet}};
   put(object, "wait", order.wait);
   put(object, "time", order.time);

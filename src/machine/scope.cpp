@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <sstream>
 
 #include "berth/clock.hpp"
 #include "ledger/process.hpp"
@@ -143,10 +144,10 @@ bool is_session_of(std::uint32_t user, std::string_view cgroup) {
          cgroup.substr(0, last).ends_with("/user-" + std::to_string(user) + ".slice");
 }
 
-ScopeUse scope_use() {
+ScopeUse scope_use(bool leaves_service) {
   std::error_code failed;
   if (!std::filesystem::exists(socket_path(), failed)) return ScopeUse::no_systemd;
-  if (!is_session_of(geteuid(), ledger::cgroup_of(static_cast<std::uint32_t>(getpid()))))
+  if (!leaves_service && !is_session_of(geteuid(), ledger::cgroup_of(static_cast<std::uint32_t>(getpid()))))
     return ScopeUse::outside_session;
   // Checked last: the name may come from a directory service.
   const bool lingers = std::filesystem::exists("/var/lib/systemd/linger/" + world::user_name(geteuid()), failed);
@@ -155,7 +156,7 @@ ScopeUse scope_use() {
 
 std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
                                       const ScopeLimits& limits) {
-  if (scope_use() != ScopeUse::opened) return std::nullopt;
+  if (scope_use(limits.any() && limits.leaves_service) != ScopeUse::opened) return std::nullopt;
   const std::optional<Library> library = load_library();
   if (!library) return std::nullopt;
   const TimePoint deadline = real_clock().now() + request_timeout;
@@ -176,11 +177,16 @@ std::optional<std::string> open_scope(const std::string& name, const std::string
 }
 
 std::optional<std::string> missing_limits(const std::string& cgroup_folder, const ScopeLimits& limits) {
-  const auto is_set = [&](const char* file) {
-    const std::string text = world::read_text(cgroup_folder + "/" + file).value_or("max");
-    return !text.starts_with("max");
+  constexpr double none = std::numeric_limits<double>::infinity();
+  const auto open = [&](const char* file) {
+    return std::istringstream(world::read_text(cgroup_folder + "/" + file).value_or("max"));
   };
-  const bool memory = limits.memory_bytes_max && !is_set("memory.max"), cpus = limits.cpus_max && !is_set("cpu.max");
+  // A group around the process may have limits of its own: what counts is whether it is as strict.
+  double bytes = 0, quota = 0, period = 1;
+  if (!(open("memory.max") >> bytes)) bytes = none;
+  if (!(open("cpu.max") >> quota >> period)) quota = none;
+  const bool memory = limits.memory_bytes_max && bytes > static_cast<double>(*limits.memory_bytes_max);
+  const bool cpus = limits.cpus_max && quota > *limits.cpus_max * period + 1;
   if (!memory && !cpus) return std::nullopt;
   return "control groups of this user do not limit " + std::string(memory && cpus ? "memory and processors"
                                                                    : memory       ? "memory"
@@ -188,8 +194,8 @@ std::optional<std::string> missing_limits(const std::string& cgroup_folder, cons
 }
 
 std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits) {
-  switch (scope_use()) {
-    case ScopeUse::no_systemd: return "no systemd of its user runs here";
+  switch (scope_use(limits.leaves_service)) {
+    case ScopeUse::no_systemd: return "no systemd of its user runs here (loginctl enable-linger)";
     case ScopeUse::outside_session: return "it was not started in a login session";
     case ScopeUse::not_lingering: return "its user does not linger (loginctl enable-linger)";
     case ScopeUse::opened: break;

@@ -5,8 +5,8 @@
 // ends all of its scopes when it stops, which is at the end of the last session of a
 // user without lingering, where the command would otherwise keep running. A command of
 // a service or of a job scheduler stays in its cgroup, so that its limits apply and it
-// ends with the job. Nothing fails without a scope: there is other evidence that a
-// lease is alive.
+// ends with the job; a replica with limits does not, because it outlives the agent that
+// started it. Nothing fails without a scope: there is other evidence that a lease is alive.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +25,8 @@ enum class ScopeUse : std::uint8_t {
   outside_session,  // this process is not directly in a login session of its user
   not_lingering,    // the user's systemd ends with the last session
 };
-ScopeUse scope_use();
+// `leaves_service`: also where this process is in no login session.
+ScopeUse scope_use(bool leaves_service = false);
 
 // Whether the cgroup is a login session of the user.
 bool is_session_of(std::uint32_t user, std::string_view cgroup);
@@ -34,6 +35,7 @@ bool is_session_of(std::uint32_t user, std::string_view cgroup);
 struct ScopeLimits {
   std::optional<std::uint64_t> memory_bytes_max;
   std::optional<double> cpus_max;  // cores' worth of time
+  bool leaves_service = false;     // for the sake of the limits, a scope also where this process is in no login session
   bool any() const noexcept { return memory_bytes_max || cpus_max; }
 };
 
@@ -43,7 +45,7 @@ struct ScopeLimits {
 std::optional<std::string> open_scope(const std::string& name, const std::string& description, pid_t process,
                                       const ScopeLimits& limits = {});
 
-// Why not all of the limits hold for a process that was to get a scope with them. Absent: they hold.
+// Why not all of the limits, or stricter ones, hold for a process that was to get a scope with them. Absent: they hold.
 std::optional<std::string> missing_limits(pid_t process, const ScopeLimits& limits);
 // The same, by the files of a control group.
 std::optional<std::string> missing_limits(const std::string& cgroup_folder, const ScopeLimits& limits);

@@ -26,6 +26,9 @@ TEST(Scope, LimitsHoldWhereTheControlGroupHasThem) {
   const std::string group = folder.path.string();
   ScopeLimits limits{std::uint64_t{1} << 30, 0.5};
   EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit memory and processors");
+  ASSERT_TRUE(world::write_text(group + "/memory.max", "2147483648\n"));
+  EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit memory and processors")
+      << "that is more";
   ASSERT_TRUE(world::write_text(group + "/memory.max", "1073741824\n"));
   ASSERT_TRUE(world::write_text(group + "/cpu.max", "max 100000\n"));
   EXPECT_EQ(missing_limits(group, limits), "control groups of this user do not limit processors");
