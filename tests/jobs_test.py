@@ -245,7 +245,7 @@ class Jobs(Machine):
         for name in ("17", "j17", "a b", "../x", "x\x1b[2J"):
             self.assertRefused(self.berth("run", "-d", "--name", name, "--", "true"), 2, "no name for a job")
         self.assertRefused(self.berth("run", "-d", "--time", "0s", "--", "true"), 2, "--time")
-        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "-d")
+        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "works for jobs only", "add -d")
         for verb in ("logs", "wait", "stop", "rm"):
             self.assertRefused(self.berth(verb, "j7"), 2, "there is no job 'j7'", "berth ps -a")
         for verb in ("wait", "stop", "rm"):

@@ -32,6 +32,7 @@ class Run(Machine):
     def test_says_where_it_runs_and_how_strong_the_limit_is_unless_quiet(self):
         answer = self.berth("run", "--mem", "20G", "--", "true")
         self.assertRegex(answer.stderr, r"^berth: GPU-\S+ \(.*\), 20.0 GiB of 80.0 GiB; admission only: .*\n$")
+        self.assertRegex(self.berth("run", "--exclusive", "--", "true").stderr, r"^berth: GPU-\S+ \(.*\), whole device\n$")
         self.assertEqual(self.berth("run", "-q", "--mem", "20G", "--", "true").stderr, "")
 
     def test_mps_and_mig_are_stronger_limits_and_are_named(self):

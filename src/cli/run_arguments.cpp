@@ -36,8 +36,7 @@ Result<CheckedOptions> check(const RunArguments& arguments) {
     const std::optional<Limit> limit = limit_named(*arguments.limit);
     if (!limit) return wrong("--limit cannot be '" + *arguments.limit + "'", "use none, watch, framework or mps");
     checked.limit = *limit;
-    if (*limit == Limit::watch && !arguments.detach)
-      return wrong("--limit watch needs a supervisor, which a command in place of berth has not", "add -d");
+    if (*limit == Limit::watch && !arguments.detach) return wrong("--limit watch works for jobs only", "add -d");
   }
   Result<DeviceRequest> devices = read_request(arguments.request);
   if (!devices) return std::move(devices).error();

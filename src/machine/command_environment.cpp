@@ -224,7 +224,7 @@ std::string strength_of(const Granted& granted, Limit limit, bool mps) {
       return "PyTorch, JAX and CuPy hold each of their processes to that; nothing stops other programs";
   }
   if (is_part(device)) return "admission only: a partition confines only programs that use Berth";
-  return "admission only: nothing stops the command from using more";
+  return granted.memory_bytes > 0 ? "admission only: nothing stops the command from using more" : "";
 }
 
 }  // namespace berth::machine

@@ -46,7 +46,7 @@ std::map<std::string, std::string> visible_to(std::span<const Granted> granted, 
 CommandEnvironment memory_variables(std::span<const Granted> granted, Limit limit, bool mps,
                                     const std::map<std::string, std::string>& present);
 
-// How strictly the memory limit of a device is enforced, as text.
+// How strictly the memory limit of a device is enforced, as text; empty: a whole device has none.
 std::string strength_of(const Granted& granted, Limit limit, bool mps);
 
 }  // namespace berth::machine

@@ -134,6 +134,7 @@ TEST(CommandEnvironment, DescribesHowTheLimitIsEnforced) {
   EXPECT_EQ(strength_of(plain, Limit::automatic, true), "the driver holds each of its processes to that (MPS)");
   EXPECT_EQ(strength_of(plain, Limit::none, true), "admission only: nothing stops the command from using more");
   EXPECT_EQ(strength_of(plain, Limit::automatic, false), "admission only: nothing stops the command from using more");
+  EXPECT_EQ(strength_of(gpu("GPU-a", 0), Limit::automatic, true), "") << "a whole device has no limit";
   EXPECT_EQ(strength_of(cut, Limit::automatic, false),
             "admission only: a partition confines only programs that use Berth");
   EXPECT_NE(strength_of(plain, Limit::framework, false).find("PyTorch"), std::string::npos);

@@ -75,7 +75,8 @@ std::string announcement(const ReservationRequest& wanted, std::span<const Grant
   for (std::size_t i = 0; i < granted.size(); ++i) {
     const std::string strength = strength_of(granted[i], limit, mps);
     const bool repeated = i + 1 < granted.size() && strength_of(granted[i + 1], limit, mps) == strength;
-    text += "berth: " + describe(wanted, granted[i], ids) + (repeated ? "" : "; " + strength) + "\n";
+    text +=
+        "berth: " + describe(wanted, granted[i], ids) + (repeated || strength.empty() ? "" : "; " + strength) + "\n";
     slices += granted[i].device.id.text().starts_with("MIG-");
   }
   if (slices > 1)
