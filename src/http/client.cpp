@@ -64,6 +64,7 @@ struct Client::State {
   TimePoint deadline = TimePoint::max();
   std::chrono::milliseconds timeout{0};
   std::stop_token stop;
+  bool streaming = false;  // the timeout is for each piece of data
 
   void arm() { deadline = timeout.count() == 0 ? TimePoint::max() : real_clock().now() + timeout; }
 
@@ -227,6 +228,8 @@ struct Client::State {
         if (error) return reading.error = error, reading;
       }
       if (is_done(parser)) return reading;
+      // Not the time that the receiver of the last piece took.
+      if (streaming) arm();
       const Outcome got = BERTH_TRY(read());
       if (got.error == asio::error::eof && parser.got_some()) {
         // An answer without a length ends with the connection.
@@ -240,12 +243,7 @@ struct Client::State {
       if (got.error) return reading.error = got.error, reading;
       reading.any = true;
       in.append(buffer.data(), got.bytes);
-      arm_for_data();
     }
-  }
-  bool streaming = false;
-  void arm_for_data() {
-    if (streaming) arm();
   }
 
   Error bad_answer(const ErrorValue& error) const {
@@ -257,8 +255,10 @@ struct Client::State {
       return {ErrorCode::io, options.url + " gave an answer that is no HTTP: " + error.message()};
     const bool is_end =
         error == asio::error::eof || error == beast::error::partial_message || error == beast::error::end_of_stream;
-    return {ErrorCode::unavailable, options.url + " closed the connection before its answer was complete" +
-                                        (is_end ? "" : ": " + error.message())};
+    return {
+        ErrorCode::unavailable,
+        options.url + " closed the connection before its answer was complete" + (is_end ? "" : ": " + error.message()),
+        "try again"};
   }
 
   Result<std::string> head_of(const std::string& method, const std::string& target, std::size_t body_bytes,
@@ -287,7 +287,17 @@ struct Client::State {
     arm();
   }
 
-  // Sends the request and reads the header of its answer; the parser is made anew for each attempt.
+  // Reads a header; the parser is made anew for it.
+  Result<Reading> read_header(const std::string& method, std::optional<Parser>& parser) {
+    parser.emplace();
+    parser->header_limit(header_bytes_max);
+    parser->body_limit(boost::none);
+    parser->eager(false);
+    if (method == "HEAD") parser->skip(true);
+    return read_until(*parser, [](const Parser& p) { return p.is_header_done(); }, [] { return true; });
+  }
+
+  // Sends the request and reads the header of its answer.
   Result<void> send(const std::string& text, const std::string& method, std::optional<Parser>& parser) {
     while (true) {
       if (stop.stop_requested()) return stopped();
@@ -295,27 +305,20 @@ struct Client::State {
       const bool kept = wire != nullptr;
       if (!kept) BERTH_TRY(connect());
       const ErrorValue written = BERTH_TRY(write_all(text));
-      parser.emplace();
-      parser->header_limit(header_bytes_max);
-      parser->body_limit(boost::none);
-      parser->eager(false);
-      if (method == "HEAD") parser->skip(true);
       // A server that refuses a request may answer and close before it has read all of it: there may be an answer
       // although the writing failed.
-      const auto is_header_done = [](const Parser& p) { return p.is_header_done(); };
-      Reading reading = BERTH_TRY(read_until(*parser, is_header_done, [] { return true; }));
+      Reading reading = BERTH_TRY(read_header(method, parser));
       while (!reading.error && parser->get().result_int() / 100 == 1) {  // such as "100 Continue"
-        parser.emplace();
-        parser->header_limit(header_bytes_max);
-        parser->body_limit(boost::none);
-        parser->eager(false);
-        reading = BERTH_TRY(read_until(*parser, is_header_done, [] { return true; }));
+        reading = BERTH_TRY(read_header(method, parser));
         reading.any = true;
       }
       if (!reading.error) return {};
-      const Error failure = reading.any ? bad_answer(reading.error)
-                            : written   ? unavailable("cannot send to", written)
-                                        : bad_answer(reading.error);
+      Error failure = bad_answer(reading.error);
+      if (written && !reading.any) {
+        failure = unavailable("cannot send to", written);
+        failure.advice = "try again";
+      }
+      if (!kept && !reading.any && url.kind == Url::Kind::http) failure.advice = "is it an https:// address?";
       disconnect();
       if (!kept || reading.any || method == "POST") return failure;
     }
@@ -369,7 +372,6 @@ struct Client::State {
     const Response response = response_of(*parser);
     parser->eager(true);
     streaming = true;
-    arm();
     bool wanted = true;
     const auto give = [&] {
       std::string bytes = std::exchange(parser->get().body(), {});

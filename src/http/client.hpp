@@ -45,7 +45,7 @@ class Client {
   ~Client();
 
   // `target`: path and query, encoded ("/api/v1/events?after=3"; see encoded()). Any status is a value. Errors:
-  //   unavailable       refused, reset, closed in the middle, name not known
+  //   unavailable       without advice: refused, name not known; with advice: reset, closed in the middle
   //   timeout           no complete answer within the timeout
   //   cancelled         stopped
   //   invalid_argument  the server's certificate is not accepted; the target is malformed

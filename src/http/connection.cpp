@@ -340,6 +340,7 @@ void Connection::begin(const std::shared_ptr<Channel>& channel, StreamHead head)
   if (serving_.draining) keep_alive_ = false;
   write_head(head.status, head.headers, "transfer-encoding: chunked\r\n");
   last_chunk_written_ = is_head_;
+  reader_may_pause_ = head.reader_may_pause;
   stream_keep_alive_ = std::move(head.keep_alive);
   stream_keep_alive_every_ = head.keep_alive_every;
   next_keep_alive_ = stream_keep_alive_.empty() ? TimePoint::max() : real_clock().now() + stream_keep_alive_every_;
@@ -387,7 +388,7 @@ void Connection::write() {
   }
   if (out_offset_ >= piece_end_) {
     piece_end_ = std::min(out_.size(), out_offset_ + piece_bytes);
-    if (phase_ == Phase::writing || phase_ == Phase::streaming)
+    if (phase_ == Phase::writing || (phase_ == Phase::streaming && !reader_may_pause_))
       deadline_ = real_clock().now() + serving_.options.limits.write_time;
   }
   writing_ = true;
@@ -401,12 +402,15 @@ void Connection::on_written(ErrorValue error, std::size_t bytes) {
   if (phase_ == Phase::closed) return;
   if (error) return close(true);
   out_offset_ += bytes;
+  std::function<void()> on_room;
   if (phase_ == Phase::streaming) {
     if (!stream_keep_alive_.empty()) next_keep_alive_ = real_clock().now() + stream_keep_alive_every_;
     const std::lock_guard lock(channel_->mutex);
     channel_->in_flight = std::min(channel_->in_flight, out_.size() - out_offset_);
+    if (channel_->open && channel_->has_room()) on_room.swap(channel_->on_room);
   }
   write();
+  if (on_room) on_room();
 }
 
 void Connection::complete() {

@@ -103,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t piece_end_ = 0;  // of what must be written by `deadline_`
   bool writing_ = false;
   bool last_chunk_written_ = false;
+  bool reader_may_pause_ = false;
   std::string stream_keep_alive_;
   std::chrono::milliseconds stream_keep_alive_every_{0};
   TimePoint next_keep_alive_ = TimePoint::max();

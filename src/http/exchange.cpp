@@ -42,12 +42,14 @@ void close(const std::shared_ptr<Channel>& channel) {
 
 void Channel::set_gone(bool call) {
   std::vector<std::function<void()>> callbacks;
+  std::function<void()> room;
   {
     const std::lock_guard lock(mutex);
     if (gone || complete) return;
     gone = true;
     open = false;
     callbacks.swap(on_gone);
+    room.swap(on_room);
   }
   // Also those that are not called must go: a callback may own a Responder, and with it this channel.
   if (!call) return;
@@ -56,10 +58,12 @@ void Channel::set_gone(bool call) {
 
 void Channel::set_complete() {
   std::vector<std::function<void()>> callbacks;
+  std::function<void()> room;
   const std::lock_guard lock(mutex);
   complete = true;
   open = false;
   callbacks.swap(on_gone);
+  room.swap(on_room);
 }
 
 Exchange::~Exchange() {
@@ -96,6 +100,19 @@ void Stream::close() const { http::close(exchange_->channel); }
 std::size_t Stream::buffered_bytes() const {
   const std::lock_guard lock(exchange_->channel->mutex);
   return exchange_->channel->pending.size() + exchange_->channel->in_flight;
+}
+
+void Stream::on_room(std::function<void()> room) const {
+  Channel& channel = *exchange_->channel;
+  {
+    const std::lock_guard lock(channel.mutex);
+    if (!channel.open) return;
+    if (!channel.has_room()) {
+      channel.on_room.swap(room);
+      return;
+    }
+  }
+  run_on(channel.loop, std::move(room));
 }
 
 bool Stream::is_open() const {

@@ -32,6 +32,9 @@ struct Channel {
   std::string pending;        // of the stream, framed as chunks
   std::size_t in_flight = 0;  // taken from `pending` by the connection, not yet written
   std::vector<std::function<void()>> on_gone;
+  std::function<void()> on_room;
+
+  bool has_room() const { return pending.size() + in_flight <= stream_bytes_max / 4; }
 
   // On the server's thread: the client is gone; `call`: tell the handler.
   void set_gone(bool call);

@@ -31,6 +31,10 @@ class Stream {
   void close() const;
   // What was written and has not been handed to the kernel yet.
   std::size_t buffered_bytes() const;
+  // `room` is called once, on the server's thread, when at most a quarter of Limits::stream_bytes waits for the client:
+  // for a source that would otherwise be faster than its reader. Called soon if that is so already. Never called when
+  // the stream is over before, nor where a later call has replaced it. It must not own a copy of the Stream.
+  void on_room(std::function<void()> room) const;
   bool is_open() const;
 
   explicit Stream(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
@@ -46,6 +50,8 @@ struct StreamHead {
   // Written after each `keep_alive_every` without other writes, so that a broken connection is noticed; empty: nothing.
   std::string keep_alive = {};
   std::chrono::milliseconds keep_alive_every{15'000};
+  // Limits::write_time does not apply: a pager reads on when its user turns the page.
+  bool reader_may_pause = false;
 };
 
 // Answers one request, once: the first send() or stream() counts, later ones do nothing. Copies mean the same answer.

@@ -1,4 +1,5 @@
 // Streams and server-sent events, from a server to a client.
+#include <algorithm>
 #include <future>
 #include <vector>
 
@@ -121,6 +122,87 @@ TEST(Stream, ASlowReaderIsDropped) {
   EXPECT_EQ(gone.get_future().wait_for(5s), std::future_status::ready);
   EXPECT_FALSE(stream.is_open());
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST(Stream, ASourceThatAsksForRoomLosesNothing) {
+  constexpr std::size_t pieces = 600, piece_bytes = 50'000;
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); },
+                       {.limits = {.stream_bytes = 200'000}});
+  RawConnection reader(server.address());
+  reader.send(get("/", "connection: close\r\n"));
+  const Stream stream = begun.get_future().get();
+  auto source = std::async(std::launch::async, [&] {
+    for (std::size_t i = 0; i < pieces; ++i) {
+      std::promise<void> room;
+      stream.on_room([&] { room.set_value(); });
+      room.get_future().wait();
+      if (!stream.write(std::string(piece_bytes, 'x'))) return false;
+    }
+    stream.close();
+    return true;
+  });
+  EXPECT_EQ(source.wait_for(200ms), std::future_status::timeout) << "the reader has not read";
+  const std::string got = reader.read_all();
+  EXPECT_TRUE(source.get());
+  const auto body = got.begin() + static_cast<std::ptrdiff_t>(got.find("\r\n\r\n"));
+  EXPECT_EQ(static_cast<std::size_t>(std::count(body, got.end(), 'x')), pieces * piece_bytes);
+}
+
+TEST(Stream, NoRoomIsToldOfAStreamThatIsOver) {
+  std::promise<Stream> begun;
+  RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
+  const auto held = std::make_shared<int>();
+  {
+    RawConnection reader(server.address(), 4096);
+    reader.send(get("/"));
+    const Stream stream = begun.get_future().get();
+    while (stream.buffered_bytes() < 500'000) ASSERT_TRUE(stream.write(std::string(10'000, 'x')));
+    stream.on_room([held] { ADD_FAILURE(); });
+    EXPECT_EQ(held.use_count(), 2);
+  }
+  EXPECT_TRUE(eventually([&] { return held.use_count() == 1; })) << "what the function owns is let go";
+}
+
+TEST(Stream, AReaderMayPauseWhereTheHandlerAllowsIt) {
+  for (const bool may_pause : {false, true}) {
+    std::promise<Stream> begun;
+    std::promise<void> gone;
+    RunningServer server(
+        [&](const Request&, const Responder& responder) {
+          responder.on_gone([&] { gone.set_value(); });
+          begun.set_value(responder.stream({.reader_may_pause = may_pause}));
+        },
+        {.limits = {.stream_bytes = 70'000'000, .write_time = 50ms}});
+    auto is_gone = gone.get_future();
+    RawConnection reader(server.address(), 4096);
+    reader.send(get("/"));
+    const Stream stream = begun.get_future().get();
+    ASSERT_TRUE(stream.write(std::string(60'000'000, 'x')));
+    EXPECT_EQ(is_gone.wait_for(may_pause ? 500ms : 5000ms),
+              may_pause ? std::future_status::timeout : std::future_status::ready);
+    EXPECT_EQ(stream.is_open(), may_pause);
+  }
+}
+
+TEST(Stream, TheTimeThatALineTakesItsReceiverIsNotTheServers) {
+  RunningServer server([](const Request&, const Responder& responder) {
+    const Stream stream = responder.stream({});
+    stream.write("a\n" + std::string(1'000'000, 'x') + "\nb\n");
+    stream.close();
+  });
+  std::promise<void> never;
+  const auto taken = never.get_future();
+  int lines = 0;
+  const auto slowly = [&](std::string_view) {
+    if (++lines == 1) {
+      EXPECT_EQ(taken.wait_for(300ms), std::future_status::timeout);
+    }
+    return true;
+  };
+  const auto answer = client_of(server).stream_lines("/", slowly, {.timeout = 100ms});
+  EXPECT_TRUE(answer) << answer.error().to_text();
+  EXPECT_EQ(lines, 3);
 }
 
 TEST(Stream, OnlyWhatWaitsCountsAsBuffered) {

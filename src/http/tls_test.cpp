@@ -123,7 +123,8 @@ TEST(Tls, PlainAndTlsDoNotMix) {
   const Certified own;
   RunningServer secure(hello, {}, "127.0.0.1:0", own.files);
   const auto plain_client = get_with({.url = "http://" + secure.address()});
-  EXPECT_FALSE(plain_client);
+  ASSERT_FALSE(plain_client);
+  EXPECT_EQ(plain_client.error().advice, "is it an https:// address?") << plain_client.error().to_text();
   RunningServer plain(hello);
   const auto tls_client = get_with({.url = "https://" + plain.address(), .ca_file = own.files.certificate_file});
   ASSERT_FALSE(tls_client);
