@@ -192,6 +192,19 @@ class Jobs(Machine):
         job = self.job("-q", "--mem", "1G", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
         self.assertEqual(self.berth("logs", "-f", job).stdout, "1\n2\n3\n")
 
+    def test_logs_say_why_nothing_was_written(self):
+        failed = self.job("-q", "--mem", "1G", "--", "false")
+        self.assertEqual(self.berth("wait", failed).returncode, 1)
+        job = self.job("-q", "--mem", "1G", "--after", failed, "--", "echo", "never")
+        self.berth("wait", job)
+        for follow in ((), ("-f",)):
+            answer = self.berth("logs", *follow, job)
+            self.assertEqual((answer.returncode, answer.stdout), (0, ""))
+            self.assertEqual(answer.stderr, f"berth: {job} has written nothing: skipped, {failed} did not end well: failed\n")
+        silent = self.job("-q", "--mem", "1G", "--", "true")
+        self.assertEqual(self.berth("wait", silent).returncode, 0)
+        self.assertEqual(self.berth("logs", silent).stderr, "", "it ran")
+
     def test_output_is_bounded_and_nothing_moves(self):
         lines = "seq -f 'line %012.0f of many that this job writes without any pause' 1 1400000"
         job = self.job("-q", "--mem", "1G", "--", "sh", "-c", lines + "; sleep 1.5; echo last")

@@ -175,7 +175,8 @@ TEST_F(ServerAccessTest, LogsOfAReplicaAreItsLines) {
   const Outcome logs = run_words({"logs", "chat/0", "--tail", "5", "-f", "--server", server.url()}, add_logs);
   EXPECT_EQ(logs.out, "one\ntwo\x1b\nthree\n");
   EXPECT_EQ(logs.status, done);
-  EXPECT_EQ(server.requests().back().query,
+  EXPECT_EQ(logs.err, "berth: the output has ended: chat/0 is gone\n");
+  EXPECT_EQ(server.requests().front().query,
             (std::map<std::string, std::string, std::less<>>{{"follow", "1"}, {"tail", "5"}}));
   EXPECT_EQ(run_words({"logs", "chat/1", "--server", server.url()}, add_logs).status, wrong_input);
 }

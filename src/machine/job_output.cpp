@@ -4,46 +4,114 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace berth::machine {
+
 Result<int> open_output(const std::string& path) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file >= 0) return file;
   return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
 }
 
-Result<int> open_for_reading(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+namespace {
+
+constexpr std::int64_t block_bytes = 4096;
+using Part = std::array<char, 65536>;
+
+// Moves what is at `from` to the beginning, and what is written meanwhile with it.
+void move_to_begin(int file, std::int64_t from) {
+  Part part;
+  std::int64_t kept = 0;
+  for (ssize_t got = 0; (got = pread(file, part.data(), part.size(), from + kept)) > 0; kept += got)
+    if (pwrite(file, part.data(), static_cast<std::size_t>(got), kept) != got) return;
+  static_cast<void>(ftruncate(file, kept));
+}
+
+}  // namespace
+
+void shorten_output(const std::string& path, std::uint64_t bytes_max) {
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return;
   struct stat about{};
-  if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)) return file;
+  if (fstat(file, &about) == 0 && static_cast<std::uint64_t>(about.st_blocks) * 512 > bytes_max) {
+    const std::int64_t old_bytes =
+        (about.st_size - static_cast<std::int64_t>(bytes_max / 2)) / block_bytes * block_bytes;
+    if (old_bytes > 0 && fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, old_bytes) != 0 &&
+        errno == EOPNOTSUPP)
+      move_to_begin(file, old_bytes);
+  }
+  close(file);
+}
+
+Result<OutputReader> OutputReader::open(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat about{};
+  if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(file);
   const std::string why = file < 0 ? std::strerror(errno) : "it is not a file";
   if (file >= 0) close(file);
   return Error{ErrorCode::io, "cannot read " + path + ": " + why, "look at the folder of the job"};
 }
 
-void shorten_output(const std::string& path, std::uint64_t bytes_max) {
-  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return;
-  struct stat about{};
-  constexpr std::int64_t block = 4096;
-  if (fstat(file, &about) == 0 && static_cast<std::uint64_t>(about.st_blocks) * 512 > bytes_max) {
-    const std::int64_t hole = (about.st_size - static_cast<std::int64_t>(bytes_max / 2)) / block * block;
-    if (hole > 0) fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, hole);
-  }
-  close(file);
+OutputReader::OutputReader(OutputReader&& other) noexcept : file_(std::exchange(other.file_, -1)), at_(other.at_) {}
+OutputReader& OutputReader::operator=(OutputReader&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(at_, other.at_);
+  return *this;
+}
+OutputReader::~OutputReader() {
+  if (file_ >= 0) close(file_);
 }
 
-std::int64_t begin_of_output(int file, std::int64_t from) {
-  const off_t begin = lseek(file, from, SEEK_DATA);
+// The first line that is left at or after `from`.
+std::int64_t OutputReader::first_left(std::int64_t from) const {
+  const off_t begin = lseek(file_, from, SEEK_DATA);
   if (begin <= from) return from;
   // Not in the middle of a line.
-  std::array<char, 65536> part{};
-  const ssize_t got = pread(file, part.data(), part.size(), begin);
+  Part part;
+  const ssize_t got = pread(file_, part.data(), part.size(), begin);
   const void* const end = got > 0 ? std::memchr(part.data(), '\n', static_cast<std::size_t>(got)) : nullptr;
   return end ? begin + (static_cast<const char*>(end) - part.data()) + 1 : begin;
+}
+
+void OutputReader::skip_to_tail(std::size_t lines) {
+  Part part;
+  const off_t end = lseek(file_, 0, SEEK_END);
+  at_ = first_left(0);
+  for (off_t at = end; at > at_;) {
+    const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
+    if (pread(file_, part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;
+    for (; at > from; --at) {
+      // The end of the last line is not before a line.
+      if (part[static_cast<std::size_t>(at - 1 - from)] != '\n' || at == end || lines-- > 1) continue;
+      at_ = at;
+      return;
+    }
+  }
+}
+
+std::string OutputReader::read(std::size_t bytes_max) {
+  struct stat about{};
+  if (fstat(file_, &about) == 0 && about.st_size < at_) {
+    // It was moved to the beginning, and where it was read up to is not known there.
+    at_ = about.st_size;
+    return "berth: output was removed here\n";
+  }
+  std::string text;
+  std::int64_t removed_bytes = 0;
+  do {
+    const std::int64_t begin = first_left(at_);
+    removed_bytes += begin - at_;
+    at_ = begin;
+    text.resize(bytes_max);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, pread(file_, text.data(), text.size(), at_))));
+  } while (!text.empty() && first_left(at_) > at_);  // it became a hole while it was read
+  at_ += static_cast<std::int64_t>(text.size());
+  return removed_bytes > 0 ? "berth: " + std::to_string(removed_bytes) + " bytes were removed here\n" + text : text;
 }
 
 }  // namespace berth::machine

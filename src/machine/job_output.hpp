@@ -1,6 +1,8 @@
-// The file with what a job has written.
+// The file with what a job has written. Its supervisor bounds it while the command writes; readers may be other
+// processes, and may be slower than the command.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,16 +12,33 @@ namespace berth::machine {
 
 // Opens it for appending. The descriptor is closed on exec.
 Result<int> open_output(const std::string& path);
-// A symbolic link and anything but a file are refused: the folder of a job that root started for another user is that
-// user's.
-Result<int> open_for_reading(const std::string& path);
 
 // A file that takes up more than `bytes_max` gives the disk back what is older than the last half of that. It
-// becomes a hole: nothing moves, so a command that writes at this moment is not disturbed. Where the file
-// system makes no holes, nothing happens.
+// becomes a hole: nothing moves, so a command that writes at this moment is not disturbed. Where the file system makes
+// no holes, the last half is moved to the beginning; what is written at that moment may be lost.
 void shorten_output(const std::string& path, std::uint64_t bytes_max);
 
-// The first line that is left at or after `from`.
-std::int64_t begin_of_output(int file, std::int64_t from);
+class OutputReader {
+ public:
+  // A symbolic link and anything but a file are refused: the folder of a job that root started for another user is
+  // that user's.
+  static Result<OutputReader> open(const std::string& path);
+  OutputReader(OutputReader&& other) noexcept;
+  OutputReader& operator=(OutputReader&& other) noexcept;
+  ~OutputReader();
+
+  // Goes on with the last `lines` lines of what is there now.
+  void skip_to_tail(std::size_t lines);
+  // What comes next, about `bytes_max` at most; empty: nothing more for now. Where output was removed before it was
+  // read, a line says so.
+  std::string read(std::size_t bytes_max);
+
+ private:
+  explicit OutputReader(int file) noexcept : file_(file) {}
+  std::int64_t first_left(std::int64_t from) const;
+
+  int file_;
+  std::int64_t at_ = 0;
+};
 
 }  // namespace berth::machine

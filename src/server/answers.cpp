@@ -19,6 +19,12 @@ void send(const http::Responder& responder, const Error& error) {
   responder.send(http::error_response(status, code, error.message, error.advice));
 }
 
+http::Response no_such_replica(const http::Request& request) {
+  return http::error_response(404, "not_found",
+                              "there is no replica " + request.segments[3] + "/" + request.segments[4],
+                              "berth replicas lists them");
+}
+
 bool is_json(const http::Request& request) {
   const auto type = request.headers.get("content-type");
   return type && (type->starts_with("application/json"));

@@ -21,6 +21,9 @@ inline void send(const http::Responder& responder, const boost::json::object& an
 }
 void send(const http::Responder& responder, const Error& error);
 
+// To a request about /replicas/NAME/N.
+http::Response no_such_replica(const http::Request& request);
+
 bool is_json(const http::Request& request);
 
 inline std::optional<std::uint64_t> read_number(std::string_view text, std::uint64_t largest) {

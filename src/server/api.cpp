@@ -18,7 +18,7 @@ using fleet::Role;
 namespace {
 
 constexpr std::chrono::milliseconds change_every{250};
-constexpr std::uint64_t events_max = 1000, tail_max = 1'000'000;
+constexpr std::uint64_t events_max = 1000;
 constexpr std::size_t reason_bytes_max = 500;  // one sentence
 
 Intent intent_in(const json::object& body, const std::string& where) {
@@ -230,17 +230,17 @@ void Api::get_replicas(const http::Request& request, const Who&, const http::Res
                                {"pending", pending_view(*leader_)}});
 }
 
+bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
+  const auto wanted = leader_->state().desired.deployments.find(name);
+  return replica && wanted != leader_->state().desired.deployments.end() && *replica < wanted->second.spec.replicas;
+}
+
 void Api::get_replica(const http::Request& request, const Who&, const http::Responder& responder) {
   const DeploymentId name(request.segments[3]);
   const auto index = read_number(request.segments[4], replicas_max);
-  const auto wanted = leader_->state().desired.deployments.find(name);
   json::object view = index ? replica_view(*leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
-  const bool is_wanted =
-      index && wanted != leader_->state().desired.deployments.end() && *index < wanted->second.spec.replicas;
-  if (!is_wanted && (!index || view.at("incarnations").as_array().empty()))
-    return responder.send(http::error_response(404, "not_found",
-                                               "there is no replica " + name.text() + "/" + request.segments[4],
-                                               "berth replicas lists them"));
+  if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
+    return responder.send(no_such_replica(request));
   send(responder, std::move(view));
 }
 
@@ -306,41 +306,7 @@ void Api::tick(TimePoint now) {
   };
   for (const auto& [number, listener] : streams_)
     if (!is_valid_now(listener.credential)) listener.stream.close();
-  for (const auto& [id, reader] : readers_)
-    if (!is_valid_now(reader.credential)) reader.stream.close();
-  std::erase_if(readers_, [](const auto& reader) { return !reader.second.stream.is_open(); });
-}
-
-void Api::get_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const DeploymentId name(request.segments[3]);
-  const auto index = read_number(request.segments[4], replicas_max);
-  const auto generation = request.query.find("generation");
-  const fleet::Assigned* found = nullptr;
-  for (const auto& [node, list] : leader_->state().assignments) {
-    for (const fleet::Assigned& one : list.assigned) {
-      if (one.place.deployment != name || one.place.replica != index) continue;
-      if (generation != request.query.end() && std::to_string(one.generation) != generation->second) continue;
-      if (!found || found->generation < one.generation) found = &one;
-    }
-  }
-  if (!found)
-    return responder.send(http::error_response(
-        404, "not_found", "no incarnation of " + name.text() + "/" + request.segments[4] + " has a place now",
-        "berth why replica " + name.text() + "/" + request.segments[4]));
-  if (leader_->health(found->place.node) == controller::NodeHealth::lost)
-    return responder.send(http::error_response(503, "unavailable", "its node " + found->place.node.text() + " is lost",
-                                               "look at it there"));
-  const auto tail = request.query.find("tail");
-  const auto follow = request.query.find("follow");
-  http::StreamHead head;
-  head.headers.set("content-type", "text/plain; charset=utf-8");
-  const std::string id = "l" + std::to_string(next_number_++);
-  readers_.emplace(id, Reader{found->place.node, found->key(),
-                              tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
-                              follow != request.query.end() && follow->second != "0", false, who.credential,
-                              responder.stream(std::move(head))});
-  responder.on_gone([this, id] { readers_.erase(id); });
-  orders_changed(found->place.node);
+  end_readers(now, is_valid_now);
 }
 
 }  // namespace berth::server

@@ -87,6 +87,7 @@ class Api {
   void get_assignments(const http::Request&, const Who&, const http::Responder&);
   void post_logs(const http::Request&, const Who&, const http::Responder&);
 
+  bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
   fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& token) const;
   void send_orders(const NodeId& node, const http::Responder& responder);
 
@@ -101,10 +102,17 @@ class Api {
     fleet::ReplicaKey key;
     std::uint64_t tail = 0;
     bool follows = false;
-    bool is_sent = false;    // the agent knows
     std::string credential;  // of who reads
-    http::Stream stream;
+    http::Responder responder;
+    bool is_sent = false;                     // the agent knows
+    std::optional<http::Stream> stream = {};  // since the agent began to send
+    TimePoint heard{};                        // the agent, the last time
+    // To the agent's last piece, which is answered when the reader has room for the next one.
+    std::optional<http::Responder> to_piece = {};
   };
+  static void answer_piece(Reader& reader, bool is_open, bool has_room);
+  // Those who may read no longer, and those whose agent is silent.
+  void end_readers(TimePoint now, const std::function<bool(const std::string& credential)>& is_valid);
   // Somebody who is told of every change and event.
   struct Listener {
     std::string credential;

@@ -269,16 +269,4 @@ void Api::get_assignments(const http::Request& request, const Who& who, const ht
   hooks_.after(std::chrono::seconds(wait_s), [end] { end(true); });
 }
 
-void Api::post_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const auto reader = readers_.find(request.segments[4]);
-  const bool is_open =
-      reader != readers_.end() && reader->second.node == who.node &&
-      (request.body.empty() ? reader->second.stream.is_open() : reader->second.stream.write(request.body));
-  if (is_open && request.query.contains("end")) {
-    reader->second.stream.close();
-    readers_.erase(reader);
-  }
-  send(responder, json::object{{"open", is_open}});
-}
-
 }  // namespace berth::server

@@ -1,9 +1,8 @@
 // `berth logs`: what a job of this machine or a replica of the fleet has written, and what it goes on to write.
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <optional>
 
 #include "cli/command_line.hpp"
 #include "cli/job_access.hpp"
@@ -15,33 +14,7 @@ namespace {
 
 constexpr Duration read_again = std::chrono::milliseconds(100);
 
-// Prints what is there after `from`, and moves it. False: the reader has gone, or the disk is full.
-bool print_rest(int file, off_t& from) {
-  if (const off_t begin = begin_of_output(file, from); begin > from) {
-    if (print("berth: " + std::to_string(begin - from) + " bytes were removed here\n") != done) return false;
-    from = begin;
-  }
-  std::array<char, 65536> part{};
-  for (ssize_t got = 0; (got = pread(file, part.data(), part.size(), from)) > 0; from += got)
-    if (print(std::string(part.data(), static_cast<std::size_t>(got))) != done) return false;
-  return true;
-}
-
-// Where the last `lines` lines begin.
-off_t begin_of_tail(int file, std::size_t lines) {
-  std::array<char, 65536> part{};
-  const off_t end = lseek(file, 0, SEEK_END);
-  for (off_t at = end; at > 0;) {
-    const off_t from = std::max<off_t>(0, at - static_cast<off_t>(part.size()));
-    const ssize_t got = pread(file, part.data(), static_cast<std::size_t>(at - from), from);
-    if (got != at - from) return 0;
-    for (; at > from; --at) {
-      // The end of the last line is not before a line.
-      if (part[static_cast<std::size_t>(at - 1 - from)] == '\n' && at != end && lines-- == 1) return at;
-    }
-  }
-  return 0;
-}
+constexpr std::size_t piece_bytes = 65536;
 
 struct LogsArguments {
   ServerArguments server;
@@ -50,21 +23,50 @@ struct LogsArguments {
   std::size_t tail = 0;  // 0: all
 };
 
+void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
+
+// Why a job that has written nothing has not; absent: it runs, or ran.
+std::optional<std::string> reason_for_silence(const Job& job) {
+  if (job.progress.attempts > 0) return std::nullopt;
+  const std::string about = job.id + " has written nothing: " + std::string(to_string(job.progress.state));
+  return job.progress.reason.empty() ? about : about + ", " + job.progress.reason;
+}
+
 int run_logs_of_job(const LogsArguments& arguments) {
   Result<Job> job = job_named(arguments.name);
+  if (!job && job.error().code == ErrorCode::invalid_argument)
+    return print_error(
+        {job.error().code, job.error().message, job.error().advice + "; for a replica write " + arguments.name + "/0"});
   if (!job) return print_error(job.error());
-  const Result<int> opened = open_for_reading(job->output());
-  if (!opened) return print_error(opened.error());
-  const int file = *opened;
-  off_t at = arguments.tail > 0 ? begin_of_output(file, begin_of_tail(file, arguments.tail)) : 0;
-  bool printed = print_rest(file, at);
-  while (printed && arguments.follow && job && !has_ended(job->progress.state)) {
+  Result<OutputReader> output = OutputReader::open(job->output());
+  if (!output) return print_error(output.error());
+  if (arguments.tail > 0) output->skip_to_tail(arguments.tail);
+  bool has_written = false;
+  while (true) {
+    // Looked at before the output is read, which is whole then.
+    const bool has_ended_now = !job || has_ended(job->progress.state);
+    for (std::string piece; !(piece = output->read(piece_bytes)).empty(); has_written = true)
+      if (print(piece) != done) return environment_error;
+    if (has_ended_now || !arguments.follow) break;
     real_clock().sleep_for(read_again);
     job = job_named(job->id);
-    printed = print_rest(file, at);
   }
-  close(file);
-  return printed ? done : environment_error;
+  const std::optional<std::string> reason = job && !has_written ? reason_for_silence(*job) : std::nullopt;
+  if (reason) print_note(*reason);
+  return done;
+}
+
+// Why the output of a replica that was followed has ended. The server is asked after that, and may know of the next
+// incarnation already.
+std::string reason_for_end(const std::string& name, const Result<Answer>& answer) {
+  if (!answer) return answer.error().code == ErrorCode::not_found ? name + " is gone" : answer.error().to_text();
+  const boost::json::value replica(answer->json);
+  boost::system::error_code none;
+  const boost::json::value* const why = replica.find_pointer("/why/text", none);
+  const boost::json::value* const state = replica.find_pointer("/incarnations/0/state", none);
+  std::string reason = why && why->is_string() ? std::string(why->get_string()) : name + " has no place now";
+  if (state && *state != "stopping" && *state != "gone") reason += "; berth logs -f " + name + " reads on";
+  return reason;
 }
 
 int run_logs_of_replica(const LogsArguments& arguments) {
@@ -79,7 +81,9 @@ int run_logs_of_replica(const LogsArguments& arguments) {
     return printed = print(std::string(line) + "\n") == done;
   });
   if (!ended) return print_error(ended.error());
-  return printed ? done : environment_error;
+  if (!printed) return environment_error;
+  if (arguments.follow) print_note("the output has ended: " + reason_for_end(arguments.name, server->call({*target})));
+  return done;
 }
 
 }  // namespace

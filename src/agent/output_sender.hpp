@@ -1,0 +1,51 @@
+// Sends the output of replicas to the server, for those who read it there (`berth logs`). Each request has a thread of
+// its own, which is as slow as its reader: the server answers a piece when there is room for the next one.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "berth/ids.hpp"
+#include "fleet/fleet.hpp"
+#include "http/client.hpp"
+
+namespace berth::agent {
+
+struct OutputRequest {
+  std::string id;  // by which the server knows it
+  fleet::ReplicaKey key;
+  std::uint64_t tail = 0;  // lines; 0: all
+  bool follows = false;    // goes on with the next jobs of the replica, until it is gone
+};
+
+class OutputSender {
+ public:
+  struct Source {
+    NodeId node;
+    std::string jobs;                                          // their folder
+    std::function<bool(const fleet::ReplicaKey&)> is_ordered;  // whether it is to run here; from any thread
+  };
+  OutputSender(http::ClientOptions server, Source source);
+  // Ends all of them and waits for that.
+  ~OutputSender();
+  OutputSender(const OutputSender&) = delete;
+  OutputSender& operator=(const OutputSender&) = delete;
+
+  // Begins to send. Where too many are read already, the reader is told so. On one thread.
+  void start(OutputRequest request);
+
+ private:
+  struct Sending {
+    std::shared_ptr<std::atomic<bool>> has_ended;
+    std::jthread thread;
+  };
+  http::ClientOptions server_;
+  Source source_;
+  std::list<Sending> sendings_;
+};
+
+}  // namespace berth::agent

@@ -1,0 +1,231 @@
+#include "agent/server_link.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "agent/last_epoch.hpp"
+#include "agent/step.hpp"
+#include "berth/random.hpp"
+#include "format/fleet_json.hpp"
+#include "machine/job_store.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::agent {
+
+namespace json = boost::json;
+using format::LogLevel;
+
+namespace {
+
+constexpr Duration report_every = std::chrono::seconds(2);
+constexpr Duration reports_apart = std::chrono::milliseconds(100);
+constexpr std::chrono::milliseconds report_timeout{4'000};
+constexpr std::uint64_t poll_wait_s = 20;
+constexpr Duration retry_max = std::chrono::seconds(5);
+
+// Epoch and revision of the server's newest orders.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> newest_in(const std::string& body) {
+  const auto read = format::read_document(body, "the answer", [](const json::value& value, const std::string& where) {
+    const auto number = [&](const char* key) {
+      return format::whole_of(format::member(format::object_of(value, where), key, where), where + "." + key);
+    };
+    return std::pair(number("epoch"), number("revision"));
+  });
+  return read ? std::optional(*read) : std::nullopt;
+}
+
+OutputRequest output_request_of(const json::value& value, const std::string& where) {
+  const json::object& object = format::object_of(value, where);
+  const auto number = [&](const char* key) {
+    return format::whole_of(format::member(object, key, where), where + "." + key);
+  };
+  const auto text = [&](const char* key) {
+    return format::text_of(format::member(object, key, where), where + "." + key);
+  };
+  return {text("id"),
+          {DeploymentId(text("deployment")), static_cast<std::uint32_t>(number("replica")), number("generation")},
+          number("tail"),
+          format::bool_of(format::member(object, "follow", where), where + ".follow")};
+}
+
+}  // namespace
+
+Error refusal_of(const http::Response& answer, const std::string& what) {
+  if (answer.status == 401)
+    return {ErrorCode::unavailable, what + ": it does not know the credential of this node",
+            "join again: give a token of berth token add join with --token-file"};
+  std::string message = "status " + std::to_string(answer.status), advice;
+  boost::system::error_code failed;
+  const json::value body = json::parse(answer.body, failed);
+  if (!failed && body.is_object()) {
+    if (const json::value* const error = body.as_object().if_contains("error"); error && error->is_object()) {
+      const auto text = [&](const char* key) {
+        const json::value* const value = error->as_object().if_contains(key);
+        return value && value->is_string() ? std::string(value->as_string()) : std::string();
+      };
+      message = text("message");
+      advice = text("advice");
+    }
+  }
+  return {answer.status == 409 ? ErrorCode::already_exists : ErrorCode::unavailable, what + ": " + message, advice};
+}
+
+ServerLink::ServerLink(const AgentOptions& options, NodeWatch& watch, const std::string& jobs,
+                       std::function<void()> on_orders)
+    : options_(options),
+      watch_(watch),
+      on_orders_(std::move(on_orders)),
+      id_("a-" + std::to_string(real_random().next()) + "-" + std::to_string(getpid())),
+      epoch_(last_epoch(options.folder)),
+      sender_(options.server, {options.node, jobs, [this](const fleet::ReplicaKey& key) { return is_ordered(key); }}),
+      receiver_([this](const std::stop_token& stop) { receive(stop); }),
+      reporter_([this](const std::stop_token& stop) { report(stop); }) {}
+
+void ServerLink::log(LogLevel level, std::string message, format::LogFields fields) const {
+  if (options_.log) options_.log({level, std::move(message), std::move(fields)});
+}
+
+ServerLink::Received ServerLink::received() const {
+  const std::lock_guard lock(mutex_);
+  return received_;
+}
+
+bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return received_.orders && std::any_of(received_.orders->orders.begin(), received_.orders->orders.end(),
+                                         [&](const fleet::NodeOrders::Order& one) {
+                                           return one.assigned.key() == key && !one.assigned.stopping;
+                                         });
+}
+
+void ServerLink::share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
+                       const std::optional<fleet::NodeOrders>& orders) {
+  const std::lock_guard lock(mutex_);
+  const bool is_new = reports != reports_ || (orders && orders->revision != reported_revision_);
+  reports_ = std::move(reports);
+  leases_ = std::move(leases);
+  if (orders) {
+    reported_epoch_ = orders->epoch;
+    reported_revision_ = orders->revision;
+  }
+  if (is_new) report_due_.set();
+}
+
+void ServerLink::report(const std::stop_token& stop) {
+  Result<http::Client> client = http::Client::create(options_.server);
+  const std::stop_callback wake(stop, [this] { report_due_.set(); });
+  std::string problem;
+  while (client && !stop.stop_requested()) {
+    const TimePoint began = real_clock().now();
+    const std::string now = report_once(*client, stop);
+    if (now != problem && !stop.stop_requested()) {
+      if (now.empty())
+        log(LogLevel::info, "is heard again", {{"server", client->url()}});
+      else
+        log(LogLevel::warning, "is not heard", {{"server", client->url()}, {"reason", now}});
+    }
+    problem = now;
+    const Duration pause = now.empty() ? report_every : std::min<Duration>(report_every, std::chrono::seconds(1));
+    real_clock().sleep_for(reports_apart);
+    report_due_.wait(began + pause);
+  }
+}
+
+// Returns what went wrong; empty: the server has taken it.
+std::string ServerLink::report_once(http::Client& client, const std::stop_token& stop) {
+  fleet::NodeReport report;
+  report.number = ++reports_made_;
+  ReplicaLeases leases;
+  {
+    const std::lock_guard lock(mutex_);
+    report.replicas = reports_;
+    report.epoch = reported_epoch_;
+    report.revision = reported_revision_;
+    leases = leases_;
+  }
+  NodeObservation seen = watch_.observe(leases);
+  report.node = std::move(seen.node);
+  report.devices_json = std::move(seen.devices_json);
+  report.leases_json = std::move(seen.leases_json);
+  report.agent = id_;
+  report.version = options_.version;
+  report.boot = machine::boot_id();
+  report.now_ms = world::wall_time_ms();
+  const TimePoint sent = real_clock().now();
+  const Result<http::Response> answer =
+      client.request("POST", "/api/v1/agent/report", format::document(format::to_json(report)),
+                     {.headers = {{"content-type", "application/json"}}, .timeout = report_timeout, .stop = stop});
+  if (!answer) return answer.error().message;
+  if (answer->status != 200) return refusal_of(*answer, "the server does not take the report").to_text();
+  const auto newest = newest_in(answer->body);
+  if (!newest) return "";
+  if (!is_newest(newest->first))
+    return "the server is of epoch " + std::to_string(newest->first) + ", and one of a later epoch was heard before";
+  const std::lock_guard lock(mutex_);
+  received_.heard = sent;
+  received_.newest = *newest;
+  return "";
+}
+
+// Whether no server of a later epoch was heard, which is written down first. With a full disk it is obeyed all the
+// same: what replaced it is not known to exist.
+bool ServerLink::is_newest(std::uint64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  if (epoch > epoch_) {
+    if (const auto kept = keep_epoch(options_.folder, epoch); !kept)
+      log(LogLevel::warning, "cannot write down the epoch of its server", {{"reason", kept.error().to_text()}});
+    epoch_ = epoch;
+  }
+  return epoch == epoch_;
+}
+
+void ServerLink::receive(const std::stop_token& stop) {
+  Result<http::Client> client = http::Client::create(options_.server);
+  Duration pause = std::chrono::milliseconds(200);
+  while (client && !stop.stop_requested()) {
+    std::uint64_t epoch = 0, revision = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (received_.orders) epoch = received_.orders->epoch, revision = received_.orders->revision;
+    }
+    const Result<http::Response> answer =
+        client->request("GET",
+                        "/api/v1/agent/assignments?epoch=" + std::to_string(epoch) +
+                            "&revision=" + std::to_string(revision) + "&wait_s=" + std::to_string(poll_wait_s),
+                        {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop});
+    if (answer && answer->status == 200 && take_orders(answer->body)) {
+      pause = std::chrono::milliseconds(200);
+      continue;
+    }
+    if (stop.stop_requested()) return;
+    real_clock().sleep_for(pause);
+    pause = std::min(retry_max, pause * 2);
+  }
+}
+
+bool ServerLink::take_orders(const std::string& body) {
+  std::vector<OutputRequest> requests;
+  auto orders = format::read_document(body, "the orders", [&](const json::value& value, const std::string& where) {
+    if (const json::value* const list = format::object_of(value, where).if_contains("logs"))
+      for (const json::value& one : format::array_of(*list, where + ".logs"))
+        requests.push_back(output_request_of(one, where + ".logs"));
+    return format::node_orders_of(value, where);
+  });
+  if (!orders) {
+    log(LogLevel::error, "cannot read the orders", {{"reason", orders.error().to_text()}});
+    return false;
+  }
+  if (!is_newest(orders->epoch)) return false;
+  bool is_new = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_new = accept(received_.orders, *std::move(orders), epoch_);
+  }
+  if (is_new) on_orders_();
+  for (OutputRequest& request : requests) sender_.start(std::move(request));
+  return true;
+}
+
+}  // namespace berth::agent

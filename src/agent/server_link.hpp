@@ -1,0 +1,69 @@
+// The agent's side of the connection to its server: reports what the node has and does, and takes its orders, each on a
+// thread of its own. A server of an earlier epoch than one that was heard before is not obeyed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "agent/agent.hpp"
+#include "agent/node_watch.hpp"
+#include "agent/output_sender.hpp"
+#include "agent/signal.hpp"
+#include "fleet/fleet.hpp"
+
+namespace berth::agent {
+
+// Why the server did not answer as wanted, in its own words. already_exists: status 409.
+Error refusal_of(const http::Response& answer, const std::string& what);
+
+class ServerLink {
+ public:
+  // Begins at once. `jobs`: their folder. `on_orders`: new orders have come; called on a thread of the link.
+  ServerLink(const AgentOptions& options, NodeWatch& watch, const std::string& jobs, std::function<void()> on_orders);
+
+  // As in Input of agent/step.hpp.
+  struct Received {
+    std::optional<fleet::NodeOrders> orders;
+    std::optional<TimePoint> heard;
+    std::pair<std::uint64_t, std::uint64_t> newest{};
+  };
+  Received received() const;
+
+  // What the reports say from now on; what is new is reported soon. `orders`: those that it follows from.
+  void share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
+             const std::optional<fleet::NodeOrders>& orders);
+
+ private:
+  void log(format::LogLevel level, std::string message, format::LogFields fields = {}) const;
+  void report(const std::stop_token& stop);
+  std::string report_once(http::Client& client, const std::stop_token& stop);
+  void receive(const std::stop_token& stop);
+  bool take_orders(const std::string& body);
+  bool is_newest(std::uint64_t epoch);
+  bool is_ordered(const fleet::ReplicaKey& key) const;
+
+  const AgentOptions& options_;
+  NodeWatch& watch_;
+  const std::function<void()> on_orders_;
+  const std::string id_;  // of this start of the agent
+  Signal report_due_;
+
+  mutable std::mutex mutex_;  // guards what follows, up to the sender
+  Received received_;
+  std::uint64_t epoch_ = 0;  // the highest that was heard
+  std::vector<fleet::ReplicaReport> reports_;
+  ReplicaLeases leases_;
+  std::uint64_t reported_epoch_ = 0, reported_revision_ = 0;
+  std::uint64_t reports_made_ = 0;  // of the thread that reports
+
+  OutputSender sender_;
+  std::jthread receiver_, reporter_;
+};
+
+}  // namespace berth::agent

@@ -1,0 +1,122 @@
+// The part of the API by which the output of a replica reaches its readers: a reader asks, the agent of its node learns
+// of that with its orders and posts the output piece by piece, and each piece is answered when the reader has room for
+// the next one. So a slow reader slows its agent, and loses nothing.
+#include <boost/json.hpp>
+#include <utility>
+
+#include "server/answers.hpp"
+#include "server/api.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::uint64_t tail_max = 1'000'000;
+// A piece that waits longer is answered without room for the next one: the agent asks again, and is not silent.
+constexpr Duration room_wait_max = std::chrono::seconds(2);
+// An agent asks at least every few seconds whether its output is still read.
+constexpr Duration agent_silence_max = std::chrono::seconds(60);
+
+http::Response node_is_lost(const NodeId& node) {
+  return http::error_response(503, "unavailable", "its node " + node.text() + " is lost", "look at it there");
+}
+
+}  // namespace
+
+void Api::get_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const DeploymentId name(request.segments[3]);
+  const std::string replica = name.text() + "/" + request.segments[4];
+  const auto index = read_number(request.segments[4], replicas_max);
+  const auto generation = request.query.find("generation");
+  const fleet::Assigned* found = nullptr;
+  for (const auto& [node, list] : leader_->state().assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      if (one.place.deployment != name || one.place.replica != index) continue;
+      if (generation != request.query.end() && std::to_string(one.generation) != generation->second) continue;
+      if (!found || found->generation < one.generation) found = &one;
+    }
+  }
+  if (!found && !is_wanted(name, index)) return responder.send(no_such_replica(request));
+  if (!found)
+    return responder.send(
+        http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
+  if (leader_->health(found->place.node) == controller::NodeHealth::lost)
+    return responder.send(node_is_lost(found->place.node));
+  const auto tail = request.query.find("tail");
+  const auto follow = request.query.find("follow");
+  const std::string id = "l" + std::to_string(next_number_++);
+  readers_.emplace(id, Reader{found->place.node, found->key(),
+                              tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
+                              follow != request.query.end() && follow->second != "0", who.credential, responder});
+  responder.on_gone([this, id] {
+    const auto gone = readers_.find(id);
+    if (gone == readers_.end()) return;
+    answer_piece(gone->second, false, false);
+    readers_.erase(gone);
+  });
+  orders_changed(found->place.node);
+}
+
+void Api::post_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
+  const std::string& id = request.segments[4];
+  const auto found = readers_.find(id);
+  if (found == readers_.end() || found->second.node != who.node)
+    return send(responder, json::object{{"open", false}, {"room", false}});
+  Reader& reader = found->second;
+  reader.to_piece = responder;
+  if (request.query.contains("refused")) {
+    reader.responder.send(
+        http::error_response(503, "unavailable", request.body, "try again when one of them has ended"));
+    answer_piece(reader, false, false);
+    readers_.erase(found);
+    return;
+  }
+  if (!reader.stream) {
+    http::StreamHead head;
+    head.headers.set("content-type", "text/plain; charset=utf-8");
+    head.reader_may_pause = true;
+    reader.stream = reader.responder.stream(std::move(head));
+  }
+  reader.heard = real_clock().now();
+  if (!reader.stream->write(request.body)) return answer_piece(reader, false, false);
+  if (request.query.contains("end")) {
+    reader.stream->close();
+    answer_piece(reader, false, false);
+    readers_.erase(found);
+    return;
+  }
+  reader.stream->on_room([this, id] {
+    if (const auto now = readers_.find(id); now != readers_.end()) answer_piece(now->second, true, true);
+  });
+}
+
+void Api::answer_piece(Reader& reader, bool is_open, bool has_room) {
+  const std::optional<http::Responder> responder = std::exchange(reader.to_piece, std::nullopt);
+  if (responder) send(*responder, json::object{{"open", is_open}, {"room", has_room}});
+}
+
+void Api::end_readers(TimePoint now, const std::function<bool(const std::string& credential)>& is_valid) {
+  for (auto next = readers_.begin(); next != readers_.end();) {
+    const auto one = next++;
+    Reader& reader = one->second;
+    if (!is_valid(reader.credential)) {
+      reader.responder.send(http::error_response(401, "not_logged_in", "this token has expired"));
+      if (reader.stream) reader.stream->close();
+      answer_piece(reader, false, false);
+      readers_.erase(one);
+    } else if (!reader.stream && leader_->health(reader.node) == controller::NodeHealth::lost) {
+      reader.responder.send(node_is_lost(reader.node));
+      readers_.erase(one);
+    } else if (reader.stream && reader.follows && now - reader.heard > agent_silence_max) {
+      // Not so for one who does not follow: what is cut off must not look complete.
+      reader.stream->close();
+      readers_.erase(one);
+    } else if (now - reader.heard > room_wait_max) {
+      answer_piece(reader, true, false);
+    }
+  }
+}
+
+}  // namespace berth::server

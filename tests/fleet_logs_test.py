@@ -1,0 +1,135 @@
+"""`berth logs NAME/N`: the output of a replica on its way from the node over the server to a reader, however slow."""
+import re
+import subprocess
+import unittest
+
+from berth_case import BERTH
+from fleet_case import Fleet
+
+
+class Logs(Fleet):
+    def run_script(self, script, **more):
+        self.apply({"name": "w", "gpus": 1, "command": ["sh", "-c", script], **more}, wait=False)
+        self.until_ready("w", 1)
+
+    def own(self, text):
+        """Without Berth's line about the devices that the replica got."""
+        return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("berth: GPU-"))
+
+    def as_user(self):
+        return self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server"))
+
+    def follow(self):
+        """A `logs -f` of the replica; what it prints goes to the file that is returned with it."""
+        path = self.folder / "followed"
+        with path.open("w") as file:
+            process = subprocess.Popen([BERTH, "logs", "-f", "w/0"], stdout=file, stderr=subprocess.PIPE, text=True, env=self.as_user())
+        self.started.append(process)
+        return process, path
+
+    def test_a_slow_reader_gets_all_of_it(self):
+        self.add_nodes("a")
+        self.run_script("seq 2000000; echo end; exec sleep 600")
+        self.until(lambda: self.command("logs", "--tail", "1", "w/0").stdout == "end\n", "it has written all of it")
+        for reader in ("cat", "(sleep 3; cat)"):
+            answer = subprocess.run(["bash", "-c", f"set -o pipefail; {BERTH} logs w/0 | {reader} | grep -v '^berth: GPU-' | cmp - <(seq 2000000; echo end)"],
+                                    capture_output=True, text=True, timeout=120, env=self.as_user())
+            self.assertEqual((answer.returncode, answer.stdout, answer.stderr), (0, "", ""), reader)
+
+    def test_a_reader_that_is_gone_ends_the_sending(self):
+        self.add_nodes("a")
+        self.run_script("yes | head -c 20000000; exec sleep 600")
+        for _ in range(40):
+            answer = subprocess.run(["bash", "-c", f"{BERTH} logs w/0 | head -n 2"], capture_output=True, text=True, timeout=60, env=self.as_user())
+            self.assertEqual(self.own(answer.stdout), "y\n", answer.stderr)
+
+    def test_following_goes_on_with_the_next_job_and_ends_with_the_replica(self):
+        a, = self.add_nodes("a")
+        count = self.folder / "count"
+        self.run_script(f"echo x >> {count}; echo start $(wc -l < {count}); sleep 4; echo bye; exit 3")
+        follower, output = self.follow()
+        self.until(lambda: "start 2\n" in output.read_text(), lambda: output.read_text() + self.situation())
+        self.assertEqual(self.command("delete", "w").returncode, 0)
+        _, told = follower.communicate(timeout=60)
+        self.assertRegex(told, r"^berth: the output has ended: w/0 is (gone|stopping on a)\n$")
+        self.assertEqual(follower.returncode, 0)
+        self.assertRegex(self.own(output.read_text()), r"^start 1\nbye\nstart 2\n")
+        named = re.findall(r'"(starts|stops) a replica" replica=(\S+)', a.log.read_text())
+        self.assertEqual({word for word, _ in named}, {"starts", "stops"}, a.log.read_text())
+        self.assertEqual(len({name for _, name in named}), 1, named)
+
+    def test_following_ends_where_the_replica_is_replaced(self):
+        self.add_nodes("a")
+        self.run_script("echo one; exec sleep 600")
+        follower, output = self.follow()
+        self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
+        self.run_script("echo two; exec sleep 600")
+        _, told = follower.communicate(timeout=60)
+        self.assertRegex(told, r"^berth: the output has ended: w/0 is \w+ on a; berth logs -f w/0 reads on\n$")
+
+    def test_following_ends_where_the_agent_ends(self):
+        a, = self.add_nodes("a")
+        self.run_script("echo one; exec sleep 600")
+        follower, output = self.follow()
+        self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
+        a.agent.terminate()
+        self.assertEqual(a.agent.wait(timeout=30), 0)
+        _, told = follower.communicate(timeout=30)
+        self.assertRegex(told, r"^berth: the output has ended: w/0 is ready on a; berth logs -f w/0 reads on\n$")
+
+    def test_readers_have_a_bound_and_ended_ones_do_not_count(self):
+        self.add_nodes("a")
+        self.run_script("i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done")
+        first, output = self.follow()
+        self.until(lambda: "line" in output.read_text(), self.situation)
+        for _ in range(20):
+            self.assertEqual(self.command("logs", "--tail", "1", "w/0").returncode, 0)
+        count = len(output.read_text())
+        self.until(lambda: len(output.read_text()) > count + 100, "the first goes on")
+        more = [self.start("logs", "-f", "w/0", BERTH_RUNTIME_DIR=str(self.folder / "server")) for _ in range(15)]
+        for one in more:
+            self.assertTrue(one.stdout.readline())
+        answer = self.command("logs", "w/0")
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""), answer.stderr)
+        self.assertRegex(answer.stderr, "^berth: node a sends output to 16 readers already; .*\n$")
+        for one in more:
+            one.kill()
+        self.until(lambda: self.command("logs", "w/0").returncode == 0, "those that are gone are noticed", seconds=10)
+        self.assertIsNone(first.poll())
+
+    def test_what_was_removed_is_said_and_not_sent(self):
+        self.add_nodes("a")
+        self.run_script("seq -f 'line %012.0f of many that this replica writes without any pause' 1 1400000; sleep 3; echo end; exec sleep 600")
+        self.until(lambda: self.command("logs", "--tail", "1", "w/0").stdout == "end\n", "it has written all of it")
+        answer = subprocess.run([BERTH, "logs", "w/0"], capture_output=True, timeout=120, env=self.as_user())
+        self.assertEqual(answer.stdout.count(b"\0"), 0)
+        first, *left = self.own(answer.stdout.decode()).splitlines()
+        self.assertRegex(first, r"^berth: \d+ bytes were removed here$")
+        self.assertEqual(left.pop(), "end")
+        numbers = [int(line.split()[1]) for line in left]
+        self.assertEqual(numbers, list(range(numbers[0], 1400001)), "whole lines, in order, to the end")
+
+    def test_a_server_that_ends_is_not_called_absent(self):
+        self.add_nodes("a")
+        self.run_script("echo one; exec sleep 600")
+        follower, output = self.follow()
+        self.until(lambda: self.own(output.read_text()) == "one\n", self.situation)
+        self.server.kill()
+        self.server.wait()
+        _, told = follower.communicate(timeout=60)
+        self.assertIn("closed the connection before its answer was complete", told)
+        self.assertNotIn("no berth server", told)
+        self.assertEqual(follower.returncode, 1)
+
+    def test_what_has_no_output_is_named(self):
+        self.add_nodes("a")
+        answer = self.command("logs", "nope/0")
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: there is no replica nope/0; berth replicas lists them\n"))
+        self.apply({"name": "much", "gpus": 9, "command": ["true"]}, wait=False, status=3)
+        answer = self.command("logs", "much/0")
+        self.assertEqual((answer.returncode, answer.stderr), (2, "berth: much/0 has no place now; berth why replica much/0\n"))
+        self.assertRegex(self.command("logs", "much").stderr, "for a replica write much/0")
+
+
+if __name__ == "__main__":
+    unittest.main()
