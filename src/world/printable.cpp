@@ -30,11 +30,11 @@ Character first_character(std::string_view text) {
 
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-// Control characters of bidirectional text, line separators, and the invisible byte
-// order mark.
+// Control characters of bidirectional text, line separators, and characters that are not seen: two names that differ
+// in one would look the same.
 bool is_layout(std::uint32_t code) {
-  return code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-         (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+  return code == 0x00ad || code == 0x061c || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2060 && code <= 0x2069) || code == 0xfeff || (code >= 0xe0000 && code <= 0xe007f);
 }
 
 }  // namespace

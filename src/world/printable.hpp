@@ -9,8 +9,8 @@
 
 namespace berth::world {
 
-// Control characters (C0, DEL, C1), line and paragraph separators and characters
-// that change the direction of writing become \x1b or \u{202e}; bytes that are no
+// Control characters (C0, DEL, C1), line and paragraph separators, characters that are
+// not seen and those that change the direction of writing become \x1b or \u{202e}; bytes that are no
 // UTF-8 become \xff. Everything else is left as it is.
 std::string printable(std::string_view text);
 

@@ -23,6 +23,7 @@ TEST(Printable, EscapeSequencesDoNotReachTheTerminal) {
 TEST(Printable, TextDoesNotChangeItsDirection) {
   EXPECT_EQ(printable("\u202egpj.exe"), "\\u{202e}gpj.exe");
   EXPECT_EQ(printable("\u2066a\u2069\u200f\u2028"), "\\u{2066}a\\u{2069}\\u{200f}\\u{2028}");
+  EXPECT_EQ(printable("ro\u200bot\u2060\u00ad"), "ro\\u{200b}ot\\u{2060}\\u{ad}") << "characters that are not seen";
 }
 
 TEST(Printable, InvalidUtf8IsShownAsBytes) {
