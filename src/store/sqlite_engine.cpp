@@ -214,7 +214,7 @@ class SqliteEngine final : public Engine {
     if (kind == SQLITE_FULL ||
         (kind == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG))) {
       return {ErrorCode::io, "there is no room for the store " + path_ + "; nothing was changed",
-              "free some space on its disk; the server goes on by itself"};
+              "free some space on its disk; a server that runs goes on by itself"};
     }
     if (kind == SQLITE_NOTADB) {
       return {ErrorCode::io, path_ + " is not a store of Berth, or is damaged",
@@ -254,6 +254,12 @@ class SqliteEngine final : public Engine {
     }
     if (!S_ISREG(status.st_mode))
       return Error{ErrorCode::io, "the store " + path_ + " is not a file", "give the path of a file"};
+    if (status.st_uid != ::geteuid())
+      return Error{ErrorCode::io, "the store " + path_ + " belongs to another user",
+                   "give another path, or make the file yours if you know what is in it"};
+    if ((status.st_mode & 0022) != 0)
+      return Error{ErrorCode::io, "other users may have changed the store " + path_ + ": they can write to it",
+                   "restore a backup, or run chmod 600 on the file if you know what is in it"};
     if ((status.st_mode & 0077) != 0) ::fchmod(file.get(), 0600);
     // A new name must survive a power cut as well as what is in the file.
     if (status.st_size == 0) {

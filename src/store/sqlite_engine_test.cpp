@@ -63,6 +63,17 @@ TEST_F(SqliteEngine, FilesAreOfTheUserAlone) {
   EXPECT_EQ(mode_of(path()), 0600U);
 }
 
+TEST_F(SqliteEngine, AFileThatOthersWriteToIsRefused) {
+  ASSERT_TRUE(opened());
+  ::chmod(path().c_str(), 0666);
+  EXPECT_NE(refusal().message.find("can write to it"), std::string::npos) << refusal().message;
+  EXPECT_EQ(mode_of(path()), 0666U) << "it is left as it is";
+  ::chmod(path().c_str(), 0600);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(path().c_str(), 65534, 65534), 0);
+  EXPECT_NE(refusal().message.find("belongs to another user"), std::string::npos) << refusal().message;
+}
+
 TEST_F(SqliteEngine, KeepsItsContent) {
   ASSERT_TRUE(opened()->commit({{}, {{"a", "1"}, {"b", "2"}}}));
   const Listing listing = opened()->list("").value();
