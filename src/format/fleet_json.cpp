@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t said_bytes_max = 500;
 // The list of what a node runs names its devices, and a store keeps 1 MiB of it.
 constexpr std::size_t node_devices_max = 1024, device_id_bytes_max = 200;
+constexpr std::uint64_t device_memory_bytes_max = 1ULL << 50;  // 1 PiB: sums over a fleet stay below 2^64
 
 template <class Noun>
 json::array array_to_json(const std::vector<Noun>& nouns) {
@@ -49,6 +50,8 @@ void check_devices(const NodeView& node, const std::string& where) {
     if (device.info.id.text().size() > device_id_bytes_max)
       throw JsonError{where + ".devices has the id " + in_quotes(device.info.id.text()) + ", which is longer than " +
                       std::to_string(device_id_bytes_max) + " bytes"};
+    if (device.info.memory_bytes_total.value_or(0) > device_memory_bytes_max)
+      throw JsonError{where + ".devices has more memory than any device"};
   }
 }
 

@@ -95,6 +95,9 @@ TEST(FleetJson, WhatAReportSaysIsCutAndItsDevicesAreLimited) {
   EXPECT_TRUE(is_read(1024, 200));
   EXPECT_FALSE(is_read(1025, 10));
   EXPECT_FALSE(is_read(1, 201));
+  report.node.devices[0].info.id = DeviceId("gpu");
+  report.node.devices[0].info.memory_bytes_total = UINT64_MAX;
+  EXPECT_FALSE(read_document(document(to_json(report)), "report", node_report_of)) << "sums would wrap";
 }
 
 TEST(FleetJson, UnknownMembersAreIgnoredOutsideOfASpec) {

@@ -168,7 +168,7 @@ inline NodeView some_node(Random& random) {
     device.info.backend = "cuda";
     device.info.name = some_text(random);
     device.info.ordinal = static_cast<int>(i);
-    device.info.memory_bytes_total = some(random, some_number);
+    device.info.memory_bytes_total = some(random, [](Random& r) { return some_number(r) >> 14; });  // up to 1 PiB
     device.info.memory_domain = device.info.fault_domain = device.info.id.text();
     device.info.concurrency = 1 + some_small(random) / 2;
     device.info.labels = some_labels(random);
