@@ -1,5 +1,7 @@
 """Bad input to a fleet: each is one clear sentence at the place where the user looks, and changes nothing."""
+import http.client
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -158,10 +160,10 @@ class HostileNode(Fleet):
         self.assertEqual(status, 200, text)
         self.credential, self.number = json.loads(text)["token"], 0
 
-    def report(self, devices=(), replicas=(), node={}, status=200, **more):
+    def report(self, inventory=(), replicas=(), node={}, status=200, **more):
         self.number += 1
         body = {"agent": "evil", "version": "0", "boot": "b", "now_at_ms": 1, "number": self.number, "epoch": 1, "revision": 1,
-                "inventory": {"node": {"name": "evil", **node}, "devices": list(devices), "links": []}, "replicas": list(replicas), **more}
+                "inventory": {"node": {"name": "evil", **node}, "devices": list(inventory), "links": []}, "replicas": list(replicas), **more}
         answer = self.ask("POST", "/api/v1/agent/report", body, self.credential)
         self.assertEqual(answer[0], status, answer[2])
         return json.loads(answer[2])
@@ -184,13 +186,103 @@ class HostileNode(Fleet):
         self.report(node=evil, revision=revision, replicas=[{"deployment": "own", "replica": 0, "generation": replica["generation"], "state": "backing_off",
                                                              "failures": 1, "reason": "R" * 1_100_000, "job": "J" * 1_100_000}])
         # A device whose name is in events and in places.
-        self.report(node=evil, devices=[{"id": "D" * 1_100_000, "backend": "cuda", "health": "lost", "memory_bytes_total": 1 << 30}], status=400)
+        self.report([{"id": "D" * 1_100_000, "backend": "cuda", "health": "lost"}], node=evil, status=400)
         self.apply(own, self.web(), wait=False)
         self.until_ready("web", 1)
         failed, = (one for one in self.get("events")["events"] if one["kind"] == "failed")
         self.assertLess(len(failed["text"]), 700)
         self.assertIn("R" * 400, failed["text"])
         self.assertLess(len((self.folder / "server.log").read_text()), 100_000)
+    def test_its_devices_take_no_history_from_others(self):
+        device = self.get("nodes/good")["node"]["devices"][0]["id"]
+        known = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36, "memory_bytes_free": 1 << 36}
+        self.report([known], devices=[{"id": f"x{number}"} for number in range(10_000)] + [known])
+        self.assertEqual(self.get("nodes/evil/history?device=x1")["t_ms"], [], "it is not in the inventory")
+        self.assertEqual(len(self.get("nodes/evil/history?device=GPU-e")["t_ms"]), 1)
+        samples = len(self.get(f"nodes/good/history?device={device}")["t_ms"])
+        self.until(lambda: len(self.get(f"nodes/good/history?device={device}")["t_ms"]) > samples, "a sample every ten seconds", 30)
+
+    def test_amounts_that_cannot_be(self):
+        total = self.get("status")["devices"]["memory_bytes_total"]
+        gpu = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36}
+        self.assertIn("more memory than any device", str(self.report([{**gpu, "memory_bytes_total": 2 ** 64 - 1}], status=400)))
+        self.report([gpu], devices=[{**gpu, "memory_bytes_free": 2 ** 63}])
+        devices = self.get("status")["devices"]
+        self.assertEqual(devices["memory_bytes_total"], total + (1 << 36))
+        self.assertLessEqual(devices["memory_bytes_free"], devices["memory_bytes_total"])
+
+
+class HostileUser(Fleet):
+    """Another user of the server's machine."""
+
+    def request(self, method, path, headers, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, answer.headers, text
+
+    def test_a_stolen_cookie_only_reads(self):
+        # A browser sends the cookie of 127.0.0.1 to every port of it.
+        token = (self.store.parent / "token").read_text().strip()
+        status, headers, text = self.request("POST", "/api/v1/login", {}, {"token": token})
+        self.assertEqual((status, json.loads(text)["role"]), (200, "read"))
+        cookie = {"Cookie": "other=1; " + headers["Set-Cookie"].partition(";")[0]}
+        self.assertEqual(self.request("GET", "/api/v1/status", cookie)[0], 200)
+        for method, path, body in (("POST", "tokens", {"role": "deploy"}), ("GET", "tokens", None), ("DELETE", "deployments/web", None)):
+            self.assertEqual(self.request(method, f"/api/v1/{path}", cookie, body)[0], 403, path)
+        # The name is of this server alone, so that another port does not end the session.
+        name = headers["Set-Cookie"].partition("=")[0]
+        self.assertRegex(name, "^berth-[0-9a-f]{8}$")
+        self.assertEqual(self.request("GET", "/api/v1/status", {"Cookie": cookie["Cookie"].replace(name, "berth")})[0], 401)
+        self.assertIn(name + "=;", self.request("POST", "/api/v1/logout", cookie)[1]["Set-Cookie"])
+        self.assertEqual(self.request("GET", "/api/v1/status", cookie)[0], 401)
+
+    def test_a_crowd_on_the_port_locks_out_nobody_on_the_socket(self):
+        crowd = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(800)]
+        for one in crowd:
+            self.addCleanup(one.close)
+        for _ in range(5):
+            answer = self.command("status")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertLess(int(re.search(r"^berth_server_connections (\d+)", self.ask("GET", "/metrics")[2], re.M)[1]), 500)
+
+    def test_strangers_are_not_listened_to_for_long(self):
+        for path, token, size, expected in (("login", "", 5_000, 413), ("agent/join", "", 5_000, 413), ("agent/report", "", 100_000, 413),
+                                            ("agent/report", "", 10_000, 401), ("project", self.token("read"), 100_000, None)):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=30) as one:
+                one.sendall(f"{'PUT' if path == 'project' else 'POST'} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                            f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
+                if expected == 413:  # before a byte of the body
+                    self.assertIn(b" 413 ", one.recv(4096), path)
+                else:
+                    one.sendall(b" " * size)
+                    self.assertIn(b" 401 " if expected else b" 403 ", one.recv(4096), path)
+
+
+class StoreThatFails(Fleet):
+    def test_a_controller_that_cannot_decide_says_so(self):
+        self.add_nodes("a")
+        self.apply(self.web())
+        self.assertEqual(self.ask("GET", "/readyz")[0], 200)
+        self.assertIn("berth_controller_stuck 0", self.ask("GET", "/metrics")[2])
+        database = sqlite3.connect(self.store)
+        self.addCleanup(database.close)
+        with database:
+            database.execute("create trigger broken before insert on entries begin select raise(abort, 'no more of it'); end")
+        self.nodes["a"].kill()  # that it is silent is an event, which cannot be kept
+        problem = self.until(lambda: self.get("status").get("problem"), self.situation)
+        self.assertIn("no more of it", problem)
+        text = self.command("status").stdout
+        self.assertIn("! nothing is decided now", text)
+        self.assertIn("no more of it", text)
+        self.assertEqual(self.ask("GET", "/readyz")[0], 503)
+        self.assertIn("berth_controller_stuck 1", self.ask("GET", "/metrics")[2])
+        with database:
+            database.execute("drop trigger broken")
+        self.until(lambda: "problem" not in self.get("status"), self.situation)
+        self.assertEqual(self.ask("GET", "/readyz")[0], 200)
 
 
 if __name__ == "__main__":

@@ -244,9 +244,8 @@ bool Connection::check_header() {
   if (const auto origin = request_.headers.get("origin"); origin && !is_own_origin(*origin, host, peer_.is_tls))
     return refuse(403, "invalid_argument", "the request comes from a page of another site"), false;
 
-  const std::size_t body_bytes = serving_.options.body_bytes
-                                     ? serving_.options.body_bytes(request_.method, request_.path)
-                                     : serving_.options.limits.body_bytes;
+  const std::size_t body_bytes =
+      serving_.options.body_bytes ? serving_.options.body_bytes(request_) : serving_.options.limits.body_bytes;
   const auto length = parser_->http.content_length();
   if (length && *length > body_bytes)
     return refuse(413, "invalid_argument",

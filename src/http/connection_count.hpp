@@ -1,5 +1,6 @@
-// Counts the open connections of a server, in all and by address, and decides whether one more is taken. Clients on
-// this machine share one address, so that only the limit of all applies to them.
+// Counts the open connections of a server and decides whether one more is taken. Those over Unix sockets have places of
+// their own, so that no crowd on a port locks out the user who runs the server; those from this machine leave places
+// for other machines.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +14,44 @@ namespace berth::http {
 
 class ConnectionCount {
  public:
-  explicit ConnectionCount(const Limits& limits)
-      : all_max_(limits.connections), each_max_(limits.connections_of_address) {}
+  explicit ConnectionCount(const Limits& limits) : limits_(limits) {}
 
   // False: too many, and it is not counted.
   bool add(const Peer& peer) {
-    if (all_ >= all_max_) return false;
-    if (!peer.is_loopback) {
-      const auto found = of_address_.find(peer.address);
-      if ((found == of_address_.end() ? 0 : found->second) >= each_max_) return false;
-      ++of_address_[peer.address];
+    if (peer.unix_uid) {
+      if (unix_ >= limits_.connections_of_unix) return false;
+      ++unix_;
+      return true;
     }
-    ++all_;
+    if (tcp_ >= limits_.connections) return false;
+    const std::string key = key_of(peer);
+    const auto found = of_address_.find(key);
+    const std::size_t most = peer.is_loopback ? limits_.connections_of_loopback : limits_.connections_of_address;
+    if ((found == of_address_.end() ? 0 : found->second) >= most) return false;
+    ++of_address_[key];
+    ++tcp_;
     return true;
   }
 
   void remove(const Peer& peer) {
-    --all_;
-    if (peer.is_loopback) return;
-    const auto found = of_address_.find(peer.address);
+    if (peer.unix_uid) {
+      --unix_;
+      return;
+    }
+    --tcp_;
+    const auto found = of_address_.find(key_of(peer));
     if (--found->second == 0) of_address_.erase(found);
   }
 
-  std::size_t all() const { return all_; }
+  std::size_t all() const { return tcp_ + unix_; }
   std::size_t addresses() const { return of_address_.size(); }
 
  private:
-  std::size_t all_max_;
-  std::size_t each_max_;
-  std::size_t all_ = 0;
+  // 127.0.0.1, 127.0.0.2 and ::1 are one machine.
+  static std::string key_of(const Peer& peer) { return peer.is_loopback ? "loopback" : peer.address; }
+
+  Limits limits_;
+  std::size_t tcp_ = 0, unix_ = 0;
   std::map<std::string, std::size_t> of_address_;
 };
 

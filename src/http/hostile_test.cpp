@@ -112,8 +112,9 @@ TEST(Hostile, ALongHeaderIsRefused) {
 
 TEST(Hostile, ALongBodyIsRefusedBeforeItIsRead) {
   ServerOptions options = with([](Limits& limits) { limits.body_bytes = 100; });
-  options.body_bytes = [](std::string_view, std::string_view path) -> std::size_t {
-    return path == "/big" ? 1000 : 100;
+  options.body_bytes = [](const Request& head) -> std::size_t {
+    EXPECT_TRUE(head.headers.get("host") && head.body.empty());
+    return head.path == "/big" ? 1000 : 100;
   };
   RunningServer server(echo_in_brackets, options);
   Client client = client_of(server);
@@ -265,25 +266,32 @@ TEST(Hostile, AFloodOfConnectionsIsTurnedAway) {
 
 TEST(Hostile, OneAddressCannotTakeAllConnections) {
   Limits limits;
-  limits.connections = 5;
+  limits.connections = 6;
   limits.connections_of_address = 2;
+  limits.connections_of_loopback = 3;
+  limits.connections_of_unix = 1;
   ConnectionCount count(limits);
   const Peer far{.address = "192.0.2.1", .unix_uid = {}};
   const Peer other{.address = "192.0.2.2", .unix_uid = {}};
   const Peer near{.address = "127.0.0.1", .unix_uid = {}, .is_loopback = true};
+  const Peer near_too{.address = "127.0.0.2", .unix_uid = {}, .is_loopback = true};
+  const Peer own{.address = "unix", .unix_uid = 7, .is_loopback = true};
+  EXPECT_TRUE(count.add(near));
+  EXPECT_TRUE(count.add(near));
+  EXPECT_TRUE(count.add(near_too));
+  EXPECT_FALSE(count.add(near)) << "this machine leaves places for others";
+  EXPECT_FALSE(count.add(near_too)) << "this machine, whatever its address";
   EXPECT_TRUE(count.add(far));
   EXPECT_TRUE(count.add(far));
   EXPECT_FALSE(count.add(far));
   EXPECT_TRUE(count.add(other));
-  EXPECT_TRUE(count.add(near));
-  EXPECT_TRUE(count.add(near));
-  EXPECT_FALSE(count.add(near)) << "all are taken";
+  EXPECT_FALSE(count.add(other)) << "all are taken";
+  EXPECT_TRUE(count.add(own)) << "places of its own";
+  EXPECT_FALSE(count.add(own));
+  EXPECT_EQ(count.all(), 7u);
   count.remove(far);
-  EXPECT_TRUE(count.add(near)) << "no limit of its own";
-  count.remove(near);
-  EXPECT_TRUE(count.add(far));
-  EXPECT_FALSE(count.add(other));
-  for (const Peer& peer : {far, far, other, near, near}) count.remove(peer);
+  EXPECT_TRUE(count.add(other));
+  for (const Peer& peer : {far, other, other, near, near, near_too, own}) count.remove(peer);
   EXPECT_EQ(count.all(), 0u);
   EXPECT_EQ(count.addresses(), 0u) << "what is over takes no memory";
 }

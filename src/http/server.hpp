@@ -76,9 +76,11 @@ class Responder {
 struct Limits {
   std::size_t header_bytes = 16 * 1024;
   std::size_t body_bytes = 4 * 1024 * 1024;
-  std::size_t stream_bytes = 1024 * 1024;  // waiting for a slow reader
-  std::size_t connections = 512;
+  std::size_t stream_bytes = 1024 * 1024;         // waiting for a slow reader
+  std::size_t connections = 704;                  // over TCP; with those of the Unix socket below the usual 1024 files
+  std::size_t connections_of_loopback = 400;      // of them, since any user of this machine can open them
   std::size_t connections_of_address = 256;       // of one address that is not loopback
+  std::size_t connections_of_unix = 64;           // over Unix sockets, which only their owner can open
   std::chrono::milliseconds header_time{10'000};  // TLS handshake; first to last byte of a header
   std::chrono::milliseconds body_time{60'000};    // first to last byte of a body
   std::chrono::milliseconds idle_time{60'000};    // between two requests
@@ -90,8 +92,9 @@ struct ServerOptions {
   // that the client connected to.
   std::vector<std::string> names = {};
   Limits limits = {};
-  // The largest body of a request, if it is not Limits::body_bytes for all. Null: it is.
-  std::function<std::size_t(std::string_view method, std::string_view path)> body_bytes = nullptr;
+  // The largest body of a request, if it is not Limits::body_bytes for all: asked before the body is read, on the
+  // server's thread. Null: it is.
+  std::function<std::size_t(const Request& head)> body_bytes = nullptr;
 };
 
 // Both files in PEM form; the certificate file may hold a chain.

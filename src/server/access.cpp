@@ -14,9 +14,8 @@
 namespace berth::server {
 namespace {
 
-constexpr std::string_view cookie_name = "berth";
 constexpr Duration session_time = std::chrono::hours(12);
-constexpr std::size_t sessions_max = 1000;
+constexpr std::size_t sessions_max = 1000, sessions_of_credential_max = 20;
 
 std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -30,20 +29,6 @@ std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
 
 bool same(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::optional<std::string_view> cookie_of(const http::Request& request) {
-  const auto header = request.headers.get("cookie");
-  if (!header) return std::nullopt;
-  for (std::string_view rest = *header; !rest.empty();) {
-    const std::size_t end = std::min(rest.find(';'), rest.size());
-    std::string_view pair = rest.substr(0, end);
-    pair.remove_prefix(std::min(pair.find_first_not_of(' '), pair.size()));
-    if (pair.starts_with(cookie_name) && pair.size() > cookie_name.size() && pair[cookie_name.size()] == '=')
-      return pair.substr(cookie_name.size() + 1);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -71,8 +56,22 @@ bool is_valid(const std::string& credential, const std::map<std::string, fleet::
   return found != credentials.end() && (!found->second.expires_ms || *found->second.expires_ms > now_ms);
 }
 
-Access::Access(std::string user, const std::string& local_token)
-    : user_(std::move(user)), local_sum_(sha256(local_token)) {}
+Access::Access(std::string user, const std::string& local_token, const std::string& server)
+    : user_(std::move(user)), local_sum_(sha256(local_token)), cookie_name_("berth-" + sha256(server).substr(0, 8)) {}
+
+std::optional<std::string_view> Access::cookie_of(const http::Request& request) const {
+  const auto header = request.headers.get("cookie");
+  if (!header) return std::nullopt;
+  for (std::string_view rest = *header; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    std::string_view pair = rest.substr(0, end);
+    pair.remove_prefix(std::min(pair.find_first_not_of(' '), pair.size()));
+    if (pair.starts_with(cookie_name_) && pair.size() > cookie_name_.size() && pair[cookie_name_.size()] == '=')
+      return pair.substr(cookie_name_.size() + 1);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return std::nullopt;
+}
 
 std::optional<Who> Access::who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
                                    std::uint64_t now_ms) const {
@@ -104,12 +103,26 @@ std::optional<Who> Access::who(const http::Request& request,
   return std::nullopt;
 }
 
-std::string Access::open_session(const Who& who, TimePoint now) {
+std::string Access::open_session(Who who, TimePoint now) {
   forget_old_sessions(now);
-  if (sessions_.size() >= sessions_max) sessions_.erase(sessions_.begin());
+  const auto of_it = std::count_if(sessions_.begin(), sessions_.end(),
+                                   [&](const auto& one) { return one.second.who.credential == who.credential; });
+  if (static_cast<std::size_t>(of_it) >= sessions_of_credential_max) close_oldest(&who.credential);
+  if (sessions_.size() >= sessions_max) close_oldest(nullptr);
   std::string cookie = make_token();
-  sessions_[sha256(cookie)] = {who, now + session_time};
+  who.role = fleet::Role::read;
+  sessions_[sha256(cookie)] = {std::move(who), now + session_time, next_session_++};
   return cookie;
+}
+
+// Null: of all.
+void Access::close_oldest(const std::string* credential) {
+  auto oldest = sessions_.end();
+  for (auto one = sessions_.begin(); one != sessions_.end(); ++one) {
+    if (credential && one->second.who.credential != *credential) continue;
+    if (oldest == sessions_.end() || one->second.number < oldest->second.number) oldest = one;
+  }
+  if (oldest != sessions_.end()) sessions_.erase(oldest);
 }
 
 void Access::close_session(const http::Request& request) {

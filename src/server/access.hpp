@@ -35,8 +35,9 @@ bool is_valid(const std::string& credential, const std::map<std::string, fleet::
 
 class Access {
  public:
-  // `local_token`: of the file that the server has written for its own user.
-  Access(std::string user, const std::string& local_token);
+  // `local_token`: of the file that the server has written for its own user. `server`: what tells this server from
+  // others of the same host.
+  Access(std::string user, const std::string& local_token, const std::string& server);
 
   // Absent: nobody that is known. `now_ms` is wall time, for the expiry of tokens.
   std::optional<Who> who(const http::Request& request, const std::map<std::string, fleet::Credential>& credentials,
@@ -44,8 +45,11 @@ class Access {
   std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
                              std::uint64_t now_ms) const;
 
-  // A session of the page for somebody who has shown a token; the text of its cookie.
-  std::string open_session(const Who& who, TimePoint now);
+  // A session of the page for somebody who has shown a token: it may read, whatever the token may, since a browser
+  // sends a cookie to every port of the host. The text of its cookie. Of one token the newest sessions stay.
+  std::string open_session(Who who, TimePoint now);
+  // With a part of its own for each server: browsers keep one jar for all ports of a host.
+  const std::string& cookie_name() const { return cookie_name_; }
   void close_session(const http::Request& request);
   void forget_old_sessions(TimePoint now);
 
@@ -53,9 +57,14 @@ class Access {
   struct Session {
     Who who;
     TimePoint ends{};
+    std::uint64_t number = 0;
   };
   std::string user_;
   std::string local_sum_;
+  std::string cookie_name_;
+  std::optional<std::string_view> cookie_of(const http::Request& request) const;
+  void close_oldest(const std::string* credential);
+  std::uint64_t next_session_ = 0;
   std::map<std::string, Session> sessions_;  // by the sum of the cookie
 };
 

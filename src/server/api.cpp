@@ -74,10 +74,12 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
   if (request.path == "/healthz") {
     send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/readyz") {
-    if (leader_)
-      send(responder, json::object{{"status", "ok"}});
-    else
+    if (!leader_)
       responder.send(http::error_response(503, "unavailable", "the server is starting"));
+    else if (!leader_->problem().empty())
+      responder.send(http::error_response(503, "unavailable", "the controller cannot decide", "berth status says why"));
+    else
+      send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/metrics") {
     // It names nodes and deployments: on this machine everybody may know, others need a token.
     if (!leader_ || request.peer.is_loopback || admit(request, Role::read, responder))
@@ -90,6 +92,14 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
     return false;
   }
   return true;
+}
+
+std::size_t Api::body_bytes(const http::Request& head) const {
+  constexpr std::size_t login_bytes = 4 * 1024, stranger_bytes = 64 * 1024, body_bytes = 4 * 1024 * 1024;
+  if (head.path == "/api/v1/login" || head.path == "/api/v1/logout" || head.path == "/api/v1/agent/join")
+    return login_bytes;
+  const bool is_known = leader_ && access_.who(head, leader_->state().credentials, world::wall_time_ms());
+  return is_known ? body_bytes : stranger_bytes;
 }
 
 std::optional<Who> Api::admit(const http::Request& request, Role role, const http::Responder& responder) {
@@ -156,7 +166,9 @@ void Api::get_openapi(const http::Request&, const Who&, const http::Responder& r
 }
 
 void Api::get_status(const http::Request&, const Who&, const http::Responder& responder) {
-  send(responder, status_view(*leader_, version_, started_ms_));
+  json::object view = status_view(*leader_, version_, started_ms_);
+  if (!leader_->problem().empty()) view["problem"] = leader_->problem();
+  send(responder, view);
 }
 
 void Api::get_nodes(const http::Request&, const Who&, const http::Responder& responder) {

@@ -35,6 +35,8 @@ class Api {
   void lead(Leader& leader) { leader_ = &leader; }
 
   void handle(const http::Request& request, const http::Responder& responder);
+  // The largest body of a request, of which the head is known: what strangers send takes little memory.
+  std::size_t body_bytes(const http::Request& head) const;
 
   // From the leader.
   void changed();

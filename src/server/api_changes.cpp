@@ -165,8 +165,8 @@ void Api::post_login(const http::Request& request, const Who&, const http::Respo
   if (!who || !may(*who, Role::read))
     return responder.send(http::error_response(401, "not_logged_in", "this token is not known, or is none for the page",
                                                "see berth token add read"));
-  http::Response answer = http::json_response(200, format::document({{"role", to_string(who->role)}}));
-  answer.headers.add("set-cookie", "berth=" + access_.open_session(*who, real_clock().now()) +
+  http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
+  answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
                                        "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
                                        (request.peer.is_tls ? "; Secure" : ""));
   responder.send(std::move(answer));
@@ -175,7 +175,7 @@ void Api::post_login(const http::Request& request, const Who&, const http::Respo
 void Api::post_logout(const http::Request& request, const Who&, const http::Responder& responder) {
   access_.close_session(request);
   http::Response answer = http::json_response(200, format::document({}));
-  answer.headers.add("set-cookie", "berth=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
+  answer.headers.add("set-cookie", access_.cookie_name() + "=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
   responder.send(std::move(answer));
 }
 
@@ -211,8 +211,9 @@ void Api::post_report(const http::Request& request, const Who& who, const http::
   if (heard->report.node.id != who.node)
     return responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
   const NodeId node = *who.node;
-  history_.add(node, heard->devices, world::wall_time_ms());
   if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(responder, taken.error());
+  if (const Heard* const last = leader_->heard(node))
+    history_.add(last->report.node, last->devices, world::wall_time_ms());
   hooks_.wake();
   const fleet::NodeOrders orders = leader_->orders(node);
   send(responder,

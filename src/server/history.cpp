@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <set>
 
 namespace berth::server {
 
@@ -10,7 +11,9 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t every_ms = 10'000, kept_ms = 3'600'000;
-constexpr std::size_t devices_max = 10'000;
+// Of one node: a node whose devices change their ids does not fill the memory.
+constexpr std::size_t devices_max = 1024;
+constexpr double bytes_max = 1e18;  // beyond it a number is no amount of memory
 
 std::optional<double> number(const json::object& object, std::string_view key) {
   const json::value* const value = object.if_contains(key);
@@ -19,28 +22,32 @@ std::optional<double> number(const json::object& object, std::string_view key) {
 
 }  // namespace
 
-void History::add(const NodeId& node, const json::array& devices, std::uint64_t now_ms) {
+void History::add(const NodeView& node, const json::array& devices, std::uint64_t now_ms) {
+  std::set<std::string> known;
+  for (const NodeDevice& device : node.devices) known.insert(device.info.id.text());
+  auto& of_node = samples_[node.id];
+  if (of_node.size() + known.size() > devices_max)
+    std::erase_if(of_node, [&](const auto& one) { return !known.contains(one.first); });
   for (const json::value& value : devices) {
     const json::object* const device = value.if_object();
     const json::value* const id = device ? device->if_contains("id") : nullptr;
     if (!id || !id->is_string()) continue;
-    if (samples_.size() >= devices_max) return;
-    std::deque<Sample>& samples = samples_[{node, std::string(id->as_string())}];
+    const std::string name(id->as_string());
+    if (!known.contains(name) || (of_node.size() >= devices_max && !of_node.contains(name))) continue;
+    std::deque<Sample>& samples = of_node[name];
     if (!samples.empty() && now_ms < samples.back().at_ms + every_ms) continue;
     while (!samples.empty() && samples.front().at_ms + kept_ms < now_ms) samples.pop_front();
     Sample sample;
     sample.at_ms = now_ms;
     const auto total = number(*device, "memory_bytes_total"), free = number(*device, "memory_bytes_free");
-    if (total && free) sample.used_bytes = static_cast<std::uint64_t>(std::max(0.0, *total - *free));
+    if (total && free) sample.used_bytes = static_cast<std::uint64_t>(std::clamp(*total - *free, 0.0, bytes_max));
     sample.utilisation = number(*device, "utilisation");
     sample.celsius = number(*device, "temperature_celsius");
     samples.push_back(sample);
   }
 }
 
-void History::forget(const NodeId& node) {
-  std::erase_if(samples_, [&](const auto& one) { return one.first.first == node; });
-}
+void History::forget(const NodeId& node) { samples_.erase(node); }
 
 json::object History::samples(const NodeId& node, const std::string& device) const {
   json::object out;
@@ -50,8 +57,9 @@ json::object History::samples(const NodeId& node, const std::string& device) con
     has = has || value.has_value();
     array.push_back(value ? json::value(*value) : json::value(nullptr));
   };
-  if (const auto found = samples_.find({node, device}); found != samples_.end()) {
-    for (const Sample& sample : found->second) {
+  const auto of_node = samples_.find(node);
+  if (of_node != samples_.end() && of_node->second.contains(device)) {
+    for (const Sample& sample : of_node->second.at(device)) {
       at.emplace_back(sample.at_ms);
       add(used, sample.used_bytes, has_used);
       add(utilisation, sample.utilisation, has_utilisation);

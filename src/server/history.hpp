@@ -9,16 +9,16 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 
-#include "berth/ids.hpp"
+#include "berth/deployment.hpp"
 
 namespace berth::server {
 
 class History {
  public:
-  // From the devices of a report. Of samples within ten seconds the first is kept.
-  void add(const NodeId& node, const boost::json::array& devices, std::uint64_t now_ms);
+  // From the devices of a report; those that are not in its inventory do not count. Of samples within ten seconds the
+  // first is kept.
+  void add(const NodeView& node, const boost::json::array& devices, std::uint64_t now_ms);
   void forget(const NodeId& node);
   // t_ms, used_bytes, utilization, temperature_c; what was not measured is null.
   boost::json::object samples(const NodeId& node, const std::string& device) const;
@@ -29,7 +29,7 @@ class History {
     std::optional<std::uint64_t> used_bytes;
     std::optional<double> utilisation, celsius;
   };
-  std::map<std::pair<NodeId, std::string>, std::deque<Sample>> samples_;
+  std::map<NodeId, std::map<std::string, std::deque<Sample>>> samples_;
 };
 
 }  // namespace berth::server

@@ -455,6 +455,16 @@ Result<void> Leader::commit_step(const controller::Step& step) {
 }
 
 Result<std::optional<TimePoint>> Leader::step() {
+  Result<std::optional<TimePoint>> again = take_steps();
+  const std::string problem = again ? "" : again.error().to_text();
+  if (std::exchange(problem_, problem) != problem) {
+    ++revision_;
+    if (changed_) changed_();
+  }
+  return again;
+}
+
+Result<std::optional<TimePoint>> Leader::take_steps() {
   std::optional<TimePoint> again;
   for (int steps = 0; steps < steps_max; ++steps) {
     controller::Step next = controller::step(input());

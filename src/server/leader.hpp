@@ -92,6 +92,8 @@ class Leader {
 
   // Decides and commits until there is nothing to do. Returns when time alone may change something.
   Result<std::optional<TimePoint>> step();
+  // Why the last step did not succeed; empty: it did. What is shown then is older than what is wanted.
+  const std::string& problem() const { return problem_; }
 
   // Goes on to lead; unavailable: another server does.
   Result<void> renew();
@@ -100,6 +102,7 @@ class Leader {
  private:
   Leader() = default;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
+  Result<std::optional<TimePoint>> take_steps();
   Result<void> commit_step(const controller::Step& step);
   void keep_inventory(const NodeView& node);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
@@ -120,6 +123,7 @@ class Leader {
   std::map<NodeId, Heard> stored_;    // made of the inventories in the store when this server began
   std::map<NodeId, TimePoint> kept_;  // when an inventory was written
   controller::Memory memory_;
+  std::string problem_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;
   struct Known {

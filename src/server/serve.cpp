@@ -113,9 +113,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
 
   Loop* loop = nullptr;
   Api* api_now = nullptr;
-  http::Server server({},
+  http::ServerOptions server_options;
+  server_options.body_bytes = [&](const http::Request& head) { return api_now->body_bytes(head); };
+  http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api_now->handle(request, responder); });
-  Api api(options.version, Access(world::user_name(geteuid()), token), http::StaticFiles(options.page),
+  Api api(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
           {[&] {
              if (loop) loop->wake();
            },

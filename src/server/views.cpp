@@ -160,6 +160,7 @@ std::uint64_t whole(const json::object& object, std::string_view key) {
   return value && value->is_number() ? static_cast<std::uint64_t>(value->to_number<double>()) : 0;
 }
 
+constexpr std::uint64_t device_bytes_max = 1ULL << 50;  // more is no device's; sums stay below 2^64
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
 };
@@ -175,8 +176,9 @@ DeviceCounts count_devices(const Leader& leader) {
           device->contains("is_fallback") && device->at("is_fallback").is_bool() && device->at("is_fallback").as_bool();
       if (!fallback && !is_word(*device, "backend", "host")) {
         ++counts.gpus;
-        counts.bytes_total += whole(*device, "memory_bytes_total");
-        counts.bytes_free += whole(*device, "memory_bytes_free");
+        const std::uint64_t bytes_total = std::min(whole(*device, "memory_bytes_total"), device_bytes_max);
+        counts.bytes_total += bytes_total;
+        counts.bytes_free += std::min(whole(*device, "memory_bytes_free"), bytes_total);
       }
       if (!is_word(*device, "health", "healthy") || !is_word(*device, "intent", "in_service") ||
           record.intent != Intent::in_service || device->contains("error"))
@@ -463,6 +465,8 @@ std::string metrics_text(const Leader& leader, std::size_t connections) {
   head("berth_device_memory_bytes", "Memory of the accelerators.");
   line("berth_device_memory_bytes{kind=\"total\"}", devices.bytes_total);
   line("berth_device_memory_bytes{kind=\"free\"}", devices.bytes_free);
+  head("berth_controller_stuck", "1 while the controller cannot decide; the status says why.");
+  line("berth_controller_stuck", leader.problem().empty() ? 0 : 1);
   head("berth_server_epoch", "Grows with every server that begins to lead.");
   line("berth_server_epoch", leader.epoch());
   head("berth_server_connections", "Open connections.");

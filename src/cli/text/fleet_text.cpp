@@ -286,6 +286,8 @@ std::string status_text(const json::object& answer, const Style& style) {
                ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
                : ""),
       style);
+  if (all.has("problem"))
+    text += "\n" + paragraph("! ", "nothing is decided now; what is shown is old: " + all.text("problem"), style);
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
   if (all.list("deployments").empty()) return text + "\nnothing is deployed; berth apply FILE deploys a project\n";
   // What is pending has said why.

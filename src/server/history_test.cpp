@@ -1,0 +1,59 @@
+#include "server/history.hpp"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+namespace berth::server {
+namespace {
+
+namespace json = boost::json;
+
+class Histories : public testing::Test {
+ protected:
+  static NodeView node(const std::string& name, const std::string& prefix, int devices) {
+    NodeView view;
+    view.id = NodeId(name);
+    for (int i = 0; i < devices; ++i) view.devices.emplace_back().info.id = DeviceId(prefix + std::to_string(i));
+    return view;
+  }
+  void add(const NodeView& view) {
+    json::array devices;
+    for (const NodeDevice& device : view.devices)
+      devices.push_back(json::object{{"id", device.info.id.text()}, {"utilisation", 0.5}});
+    history_.add(view, devices, now_ms_ += 10'000);
+  }
+  std::size_t samples(const std::string& name, const std::string& device) const {
+    return history_.samples(NodeId(name), device).at("t_ms").as_array().size();
+  }
+  History history_;
+  std::uint64_t now_ms_ = 0;
+};
+
+TEST_F(Histories, ANodeWhoseDevicesChangeTheirIdsTakesNoRoomOfOthers) {
+  const NodeView good = node("good", "gpu", 2);
+  add(good);
+  for (int turn = 0; turn < 30; ++turn) add(node("evil", "x" + std::to_string(turn) + "-", 1000));
+  add(good);
+  EXPECT_EQ(samples("good", "gpu1"), 2u);
+  EXPECT_EQ(samples("evil", "x29-7"), 1u);
+  EXPECT_EQ(samples("evil", "x28-7"), 0u) << "the older ones go";
+}
+
+TEST_F(Histories, OnlyDevicesOfTheInventoryCount) {
+  history_.add(node("a", "gpu", 1), {json::object{{"id", "other"}}, json::object{{"id", "gpu0"}}}, 10'000);
+  EXPECT_EQ(samples("a", "other"), 0u);
+  EXPECT_EQ(samples("a", "gpu0"), 1u);
+  history_.forget(NodeId("a"));
+  EXPECT_EQ(samples("a", "gpu0"), 0u);
+}
+
+TEST_F(Histories, AnAmountThatCannotBeIsNotOutOfRange) {
+  history_.add(node("a", "gpu", 1),
+               {json::object{{"id", "gpu0"}, {"memory_bytes_total", 1e300}, {"memory_bytes_free", -1e300}}}, 10'000);
+  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("used_bytes").as_array().at(0).to_number<std::uint64_t>(),
+            1'000'000'000'000'000'000u);
+}
+
+}  // namespace
+}  // namespace berth::server
