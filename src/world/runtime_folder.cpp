@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "world/user_name.hpp"
 
 namespace berth::world {
 namespace {
@@ -28,6 +31,27 @@ bool is_own(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
+// A folder of this user, or one that does not exist yet and that this user can make: below one of its own.
+bool may_become_own(std::string path) {
+  if (!path.starts_with('/')) return false;
+  struct stat status{};
+  while (path.size() > 1 && ::lstat(path.c_str(), &status) != 0 && errno == ENOENT)
+    path.resize(std::max<std::size_t>(1, path.rfind('/')));
+  return is_own(path);
+}
+
+// With the mode 0700 whatever the umask is. Like mkdir.
+int make_private(const std::string& path) {
+  const int result = ::mkdir(path.c_str(), 0700);
+  return result == 0 ? ::chmod(path.c_str(), 0700) : result;
+}
+
+void make_with_parents(const std::string& path) {
+  for (std::size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1))
+    make_private(path.substr(0, at));
+  make_private(path);
+}
+
 std::string home_folder() {
   if (const char* const home = std::getenv("HOME"); home != nullptr && is_own(home)) return home;
   const passwd* const entry = ::getpwuid(::geteuid());
@@ -38,7 +62,7 @@ std::string home_folder() {
 
 Result<std::string> private_folder(const std::string& path, IfMissing missing) {
   const bool make = missing == IfMissing::create;
-  if (make && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  if (make && make_private(path) != 0 && errno != EEXIST) {
     return Error{ErrorCode::io, "cannot create the folder " + path + ": " + std::strerror(errno),
                  "set BERTH_RUNTIME_DIR to a folder that can be created"};
   }
@@ -49,7 +73,10 @@ Result<std::string> private_folder(const std::string& path, IfMissing missing) {
   }
   if (S_ISLNK(status.st_mode)) return refused(path, "is a symbolic link, which is not trusted");
   if (!S_ISDIR(status.st_mode)) return refused(path, "is not a folder");
-  if (status.st_uid != ::geteuid()) return refused(path, "belongs to another user");
+  if (status.st_uid != ::geteuid())
+    return Error{
+        ErrorCode::io, path + " belongs to another user, " + user_name(status.st_uid),
+        "set BERTH_RUNTIME_DIR to another folder, or ask root or " + user_name(status.st_uid) + " to remove this one"};
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refused(path, "can be written to by others");
   return path;
 }
@@ -77,8 +104,9 @@ Result<std::string> state_folder(const std::string& name, IfMissing missing) {
     return private_folder(path + "/" + name + "-" + std::to_string(::geteuid()), missing);
   }
   std::string path;
-  if (const char* const state = std::getenv("XDG_STATE_HOME"); state != nullptr && is_own(state)) {
+  if (const char* const state = std::getenv("XDG_STATE_HOME"); state != nullptr && may_become_own(state)) {
     path = state;
+    if (missing == IfMissing::create) make_with_parents(path);
   } else {
     path = home_folder();
     if (path.empty()) {
@@ -86,7 +114,7 @@ Result<std::string> state_folder(const std::string& name, IfMissing missing) {
                    "set HOME or XDG_STATE_HOME to a folder of this user"};
     }
     if (missing == IfMissing::create) {
-      for (const char* const below : {"/.local", "/.local/state"}) ::mkdir((path + below).c_str(), 0700);
+      for (const char* const below : {"/.local", "/.local/state"}) make_private(path + below);
     }
     path += "/.local/state";
   }

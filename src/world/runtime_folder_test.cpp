@@ -71,6 +71,8 @@ TEST_F(RuntimeFolder, AnotherUsersHomeIsNotUsed) {
   ::setenv("XDG_STATE_HOME", at("theirs").c_str(), 1);
   ::setenv("HOME", root_.c_str(), 1);
   EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions"));
+  ::setenv("XDG_STATE_HOME", at("theirs/not/yet").c_str(), 1);
+  EXPECT_EQ(state_folder("decisions").value(), at(".local/state/berth/decisions"));
   EXPECT_TRUE(std::filesystem::is_empty(at("theirs")));
 }
 
@@ -85,6 +87,20 @@ TEST_F(RuntimeFolder, IsCreatedPrivateAndReused) {
     EXPECT_EQ(status.st_mode & 07777, 0700U);
   }
   EXPECT_EQ(state_folder("decisions").value(), made);
+}
+
+TEST_F(RuntimeFolder, IsOfUseWhateverTheUmaskIs) {
+  ::setenv("HOME", root_.c_str(), 1);
+  ::setenv("XDG_STATE_HOME", at("not/yet").c_str(), 1);
+  const mode_t before = ::umask(0277);
+  const Result<std::string> made = state_folder("decisions");
+  ::umask(before);
+  EXPECT_EQ(made.value(), at("not/yet/berth/decisions")) << "made, since it is below a folder of this user";
+  for (const char* const name : {"not", "not/yet", "not/yet/berth", "not/yet/berth/decisions"}) {
+    struct stat status{};
+    ASSERT_EQ(::stat(at(name).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0700U) << name;
+  }
 }
 
 TEST_F(RuntimeFolder, ReadingCreatesNoFolder) {
@@ -109,7 +125,8 @@ TEST_F(RuntimeFolder, FoldersThatOthersControlAreRefused) {
   if (::geteuid() == 0) {
     std::filesystem::create_directory(at("theirs"));
     ASSERT_EQ(::chown(at("theirs").c_str(), 12345, 12345), 0);
-    EXPECT_NE(refusal_of(at("theirs")).find("another user"), std::string::npos);
+    EXPECT_NE(refusal_of(at("theirs")).find("another user, 12345"), std::string::npos);
+    EXPECT_NE(private_folder(at("theirs")).error().advice.find("ask root"), std::string::npos);
   }
 }
 
