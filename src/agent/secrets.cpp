@@ -14,8 +14,9 @@ namespace berth::agent {
 namespace {
 
 // The way to the server, and what another lease or job has set.
-constexpr std::array<std::string_view, 6> never_passed{"BERTH_TOKEN_FILE", "BERTH_SERVER", "BERTH_CA_FILE",
-                                                       "BERTH_LEASE",      "BERTH_JOB",    "BERTH_AGENT_OPTIONS"};
+constexpr std::array<std::string_view, 7> never_passed{"BERTH_TOKEN_FILE",   "BERTH_SERVER", "BERTH_CA_FILE",
+                                                       "BERTH_LEASE",        "BERTH_JOB",    "BERTH_JOB_FOLDER",
+                                                       "BERTH_AGENT_OPTIONS"};
 constexpr std::array<std::string_view, 15> passed{
     "PATH",           "HOME",         "USER",         "LOGNAME",         "LANG",
     "LANGUAGE",       "TZ",           "TMPDIR",       "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR",
@@ -29,6 +30,9 @@ bool is_passed(const std::string& name, const AgentFile& file) {
          std::any_of(passed_prefixes.begin(), passed_prefixes.end(),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
+
+// Half of what Linux takes as one variable.
+constexpr std::size_t secret_bytes_max = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -67,7 +71,10 @@ Result<std::string> read_secret(const KeyRef& place, const AgentFile& file) {
     if (!is_allowed)
       return Error{ErrorCode::invalid_argument, name + " is in none of the folders that secrets may be read from",
                    "see secret_folders in the agent's file"};
-    value = BERTH_TRY(world::read_text(real));
+    value = BERTH_TRY(world::read_plain_text(real, secret_bytes_max));
+    if (value.find('\0') != std::string::npos)
+      return Error{ErrorCode::invalid_argument, name + " has a byte 0, which no variable can hold",
+                   "encode the secret as text, for example with base64"};
   }
   while (!value.empty() && (value.back() == '\n' || value.back() == '\r')) value.pop_back();
   return value;

@@ -14,7 +14,6 @@ namespace {
 
 // Larger than any text of Berth; bounds endless files such as /dev/zero.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
-constexpr std::size_t plain_bytes_max = std::size_t{1} << 24;
 
 class OpenFile {
  public:
@@ -88,13 +87,13 @@ Result<std::string> read_text(const std::string& path) {
   return read_all(file, path, text_bytes_max);
 }
 
-Result<std::string> read_plain_text(const std::string& path) {
+Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_max) {
   const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) return failed("read", path, errno);
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return failed("read", path, errno);
   if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io, path + " is not a file", "remove it"};
-  return read_all(file, path, plain_bytes_max);
+  return read_all(file, path, bytes_max);
 }
 
 Result<void> write_text(const std::string& path, std::string_view text) {

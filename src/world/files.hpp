@@ -2,6 +2,7 @@
 // interruption the old content remains.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,8 @@ namespace berth::world {
 Result<std::string> read_text(const std::string& path);
 
 // The same for a file that another user may have planted: a symbolic link, anything but a regular file (a pipe would
-// block) and more than 16 MiB are refused.
-Result<std::string> read_plain_text(const std::string& path);
+// block) and more than `bytes_max` are refused.
+Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_max = std::size_t{16} << 20);
 
 // Replaces `path` atomically. Other than regular files (a pipe, a device) are written in
 // place.
