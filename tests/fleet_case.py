@@ -177,7 +177,9 @@ class Node:
         found = {}
         for folder in self.runtime.glob(f"agent-*/{self.name}/jobs/j*"):
             try:
-                found[json.loads((folder / "job.json").read_text())["name"]] = json.loads((folder / "state.json").read_text())
+                below = folder / "user"  # of a job of another user
+                state = (below if below.exists() else folder) / "state.json"
+                found[json.loads((folder / "job.json").read_text())["name"]] = json.loads(state.read_text())
             except (OSError, ValueError):
                 pass  # just made, or just removed
         return found

@@ -108,6 +108,27 @@ class Killed(Fleet):
         self.assertEqual(self.command("delete", "web").returncode, 0)
         self.until_nothing_runs()
 
+    def test_what_is_left_without_a_supervisor_is_ended(self):
+        a, = self.add_nodes("a")
+        stubborn = {"name": "stub", "gpus": 1, "memory": "1GiB", "sharing": "memory", "stop_grace": "2s",
+                    "command": ["bash", "-c", "trap '' TERM; while :; do sleep 0.1; done"]}
+        parent = {**stubborn, "name": "parent", "command": ["bash", "-c", "setsid sleep 786 & exec sleep 787"]}
+        self.apply(stubborn, parent)
+        for state in a.jobs().values():
+            os.kill(state["supervisor"]["pid"], signal.SIGKILL)
+        time.sleep(1)  # nothing may happen
+        self.until_ready("parent", 1)
+        # The command ends and leaves another process: both must be gone before it is started again.
+        command = next(state["command"]["pid"] for name, state in a.jobs().items() if name.startswith("parent."))
+        left, = (pid for pid, text in self.processes().items() if text == "sleep 786 ")
+        os.kill(command, signal.SIGKILL)
+        self.until(lambda: not is_alive(left), self.situation)
+        self.until(lambda: self.replicas("parent")[0]["failures"] == 1, self.situation)
+        self.until_ready("parent", 1)
+        self.assertEqual(self.command("delete", "stub").returncode, 0)
+        self.assertEqual(self.command("delete", "parent").returncode, 0)
+        self.until_nothing_runs()
+
     def test_replica(self):
         a, b, before = self.start_web("a", "b")
         killed = []

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 import unittest
 
 from fleet_case import Fleet, in_own_mounts
@@ -66,8 +67,8 @@ class Users(Fleet):
         self.assertEqual((lines[0], set(lines[1].split()), lines[2], lines[3]), (str(UID), {str(GID), str(EXTRA)}, str(self.home), str(self.home)))
         self.assertEqual((self.journal / "root").read_text().split("\n")[0], "0")
         folder, = (one.parent for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json") if json.loads(one.read_text())["name"].startswith("mine."))
-        about = folder.stat()
-        self.assertEqual((about.st_uid, about.st_mode & 0o777), (UID, 0o700))
+        modes = {name: ((folder / name).stat().st_uid, (folder / name).stat().st_mode & 0o777) for name in (".", "job.json", "user", "user/state.json")}
+        self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "user": (UID, 0o700), "user/state.json": (UID, 0o600)})
         self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
         # Another user is refused, and that is said.
         self.until_said("bad", "the agent may not run commands as user other")
@@ -104,6 +105,93 @@ class Users(Fleet):
         self.until_said("secret", "in none of the folders that secrets may be read from")
         self.until_said("secretdots", "in none of the folders that secrets may be read from")
         self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
+
+    def folder_of(self, name):
+        """The folder of the one job of a deployment."""
+        found = []
+        for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json"):
+            if json.loads(one.read_text())["name"].startswith(f"{name}."):
+                found.append(one.parent)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def change_as_user(self, path, **values):
+        """The user of the job writes over one of its files, if it can. `labels__port`: of an object within."""
+        text = json.loads(path.read_text())
+        for name, value in values.items():
+            inner, _, last = name.rpartition("__")
+            (text[inner] if inner else text)[last] = value
+        write = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+        return subprocess.run(["setpriv", f"--reuid={UID}", f"--regid={GID}", "--clear-groups", "python3", "-c", write, str(path)],
+                              input=json.dumps(text), text=True, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    def stays(self, condition, seconds=4):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not condition():
+                self.fail(self.situation())
+            time.sleep(0.2)
+
+    def test_what_a_user_writes_about_its_job_ends_no_process_of_another_user(self):
+        self.add()
+        victim = subprocess.Popen(["sleep", "600"])
+        self.started.append(victim)
+        start_time = int(pathlib.Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        self.apply(self.serve_as("mine", "svc"), wait=False)
+        self.until_ready("mine", 1)
+        folder = self.folder_of("mine")
+        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        planted = {"pid": victim.pid, "start_time": start_time, "pid_namespace": json.loads(state.read_text())["supervisor"]["pid_namespace"]}
+        self.assertTrue(self.change_as_user(state, supervisor=planted, command=planted))
+        self.change_as_user(folder / "job.json", labels__generation="99")
+        self.assertEqual(self.command("delete", "mine").returncode, 0)
+        self.stays(lambda: victim.poll() is None)
+        self.until(lambda: not self.nodes["a"].jobs(), self.situation)
+        self.until_nothing_runs()
+        self.assertIsNone(victim.poll())
+
+    def test_a_user_can_neither_take_the_place_of_another_replica_nor_hide_its_own(self):
+        self.add()
+        self.apply(self.serve_as("good"), self.serve_as("evil", "svc"), wait=False)
+        good, evil = self.until_ready("good", 1)[0], self.until_ready("evil", 1)[0]
+        folder = self.folder_of("evil")
+        labels = {f"labels__{name}": value for name, value in json.loads((self.folder_of("good") / "job.json").read_text())["labels"].items()}
+        self.change_as_user(folder / "job.json", **{**labels, "labels__port": "4444"})
+        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        self.assertTrue(self.change_as_user(state, started_us=1))
+        self.stays(lambda: self.replicas("good")[0]["job"] == good["job"] and "port" not in self.replicas("good")[0])
+        for claimed in ("refused", "done"):
+            self.assertTrue(self.change_as_user(state, state=claimed))
+            self.stays(lambda: folder.exists() and self.replicas("evil")[0]["job"] == evil["job"])
+        self.assertEqual(sum("sleep 600" in text for text in self.processes().values()), 2, self.processes())
+
+    def test_long_texts_of_a_job_do_not_silence_its_node(self):
+        self.add()
+        self.apply(self.serve_as("mine", "svc"), wait=False)
+        self.until_ready("mine", 1)
+        folder = self.folder_of("mine")
+        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        for size in (15_000_000, 20_000):
+            self.assertTrue(self.change_as_user(state, reason="A" * size))
+            time.sleep(3)
+            self.stays(lambda: self.get("nodes")["nodes"][0]["last_report_age_s"] < 5)
+            self.assertLess(len(self.replicas("mine")[0].get("reason", "")), 2000)
+        self.assertEqual(self.command("delete", "mine").returncode, 0)
+        self.until_nothing_runs()
+
+    def test_a_secret_that_is_no_plain_text_is_refused_and_the_others_go_on(self):
+        secrets = self.folder / "secrets"
+        secrets.mkdir()
+        os.mkfifo(secrets / "pipe")
+        (secrets / "nul").write_bytes(b"a\0b")
+        (secrets / "long").write_bytes(b"a" * 100_000)
+        (secrets / "good").write_text("fine\n")
+        self.add()
+        self.apply(*(self.serve_as(name, secrets={"A": f"file:{secrets}/{name}"}) for name in ("pipe", "nul", "long", "good")), wait=False)
+        self.until_ready("good", 1)
+        self.until_said("pipe", "pipe is not a file")
+        self.until_said("nul", "has a byte 0")
+        self.until_said("long", "File too large")
 
     def test_limits_that_do_not_hold_are_said_to_be_absent(self):
         """Where a systemd of the user runs and has the controllers they hold; that it is asked: tests/scope_test.py."""

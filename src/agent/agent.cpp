@@ -15,6 +15,7 @@
 #include "agent/server_link.hpp"
 #include "agent/signal.hpp"
 #include "format/fleet_json.hpp"
+#include "machine/job_processes.hpp"
 #include "world/runtime_folder.hpp"
 #include "world/user_name.hpp"
 
@@ -26,6 +27,7 @@ using format::LogLevel;
 namespace {
 
 constexpr Duration longest_sleep = std::chrono::milliseconds(250);
+constexpr Duration supervisor_grace = std::chrono::seconds(10), kill_again = std::chrono::seconds(1);
 
 class Agent {
  public:
@@ -72,7 +74,9 @@ class Agent {
     memory_ = std::move(next.memory);
     for (const Renewal& renewal : next.renew)
       static_cast<void>(machine::renew_job(here.by_id.at(renewal.job), now - renewal.heard));
-    for (const Stop& one : next.stop) stop(one, here);
+    for (const Stop& one : next.stop) stop(one, here, now);
+    for (const FoundJob& job : here.found)
+      if (job.is_live()) kill_when_late(here.by_id.at(job.id), now);
     for (const std::string& job : next.remove) static_cast<void>(machine::remove_job(here.by_id.at(job)));
     for (const Start& one : next.start) start(one, here.found);
     watch_probes(prober, here, received.orders);
@@ -88,10 +92,19 @@ class Agent {
   };
   FoundJobs find_jobs(TimePoint now) {
     FoundJobs here;
+    machine::JobProcesses processes;
     for (machine::Job& job : machine::list_jobs(jobs_)) {
       std::optional<FoundJob> one = found_job(job, now);
       if (!one) continue;
       one->is_stopping = stopping_.contains(job.id);
+      // An end is believed when no process is left; looked for once, since what has ended does not come back.
+      if (!one->is_live() && !ended_.contains(job.id)) {
+        one->is_leftover = !processes.of(job).empty();
+        if (one->is_leftover)
+          one->state = FoundState::running;
+        else
+          ended_.insert(job.id);
+      }
       // Jobs are dated by the wall clock. What was seen once keeps its date when that is stepped.
       FirstSeen& seen = seen_.try_emplace(job.id, FirstSeen{one->state, one->since}).first->second;
       if (seen.state != one->state) seen = {one->state, one->since};
@@ -99,23 +112,35 @@ class Agent {
       if (one->is_live()) {
         const auto lease = parse_lease(job.progress.lease);
         if (lease) here.leases.by_number[lease->id] = name_of(one->key);
-        if (job.is_supervised) here.leases.by_holder[job.progress.supervisor.pid] = name_of(one->key);
+        if (job.is_supervised && machine::is_process_of(job, job.progress.supervisor))
+          here.leases.by_holder[job.progress.supervisor.pid] = name_of(one->key);
       }
       here.found.push_back(*std::move(one));
       here.by_id.emplace(job.id, std::move(job));
     }
-    std::erase_if(stopping_, [&](const std::string& job) { return !here.by_id.contains(job); });
+    std::erase_if(stopping_, [&](const auto& one) { return !here.by_id.contains(one.first); });
+    std::erase_if(ended_, [&](const std::string& job) { return !here.by_id.contains(job); });
     std::erase_if(seen_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     return here;
   }
 
-  void stop(const Stop& one, const FoundJobs& here) {
+  void stop(const Stop& one, const FoundJobs& here, TimePoint now) {
     const auto found =
         std::find_if(here.found.begin(), here.found.end(), [&](const FoundJob& job) { return job.id == one.job; });
     log(LogLevel::info, "stops a replica",
         {{"replica", to_string(found->key)}, {"job", one.job}, {"reason", one.reason}});
-    stopping_.insert(one.job);
+    stopping_.emplace(one.job, now);
     machine::request_stop(here.by_id.at(one.job));
+  }
+
+  // A supervisor does that by itself, unless it was killed or does not obey.
+  void kill_when_late(const machine::Job& job, TimePoint now) {
+    const auto told = stopping_.find(job.id);
+    if (told == stopping_.end()) return;
+    const Duration grace = job.request.stop_grace + (job.is_supervised ? supervisor_grace : Duration::zero());
+    if (now < told->second + grace) return;
+    told->second = now - grace + kill_again;
+    machine::kill_job(job);
   }
 
   void start(const Start& order, const std::vector<FoundJob>& found) {
@@ -168,7 +193,8 @@ class Agent {
   const std::string jobs_;
   Rules rules_;
   Memory memory_;
-  std::set<std::string> stopping_;  // jobs that were told to end
+  std::map<std::string, TimePoint> stopping_;  // jobs that were told to end, and when
+  std::set<std::string> ended_;                // jobs of which no process is left
   struct FirstSeen {
     FoundState state{};
     TimePoint since{};

@@ -10,7 +10,7 @@
 
 #include "agent/secrets.hpp"
 #include "deployment/command.hpp"
-#include "ledger/process.hpp"
+#include "machine/job_processes.hpp"
 #include "machine/job_supervisor.hpp"
 #include "machine/mps.hpp"
 #include "machine/run_steps.hpp"
@@ -38,10 +38,6 @@ std::string home_of(const std::string& user) {
   const Result<world::UserAccount> account = world::find_user(user);
   std::error_code failed;
   return account && std::filesystem::is_directory(account->home, failed) ? account->home : "/";
-}
-
-bool is_alive(const ProcessIdentity& process, std::uint32_t user) {
-  return process.pid > 1 && ledger::process_state(process, user) == ledger::ProcessState::alive;
 }
 
 deployment::Placeholders placeholders(const fleet::Assigned& assigned, std::optional<std::uint16_t> port,
@@ -131,14 +127,17 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
   found.key = {DeploymentId(deployment->second), static_cast<std::uint32_t>(*replica), *generation};
   found.id = job.id;
   found.reason = progress.reason;
-  // Its supervisor may have been killed: the command runs on.
-  const bool runs = progress.command && is_alive(*progress.command, job.user);
   switch (progress.state) {
     case machine::JobState::waiting: found.state = FoundState::waiting; break;
     case machine::JobState::running: found.state = FoundState::running; break;
     case machine::JobState::refused: found.state = FoundState::refused; break;
-    default: found.state = runs ? FoundState::running : FoundState::ended; break;
+    default: found.state = FoundState::ended; break;
   }
+  // What the user of the job has written ends nothing: it has ended when its supervisor has.
+  if (job.is_supervised && !found.is_live()) found.state = FoundState::running;
+  // Its supervisor may have been killed: the command runs on.
+  found.is_leftover = found.state == FoundState::running && !job.is_supervised &&
+                      !(progress.command && machine::is_process_of(job, *progress.command));
   if (found.state == FoundState::ended && found.reason.empty())
     found.reason = progress.status == 0 ? "it ended by itself" : "it is " + std::string(to_string(progress.state));
   if (const auto port = number(labels, label_port)) found.port = static_cast<std::uint16_t>(*port);
@@ -153,7 +152,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
     found.single = FoundJob::Single{std::chrono::milliseconds(*stop_after), {}};
     // Written by renew_job: nanoseconds since the machine started.
     std::uint64_t renewed = 0;
-    if (const auto text = world::read_plain_text(job.folder + "/renewed"))
+    if (const auto text = world::read_plain_text(job.renewed()))
       std::from_chars(text->data(), text->data() + text->size(), renewed);
     found.single->renewed = now - (machine::time_since_boot() - std::chrono::nanoseconds(renewed));
   }

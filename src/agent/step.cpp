@@ -194,6 +194,12 @@ class Stepper {
       report(key, ReplicaState::waiting, job.reason, &job);
       return;
     }
+    if (job.is_leftover) {
+      attempts.reason = "its command has ended and has left other processes behind";
+      stop(job, attempts.reason);
+      report(key, ReplicaState::unready, attempts.reason, &job);
+      return;
+    }
     static const Probed none;
     const auto found = input_.probed.find(job.id);
     const Probed& probed = found == input_.probed.end() ? none : found->second;

@@ -33,6 +33,7 @@ struct FoundJob {
   std::string reason;        // what it waits for, what it runs without, how it ended, why it was refused
   TimePoint since{};         // of this state
   bool is_stopping = false;  // was told to end
+  bool is_leftover = false;  // it runs, but its command and its supervisor have ended
   std::optional<std::uint16_t> port;
   std::optional<std::uint64_t> started_ms;  // wall time
   std::optional<std::uint64_t> memory_bytes_peak;

@@ -283,6 +283,25 @@ TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
   EXPECT_EQ(starts(step_at(5s)), Words{"chat/0#7"});
 }
 
+TEST_F(AgentStepTest, WhatACommandHasLeftBehindIsStoppedBeforeItIsStartedAgain) {
+  const NodeOrders::Order& wanted = add(order("chat", 0, 1));
+  jobs = {job_of(wanted, "j1", FoundState::running)};
+  EXPECT_TRUE(step_at(30s).stop.empty());
+  jobs[0].is_leftover = true;
+  Step out = step_at(31s);
+  EXPECT_EQ(stops(out), Words{"j1"});
+  EXPECT_TRUE(out.start.empty());
+  EXPECT_EQ(out.reports.front().state, ReplicaState::unready);
+  jobs[0].is_stopping = true;
+  out = step_at(32s);
+  EXPECT_TRUE(out.start.empty());
+  EXPECT_NE(out.reports.front().reason.find("left other processes behind"), std::string::npos);
+  jobs[0].state = FoundState::ended;
+  out = step_at(33s);
+  EXPECT_EQ(out.reports.front().failures, 1U);
+  EXPECT_EQ(starts(step_at(40s)).size(), 1U);
+}
+
 TEST_F(AgentStepTest, WhatIsNotReadyInTimeHasFailed) {
   auto& chat = add(order("chat", 0, 7));
   chat.spec.readiness = Probe{};

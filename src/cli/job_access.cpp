@@ -23,7 +23,7 @@ Result<std::vector<Job>> jobs_named(std::span<const std::string> names, bool all
     const Result<std::string> folder = jobs_folder(IfMissing::accept);
     if (!folder) return folder.error();
     jobs = list_jobs(*folder);
-    std::erase_if(jobs, [](const Job& job) { return job.is_elsewhere || has_ended(job.progress.state); });
+    std::erase_if(jobs, [](const Job& job) { return job.is_elsewhere || job.has_ended(); });
   }
   for (const std::string& name : names) {
     Result<Job> job = job_named(name, unreadable);

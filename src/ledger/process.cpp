@@ -55,12 +55,6 @@ std::optional<Status> read_status(std::uint32_t pid) {
   return status;
 }
 
-std::optional<std::uint32_t> user_of(std::uint32_t pid) {
-  struct stat found{};
-  if (stat(folder_of(pid).c_str(), &found) != 0) return std::nullopt;
-  return found.st_uid;
-}
-
 std::string name_of(std::uint32_t pid) {
   std::ifstream comm(folder_of(pid) + "/comm");
   std::string name;
@@ -86,34 +80,6 @@ std::optional<LeaseReference> lease_in_environment(std::uint32_t pid, Missed& mi
     if (entry.starts_with(name)) return parse_lease(std::string_view(entry).substr(name.size()));
   }
   return std::nullopt;
-}
-
-// Leases whose locked descriptor the process has. Links to files and the locks on
-// them are shown for this user's processes only.
-std::vector<LeaseReference> descriptor_leases(std::uint32_t pid) {
-  std::vector<LeaseReference> found;
-  std::error_code failed;
-  for (std::filesystem::directory_iterator at(folder_of(pid) + "/fd", failed), end; !failed && at != end;
-       at.increment(failed)) {
-    std::error_code gone;
-    const std::string target = std::filesystem::read_symlink(at->path(), gone).native();
-    if (gone || target.find(std::string("/") + std::string(ledger::file_prefix)) == std::string::npos) continue;
-    const Result<ledger::UserFile> file = ledger::UserFile::open_link(at->path().native());
-    const auto header = file ? file->read_header() : std::nullopt;
-    if (!header) continue;
-    std::ifstream info(folder_of(pid) + "/fdinfo/" + at->path().filename().native());
-    for (std::string line; std::getline(info, line);) {
-      if (!line.starts_with("lock:")) continue;
-      // "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:19:9 1099511627777 1099511627777"
-      std::istringstream words(line.substr(5));
-      std::string number, kind, mode, access, pid_text, where;
-      std::uint64_t first = 0;
-      words >> number >> kind >> mode >> access >> pid_text >> where >> first;
-      if (words && access == "WRITE" && first > ledger::locks_begin)
-        found.push_back({header->file, first - ledger::locks_begin, file->user()});
-    }
-  }
-  return found;
 }
 
 }  // namespace
@@ -147,7 +113,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
     const auto number_of = number(at->path().filename().native(), ~std::uint32_t{0});
     if (!number_of) continue;
     const auto pid = static_cast<std::uint32_t>(*number_of);
-    const std::optional<std::uint32_t> owner = user_of(pid);
+    const std::optional<std::uint32_t> owner = user_of_process(pid);
     if (owner && (user == 0 || *owner == user)) found.emplace_back(pid, *owner);
   }
   missed.no_descriptor = missed.no_descriptor || is_shortage(failed.value());
@@ -161,7 +127,7 @@ ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
   if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace())
     return ProcessState::unknown;
   // A command of root may switch to another user.
-  const std::optional<std::uint32_t> owner = user_of(holder.pid);
+  const std::optional<std::uint32_t> owner = user_of_process(holder.pid);
   if (user != 0 && owner && *owner != user && *owner != 0) return ProcessState::gone;
   if (const std::optional<Status> status = read_status(holder.pid))
     return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
@@ -169,6 +135,38 @@ ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
   // Hidden from this user. It may be another process with the same pid, but giving
   // away the memory of a living process would be worse.
   return ProcessState::alive;
+}
+
+std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {
+  struct stat found{};
+  if (stat(folder_of(pid).c_str(), &found) != 0) return std::nullopt;
+  return found.st_uid;
+}
+
+std::vector<LeaseReference> locked_leases(std::uint32_t pid) {
+  std::vector<LeaseReference> found;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at(folder_of(pid) + "/fd", failed), end; !failed && at != end;
+       at.increment(failed)) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(at->path(), gone).native();
+    if (gone || target.find(std::string("/") + std::string(file_prefix)) == std::string::npos) continue;
+    const Result<UserFile> file = UserFile::open_link(at->path().native());
+    const auto header = file ? file->read_header() : std::nullopt;
+    if (!header) continue;
+    std::ifstream info(folder_of(pid) + "/fdinfo/" + at->path().filename().native());
+    for (std::string line; std::getline(info, line);) {
+      if (!line.starts_with("lock:")) continue;
+      // "lock:	1: OFDLCK  ADVISORY  WRITE -1 00:19:9 1099511627777 1099511627777"
+      std::istringstream words(line.substr(5));
+      std::string number, kind, mode, access, pid_text, where;
+      std::uint64_t first = 0;
+      words >> number >> kind >> mode >> access >> pid_text >> where >> first;
+      if (words && access == "WRITE" && first > locks_begin)
+        found.push_back({header->file, first - locks_begin, file->user()});
+    }
+  }
+  return found;
 }
 
 bool is_in_first_namespace() { return pid_namespace() == first_namespace; }
@@ -183,11 +181,11 @@ bool can_see_processes_of(const LedgerEntry& entry) {
 
 ProcessTrace trace_process(std::uint32_t pid) {
   ProcessTrace trace;
-  trace.user = user_of(pid);
+  trace.user = user_of_process(pid);
   Missed missed;  // ignored: the process then counts as belonging to no lease
   trace.lease = lease_in_environment(pid, missed);
   trace.cgroup = cgroup_of(pid);
-  trace.descriptors = descriptor_leases(pid);
+  trace.descriptors = locked_leases(pid);
   trace.hidden = !trace.user && is_in_first_namespace() && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
   const std::uint64_t space = pid_namespace();
   // Deeper than real process trees.
@@ -233,7 +231,7 @@ std::vector<std::uint32_t> processes_of(const LedgerEntry& entry) {
   Missed missed;  // ignored: some processes may then be missing
   for (const auto& [pid, user] : readable_processes(missed)) {
     const std::optional<LeaseReference> lease = lease_in_environment(pid, missed);
-    const std::vector<LeaseReference> locked = descriptor_leases(pid);
+    const std::vector<LeaseReference> locked = locked_leases(pid);
     if ((lease && LeasedProcess{*lease, pid, user}.has_lease(entry.reference)) ||
         std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
       found.push_back(pid);
@@ -308,7 +306,7 @@ std::string lock_holder(const FileIdentity& file) {
     const std::string name = name_of(pid);
     std::string text = name.empty() ? "process" : name;
     text += " (pid " + std::to_string(pid);
-    if (const auto user = user_of(pid)) text += ", user " + std::to_string(*user);
+    if (const auto user = user_of_process(pid)) text += ", user " + std::to_string(*user);
     return text + ")";
   }
   return {};

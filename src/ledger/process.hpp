@@ -18,6 +18,11 @@ enum class ProcessState : std::uint8_t { alive, gone, unknown };
 // The process belongs to `user` or root, else the pid was reused.
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
+// Absent: there is no such process, or /proc hides it.
+std::optional<std::uint32_t> user_of_process(std::uint32_t pid);
+// Leases whose locked descriptor the process has open; shown for this user's processes, for root for all.
+std::vector<LeaseReference> locked_leases(std::uint32_t pid);
+
 // Whether /proc shows the children of the process: it is in the same pid namespace,
 // or this process is in the machine's first one, which sees all others.
 bool shows_children_of(const ProcessIdentity& holder);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +14,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ledger/process.hpp"
 #include "machine/inherited.hpp"
 #include "machine/job_output.hpp"
+#include "machine/job_processes.hpp"
 #include "machine/job_supervisor.hpp"
 #include "world/user_name.hpp"
 #include "world/wall_time.hpp"
@@ -25,7 +26,7 @@ extern char** environ;
 namespace berth::machine {
 namespace {
 
-constexpr Duration grace = std::chrono::seconds(10), look_again = std::chrono::milliseconds(20);
+constexpr Duration killed_within = std::chrono::seconds(10), look_again = std::chrono::milliseconds(50);
 
 class Descriptor {
  public:
@@ -88,16 +89,9 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     return not_started(std::strerror(errno));
   told.reset(ends[0]);
   ready.reset(ends[1]);
-  if (!order.user.empty()) {
-    const Result<world::UserAccount> account = world::find_user(order.user);
-    if (!account) return account.error();
-    // The folder last: from then on that user can put other files there.
-    for (const char* const name : {"/job.json", "/output", "/renewed", ""})
-      if (lchown((job.folder + name).c_str(), account->user, account->group) != 0 && errno != ENOENT)
-        return not_started(std::strerror(errno));
-  }
   // After the fork only what a signal handler may do: other threads of this process may hold any lock.
   std::vector<std::string> variables = environment_for(job, order);
+  variables.insert(variables.begin(), std::string(job_folder_variable) + "=" + real_folder(job));  // the first counts
   std::vector<std::string> words{"berth", supervisor_verb, job.folder};
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
   std::fflush(nullptr);
@@ -136,23 +130,12 @@ Result<void> check(const JobOrder& order) {
   return {};
 }
 
-bool is_alive(const Job& job, const ProcessIdentity& process) {
-  return process.pid > 1 && ledger::process_state(process, job.user) == ledger::ProcessState::alive;
-}
-
-bool runs_unsupervised(const Job& job) {
-  return !job.is_supervised && job.progress.command && is_alive(job, *job.progress.command);
-}
-
-void tell_to_end(const Job& job, int signal) {
-  pid_t whom = 0;
-  if (job.is_supervised && is_alive(job, job.progress.supervisor))
-    whom = static_cast<pid_t>(job.progress.supervisor.pid);
-  else if (runs_unsupervised(job))
-    whom = -static_cast<pid_t>(job.progress.command->pid);
-  if (whom == 0) return;
-  kill(whom, signal);
-  kill(whom, SIGCONT);  // a stopped process must go on to hear of it
+// A job of another user is marked as such before anything of that user runs.
+Result<void> give_to_user_of(const JobOrder& order, Job& job) {
+  if (order.user.empty()) return {};
+  const Result<world::UserAccount> account = world::find_user(order.user);
+  if (!account) return account.error();
+  return account->user == geteuid() ? Result<void>() : give_to_user(job, account->user, account->group);
 }
 
 }  // namespace
@@ -167,15 +150,17 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& order) {
   request.after = order.after;
   request.time = order.time;
   request.retries = order.retries;
+  request.stop_grace = order.stop_grace;
   request.created_us = world::wall_time_us();
   request.machine = machine_name();
   request.boot = boot_id();
+  request.pid_namespace = this_process().pid_namespace;
   std::error_code failed;
   request.folder = order.folder.empty() ? std::filesystem::current_path(failed).string() : order.folder;
   Result<Job> job = create_job(jobs, request);
   if (!job) return job;
-  Result<void> started;
-  if (order.stop_unless_renewed) started = renew_job(*job);
+  Result<void> started = give_to_user_of(order, *job);
+  if (started && order.stop_unless_renewed) started = renew_job(*job);
   if (started) started = start_supervisor(*job, order);
   if (started) return find_job(jobs, job->id);
   std::filesystem::remove_all(job->folder, failed);
@@ -183,7 +168,16 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& order) {
 }
 
 void request_stop(const Job& job) {
-  if (!job.is_elsewhere) tell_to_end(job, SIGTERM);
+  if (job.is_elsewhere) return;
+  if (job.is_supervised && is_process_of(job, job.progress.supervisor))
+    return signal_process(job, job.progress.supervisor, SIGTERM);
+  for (const ProcessIdentity& process : JobProcesses().of(job)) signal_process(job, process, SIGTERM);
+}
+
+void kill_job(const Job& job) {
+  if (job.is_elsewhere) return;
+  if (job.is_supervised) signal_process(job, job.progress.supervisor, SIGKILL);
+  for (const ProcessIdentity& process : JobProcesses().of(job)) signal_process(job, process, SIGKILL);
 }
 
 Result<void> stop_job(const Job& job) {
@@ -192,25 +186,34 @@ Result<void> stop_job(const Job& job) {
 }
 
 Result<void> wait_for_stop(const Job& job) {
-  if (job.is_elsewhere)
-    return Error{ErrorCode::unavailable, "job " + job.id + " runs on " + job.request.machine, "stop it there"};
+  if (job.is_elsewhere) {
+    const bool is_here = job.request.machine == machine_name() || job.request.boot == boot_id();
+    return Error{ErrorCode::unavailable,
+                 "job " + job.id + " runs " + (is_here ? "in another container, " : "on ") + job.request.machine,
+                 "stop it there"};
+  }
   if (job.is_supervised) {
-    wait_for_supervisor(job.folder);
-    return {};
+    wait_for_supervisor(job.user_folder);
+    // It has ended the job, unless it was killed.
+    const Result<Job> now = find_job(std::filesystem::path(job.folder).parent_path(), job.id);
+    if (!now || now->has_ended()) return {};
+    request_stop(*now);
   }
-  for (const int signal : {SIGKILL, 0}) {
-    const Deadline deadline = Deadline::after(real_clock(), grace);
-    while (runs_unsupervised(job) && !deadline.passed(real_clock().now())) real_clock().sleep_for(look_again);
-    if (signal != 0) tell_to_end(job, signal);
+  const auto runs = [&] { return !JobProcesses().of(job).empty(); };
+  for (const bool kills : {true, false}) {
+    const Deadline deadline = Deadline::after(real_clock(), kills ? job.request.stop_grace : killed_within);
+    while (runs() && !deadline.passed(real_clock().now())) real_clock().sleep_for(look_again);
+    if (kills && runs()) kill_job(job);
   }
-  if (!runs_unsupervised(job)) return {};
+  if (!runs()) return {};
   return Error{ErrorCode::unavailable, "job " + job.id + " was killed and does not end",
                "look at its driver's messages in the kernel's log"};
 }
 
 Result<void> renew_job(const Job& job, Duration ago) {
-  const std::string path = job.folder + "/renewed";
+  const std::string path = job.renewed();
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  fchmod(file.get(), 0644);  // a supervisor of another user reads it
   // Always of the same length and in place, so that the file is never empty.
   char text[32];
   const int length =

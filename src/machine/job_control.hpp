@@ -14,13 +14,15 @@ namespace berth::machine {
 // Returns when the job has a supervisor: from then on it can be seen and stopped, and goes on whatever becomes of the
 // caller. Whether it gets its devices is shown by its state: `waiting`, then `running`, or `refused` with the reason.
 // invalid_argument, not_found: the order is wrong; io: the supervisor did not start, and nothing is left of the job.
-// With another user the folder of jobs must be one that this user may enter; the folder of the job is then that user's.
+// With another user the folder of jobs must be one that this user may enter.
 Result<Job> start_job(const std::string& jobs, const JobOrder& order);
 
 // Asks for the end of a job and returns at once. The supervisor sends SIGTERM to the command, and SIGKILL when its stop
-// grace has passed. Without a living supervisor the command itself is asked.
+// grace has passed. Without a living supervisor all processes of the job get SIGTERM.
 void request_stop(const Job& job);
-// Waits for the end that was asked for; a command without a supervisor is killed after ten seconds. unavailable: it was
+// SIGKILL to all processes of the job, the supervisor too.
+void kill_job(const Job& job);
+// Waits for the end that was asked for; what has no supervisor is killed after the stop grace. unavailable: it was
 // killed and does not end, or the job belongs to another machine.
 Result<void> wait_for_stop(const Job& job);
 // Both.

@@ -38,7 +38,7 @@ class JobControl : public testing::Test {
   }
   Job read(const Job& job) { return find_job(jobs(), job.id).value(); }
   Job ended(const Job& job) {
-    wait_for_supervisor(job.folder);
+    wait_for_supervisor(job.user_folder);
     return read(job);
   }
   // Until the file is there; a minute on a loaded machine.
@@ -205,11 +205,24 @@ TEST_F(JobControl, AJobThatMustBeRenewedEndsWithItsSupervisor) {
   Job now = read(job);
   while (!now.progress.command) now = read(job);
   kill(static_cast<pid_t>(now.progress.supervisor.pid), SIGKILL);
-  wait_for_supervisor(job.folder);
+  wait_for_supervisor(job.user_folder);
   const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(1));
   while (read(job).progress.state == JobState::running && !deadline.passed(real_clock().now()))
     std::this_thread::yield();
   EXPECT_EQ(read(job).progress.state, JobState::unknown);
+}
+
+TEST_F(JobControl, ASingleJobOfAnotherUserIsRenewed) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root";
+  std::filesystem::permissions(jobs(), std::filesystem::perms(0711));
+  JobOrder single = order("exec sleep 600");
+  single.user = "nobody";
+  single.stop_unless_renewed = std::chrono::milliseconds(1500);
+  const Job job = started(single);
+  const TimePoint began = real_clock().now();
+  while (real_clock().now() - began < std::chrono::milliseconds(3500)) ASSERT_TRUE(renew_job(job));
+  EXPECT_EQ(read(job).progress.state, JobState::running) << read(job).progress.reason;
+  EXPECT_TRUE(stop_job(read(job)));
 }
 
 TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
@@ -219,9 +232,14 @@ TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   wanted.user = "nobody";
   const Job over = ended(started(wanted));
   struct stat about{};
-  ASSERT_EQ(stat(over.folder.c_str(), &about), 0);
+  ASSERT_EQ(stat(over.user_folder.c_str(), &about), 0);
   EXPECT_NE(about.st_uid, 0u);
   EXPECT_EQ(over.user, about.st_uid);
+  for (const std::string& name : {over.folder, over.folder + "/job.json"}) {
+    ASSERT_EQ(stat(name.c_str(), &about), 0);
+    EXPECT_EQ(about.st_uid, 0u) << "that user cannot change which job it is: " << name;
+    EXPECT_EQ(about.st_mode & 0022, 0u) << name;
+  }
   EXPECT_EQ(text_of(over.output()).substr(0, 7), "nobody\n") << text_of(over.output());
 }
 

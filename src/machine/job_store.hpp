@@ -7,6 +7,9 @@
 //   alive       locked as long as the supervisor of the job lives
 //   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
 // The environment of a command is in none of them.
+//
+// A job that root starts for another user: the folder, job.json and renewed are root's, so that the user cannot change
+// which job it is; the other files are in a folder `user` below it, which is that user's, and are not trusted.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +41,11 @@ struct JobRequest {
   std::map<std::string, std::string> labels;
   std::optional<Duration> time;  // that it may run
   std::size_t retries = 0;
-  std::uint64_t created_us = 0;  // wall time
-  // Where it runs: a home folder may be shared by several machines.
+  Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
+  std::uint64_t created_us = 0;                    // wall time
+  // Where it runs: a home folder may be shared by several machines and containers.
   std::string machine, boot;
+  std::uint64_t pid_namespace = 0;  // 0: unknown
 };
 std::string machine_name();
 // Of this start of the machine; empty: unknown.
@@ -59,7 +64,6 @@ enum class JobState : std::uint8_t {
   unreadable  // its files cannot be read; never written
 };
 std::string_view to_string(JobState state) noexcept;
-constexpr bool has_ended(JobState state) noexcept { return state > JobState::running; }
 
 // What a supervisor writes down.
 struct JobProgress {
@@ -81,13 +85,19 @@ struct JobProgress {
 struct Job {
   std::string id;  // "j17"
   std::string folder;
-  std::uint32_t user = 0;  // whose job it is
+  std::string user_folder;  // where the supervisor writes; the same but for a job of another user
+  std::uint32_t user = 0;   // whose job it is
   JobRequest request;
   JobProgress progress;        // its state is `unknown` where the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see
-  bool is_elsewhere = false;   // on another machine: its state is what that one wrote last
-  std::string output() const { return folder + "/output"; }
-  std::string decision() const { return folder + "/decision.json"; }
+  // On another machine, or in a container whose processes are not seen here: its state is what was written there last.
+  bool is_elsewhere = false;
+  bool has_ended() const {
+    return progress.state > JobState::running && !(progress.state == JobState::unreadable && is_supervised);
+  }
+  std::string output() const { return user_folder + "/output"; }
+  std::string decision() const { return user_folder + "/decision.json"; }
+  std::string renewed() const { return folder + "/renewed"; }
 };
 
 Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::create);
@@ -95,11 +105,14 @@ Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::cre
 // Makes the folder of a new job, with a number that none has had before, and removes the oldest jobs that have ended
 // beyond jobs_max.
 Result<Job> create_job(const std::string& jobs, const JobRequest& request);
-// In the order of their numbers. Of those that cannot be read only id, folder and reason are known.
+// For root: makes a new job one of another user.
+Result<void> give_to_user(Job& job, std::uint32_t user, std::uint32_t group);
+// In the order of their numbers. Of those whose job.json cannot be read only id, folder and reason are known.
 std::vector<Job> list_jobs(const std::string& jobs);
-// By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none; other errors: it
-// cannot be read.
+// By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none; other errors: its
+// job.json cannot be read.
 Result<Job> find_job(const std::string& jobs, const std::string& name);
+// `folder`: the user's, as for the functions below.
 Result<void> write_progress(const std::string& folder, const JobProgress& progress);
 // `forced`: also a job of another machine, which may have vanished, and one that cannot be read. A symbolic link is
 // removed, not what it points to. unavailable: it has not ended.

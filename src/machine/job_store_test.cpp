@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "ledger/test_folder.hpp"
+#include "machine/job_processes.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"
 
@@ -98,6 +99,56 @@ TEST_F(JobStore, BytesThatAreNoTextAreShownEscaped) {
   const Job read = find_job(jobs(), create_job(jobs(), odd)->id).value();
   EXPECT_EQ(read.request.command.size(), 3U);
   for (const std::string& word : read.request.command) EXPECT_EQ(word.find_first_of("\xff\x1b\n"), std::string::npos);
+}
+
+TEST_F(JobStore, LongTextsAreCutAndLongStatesAreNotRead) {
+  const Job job = made();
+  JobProgress progress;
+  progress.state = JobState::failed;
+  for (int i = 0; i < 50'000; ++i) progress.reason += "\u00e4";
+  ASSERT_TRUE(write_progress(job.folder, progress)) << "written in a way that can be read";
+  const std::string reason = find_job(jobs(), job.id)->progress.reason;
+  EXPECT_LE(reason.size(), 1024U);
+  EXPECT_TRUE(reason.ends_with("\u00e4...")) << "not within a character";
+  std::string text = world::read_text(job.folder + "/state.json").value();
+  const std::size_t at = text.find("...");
+  std::ofstream(job.folder + "/state.json") << std::string(text).insert(at, std::string(20'000, 'x'));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::failed);
+  EXPECT_LE(find_job(jobs(), job.id)->progress.reason.size(), 1024U);
+  std::ofstream(job.folder + "/state.json") << text.insert(at, std::string(100'000, 'x'));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unreadable);
+}
+
+TEST_F(JobStore, AJobOfAnotherContainerIsElsewhereWhileItsSupervisorLives) {
+  JobRequest inner = request();
+  inner.pid_namespace = this_process().pid_namespace + 1;
+  const Job job = create_job(jobs(), inner).value();
+  {
+    const auto mark = AliveMark::set(job.folder);
+    write(job, JobState::running);
+    const Job read = find_job(jobs(), job.id).value();
+    EXPECT_TRUE(read.is_elsewhere);
+    EXPECT_EQ(read.progress.state, JobState::running);
+    EXPECT_EQ(remove_job(read).error().code, ErrorCode::unavailable);
+  }
+  EXPECT_FALSE(find_job(jobs(), job.id)->is_elsewhere);
+}
+
+TEST_F(JobStore, RootTrustsNothingThatAnotherUserCanReplace) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root";
+  constexpr std::uint32_t other = 12345;
+  Job job = made();
+  ASSERT_TRUE(give_to_user(job, other, other));
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.command = progress.supervisor = this_process();  // of root
+  ASSERT_TRUE(write_progress(job.user_folder, progress));
+  const Job read = find_job(jobs(), job.id).value();
+  EXPECT_EQ(read.user, other);
+  EXPECT_EQ(read.progress.state, JobState::unknown) << "a process of root is not one of its job";
+  EXPECT_FALSE(is_process_of(read, this_process()));
+  ASSERT_EQ(chown(job.folder.c_str(), other, other), 0);
+  EXPECT_NE(find_job(jobs(), job.id).error().message.find("belongs to another user"), std::string::npos);
 }
 
 TEST_F(JobStore, OnlyItsUserCanReadAJob) {
@@ -191,13 +242,20 @@ TEST_F(JobStore, TheEndOfASupervisorIsWaitedForHoweverItEnds) {
   for (const int end : ready) close(end);
 }
 
-TEST_F(JobStore, AJobThatHasEndedIsRemovedBeforeItsSupervisorHasGone) {
+TEST_F(JobStore, AJobThatHasEndedIsRemovedWhenItsSupervisorHasGone) {
   const Job job = made();
-  const auto mark = AliveMark::set(job.folder);
-  write(job, JobState::done);
-  const Job ended = find_job(jobs(), job.id).value();
-  EXPECT_TRUE(ended.is_supervised);
-  EXPECT_TRUE(remove_job(ended));
+  std::optional<Job> read;
+  {
+    const auto mark = AliveMark::set(job.folder);
+    write(job, JobState::done);
+    read = find_job(jobs(), job.id).value();
+    EXPECT_TRUE(read->is_supervised);
+    const Result<void> refused = remove_job(*read, true);
+    ASSERT_FALSE(refused) << "a state can say anything";
+    EXPECT_NE(refused.error().message.find("has a living supervisor"), std::string::npos);
+  }
+  const Job& ended = *read;
+  EXPECT_TRUE(remove_job(ended)) << "it has gone since";
   EXPECT_TRUE(remove_job(ended)) << "another was quicker";
   EXPECT_EQ(write_progress(job.folder, {}).error().code, ErrorCode::not_found) << "the supervisor sees it";
   EXPECT_FALSE(std::filesystem::exists(job.folder));
@@ -243,7 +301,14 @@ TEST_F(JobStore, WhatCannotBeReadIsListedWithTheReasonAndNamedWhenAskedFor) {
     EXPECT_NE(asked.error().to_text().find("job.json"), std::string::npos) << asked.error().to_text();
   }
   std::ofstream(sound.folder + "/state.json") << "{\"schema\": 1, \"state\": \"asleep\"}";
-  EXPECT_FALSE(find_job(jobs(), sound.id));
+  EXPECT_EQ(find_job(jobs(), sound.id)->progress.state, JobState::unreadable);
+  EXPECT_EQ(find_job(jobs(), sound.id)->request.command, request().command) << "its job.json is sound";
+  EXPECT_TRUE(find_job(jobs(), sound.id)->has_ended());
+  {
+    const auto mark = AliveMark::set(sound.folder);
+    EXPECT_FALSE(find_job(jobs(), sound.id)->has_ended());
+    EXPECT_EQ(remove_job(find_job(jobs(), sound.id).value(), true).error().code, ErrorCode::unavailable);
+  }
   const Job odd = made();
   std::string text = world::read_text(odd.folder + "/job.json").value();
   text.replace(text.find("28800000"), 8, "9223372036854775807");  // more than fits into a Duration

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "berth/bytes.hpp"
 #include "inventory/short_id.hpp"
@@ -24,6 +25,7 @@
 #include "machine/inherited.hpp"
 #include "machine/job_order.hpp"
 #include "machine/job_output.hpp"
+#include "machine/job_processes.hpp"
 #include "machine/job_store.hpp"
 #include "machine/mps.hpp"
 #include "machine/record_store.hpp"
@@ -59,7 +61,7 @@ class JobSupervisor {
 
   // `ready` is told when the job can be seen and stopped.
   [[noreturn]] void run(int ready) {
-    Result<AliveMark> mark = AliveMark::set(job_.folder);
+    Result<AliveMark> mark = AliveMark::set(job_.user_folder);
     if (!mark) _exit(1);
     alive_.emplace(*std::move(mark));
     StopRequests stop;
@@ -84,7 +86,7 @@ class JobSupervisor {
   Result<void> write(Change change) {
     const std::lock_guard lock(mutex_);
     change(progress_);
-    return write_progress(job_.folder, progress_);
+    return write_progress(job_.user_folder, progress_);
   }
   // While no command runs. Where there is no room, the job goes on, and the next change says it too; where its folder
   // was removed, it ends, because it could be neither seen nor stopped.
@@ -124,22 +126,41 @@ class JobSupervisor {
     stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
   }
 
+  // Each is watched on a thread of its own: one that has ended well may be removed while others still run.
   void wait_for_other_jobs() {
-    const std::string jobs = std::filesystem::path(job_.folder).parent_path();
+    std::vector<std::string> left = job_.request.after;  // guarded by mutex_
+    const auto write_left = [&](JobProgress& now) {
+      now.reason.clear();
+      for (const std::string& id : left) now.reason += (now.reason.empty() ? "waits for " : ", ") + id;
+    };
+    if (left.empty()) return;
+    update(write_left);
+    std::vector<std::jthread> watchers;
     for (const std::string& id : job_.request.after) {
-      update([&](JobProgress& now) { now.reason = "waits for " + id; });
-      for (;;) {
-        const Result<Job> other = find_job(jobs, id);
-        if (!other && other.error().code != ErrorCode::not_found) end(JobState::skipped, other.error().to_text());
-        if (!other) end(JobState::skipped, id + " was removed");
-        if (other->progress.state == JobState::done) break;
-        if (has_ended(other->progress.state))
-          end(JobState::skipped, id + " did not end well: " + std::string(to_string(other->progress.state)));
-        if (other->is_supervised)
-          wait_for_supervisor(other->folder);
-        else
-          real_clock().sleep_for(look_again);
-      }
+      watchers.emplace_back([&, id] {
+        wait_for_other_job(id);
+        update([&](JobProgress& now) {
+          std::erase(left, id);
+          write_left(now);
+        });
+      });
+    }
+  }
+
+  // Returns when it has ended well.
+  void wait_for_other_job(const std::string& id) {
+    const std::string jobs = std::filesystem::path(job_.folder).parent_path();
+    for (;;) {
+      const Result<Job> other = find_job(jobs, id);
+      if (!other && other.error().code != ErrorCode::not_found) end(JobState::skipped, other.error().to_text());
+      if (!other) end(JobState::skipped, id + " was removed");
+      if (other->progress.state == JobState::done) return;
+      if (other->has_ended())
+        end(JobState::skipped, id + " did not end well: " + std::string(to_string(other->progress.state)));
+      if (other->is_supervised)
+        wait_for_supervisor(other->user_folder);
+      else
+        real_clock().sleep_for(look_again);
     }
   }
 
@@ -225,6 +246,7 @@ class JobSupervisor {
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
+    command.environment[job_folder_variable] = real_folder(job_);
     if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
     Supervision supervision;
     supervision.output = STDERR_FILENO;
@@ -235,6 +257,7 @@ class JobSupervisor {
       update([&](JobProgress& now) {
         now.state = JobState::running;
         now.reason.clear();
+        now.status.reset();  // of the attempt before
         now.command = find_process(static_cast<std::uint32_t>(pid));
         now.lease = lease ? to_string(*lease) : "";
         now.devices.clear();
@@ -297,7 +320,7 @@ class JobSupervisor {
   // Why it must end, because renew_job() was not called in time.
   std::optional<std::string> not_renewed() {
     if (!order_.stop_unless_renewed) return std::nullopt;
-    const std::string text = world::read_plain_text(job_.folder + "/renewed").value_or("");
+    const std::string text = world::read_plain_text(job_.renewed()).value_or("");
     std::int64_t stamp = 0;
     std::from_chars(text.data(), text.data() + text.size(), stamp);
     const Duration now = time_since_boot();
@@ -399,18 +422,19 @@ bool become(const world::UserAccount& account) {
   close(nothing);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   close_inherited_descriptors();
+  // As the user that started it: the job's own user cannot read all of it.
+  const std::filesystem::path path = folder;
+  Result<Job> job = find_job(path.parent_path(), path.filename());
+  if (!job) {
+    say(job.error());
+    _exit(1);
+  }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
     if (!account || !become(*account)) _exit(1);
     order->environment.emplace("HOME", account->home);
     for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);
-  }
-  const std::filesystem::path path = folder;
-  Result<Job> job = find_job(path.parent_path(), path.filename());
-  if (!job) {
-    say(job.error());
-    _exit(1);
   }
   JobSupervisor(*order, *std::move(job)).run(ready);
 }

@@ -16,6 +16,8 @@
 #include <fstream>
 #include <vector>
 
+#include "machine/job_processes.hpp"
+
 namespace berth::machine {
 namespace {
 
@@ -29,12 +31,13 @@ sigset_t stop_signals() {
 }
 
 // A job that this one has started goes on by itself: its supervisor and, where that was killed, its command. Both have
-// the job's id in their environment from their start.
+// the job's folder in their environment from their start; ids are given anew in each folder of jobs.
 bool is_of_another_job(const std::filesystem::path& process) {
-  const char* const own = std::getenv("BERTH_JOB");
+  const char* const own = std::getenv(job_folder_variable);
+  const std::string name = std::string(job_folder_variable) + "=";
   std::ifstream file(process / "environ");
   for (std::string entry; own && std::getline(file, entry, '\0');)
-    if (entry.starts_with("BERTH_JOB=")) return entry.substr(entry.find('=') + 1) != own;
+    if (entry.starts_with(name)) return entry.substr(name.size()) != own;
   return false;
 }
 

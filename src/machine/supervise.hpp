@@ -57,8 +57,8 @@ struct SupervisedExit {
   std::string reason;  // what `look` said
 };
 
-// Runs it to its end. Processes that it leaves behind are ended too, except those of other jobs (by BERTH_JOB). This
-// process must have no other children.
+// Runs it to its end. Processes that it leaves behind are ended too, except those of other jobs (by BERTH_JOB_FOLDER).
+// This process must have no other children.
 Result<SupervisedExit> supervise(const Launch& command, const Supervision& supervision, const StopRequests& stop);
 
 }  // namespace berth::machine

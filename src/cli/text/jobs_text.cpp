@@ -20,8 +20,7 @@ std::string span_text(std::uint64_t from_us, std::uint64_t to_us) {
 // Since when it is in its state, or how long it ran.
 std::string time_text(const Job& job) {
   const JobProgress& progress = job.progress;
-  if (!has_ended(progress.state))
-    return span_text(progress.started_us.value_or(job.request.created_us), wall_time_us());
+  if (!job.has_ended()) return span_text(progress.started_us.value_or(job.request.created_us), wall_time_us());
   if (progress.started_us && progress.ended_us) return span_text(*progress.started_us, *progress.ended_us);
   return "-";
 }

@@ -44,7 +44,7 @@ int run_logs_of_job(const LogsArguments& arguments) {
   bool has_written = false;
   while (true) {
     // Looked at before the output is read, which is whole then.
-    const bool has_ended_now = !job || has_ended(job->progress.state);
+    const bool has_ended_now = !job || job->has_ended();
     for (std::string piece; !(piece = output->read(piece_bytes)).empty(); has_written = true)
       if (print(piece) != done) return environment_error;
     if (has_ended_now || !arguments.follow) break;

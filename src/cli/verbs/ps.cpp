@@ -130,7 +130,7 @@ class LeaseLook {
     jobs_.clear();
     if (const Result<std::string> folder = jobs_folder(IfMissing::accept)) {
       jobs_ = list_jobs(*folder);
-      if (!ended_) std::erase_if(jobs_, [](const Job& job) { return has_ended(job.progress.state); });
+      if (!ended_) std::erase_if(jobs_, [](const Job& job) { return job.has_ended(); });
     }
     return {};
   }

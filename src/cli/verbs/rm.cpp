@@ -21,7 +21,7 @@ int run_rm(const RmArguments& arguments) {
     if (!folder) return print_error(folder.error());
     jobs = list_jobs(*folder);
     std::erase_if(jobs, [&](const Job& job) {
-      return !has_ended(job.progress.state) || (job.progress.state == JobState::unreadable && !arguments.force);
+      return !job.has_ended() || (job.progress.state == JobState::unreadable && !arguments.force);
     });
   }
   if (!arguments.ended || !arguments.names.empty()) {

@@ -14,11 +14,11 @@ int run_stop(const std::vector<std::string>& names, bool all) {
   if (!jobs) return print_error(jobs.error());
   int status = done;
   // Those that wait first: they would take the devices of those that end.
-  for (const JobState state : {JobState::waiting, JobState::running})
+  for (const bool waits : {true, false})
     for (const Job& job : *jobs)
-      if (job.progress.state == state) request_stop(job);
+      if (!job.has_ended() && (job.progress.state == JobState::waiting) == waits) request_stop(job);
   for (const Job& job : *jobs) {
-    if (has_ended(job.progress.state))
+    if (job.has_ended())
       std::fprintf(stderr, "berth: job %s has ended already\n", job.id.c_str());
     else if (const Result<void> stopped = wait_for_stop(job); !stopped)
       status = print_error(stopped.error());

@@ -174,7 +174,7 @@ Result<DecisionRecord> record_of_job(const std::string& folder, const Job& job) 
   // Of a job of an earlier version.
   if (!job.progress.decision.empty()) return load_record(folder, job.progress.decision);
   return Error{ErrorCode::unavailable, "nothing is decided for job " + job.id + ", which " +
-                                           (has_ended(job.progress.state) ? "ended before that" : "waits") +
+                                           (job.has_ended() ? "ended before that" : "waits") +
                                            (job.progress.reason.empty() ? "" : ": " + job.progress.reason)};
 }
 

@@ -1,0 +1,92 @@
+#include "machine/job_processes.hpp"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "ledger/process.hpp"
+
+namespace berth::machine {
+namespace {
+
+bool may_be_of(const Job& job, std::uint32_t owner) {
+  if (owner == job.user || job.user == 0) return true;  // a command of root may switch to another user
+  return geteuid() != 0 && owner == 0;                  // a program with root's rights, which only root can signal
+}
+
+}  // namespace
+
+std::string real_folder(const Job& job) {
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::canonical(job.folder, failed);
+  return failed ? job.folder : real.string();
+}
+
+bool is_process_of(const Job& job, const ProcessIdentity& process) {
+  if (process.pid < 2 || ledger::process_state(process, job.user) != ledger::ProcessState::alive) return false;
+  const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);
+  return owner ? may_be_of(job, *owner) : geteuid() != 0;
+}
+
+void signal_process(const Job& job, const ProcessIdentity& process, int signal) {
+  const int file = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process.pid), 0));
+  if (file < 0) return;
+  if (is_process_of(job, process)) {
+    syscall(SYS_pidfd_send_signal, file, signal, nullptr, 0);
+    syscall(SYS_pidfd_send_signal, file, SIGCONT, nullptr, 0);  // a stopped process must go on to hear of it
+  }
+  close(file);
+}
+
+void JobProcesses::search() {
+  found_.emplace();
+  std::error_code failed;
+  for (std::filesystem::directory_iterator entry("/proc", failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename();
+    std::uint32_t pid = 0;
+    const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error != std::errc() || rest != name.data() + name.size()) continue;
+    const std::optional<std::uint32_t> user = ledger::user_of_process(pid);
+    if (!user || (geteuid() != 0 && *user != geteuid())) continue;
+    Found one;
+    one.user = *user;
+    std::ifstream file(entry->path() / "environ");
+    constexpr std::string_view lease = "BERTH_LEASE=";
+    const std::string folder = std::string(job_folder_variable) + "=";
+    for (std::string variable; std::getline(file, variable, '\0');) {
+      if (variable.starts_with(folder)) one.folder = variable.substr(folder.size());
+      if (!variable.starts_with(lease)) continue;
+      if (const auto reference = parse_lease(std::string_view(variable).substr(lease.size())))
+        one.leases.push_back(*reference);
+    }
+    for (const LeaseReference& locked : ledger::locked_leases(pid)) one.leases.push_back(locked);
+    if (one.folder.empty() && one.leases.empty()) continue;
+    if (const auto process = find_process(pid)) {
+      one.process = *process;
+      found_->push_back(std::move(one));
+    }
+  }
+}
+
+std::vector<ProcessIdentity> JobProcesses::of(const Job& job) {
+  if (!found_) search();
+  const std::string folder = real_folder(job);
+  const std::optional<LeaseReference> lease = parse_lease(job.progress.lease);
+  std::vector<ProcessIdentity> processes;
+  for (const Found& one : *found_) {
+    if (!may_be_of(job, one.user)) continue;
+    const bool has_lease = lease && std::any_of(one.leases.begin(), one.leases.end(), [&](const LeaseReference& other) {
+                             return other.file == lease->file && other.id == lease->id;
+                           });
+    if (has_lease || one.folder == folder) processes.push_back(one.process);
+  }
+  return processes;
+}
+
+}  // namespace berth::machine

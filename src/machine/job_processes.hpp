@@ -1,0 +1,43 @@
+// Which processes belong to a job: its supervisor, its command and all that those have started. They are found by
+// BERTH_JOB_FOLDER in their environment, and by the job's lease, in the environment or as a locked descriptor.
+//
+// The files of a job are written by its user. Root, who may signal every process, therefore accepts for a job of
+// another user only processes of that user, whatever the files name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/job_store.hpp"
+
+namespace berth::machine {
+
+// In the environment of the supervisor of a job and of all that it starts: real_folder() of the job.
+inline constexpr const char* job_folder_variable = "BERTH_JOB_FOLDER";
+// Without symbolic links: a folder of jobs may be named in several ways.
+std::string real_folder(const Job& job);
+
+// Whether the process lives and may be one of the job.
+bool is_process_of(const Job& job, const ProcessIdentity& process);
+// Sends the signal if is_process_of(), to the process that was looked at even where its pid is used again.
+void signal_process(const Job& job, const ProcessIdentity& process, int signal);
+
+// One search of /proc, at the first question. A process that hides its environment and its descriptors is not found.
+class JobProcesses {
+ public:
+  std::vector<ProcessIdentity> of(const Job& job);
+
+ private:
+  struct Found {
+    ProcessIdentity process;
+    std::uint32_t user = 0;
+    std::string folder;                  // of its job
+    std::vector<LeaseReference> leases;  // without the user where it is from the environment
+  };
+  void search();
+  std::optional<std::vector<Found>> found_;
+};
+
+}  // namespace berth::machine
