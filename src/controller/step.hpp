@@ -133,8 +133,9 @@ struct Step {
 
 Step step(const Input& input);
 
-// What would change in the end if `proposed` were wanted, for `plan --server` and dry runs. `restarts` are replicas
-// whose place may stay the same, and whose command or settings change.
+// What would change if `proposed` were wanted, for `plan --server` and dry runs: the steps that would be taken, on a
+// fleet whose nodes do at once what they are told. `restarts` are replicas whose command or settings change; their
+// place may stay the same.
 struct Preview {
   Plan plan;
   std::vector<ReplicaName> restarts;

@@ -420,5 +420,50 @@ TEST(ControllerPreview, SaysWhatWouldChangeInTheEndAndChangesNothing) {
   EXPECT_EQ(seen.restarts.size(), 2u);
 }
 
+// "d/0 a a/gpu0", by name.
+Words words_of(std::vector<Assignment> places) {
+  Words out;
+  for (const Assignment& place : places) {
+    std::string text = place.deployment.text() + "/" + std::to_string(place.replica) + " " + place.node.text();
+    for (const DeviceId& id : place.devices) text += " " + id.text();
+    out.push_back(text);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Words places_in(const World& world) {
+  std::vector<Assignment> places;
+  for (const fleet::Assigned& one : world.assigned) places.push_back(one.place);
+  return words_of(places);
+}
+
+TEST(ControllerPreview, ShowsThePlacesThatReplicasGet) {
+  const auto check = [](std::vector<DeploymentSpec> first, std::vector<DeploymentSpec> second) {
+    World world({gpu_node("a", 2), gpu_node("b", 2), gpu_node("c", 1)});
+    for (DeploymentSpec& spec : first) world.want(spec);
+    world.settle();
+    for (const DeploymentSpec& spec : first) {
+      const bool stays =
+          std::any_of(second.begin(), second.end(), [&](const auto& one) { return one.name == spec.name; });
+      if (!stays) world.desired.deployments.erase(spec.name);
+    }
+    World other = world;
+    for (DeploymentSpec& spec : second) other.want(spec);
+    const Preview seen = preview(world.input(), other.desired);
+    other.settle();
+    EXPECT_EQ(words_of(seen.plan.assignments), places_in(other));
+  };
+  const auto changed = [](DeploymentSpec spec) {
+    spec.environment["A"] = "1";
+    return spec;
+  };
+  check({cpu_spec("old", 1)}, {cpu_spec("new", 2)});       // what ends still holds its place
+  check({gpu_spec("old", 3)}, {gpu_spec("new", 4)});       // there is room for the rest only later
+  check({gpu_spec("d", 2)}, {changed(gpu_spec("d", 2))});  // successors are placed beside the old ones
+  check({gpu_spec("d", 5)}, {changed(gpu_spec("d", 5))});  // there is no room beside them
+  check({gpu_spec("d", 2), gpu_spec("e", 2)}, {changed(gpu_spec("e", 3)), gpu_spec("d", 1)});
+}
+
 }  // namespace
 }  // namespace berth::controller
