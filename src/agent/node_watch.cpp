@@ -1,14 +1,17 @@
 #include "agent/node_watch.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "berth/ledger.hpp"
 #include "device/query.hpp"
 #include "format/device_json.hpp"
 #include "format/json_text.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/device_request.hpp"
-#include "machine/machine_observer.hpp"
+#include "machine/job_store.hpp"
 #include "machine/this_node.hpp"
 #include "world/printable.hpp"
 #include "world/user_name.hpp"
@@ -25,15 +28,14 @@ constexpr Duration recent = std::chrono::seconds(5);
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Who uses a device, for display.
-json::array holders_of(const inventory::DeviceRow& row, const std::map<std::uint64_t, std::string>& replicas) {
+// Who uses a device, for display. `name_of` gives kind and name of a lease.
+template <class NameOf>
+json::array holders_of(const inventory::DeviceRow& row, const NameOf& name_of) {
   json::array out;
   for (const inventory::DeviceLease& lease : row.held_by) {
     if (lease.within) continue;  // part of another one
-    const auto replica = replicas.find(lease.lease);
-    json::object holder{{"kind", replica == replicas.end() ? "lease" : "replica"},
-                        {"name", replica == replicas.end() ? lease.command : replica->second},
-                        {"user", lease.user}};
+    const auto [kind, name] = name_of(lease);
+    json::object holder{{"kind", kind}, {"name", name}, {"user", lease.user}};
     if (const std::uint64_t bytes = lease.memory_bytes ? lease.memory_bytes : row.info.memory_bytes_total.value_or(0))
       holder["memory_bytes"] = bytes;
     out.push_back(std::move(holder));
@@ -85,8 +87,8 @@ Result<std::unique_ptr<NodeWatch>> NodeWatch::open(const NodeId& name, const Age
   std::unique_ptr<NodeWatch> watch(new NodeWatch(name, file, *std::move(machine)));
   // The first look, so that the first report is complete.
   machine::TelemetryPoller poller(watch->machine_.backends, watch->machine_.devices);
-  watch->rows_ = poller.poll();
-  static_cast<void>(machine::add_ledger(watch->rows_));
+  watch->seen_ = look(poller);
+  watch->find_jobs();
   watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
   return watch;
 }
@@ -100,15 +102,51 @@ NodeWatch::~NodeWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
+NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
+  Look seen;
+  seen.rows = poller.poll();
+  static_cast<void>(machine::add_ledger(seen.rows, &seen.waiting));  // without it the rows say what the drivers say
+  return seen;
+}
+
+// Reads the files of the jobs only where there is a lease that was not looked for before, or is so new that its job
+// may not have written it down.
+void NodeWatch::find_jobs() {
+  const std::string user = world::user_name(geteuid());
+  std::map<std::uint64_t, std::uint32_t> open;  // lease and process
+  std::set<std::uint64_t> all;
+  const auto consider = [&](const auto& lease) {
+    all.insert(lease.lease);
+    const auto known = jobs_.find(lease.lease);
+    const bool is_known = known != jobs_.end() && (!known->second.id.empty() || lease.age > recent);
+    if (lease.user == user && !is_known) open.emplace(lease.lease, lease.pid);
+  };
+  for (const inventory::DeviceRow& row : seen_.rows) std::for_each(row.held_by.begin(), row.held_by.end(), consider);
+  std::for_each(seen_.waiting.begin(), seen_.waiting.end(), consider);
+  std::erase_if(jobs_, [&](const auto& one) { return !all.contains(one.first); });
+  if (open.empty()) return;
+  for (const auto& [lease, pid] : open) jobs_.try_emplace(lease);
+  const Result<std::string> folder = machine::jobs_folder(world::IfMissing::accept);
+  if (!folder) return;
+  for (const machine::Job& job : machine::list_jobs(*folder)) {
+    if (!job.is_supervised) continue;
+    const auto own = parse_lease(job.progress.lease);
+    for (const auto& [lease, pid] : open) {
+      if (pid == job.progress.supervisor.pid || (own && own->id == lease))
+        jobs_[lease] = {job.id, job.request.name.empty() ? job.id : job.request.name};
+    }
+  }
+}
+
 void NodeWatch::run() {
   machine::TelemetryPoller poller(machine_.backends, machine_.devices);
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();
-    std::vector<inventory::DeviceRow> rows = poller.poll();
-    static_cast<void>(machine::add_ledger(rows));  // without it the rows say what the drivers say
+    Look seen = look(poller);
     lock.lock();
-    rows_ = std::move(rows);
+    seen_ = std::move(seen);
+    find_jobs();
     if (!ends_) real_clock().wait_until(condition_, lock, real_clock().now() + read_every);
   }
 }
@@ -118,7 +156,7 @@ void NodeWatch::run() {
 std::map<std::uint64_t, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
   const TimePoint now = real_clock().now();
   for (const auto& [lease, name] : replicas.by_number) known_[lease] = {name, now};
-  for (const inventory::DeviceRow& row : rows_) {
+  for (const inventory::DeviceRow& row : seen_.rows) {
     for (const inventory::DeviceLease& lease : row.held_by) {
       const auto holder = replicas.by_holder.find(lease.pid);
       if (holder != replicas.by_holder.end()) known_[lease.lease] = {holder->second, now};
@@ -131,12 +169,14 @@ std::map<std::uint64_t, std::string> NodeWatch::with_recent(const ReplicaLeases&
 }
 
 NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
-  std::vector<inventory::DeviceRow> rows;
+  Look seen;
   std::map<std::uint64_t, std::string> replicas;
+  std::map<std::uint64_t, JobName> own_jobs;
   {
     const std::lock_guard lock(mutex_);
-    rows = rows_;
+    seen = seen_;
     replicas = with_recent(current);
+    own_jobs = jobs_;
   }
   std::set<std::uint64_t> own;
   for (const auto& [lease, name] : replicas) own.insert(lease);
@@ -145,34 +185,56 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
   json::array devices, leases;
   std::map<std::uint64_t, json::object> jobs;
   const TimePoint now = real_clock().now();
-  for (const inventory::DeviceRow& row : rows) {
+  const auto name_of = [&](const inventory::DeviceLease& lease) -> std::pair<const char*, std::string> {
+    if (const auto replica = replicas.find(lease.lease); replica != replicas.end()) return {"replica", replica->second};
+    const auto job = own_jobs.find(lease.lease);
+    if (job == own_jobs.end() || job->second.id.empty()) return {"lease", lease.command};
+    return {"job", job->second.name};
+  };
+  // What is the same of one that runs and one that waits.
+  const auto job_of = [&](const auto& lease, const char* state) {
+    json::object job{{"kind", "lease"},
+                     {"name", std::to_string(lease.lease)},
+                     {"user", lease.user},
+                     {"command", lease.command},
+                     {"state", state},
+                     {"devices", json::array()},
+                     {"exclusive", lease.exclusive},
+                     {"age_s", seconds(lease.age)}};
+    if (lease.memory_bytes) job["memory_bytes"] = lease.memory_bytes;
+    if (const auto own = own_jobs.find(lease.lease); own != own_jobs.end() && !own->second.id.empty()) {
+      job["kind"] = "job";
+      job["name"] = own->second.name;
+      job["id"] = own->second.id;
+    }
+    return job;
+  };
+  for (const inventory::DeviceRow& row : seen.rows) {
     NodeDevice device = machine::node_device_without(row, own);
     const bool is_allowed = !allowed_ || allowed_->contains(row.info.id);
     // What stands in for an accelerator is one where the owner says so.
     if (allowed_ && is_allowed) device.info.is_fallback = false;
     json::object shown = format::device_to_json(row, now);
     shown.erase("held_by");
-    shown["holders"] = holders_of(row, replicas);
+    shown["holders"] = holders_of(row, name_of);
     shown["is_fallback"] = device.info.is_fallback;
     devices.push_back(std::move(shown));
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {
       if (lease.within || replicas.contains(lease.lease)) continue;
       json::object& job = jobs[lease.lease];
-      if (job.empty())
-        job = {{"kind", "lease"},
-               {"name", std::to_string(lease.lease)},
-               {"user", lease.user},
-               {"command", lease.command},
-               {"state", "running"},
-               {"devices", json::array()},
-               {"exclusive", lease.exclusive},
-               {"age_s", seconds(lease.age)}};
+      if (job.empty()) job = job_of(lease, "running");
       job["devices"].as_array().emplace_back(row.info.id.text());
-      if (lease.memory_bytes) job["memory_bytes"] = lease.memory_bytes;
     }
   }
   for (auto& [id, job] : jobs) leases.push_back(std::move(job));
+  for (const machine::WaitingLease& lease : seen.waiting) {
+    if (replicas.contains(lease.lease) || current.by_holder.contains(lease.pid)) continue;
+    json::object job = job_of(lease, "waiting");
+    if (lease.place) job["place"] = *lease.place;
+    job["devices_wanted"] = lease.count;
+    leases.push_back(std::move(job));
+  }
   std::erase_if(out.node.links, [&](const Link& link) {
     const auto is_there = [&](const DeviceId& id) {
       return std::any_of(out.node.devices.begin(), out.node.devices.end(),

@@ -14,6 +14,7 @@
 #include "berth/deployment.hpp"
 #include "inventory/device_row.hpp"
 #include "machine/find_machine.hpp"
+#include "machine/machine_observer.hpp"
 
 namespace berth::agent {
 
@@ -45,6 +46,12 @@ class NodeWatch {
  private:
   NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine machine);
   void run();
+  struct Look {
+    std::vector<inventory::DeviceRow> rows;
+    std::vector<machine::WaitingLease> waiting;
+  };
+  static Look look(machine::TelemetryPoller& poller);
+  void find_jobs();
   std::map<std::uint64_t, std::string> with_recent(const ReplicaLeases& replicas) const;
 
   machine::Machine machine_;
@@ -54,7 +61,13 @@ class NodeWatch {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable condition_;
   bool ends_ = false;
-  std::vector<inventory::DeviceRow> rows_;
+  Look seen_;
+  // By lease: the detached job of this user that it belongs to; empty: to none. Of the jobs of others no more is known
+  // than the ledger says.
+  struct JobName {
+    std::string id, name;  // without a name of its own the id
+  };
+  std::map<std::uint64_t, JobName> jobs_;
   struct Known {
     std::string name;
     TimePoint seen{};

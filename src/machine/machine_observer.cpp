@@ -4,6 +4,7 @@
 
 #include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
+#include "machine/wait_queue.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::machine {
@@ -54,9 +55,35 @@ void attribute_processes(inventory::DeviceRow& row, const ObservedDevice& device
     row.seen->memory_use = attribute_memory(*load.memory_bytes_total - *load.memory_bytes_free, processes);
 }
 
+std::vector<WaitingLease> waiting_in(const LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
+  const std::vector<WaitingRequest> line = wait_queue(snapshot, now);
+  const auto is_whole = [&](const Claim& claim) {
+    return claim.exclusive && std::any_of(observed.devices.begin(), observed.devices.end(), [&](const auto& device) {
+             return device.info.id == claim.device && device.info.memory_bytes_total.value_or(0) == claim.memory_bytes;
+           });
+  };
+  std::vector<WaitingLease> out;
+  for (const LedgerEntry& entry : snapshot.entries) {
+    if (entry.kind != EntryKind::waiting) continue;
+    WaitingLease one{entry.id(), world::user_name(entry.user), entry.name, entry.holder.pid, now - entry.since, {},
+                     entry.count};
+    const auto me = std::find_if(line.begin(), line.end(),
+                                 [&](const WaitingRequest& other) { return other.reference == entry.reference; });
+    if (me != line.end()) one.place = static_cast<std::size_t>(me - line.begin()) + 1;
+    if (!entry.claims.empty() && !std::all_of(entry.claims.begin(), entry.claims.end(), is_whole))
+      one.memory_bytes = entry.claims.front().memory_bytes;
+    one.exclusive = entry.is_exclusive();
+    out.push_back(std::move(one));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const WaitingLease& a, const WaitingLease& b) {
+    return a.place.value_or(~std::size_t{0}) < b.place.value_or(~std::size_t{0});
+  });
+  return out;
+}
+
 }  // namespace
 
-Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows) {
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting) {
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return ledger.error();
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
@@ -80,6 +107,7 @@ Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows) {
     }
     attribute_processes(rows[i], observed.devices[i], *snapshot);
   }
+  if (waiting) *waiting = waiting_in(*snapshot, observed, now);
   return {};
 }
 

@@ -11,9 +11,23 @@
 
 namespace berth::machine {
 
+// A request in the line for devices of this machine.
+struct WaitingLease {
+  std::uint64_t lease = 0;
+  std::string user;     // by name
+  std::string command;  // of the program, without its arguments
+  std::uint32_t pid = 0;
+  Duration age{};
+  std::optional<std::size_t> place;  // 1: the next; absent: its process gives no sign of life
+  std::size_t count = 1;             // devices that it needs
+  std::uint64_t memory_bytes = 0;    // on each; 0: whole devices
+  bool exclusive = false;
+};
+
 // Adds what the ledger says about the devices; processes of its entries count as
 // Berth's. Creates no ledger, and changes nothing if the ledger cannot be read.
-Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows);
+// `waiting`: is set to the requests that wait, in the order of service.
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting = nullptr);
 
 class MachineObserver {
  public:

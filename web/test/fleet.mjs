@@ -148,10 +148,10 @@ export function small_fleet() {
       },
     },
     jobs: [
-      { node: 'gpu-1', kind: 'job', name: 'train', user: 'ann', command: 'python', state: 'running', devices: [g[4].id], memory_bytes: 100 * gib, exclusive: false, age_s: 5400 },
-      { node: 'gpu-1', kind: 'job', name: 'j17', user: 'bob', command: 'python3', state: 'running', devices: [g[2].id], memory_bytes: 24 * gib, exclusive: false, age_s: 360.5 },
+      { node: 'gpu-1', kind: 'job', name: 'train', id: 'j16', user: 'ann', command: 'python', state: 'running', devices: [g[4].id], memory_bytes: 100 * gib, exclusive: false, age_s: 5400 },
+      { node: 'gpu-1', kind: 'job', name: 'j17', id: 'j17', user: 'bob', command: 'python3', state: 'running', devices: [g[2].id], memory_bytes: 24 * gib, exclusive: false, age_s: 360.5 },
       { node: 'gpu-1', kind: 'lease', name: '12', user: 'eve', command: 'jupyter', state: 'running', devices: [g[7].id], memory_bytes: 20 * gib, exclusive: false, age_s: 9000 },
-      { node: 'gpu-1', kind: 'job', name: 'j18', user: 'bob', command: 'python3', state: 'waiting', devices: [], memory_bytes: 130 * gib, exclusive: false, age_s: 42 },
+      { node: 'gpu-1', kind: 'job', name: 'j18', id: 'j18', user: 'bob', command: 'python3', state: 'waiting', devices: [], place: 1, devices_wanted: 2, memory_bytes: 130 * gib, exclusive: false, age_s: 42 },
     ],
     events: [
       ['server', 'controller', 'server', 'leads in epoch 3'],

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { reconcile } from '../src/live/reconcile.js';
 import { matcher, describe_device } from '../src/model/filter.js';
+import { words } from '../src/model/states.js';
 import { bytes, bytes_of, duration, percent, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { large_fleet } from './fleet.mjs';
@@ -69,6 +70,7 @@ test('the parts of a memory bar add up to the whole', () => {
 });
 
 test('text', () => {
+  assert.equal(words('not_enough_gpus'), 'not enough GPUs');
   assert.equal(bytes(150754820096), '140.4 GiB');
   assert.equal(duration(12_400), '12 s');
   assert.equal(duration(3_600_000 * 5), '5 h');

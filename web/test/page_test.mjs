@@ -49,9 +49,18 @@ with_page('shows nodes, devices, holders, and what is not known as unknown', {},
   assert.match(await pocl.innerText(), /unknown/);
   assert.match(await pocl.getAttribute('aria-label'), /memory unknown/);
   const third = page.locator('a[href*="gpu-1/GPU-"]').nth(2);
-  for (const text of ['84.5 / 140.4 GiB', '62 %', '60 °C', 'chat/0', 'j17', 'bob']) assert.ok((await third.innerText()).includes(text), text);
+  for (const text of ['84.5 / 140.4 GiB taken', '62 %', '60 °C', 'chat/0', 'j17', 'bob']) assert.ok((await third.innerText()).includes(text), text);
   // What a lost node measured last is not shown as if it were so now.
   assert.match(await page.locator('a[href*="gpu-3/GPU-"]').first().innerText(), /–\s+–/);
+});
+
+with_page('shows who waits in line, for what, and jobs by name', { hash: '#/jobs' }, async (page) => {
+  const row = (name) => page.locator('tr', { hasText: name }).first();
+  await sees(page, 'train');
+  assert.match(await row('train').innerText(), /train j16\s+running/);
+  assert.match(await row('j18').innerText(), /waiting\s+place 1 in line\s+bob\s+gpu-1\s+waits for 2 devices\s+130\.0 GiB/);
+  await page.goto(page.url().replace('jobs', 'pending'));
+  await sees(page, '1 replica pending: large/1');
 });
 
 with_page('1,600 GPUs: a change touches nothing else; filter, arrows, and a phone', { fleet: large_fleet() }, async (page, server) => {

@@ -35,6 +35,6 @@ export const describe_device = (device) => [
 ];
 export const describe_deployment = (one) => [one.name, one.state, one.reason ?? '', one.spec?.model ?? '', one.spec?.runtime ?? ''];
 export const describe_replica = (one) => [one.name, one.state, one.node ?? '', one.reason ?? '', ...(one.devices ?? [])];
-export const describe_job = (one) => [one.kind, one.name, one.user ?? '', one.node, one.state, one.command ?? '', ...(one.devices ?? [])];
+export const describe_job = (one) => [one.kind, one.name, one.id ?? '', one.user ?? '', one.node, one.state, one.command ?? '', ...(one.devices ?? [])];
 export const describe_event = (one) => [one.kind, one.actor, one.subject ?? '', one.text];
 export const describe_pending = (one) => [one.deployment, one.reason?.kind ?? '', one.reason?.text ?? '', one.reason?.best_node ?? ''];

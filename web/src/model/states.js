@@ -14,7 +14,7 @@ export function kind_of(state) {
 }
 
 export function words(state) {
-  return state === undefined ? 'unknown' : state.replaceAll('_', ' ');
+  return state === undefined ? 'unknown' : state.replaceAll('_', ' ').replace(/\bgpu/g, 'GPU');
 }
 
 // Of an event.
