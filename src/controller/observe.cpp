@@ -23,6 +23,15 @@ std::string_view to_string(DeploymentState state) noexcept {
 
 namespace {
 
+std::string times_in_a_row(std::uint32_t failures) {
+  return failures == 1 ? "once" : std::to_string(failures) + " times in a row";
+}
+
+// It has ended, or has been started again after it ended more than once: between two starts nothing is better.
+bool is_failing(const Incarnation& one) {
+  return one.is_in(ReplicaState::backing_off) || (one.failures() > 1 && !one.is_ready());
+}
+
 class Observer {
  public:
   Observer(const Survey& survey, Step& step) : survey_(survey), input_(survey.input), out_(step) {}
@@ -64,7 +73,7 @@ class Observer {
           std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
       if (!current) continue;
       status.updated += current->is_up_to_date ? 1 : 0;
-      if (!failing && current->is_in(ReplicaState::backing_off)) failing = current;
+      if (!failing && is_failing(*current)) failing = current;
       if (!starting && !current->is_ready()) starting = current;
     }
     const Pending* pending = pending_of(id);
@@ -73,8 +82,9 @@ class Observer {
       std::string text = name_of(one.assigned.key()) + " on " + node + ": ";
       if (one.age >= suspect_after) return text + "its node is silent";
       if (!one.report) return text + "its node has not taken it up yet";
-      text += to_string(one.report->state);
-      if (one.report->failures > 0) text += " after " + std::to_string(one.report->failures) + " failures";
+      const bool waits = one.is_in(ReplicaState::backing_off);
+      if (!waits) text += to_string(one.report->state);
+      if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
       if (!one.report->reason.empty()) text += ": " + one.report->reason;
       return text;
     };
@@ -120,8 +130,9 @@ class Observer {
       const std::string place = " on " + one.assigned.place.node.text();
       if (one.report->failures > now.failures)
         say(EventKind::failed, name_of(key),
-            "failed" + place + " for the " + std::to_string(one.report->failures) +
-                ". time in a row: " + one.report->reason);
+            "failed" + place +
+                (one.report->failures > 1 ? ", " + std::to_string(one.report->failures) + " times in a row: " : ": ") +
+                one.report->reason);
       now.failures = one.report->failures;
       const bool is_ready = one.is_in(ReplicaState::ready);
       if (is_ready && !now.was_ready) say(EventKind::ready, name_of(key), "serves" + place);

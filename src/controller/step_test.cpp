@@ -281,7 +281,13 @@ TEST(ControllerStep, WhatKeepsFailingStaysUnlessItsDeviceIsUnderSuspicion) {
   Step step = world.step();
   EXPECT_FALSE(step.has_actions()) << "the command is to blame before the device";
   EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
-  EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: backing_off after 50 failures: exit status 1");
+  EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: failed 50 times in a row: exit status 1");
+  // Between two starts as well.
+  world.say(world.find("d/0"), ReplicaState::starting, 50);
+  step = world.step();
+  EXPECT_EQ(status_of(step, "d").state, DeploymentState::failed);
+  EXPECT_EQ(status_of(step, "d").reason, "d/0 on a: starting, failed 50 times in a row");
+  world.say(world.find("d/0"), ReplicaState::backing_off, 51, "exit status 1");
   world.reports.at(NodeId("a")).node.devices[0].health = Health::suspect;
   step = world.step();
   EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"}));
