@@ -329,6 +329,16 @@ class Neighbours(Fleet):
         return {"schema": 1, "agent": "x", "version": "0.9.0", "boot": "x", "now_at_ms": 0, "number": 1, "epoch": 0, "revision": 0, "replicas": [],
                 "inventory": {"format": 1, "node": {"name": "a"}, "devices": [{"id": "GPU-1", "backend": "cuda", "name": "A GPU"}], "links": []}, **more}
 
+    def test_what_another_agent_of_the_same_name_measures_is_not_shown(self):
+        status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "a", "version": "x"}, self.token("join"))
+        token = json.loads(text)["token"]
+
+        def send(agent, device):
+            devices = [{"id": device, "backend": "cuda", "health": "healthy", "utilisation": 0.25}]
+            return self.ask("POST", "/api/v1/agent/report", self.report(agent=agent, boot=agent, devices=devices), token)[0]
+        self.assertEqual((send("x", "GPU-1"), send("y", "GPU-2")), (200, 503))
+        self.assertEqual([len(self.get(f"nodes/a/history?device={one}")["t_ms"]) for one in ("GPU-1", "GPU-2")], [1, 0])
+
     def test_unknown_fields_of_an_agent_are_ignored_and_those_of_a_request_named(self):
         status, _, text = self.ask("POST", "/api/v1/agent/join", {"node": "a", "version": "9.9.9", "later": {"x": 1}}, self.token("join"))
         self.assertEqual(status, 200, text)
@@ -370,6 +380,34 @@ class Neighbours(Fleet):
         self.assertEqual(self.get("nodes/a")["node"]["intent"], "in_service")
         # An older command: without what is optional.
         self.assertEqual(self.ask("PUT", "/api/v1/nodes/a/intent", {"intent": "cordoned"})[0], 200)
+
+
+class Alone(Fleet):
+    """A server with the agent of its machine."""
+    server_options = ("--name", "here")
+
+    def test_a_second_one_names_the_first(self):
+        self.until_healthy("here")
+        first = f"(process {self.server.pid}) uses the store {self.store}"
+        for words in (("serve", "--name", "here"), ("serve", "--name", "other"), ("serve", "--no-agent", "--listen", f"127.0.0.1:{self.port}")):
+            self.assertRefused(self.command(*words), 1, first, "stop it first")
+        backup = str(self.folder / "backup")
+        self.assertEqual(self.command("store", "backup", backup).returncode, 0)
+        self.assertRefused(self.command("store", "restore", backup, "--replace"), 1, first, "stop it first")
+        self.until_healthy("here")
+
+    def test_it_stops_at_once_and_its_agent_without_a_warning(self):
+        self.until_healthy("here")
+        other = self.add_node("b")
+        self.until_healthy("b")
+        log = self.folder / "server.log"
+        said = len(log.read_text())
+        began = time.monotonic()
+        self.server.terminate()
+        self.assertEqual(self.server.wait(timeout=30), 0)
+        self.assertLess(time.monotonic() - began, 2)
+        self.assertNotIn("level=warning", log.read_text()[said:])
+        self.assertIsNone(other.agent.poll())
 
 
 class Start(Fleet):

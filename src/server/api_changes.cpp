@@ -59,9 +59,7 @@ void Api::get_deployments(const http::Request&, const Who&, const http::Responde
 
 void Api::get_deployment(const http::Request& request, const Who&, const http::Responder& responder) {
   auto view = deployment_view(*leader_, DeploymentId(request.segments[3]));
-  if (!view)
-    return responder.send(http::error_response(
-        404, "not_found", "there is no deployment \"" + request.segments[3] + "\"", "berth deployments lists them"));
+  if (!view) return send_no_deployment(responder, request.segments[3]);
   send(responder, json::object{{"revision", leader_->revision()}, {"deployment", *std::move(view)}});
 }
 

@@ -73,9 +73,11 @@ class Loop {
 
 // Every change is an event, with the one who made it.
 format::LogRecord log_record(const fleet::Event& event) {
+  const auto begins = [&](std::string_view words) { return event.text.starts_with(words); };
   const bool is_bad = event.kind == EventKind::failed || event.kind == EventKind::refused ||
-                      event.kind == EventKind::pending || event.kind == EventKind::device ||
-                      (event.kind == EventKind::node && event.actor == "controller");  // silent, lost, back
+                      event.kind == EventKind::pending ||
+                      (event.kind == EventKind::device && !event.text.ends_with(" is healthy")) ||
+                      (event.kind == EventKind::node && (begins("is suspect") || begins("is lost")));
   return {is_bad ? LogLevel::warning : LogLevel::info,
           event.text,
           {{"kind", std::string(to_string(event.kind))},
@@ -103,6 +105,14 @@ Result<std::vector<std::string>> take_up(http::Server& server, const Endpoints& 
 }
 
 }  // namespace
+
+Result<void> check_start(const ServeOptions& options) {
+  BERTH_TRY(check(options.endpoints));
+  const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
+  BERTH_TRY(engine->hold(options.name, std::chrono::seconds(1)));
+  engine->release(options.name);
+  return {};
+}
 
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
   BERTH_TRY(check(options.endpoints));
@@ -139,7 +149,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
 
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
-  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) { server.shutdown(shutdown_time); }));
+  BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
+    if (options.stopping) options.stopping();
+    api.end();
+    server.shutdown(shutdown_time);
+  }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
     const auto again = [&]() -> Result<std::vector<std::string>> {
       return take_up(server, BERTH_TRY(options.read_again()));

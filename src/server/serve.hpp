@@ -31,6 +31,7 @@ struct ServeOptions {
   std::vector<http::StaticFile> page;             // empty: none
   std::string version;
   format::Log log;
+  std::function<void()> stopping;  // on its thread, before it stops: for what uses it in this process
 };
 
 // What is known once it serves.
@@ -42,6 +43,9 @@ struct Serving {
   std::function<Result<std::string>(const NodeId&)> add_own_node;
   std::function<void()> shutdown;  // from any thread
 };
+
+// What keeps it from serving whatever else is free. unavailable names the server that uses the store.
+Result<void> check_start(const ServeOptions& options);
 
 // Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again, and
 // connections go on. `started` is called on the server's thread. invalid_argument: a listener that others can reach has

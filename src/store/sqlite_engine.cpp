@@ -197,8 +197,7 @@ class SqliteEngine final : public Engine {
 
  private:
   Error led_by(const std::string& other) const {
-    return {ErrorCode::unavailable, other + " leads in the store " + path_,
-            "stop it first, or give this server a store of its own"};
+    return {ErrorCode::unavailable, other + " uses the store " + path_, "stop it first, or name another --store"};
   }
 
   Error damaged(const std::string& how) const {

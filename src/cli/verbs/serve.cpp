@@ -77,6 +77,8 @@ int run_serve(const ServeArguments& arguments) {
   options.version = agent_version();
   options.log = log_to_stderr(arguments.agent, {{"component", "server"}});
 
+  // Where another server runs, it has the agent's folder and the port as well.
+  if (const auto checked = server::check_start(options); !checked) return print_error(checked.error());
   std::optional<agent::AgentOptions> own;
   std::optional<agent::FolderLock> lock;
   if (!arguments.no_agent) {
@@ -89,7 +91,7 @@ int run_serve(const ServeArguments& arguments) {
     lock.emplace(*std::move(taken));
   }
   std::jthread agent;
-  std::function<void()> shutdown;
+  options.stopping = [&] { agent.request_stop(); };
   std::optional<Error> agent_error;
   const Result<void> served = server::serve(options, [&](const server::Serving& serving) {
     for (const std::string& url : serving.urls) options.log({LogLevel::info, "serves " + url});
