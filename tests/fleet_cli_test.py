@@ -53,6 +53,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("replicas", "web"), r"\nweb/1 +ready ")
         self.assertEqual(self.text("logs", "--tail", "2", "web/0"), "one\ntwo\n")
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
+        self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
         self.assertRegex(self.text("token", "list"), r"\nnode\S+ +node +a |\nt\d+ +node +a ")
         for verb in ("status", "nodes", "deployments", "replicas", "events"):
             self.assertEqual(json.loads(self.text(verb, "--json"))["schema"], 1)
@@ -87,6 +88,12 @@ class Verbs(Fleet):
                          f"{device} of a is cordoned; not interrupted: web/0\n")
         self.assertEqual((shown()["intent"], shown()["intent_reason"]), ("cordoned", "its fan is loud"))
         self.assertRegex(shown()["intent_by"], "^user:.")
+        other, = set(here) - {device}
+        plan = self.text("drain", f"node/a/{device[:10]}", "--plan")
+        self.assertIn(f"to be moved from {device} of a: web/0\n", plan)
+        self.assertRegex(plan, f"~ +web/0 .*{other[:12]}.* moves from {device[:12]}")
+        self.assertEqual(self.text("drain", f"node/a/{other}", "--plan"), f"no replica is on {other} of a\n")
+        self.assertEqual(shown()["intent"], "cordoned", "a plan changes nothing")
         self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
                          f"{device} of a is draining; to be moved: web/0\nno replica is left on {device} of a\n")
         self.until_ready("web", 1, lambda one: one["devices"] != [device])
@@ -103,15 +110,23 @@ class Verbs(Fleet):
         self.until_ready("web", 2)
         texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=node/a")["events"] if one["kind"] == "intent"]
         self.assertEqual(texts, [("user", f"{device} of a is cordoned: its fan is loud"), ("user", f"{device} of a is draining"),
-                                 ("user", f"{device} of a is in_service")])
-        for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
+                                 ("user", f"{device} of a is in service")])
+        for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["drain", "node/a/none", "--plan"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
                                 (["cordon", "node/a/GPU-"], "several"), (["cordon", "node/a", "--reason", "x"], "--reason"),
                                 (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:
             self.assertRegex(self.text(*words, status=2), f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
 
+    def test_what_is_pending_is_shown_with_its_deployment_alone(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=1), self.web(name="big", gpus=8), wait=False, status=3)
+        self.until_ready("web", 1)
+        self.assertNotIn("big", self.text("replicas", "web"))
+        self.assertRegex(self.text("replicas", "big"), r"^! big/0  pending: ")
+        self.assertIn("! big/0  pending: ", self.text("replicas"))
+
     def test_what_is_wrong_is_said(self):
         for words, status, sentence in [
-                (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["delete", "none"], 2, "none"),
+                (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["replicas", "none"], 2, "none"), (["delete", "none"], 2, "none"),
                 (["delete", "node/none"], 2, "none"), (["drain", "node/none"], 2, "none"), (["token", "remove", "none"], 2, "none"),
                 (["token", "add", "king"], 2, "king"), (["rollout", "undo", "none"], 2, "none"), (["logs", "none/0"], 2, "none/0"),
                 (["why", "replica", "none/0"], 2, "none"), (["cordon", "cuda:0", "--json"], 2, "node/NAME")]:

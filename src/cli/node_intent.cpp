@@ -4,9 +4,11 @@
 #include <boost/json.hpp>
 #include <set>
 
+#include "cli/project_change.hpp"
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
-#include "cli/text/fleet_text.hpp"
+#include "cli/verbs/plan.hpp"
+#include "format/json_reading.hpp"
 
 namespace berth::cli {
 namespace {
@@ -87,6 +89,28 @@ AnswerText intent_text(const FleetTarget& target, Intent intent) {
   };
 }
 
+// What a drain would move, and where to; it is not begun.
+int plan_drain(const DeviceArguments& arguments) {
+  Result<ServerAccess> server = ServerAccess::open(arguments.server);
+  if (!server) return print_error(server.error());
+  const Result<FleetTarget> target = with_whole_id(*server, target_of(arguments));
+  if (!target) return print_error(target.error());
+  Call call = put_intent(*target, Intent::draining, "");
+  call.body["dry_run"] = true;
+  const Result<Answer> answer = server->call(call);
+  if (!answer) return print_error(answer.error());
+  if (arguments.server.json) return print(answer->text);
+  try {
+    const Plan plan = plan_of(member(answer->json, "plan", "the answer"));
+    const std::string replicas = replicas_of(answer->json, *target);
+    if (replicas.empty()) return print("no replica is on " + name_of(*target) + "\n");
+    return print("to be moved from " + name_of(*target) + ": " + replicas + "\n" +
+                 readable_plan(plan, {}, stdout_style()));
+  } catch (const JsonError& error) {
+    return print_error(to_error(error));
+  }
+}
+
 }  // namespace
 
 bool is_node(const DeviceArguments& arguments) { return arguments.device.starts_with(prefix); }
@@ -126,7 +150,7 @@ int set_node_intent(const DeviceArguments& arguments, Intent intent, Duration wa
 }
 
 int drain_node(const DeviceArguments& arguments, bool plan, Duration wait) {
-  if (plan) return call_and_print(arguments.server, get_node(target_of(arguments)), node_text);
+  if (plan) return plan_drain(arguments);
   return set_node_intent(arguments, Intent::draining, wait);
 }
 

@@ -23,31 +23,6 @@ namespace json = boost::json;
 constexpr int looks_until_final = 5;
 constexpr int looks_until_unplaced = 60;
 
-// What is shown of a plan: of a reason the text.
-Plan plan_of(const json::value& value) {
-  const json::object& object = object_of(value, "plan");
-  Plan plan;
-  plan.assignments = entries_of(member(object, "assignments", "plan"), "plan.assignments", assignment_of);
-  const auto action_of = [](const json::value& entry, const std::string& where) {
-    const json::object& action = object_of(entry, where);
-    Action out{optional_member(action, "before", where, assignment_of),
-               optional_member(action, "after", where, assignment_of)};
-    if (!out.before && !out.after) throw JsonError{where + " has neither before nor after"};
-    return out;
-  };
-  plan.actions = entries_of(member(object, "actions", "plan"), "plan.actions", action_of);
-  const auto pending_of = [](const json::value& entry, const std::string& where) {
-    const json::object& pending = object_of(entry, where);
-    Pending out;
-    out.deployment = DeploymentId(text_of(member(pending, "deployment", where), where + ".deployment"));
-    out.replicas = entries_of(member(pending, "replicas", where), where + ".replicas", small_of);
-    out.reason.text = text_of(member(pending, "text", where), where + ".text");
-    return out;
-  };
-  plan.pending = entries_of(member(object, "pending", "plan"), "plan.pending", pending_of);
-  return plan;
-}
-
 std::string deployment_changes_text(const json::object& answer, const Style& style) {
   std::string text;
   for (const json::value& value : Fields(answer).list("changes")) {
@@ -139,6 +114,30 @@ int wait_until_ready(ServerAccess& server, const Project& project, bool fits, bo
 }
 
 }  // namespace
+
+Plan plan_of(const json::value& value) {
+  const json::object& object = object_of(value, "plan");
+  Plan plan;
+  plan.assignments = entries_of(member(object, "assignments", "plan"), "plan.assignments", assignment_of);
+  const auto action_of = [](const json::value& entry, const std::string& where) {
+    const json::object& action = object_of(entry, where);
+    Action out{optional_member(action, "before", where, assignment_of),
+               optional_member(action, "after", where, assignment_of)};
+    if (!out.before && !out.after) throw JsonError{where + " has neither before nor after"};
+    return out;
+  };
+  plan.actions = entries_of(member(object, "actions", "plan"), "plan.actions", action_of);
+  const auto pending_of = [](const json::value& entry, const std::string& where) {
+    const json::object& pending = object_of(entry, where);
+    Pending out;
+    out.deployment = DeploymentId(text_of(member(pending, "deployment", where), where + ".deployment"));
+    out.replicas = entries_of(member(pending, "replicas", where), where + ".replicas", small_of);
+    out.reason.text = text_of(member(pending, "text", where), where + ".text");
+    return out;
+  };
+  plan.pending = entries_of(member(object, "pending", "plan"), "plan.pending", pending_of);
+  return plan;
+}
 
 int status_of_plan(const Plan& plan) {
   if (plan.pending.empty()) return done;

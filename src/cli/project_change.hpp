@@ -12,6 +12,9 @@
 
 namespace berth::cli {
 
+// What is shown of a plan in an answer: of a reason the text. Throws a JsonError.
+Plan plan_of(const boost::json::value& value);
+
 // does_not_fit, with a note on stderr, where something is pending.
 int status_of_plan(const Plan& plan);
 

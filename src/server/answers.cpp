@@ -25,6 +25,11 @@ http::Response no_such_replica(const http::Request& request) {
                               "berth replicas lists them");
 }
 
+void send_no_deployment(const http::Responder& responder, const std::string& name) {
+  responder.send(http::error_response(404, "not_found", "there is no deployment \"" + name + "\"",
+                                      "berth deployments lists them"));
+}
+
 bool is_json(const http::Request& request) {
   const auto type = request.headers.get("content-type");
   return type && (type->starts_with("application/json"));

@@ -20,6 +20,7 @@ inline void send(const http::Responder& responder, const boost::json::object& an
   responder.send(http::json_response(200, format::document(answer)));
 }
 void send(const http::Responder& responder, const Error& error);
+void send_no_deployment(const http::Responder& responder, const std::string& name);
 
 // To a request about /replicas/NAME/N.
 http::Response no_such_replica(const http::Request& request);

@@ -26,6 +26,10 @@ Intent intent_in(const json::object& body, const std::string& where) {
                          {Intent::in_service, Intent::cordoned, Intent::draining}, where + ".intent");
 }
 
+bool dry_run_in(const json::object& body, const std::string& where) {
+  return format::optional_member(body, "dry_run", where, format::bool_of).value_or(false);
+}
+
 }  // namespace
 
 Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks)
@@ -175,29 +179,56 @@ void Api::get_nodes(const http::Request&, const Who&, const http::Responder& res
   send(responder, json::object{{"revision", leader_->revision()}, {"nodes", nodes_view(*leader_)}});
 }
 
-void Api::get_node(const http::Request& request, const Who&, const http::Responder& responder) {
-  const auto found = leader_->state().nodes.find(NodeId(request.segments[3]));
+void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
+  const auto found = leader_->state().nodes.find(node);
   if (found == leader_->state().nodes.end())
-    return responder.send(http::error_response(404, "not_found", "there is no node \"" + request.segments[3] + "\"",
-                                               "berth nodes lists them"));
-  send(responder, json::object{{"revision", leader_->revision()}, {"node", node_view(*leader_, found->second)}});
+    return responder.send(
+        http::error_response(404, "not_found", "there is no node \"" + node.text() + "\"", "berth nodes lists them"));
+  json::object out{{"revision", leader_->revision()}, {"node", node_view(*leader_, found->second)}};
+  if (plan) out["plan"] = plan_view(*leader_, *plan);
+  send(responder, out);
+}
+
+void Api::get_node(const http::Request& request, const Who&, const http::Responder& responder) {
+  send_node(NodeId(request.segments[3]), responder);
 }
 
 void Api::put_node_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const auto intent = read_body(request, [](const json::object& body, const std::string& where) {
-    format::check_members(body, {"intent"}, where);
-    return intent_in(body, where);
+  const auto wanted = read_body(request, [](const json::object& body, const std::string& where) {
+    format::check_members(body, {"intent", "dry_run"}, where);
+    return std::pair(intent_in(body, where), dry_run_in(body, where));
   });
-  if (!intent) return send(responder, intent.error());
-  if (const auto set = leader_->set_intent(NodeId(request.segments[3]), *intent, who.actor); !set)
-    return send(responder, set.error());
+  if (!wanted) return send(responder, wanted.error());
+  const NodeId node(request.segments[3]);
+  if (wanted->second) return preview_intent(node, std::nullopt, wanted->first, responder);
+  if (const auto set = leader_->set_intent(node, wanted->first, who.actor); !set) return send(responder, set.error());
   decide();
   get_node(request, who, responder);
 }
 
+void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent,
+                         const http::Responder& responder) {
+  controller::Input input = leader_->input();
+  const auto found = input.nodes.find(node);
+  if (found == input.nodes.end()) return send_node(node, responder);  // which says so
+  const Heard* const known = leader_->known(node);
+  const bool is_there =
+      !device || (known && std::any_of(known->report.node.devices.begin(), known->report.node.devices.end(),
+                                       [&](const NodeDevice& one) { return one.info.id == *device; }));
+  if (!is_there)
+    return responder.send(http::error_response(404, "not_found",
+                                               "node " + node.text() + " has no device \"" + device->text() + "\"",
+                                               "berth nodes " + node.text() + " lists them"));
+  (device ? found->second.devices[*device] : found->second.intent) = intent;
+  const Plan plan = controller::preview(input, *input.desired).plan;
+  send_node(node, responder, &plan);
+}
+
 void Api::put_device_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
+  bool is_dry_run = false;
   const auto wanted = read_body(request, [&](const json::object& body, const std::string& where) {
-    format::check_members(body, {"intent", "reason"}, where);
+    format::check_members(body, {"intent", "reason", "dry_run"}, where);
+    is_dry_run = dry_run_in(body, where);
     fleet::DeviceIntent read{intent_in(body, where), who.actor, {}};
     read.reason = format::optional_member(body, "reason", where, format::text_of).value_or("");
     if (read.reason.size() > reason_bytes_max)
@@ -206,6 +237,7 @@ void Api::put_device_intent(const http::Request& request, const Who& who, const 
   });
   if (!wanted) return send(responder, wanted.error());
   const NodeId node(request.segments[3]);
+  if (is_dry_run) return preview_intent(node, DeviceId(request.segments[5]), wanted->intent, responder);
   if (const auto set = leader_->set_device_intent(node, DeviceId(request.segments[5]), *wanted); !set)
     return send(responder, set.error());
   decide();
@@ -234,12 +266,15 @@ void Api::get_jobs(const http::Request&, const Who&, const http::Responder& resp
 }
 
 void Api::get_replicas(const http::Request& request, const Who&, const http::Responder& responder) {
-  const auto only = request.query.find("deployment");
+  std::optional<DeploymentId> only;
+  if (const auto named = request.query.find("deployment"); named != request.query.end()) only.emplace(named->second);
+  json::array replicas = replicas_view(*leader_, only);
+  // Of a deployment that was deleted, replicas may still end.
+  if (only && replicas.empty() && !leader_->state().desired.deployments.contains(*only))
+    return send_no_deployment(responder, only->text());
   send(responder, json::object{{"revision", leader_->revision()},
-                               {"replicas", replicas_view(*leader_, only == request.query.end()
-                                                                        ? std::nullopt
-                                                                        : std::optional(DeploymentId(only->second)))},
-                               {"pending", pending_view(*leader_)}});
+                               {"replicas", std::move(replicas)},
+                               {"pending", pending_view(*leader_, only)}});
 }
 
 bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
@@ -271,7 +306,10 @@ void Api::get_events(const http::Request& request, const Who&, const http::Respo
   if (!events) return send(responder, events.error());
   json::array list;
   for (const fleet::Event& event : *events) {
-    if (subject == request.query.end() || event.subject == subject->second) list.push_back(format::to_json(event));
+    // A node may be named as elsewhere, without "node/".
+    if (subject == request.query.end() || event.subject == subject->second ||
+        event.subject == "node/" + subject->second)
+      list.push_back(format::to_json(event));
   }
   if (list.size() > limit) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(limit));
   send(responder, json::object{{"events", std::move(list)}, {"last", events->empty() ? after : events->back().id}});
@@ -319,6 +357,19 @@ void Api::tick(TimePoint now) {
   for (const auto& [number, listener] : streams_)
     if (!is_valid_now(listener.credential)) listener.stream.close();
   end_readers(now, is_valid_now);
+}
+
+void Api::end() {
+  for (const auto& [node, poll] : std::exchange(polls_, {})) send_orders(node, poll.responder);
+  for (const auto& [number, listener] : streams_) listener.stream.close();
+  for (auto& [id, reader] : readers_) {
+    if (reader.stream)
+      reader.stream->close();
+    else
+      reader.responder.send(http::error_response(503, "unavailable", "the server ends"));
+    answer_piece(reader, false, false);
+  }
+  readers_.clear();
 }
 
 }  // namespace berth::server

@@ -43,6 +43,8 @@ class Api {
   void orders_changed(const NodeId& node);
   // About once a second.
   void tick(TimePoint now);
+  // The server stops: agents that wait for orders and those who read streams are not waited for.
+  void end();
 
  private:
   using Method = void (Api::*)(const http::Request&, const Who&, const http::Responder&);
@@ -65,6 +67,9 @@ class Api {
   void get_node(const http::Request&, const Who&, const http::Responder&);
   void put_node_intent(const http::Request&, const Who&, const http::Responder&);
   void put_device_intent(const http::Request&, const Who&, const http::Responder&);
+  // `plan`: what a change that was not made would lead to.
+  void send_node(const NodeId& node, const http::Responder& responder, const Plan* plan = nullptr);
+  void preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent, const http::Responder&);
   void delete_node(const http::Request&, const Who&, const http::Responder&);
   void get_history(const http::Request&, const Who&, const http::Responder&);
   void get_project(const http::Request&, const Who&, const http::Responder&);

@@ -45,6 +45,9 @@ Error stale(std::uint64_t wanted, std::uint64_t version) {
 Error no_deployment(const DeploymentId& name) {
   return {ErrorCode::not_found, "there is no deployment \"" + name.text() + "\"", "berth deployments lists them"};
 }
+std::string intent_words(Intent intent) {
+  return intent == Intent::in_service ? "in service" : std::string(to_string(intent));
+}
 Error no_node(const NodeId& node) {
   return {ErrorCode::not_found, "there is no node \"" + node.text() + "\"", "berth nodes lists them"};
 }
@@ -311,8 +314,8 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
   record.intent = intent;
   record.intent_by = actor;
   change.nodes[node] = std::move(record);
-  return commit(std::move(change), {event(EventKind::intent, actor, "node/" + node.text(),
-                                          node.text() + " is " + std::string(to_string(intent)))});
+  return commit(std::move(change),
+                {event(EventKind::intent, actor, "node/" + node.text(), node.text() + " is " + intent_words(intent))});
 }
 
 Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted) {
@@ -332,10 +335,9 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& devic
   else
     record.devices[device] = wanted;
   change.nodes[node] = std::move(record);
-  return commit(std::move(change),
-                {event(EventKind::intent, wanted.by, "node/" + node.text(),
-                       device.text() + " of " + node.text() + " is " + std::string(to_string(wanted.intent)) +
-                           (wanted.reason.empty() ? "" : ": " + wanted.reason))});
+  return commit(std::move(change), {event(EventKind::intent, wanted.by, "node/" + node.text(),
+                                          device.text() + " of " + node.text() + " is " + intent_words(wanted.intent) +
+                                              (wanted.reason.empty() ? "" : ": " + wanted.reason))});
 }
 
 Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {

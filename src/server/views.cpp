@@ -161,8 +161,10 @@ std::uint64_t whole(const json::object& object, std::string_view key) {
 }
 
 constexpr std::uint64_t device_bytes_max = 1ULL << 50;  // more is no device's; sums stay below 2^64
+// Memory that is free is that which new work could have: of devices that take new work, without what is promised.
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
+  json::array unhealthy;
 };
 DeviceCounts count_devices(const Leader& leader) {
   DeviceCounts counts;
@@ -172,16 +174,22 @@ DeviceCounts count_devices(const Leader& leader) {
       const json::object* const device = value.if_object();
       if (!device) continue;
       ++counts.total;
+      const bool is_healthy = is_word(*device, "health", "healthy");
+      const bool takes_work = is_healthy && is_word(*device, "intent", "in_service") &&
+                              record.intent == Intent::in_service && !device->contains("error");
       const bool fallback =
           device->contains("is_fallback") && device->at("is_fallback").is_bool() && device->at("is_fallback").as_bool();
       if (!fallback && !is_word(*device, "backend", "host")) {
         ++counts.gpus;
         const std::uint64_t bytes_total = std::min(whole(*device, "memory_bytes_total"), device_bytes_max);
+        const std::uint64_t free = std::min(whole(*device, "memory_bytes_free"), bytes_total);
         counts.bytes_total += bytes_total;
-        counts.bytes_free += std::min(whole(*device, "memory_bytes_free"), bytes_total);
+        if (takes_work) counts.bytes_free += free - std::min(free, whole(*device, "memory_bytes_promised"));
       }
-      if (!is_word(*device, "health", "healthy") || !is_word(*device, "intent", "in_service") ||
-          record.intent != Intent::in_service || device->contains("error"))
+      if (!is_healthy && device->contains("id") && device->contains("health"))
+        counts.unhealthy.push_back(
+            json::object{{"node", id.text()}, {"device", device->at("id")}, {"health", device->at("health")}});
+      if (!takes_work)
         ++counts.unavailable;
       else if (!device->at("holders").as_array().empty())
         ++counts.in_use;
@@ -204,7 +212,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
   }
-  const DeviceCounts devices = count_devices(leader);
+  DeviceCounts devices = count_devices(leader);
   json::array deployments;
   for (const controller::DeploymentStatus& status : leader.deployments())
     deployments.push_back(deployment_view(leader, status, false));
@@ -231,6 +239,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
             {"unavailable", devices.unavailable},
             {"memory_bytes_total", devices.bytes_total},
             {"memory_bytes_free", devices.bytes_free}}},
+          {"unhealthy_devices", std::move(devices.unhealthy)},
           {"deployments", std::move(deployments)},
           {"pending", pending_view(leader)}};
 }
@@ -320,11 +329,12 @@ json::array replicas_view(const Leader& leader, const std::optional<DeploymentId
   return out;
 }
 
-json::array pending_view(const Leader& leader) {
+json::array pending_view(const Leader& leader, const std::optional<DeploymentId>& only) {
   // In a large fleet with much that is pending, the next request goes on.
   const TimePoint until = leader.now() + std::chrono::milliseconds(50);
   json::array out;
   for (const Pending& pending : leader.pending()) {
+    if (only && pending.deployment != *only) continue;
     json::array replicas;
     for (const std::uint32_t replica : pending.replicas) replicas.emplace_back(replica);
     json::object one{{"deployment", pending.deployment.text()},
@@ -392,6 +402,10 @@ json::array jobs_view(const Leader& leader) {
   return out;
 }
 
+json::value plan_view(const Leader& leader, const Plan& plan) {
+  return json::parse(format::plan_to_json(plan, leader.state().desired.cluster));
+}
+
 json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run) {
   json::array changes;
   const auto add = [&](const DeploymentId& name, const char* change) -> json::object& {
@@ -409,7 +423,7 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
                    {"changed", applied.changed},
                    {"dry_run", dry_run},
                    {"changes", std::move(changes)},
-                   {"plan", json::parse(format::plan_to_json(applied.preview.plan, leader.state().desired.cluster))}};
+                   {"plan", plan_view(leader, applied.preview.plan)}};
   if (!restarts.empty()) out["restarts"] = std::move(restarts);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
 #include <optional>
 #include <string>
 
@@ -18,12 +19,13 @@ boost::json::object deployment_view(const Leader& leader, const controller::Depl
 // Absent: there is no such deployment.
 std::optional<boost::json::object> deployment_view(const Leader& leader, const DeploymentId& name);
 boost::json::array deployments_view(const Leader& leader);
-// All incarnations, or those of one deployment.
+// All incarnations and all that is pending, or those of one deployment.
 boost::json::array replicas_view(const Leader& leader, const std::optional<DeploymentId>& only);
-boost::json::array pending_view(const Leader& leader);
+boost::json::array pending_view(const Leader& leader, const std::optional<DeploymentId>& only = std::nullopt);
 // One replica: its incarnations, why it is where it is or nowhere, its last events.
 boost::json::object replica_view(const Leader& leader, const DeploymentId& name, std::uint32_t replica);
 boost::json::array jobs_view(const Leader& leader);
+boost::json::value plan_view(const Leader& leader, const Plan& plan);
 boost::json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run);
 boost::json::array credentials_view(const Leader& leader);
 // Prometheus text.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "berth/bytes.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "deployment/replica_ranges.hpp"
 #include "format/json_text.hpp"
@@ -88,6 +89,14 @@ bool is_free(const Fields& device) {
 std::string share_text(const Fields& row, std::string_view part, std::string_view whole) {
   return row.has(whole) ? row.bytes(part) + " of " + row.bytes(whole) : "-";
 }
+// What new work could have. Of a device that is lost, what was measured before is not how it is now.
+std::string free_memory_text(const Fields& device) {
+  const auto free = device.number("memory_bytes_free"), total = device.number("memory_bytes_total");
+  if (!free || !total || device.raw("health") == "lost") return "-";
+  const double promised = device.number("memory_bytes_promised").value_or(0);
+  const auto bytes = [](double count) { return bytes_text(static_cast<std::uint64_t>(std::max(0.0, count))); };
+  return bytes(*free - promised) + " of " + bytes(*total);
+}
 
 std::string devices_text(const Fields& row, std::span<const DeviceId> all) {
   std::string text;
@@ -136,8 +145,9 @@ std::string change_text(const Fields& change) {
   return change.text("text") + (change.has("command") ? ": " + change.text("command") : "");
 }
 
+constexpr std::size_t shown_max = 12;  // of one screen
+
 std::string pending_text(const json::array& pending, const Style& style) {
-  constexpr std::size_t shown_max = 12;  // of one screen
   std::string text;
   std::size_t shown = 0;
   for (const Fields& entry : dominant_first(pending)) {
@@ -160,7 +170,10 @@ std::string reasons_text(const json::array& rows, const Cell& name, const Style&
   std::string text;
   for (const json::value& value : rows) {
     const Fields row(value);
-    if (row.has("reason")) text += paragraph("! " + name(row) + "  " + row.word("state") + ": ", reason(row), style);
+    if (!row.has("reason")) continue;
+    // "paused by user:ann" begins with the state.
+    const bool says_state = row.raw("reason").starts_with(row.word("state"));
+    text += paragraph("! " + name(row) + "  " + (says_state ? "" : row.word("state") + ": "), reason(row), style);
   }
   return text.empty() ? "" : "\n" + text;
 }
@@ -220,21 +233,35 @@ std::string device_table(const Fields& node, const Style& style) {
   const auto unit = [](const char* key, double factor, const char* unit) {
     return [=](const Fields& row) {
       const auto number = row.number(key);
-      return number ? std::to_string(static_cast<int>(*number * factor + 0.5)) + unit : std::string("-");
+      return number && row.raw("health") != "lost" ? std::to_string(static_cast<int>(*number * factor + 0.5)) + unit
+                                                   : std::string("-");
     };
   };
   return table_text(
       node.list("devices"),
       {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }, 0, 4},
-       {"ID", id, 8},
+       {"ID", id},
        {"NAME", text("name"), 8, 3},
        {"STATE", device_state},
-       {">FREE MEMORY", [](const Fields& row) { return share_text(row, "memory_bytes_free", "memory_bytes_total"); }, 0,
-        6},
+       {">FREE MEMORY", free_memory_text, 0, 6},
        {">LOAD", unit("utilisation", 100, "%"), 0, 2},
        {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
        {"HELD BY", holders_text, 16}},
       style);
+}
+
+std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
+  return paragraph("! " + node + "  ", device + " is " + row.word("health"), style);
+}
+// For each device of a node that is not healthy. Of a lost node, that says it all.
+std::string unhealthy_text(const Fields& node, const Style& style) {
+  std::string text;
+  for (const json::value& value : node.list("devices")) {
+    const Fields device(value);
+    if (node.raw("health") != "lost" && device.has("health") && device.raw("health") != "healthy")
+      text += unhealthy_line(node.text("name"), device.text("id"), device, style);
+  }
+  return text;
 }
 
 std::string value_text(const json::value& value) {
@@ -288,6 +315,12 @@ std::string status_text(const json::object& answer, const Style& style) {
       style);
   if (all.has("problem"))
     text += "\n" + paragraph("! ", "nothing is decided now; what is shown is old: " + all.text("problem"), style);
+  std::size_t unhealthy = 0;
+  for (const json::value& value : all.list("unhealthy_devices")) {
+    const Fields device(value);
+    if (++unhealthy <= shown_max) text += unhealthy_line(device.text("node"), device.text("device"), device, style);
+  }
+  if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);
   if (all.list("deployments").empty()) return text + "\nnothing is deployed; berth apply FILE deploys a project\n";
   // What is pending has said why.
@@ -315,6 +348,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
     }
     return std::to_string(free) + " of " + std::to_string(total);
   };
+  std::string unhealthy;
+  for (const json::value& node : nodes) unhealthy += unhealthy_text(Fields(node), style);
   return table_text(nodes,
                     {{"NODE", text("name"), 8},
                      {"HEALTH", state("health", style)},
@@ -325,7 +360,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
                      {">MEMORY", promised("memory_bytes"), 0, 1},
                      {">REPORT", [](const Fields& node) { return node.age("last_report_age_s"); }},
                      {"VERSION", text("version"), 0, 3}},
-                    style);
+                    style) +
+         (unhealthy.empty() ? "" : "\n" + unhealthy);
 }
 
 std::string node_text(const json::object& answer, const Style& style) {
@@ -346,6 +382,7 @@ std::string node_text(const json::object& answer, const Style& style) {
   if (const double offset = node.number("clock_offset_s").value_or(0); offset > 1 || offset < -1)
     text += "its clock is " + age_text(std::chrono::seconds(static_cast<std::int64_t>(std::abs(offset)))) +
             (offset > 0 ? " ahead of" : " behind") + " the server's\n";
+  text += unhealthy_text(node, style);
   if (!node.list("devices").empty()) text += "\n" + device_table(node, style);
   if (!node.list("replicas").empty()) text += "\n" + replica_table(node.list("replicas"), style);
   return text;
@@ -360,13 +397,16 @@ std::string deployments_text(const json::object& answer, const Style& style) {
 
 std::string rollout_text(const json::object& answer, const Style& style) {
   const Fields deployment = Fields(answer).in("deployment"), rollout = deployment.in("rollout");
-  std::string text = paragraph(
-      deployment.text("name") + ": ",
-      state("state", style)(deployment) + (deployment.has("reason") ? "; " + deployment.text("reason") : ""), style);
+  std::string text =
+      paragraph(deployment.text("name") + ": ",
+                state("state", style)(deployment) +
+                    (deployment.has("reason") && !rollout.is("paused") ? "; " + deployment.text("reason") : ""),
+                style);
   text += "revision " + deployment.count("revision") + ": " + deployment.count("ready") + " of " +
           deployment.count("replicas") + " ready, " + deployment.count("updated") + " updated\n";
   if (rollout.is("paused"))
-    text += paragraph("rollout is paused: ", rollout.text("reason") + " (berth rollout resume|undo)", style);
+    text += paragraph(rollout.raw("reason").starts_with("paused") ? "its rollout is " : "its rollout is paused: ",
+                      rollout.text("reason") + " (berth rollout resume|undo)", style);
   text += "rollout: surge " + rollout.count("surge") + ", unavailable " + rollout.count("unavailable") + "; " +
           counted(static_cast<std::size_t>(std::max(0.0, rollout.number("undo_revisions").value_or(0))), "undo step") +
           "\n";

@@ -93,6 +93,34 @@ TEST(FleetText, ANodeShowsItsDevicesWithTheirHolders) {
   expect_fits_narrow_terminals([&](const Style& style) { return node_text(answer, style); });
 }
 
+TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
+  json::object answer = read(R"({"schema":1,"node":)" + node + "}");
+  json::object& device = answer["node"].get_object()["devices"].get_array()[0].get_object();
+  device["memory_bytes_promised"] = 8'000'000'000;
+  EXPECT_NE(node_text(answer, Style{200, false, false}).find(" 93.1 GiB of 140.4 GiB "), std::string::npos);
+  device["health"] = "lost";
+  const std::string text = node_text(answer, Style{80, false, false});
+  EXPECT_NE(text.find("! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("140.4 GiB"), std::string::npos) << text;
+  EXPECT_EQ(text.find("54 C"), std::string::npos) << text;
+  // `berth drain node/gpu-1/ID` needs it whole.
+  EXPECT_NE(text.find("GPU-5b1c0000 "), std::string::npos) << text;
+  json::object all = read(status);
+  all["unhealthy_devices"] =
+      json::parse(R"([{"node":"gpu-1","device":"GPU-ea3b8f50-1111-2222-3333-444444444444","health":"lost"}])");
+  EXPECT_NE(status_text(all, {}).find("\n! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos);
+}
+
+TEST(FleetText, APauseIsSaidOnce) {
+  const json::object answer =
+      read(R"({"schema":1,"deployment":{"name":"chat","revision":4,"replicas":4,"ready":3,"updated":1,"state":"paused",
+ "reason":"paused by user:ann","rollout":{"paused":true,"reason":"paused by user:ann"}},
+ "deployments":[{"name":"chat","state":"paused","reason":"paused by user:ann"}]})");
+  EXPECT_NE(rollout_text(answer, {}).find("\nits rollout is paused by user:ann (berth rollout resume|undo)\n"),
+            std::string::npos);
+  EXPECT_NE(deployments_text(answer, {}).find("\n! chat  paused by user:ann\n"), std::string::npos);
+}
+
 TEST(FleetText, AnOlderIncarnationHasItsGenerationInItsName) {
   std::string old = replica;
   old.replace(old.find("true"), 4, "false");
@@ -128,9 +156,9 @@ TEST(FleetText, ADeploymentShowsItsRolloutAndSpec) {
  "reason":"the rollout is paused","spec":{"name":"chat","model":"llama","replicas":4,"command":["serve","{port}"]},
  "rollout":{"revision":4,"surge":1,"unavailable":1,"paused":true,"reason":"chat/0 failed 3 times","undo_revisions":3}}})");
   EXPECT_EQ(deployment_text(answer, {}),
-            "chat: paused; the rollout is paused\n"
+            "chat: paused\n"
             "revision 4: 3 of 4 ready, 1 updated\n"
-            "rollout is paused: chat/0 failed 3 times (berth rollout resume|undo)\n"
+            "its rollout is paused: chat/0 failed 3 times (berth rollout resume|undo)\n"
             "rollout: surge 1, unavailable 1; 3 undo steps\n"
             "\n"
             "spec\n"
