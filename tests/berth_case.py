@@ -1,13 +1,17 @@
 """What tests of the command share: a machine of scripted GPUs, a ledger of its own, and processes that are ended."""
+import fcntl
 import json
 import os
 import pathlib
 import pty
 import select
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -109,6 +113,29 @@ class Machine(unittest.TestCase):
             return text
 
         return pid, master, read_until
+
+    def on_terminal(self, columns, *arguments, until=None, rows=50, **environment):
+        """What the command shows on a terminal, and its status. `until`: words after which it is interrupted."""
+        pid, master = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(BERTH, [BERTH, *arguments], self.environment(TERM="xterm", LC_ALL="C.UTF-8", **environment))
+        text, latest = b"", time.monotonic() + 60
+        while select.select([master], [], [], max(0, latest - time.monotonic()))[0]:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            text += data
+            if until and until in text:
+                os.kill(pid, signal.SIGINT)
+                until = None
+        else:
+            os.kill(pid, signal.SIGKILL)
+        os.close(master)
+        return text.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def until(self, condition, what):
         """A generous bound on a loaded machine; what is waited for takes milliseconds."""

@@ -1,15 +1,10 @@
 """What people look at: devices, ps, drain and messages, on terminals of 80 and 60 columns and on scripted GPUs."""
-import fcntl
 import json
 import os
-import pty
 import pwd
 import re
-import select
 import shutil
 import signal
-import struct
-import termios
 import unittest
 
 import run_test  # takes the paths off the command line
@@ -18,27 +13,6 @@ from run_test import BERTH, GIB, ROOT, Machine
 
 class Display(Machine):
     script = (ROOT / "tests/double/machines/eight.txt").read_text()
-
-    def on_terminal(self, columns, *arguments, until=None, rows=50, **environment):
-        """What the command shows on a terminal, and its status. `until`: words after which it is interrupted."""
-        pid, master = pty.fork()
-        if pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(BERTH, [BERTH, *arguments], self.environment(TERM="xterm", LC_ALL="C.UTF-8", **environment))
-        text = b""
-        while select.select([master], [], [], 60)[0]:
-            try:
-                data = os.read(master, 65536)
-            except OSError:
-                break
-            if not data:
-                break
-            text += data
-            if until and until in text:
-                os.kill(pid, signal.SIGINT)
-                until = None
-        os.close(master)
-        return text.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def lines(self, text):
         """Without colours and other sequences of the terminal."""

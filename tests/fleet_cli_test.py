@@ -1,5 +1,7 @@
 """The verbs about a fleet against a real server: what they print, what they change, and their exit statuses."""
 import json
+import re
+import signal
 import subprocess
 import unittest
 
@@ -38,11 +40,27 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1))
         wrong = self.web(replicas=1, command=["sh", "-c", "echo broken on {port}; exit 3"])
         error = self.text("apply", self.write_project(wrong), "--wait", status=1)
-        self.assertRegex(error, "^berth: web is paused: .*; berth rollout undo goes back, berth rollout resume goes on\n$")
+        self.assertRegex(error, "^berth: web is paused: .*; see berth logs web/0; berth rollout undo web goes back; berth rollout resume web tries again\n$")
         self.assertIn("rollout is paused", self.text("rollout", "status", "web"))
         self.text("rollout", "undo", "web")
         self.until_ready("web", 1)
         self.assertIn("is not paused", self.text("rollout", "resume", "web", status=1))
+
+    def test_a_wait_on_a_terminal_is_one_line_that_says_what_is_waited_for(self):
+        self.add_nodes("a")
+        slow = self.write_project(self.web(replicas=1, command=["sh", "-c", "exec sleep 1000", "{port}"], readiness={"http": "/" + "long/" * 20}))
+        shown, status = self.on_terminal(80, "apply", slow, "--wait", until=b"GET /", BERTH_RUNTIME_DIR=str(self.folder / "server"))
+        self.assertEqual(status, -signal.SIGINT, shown)
+        lines = [re.sub(r"\x1b\[0m|[\r\n]", "", line) for line in shown.split("\r\x1b[K")[1:]]
+        self.assertRegex("\n".join(lines), r"(?m)^0 of 1 ready; web/0 on a (starting|unready): GET /long/")
+        self.assertTrue(all(len(line) < 80 for line in lines[:-1]), lines)
+        self.assertEqual(lines[-1], "berth: version 1 stays applied; berth status shows how far it is")
+
+    def test_advice_after_a_failure_is_what_can_be_done(self):
+        self.add_nodes("a")
+        wrong = self.write_project(self.web(replicas=1, command=["/none/there", "{port}"]))
+        error = self.text("apply", wrong, "--wait", status=1)
+        self.assertRegex(error, "^berth: web (fails|is paused): .*; see berth logs web/0\n$")
 
     def test_what_there_is(self):
         self.add_nodes("a", "b")

@@ -1,6 +1,10 @@
 #include "cli/project_change.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <boost/json.hpp>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -85,31 +89,83 @@ Result<std::uint64_t> version_of_plan(const std::string& path, const Project& pr
   }
 }
 
+// While an object lives, SIGINT first writes a last line to stderr, and then ends the process as it would have.
+class LastLine {
+ public:
+  explicit LastLine(std::string text) {
+    text_ = std::move(text);
+    struct sigaction action{};
+    action.sa_handler = write_it;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, nullptr, &before_);
+    if (before_.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
+  }
+  ~LastLine() { sigaction(SIGINT, &before_, nullptr); }
+  LastLine(const LastLine&) = delete;
+  LastLine& operator=(const LastLine&) = delete;
+
+ private:
+  static void write_it(int signal) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text_.data(), text_.size());
+    raise(signal);
+  }
+  static inline std::string text_;  // for the signal handler, which has no object
+  struct sigaction before_{};
+};
+
+// What is on the way, in one line of the terminal that is written again and again.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool shown) : shown_(shown && stderr_is_terminal()) {}
+  bool is_shown() const { return shown_; }
+  void show(const std::string& text) const {
+    const Style style = stderr_style();
+    // The last column stays free: some terminals begin a new line there.
+    if (shown_) std::fprintf(stderr, "\r\033[K%s", cut(style, text, style.columns - 1).c_str());
+  }
+
+ private:
+  bool shown_;
+};
+
+Error stopped_error(ServerAccess& server, const Progress& progress) {
+  const std::string name = http::encoded(progress.deployment);
+  const Result<Answer> deployment = server.call({"/api/v1/deployments/" + name});
+  const Result<Answer> replicas = server.call({"/api/v1/replicas?deployment=" + name});
+  const json::object none;
+  return {ErrorCode::work_failed, progress.text,
+          advice_when_stopped(deployment ? deployment->json : none, replicas ? replicas->json : none)};
+}
+
 // `fits`: according to the plan.
-int wait_until_ready(ServerAccess& server, const Project& project, bool fits, bool is_silent) {
-  const auto show = [&](const std::string& line) {
-    if (!is_silent && stderr_is_terminal()) std::fprintf(stderr, "\r\033[K%s", line.c_str());
-  };
+int wait_until_ready(ServerAccess& server, const Project& project, const std::string& in_force, bool fits,
+                     bool is_silent) {
+  const ProgressLine line(!is_silent);
+  const LastLine last_line((line.is_shown() ? "\r\033[K" : "") + std::string("berth: ") + in_force +
+                           " stays applied; berth status shows how far it is\n");
   Progress before;
   for (int looks = 0;; real_clock().sleep_for(ask_again)) {
     const Result<Answer> answer = server.call({"/api/v1/status"});
     if (!answer) {
-      show("");
+      line.show("");
       return print_error(answer.error());
     }
     const Progress now = progress_of(project, answer->json);
     looks = now.state == before.state ? looks + 1 : 1;
     before = now;
-    show(now.text);
+    if (line.is_shown()) {
+      const Result<Answer> replicas = server.call({"/api/v1/replicas"});
+      const std::string unready = replicas ? unready_text(project, replicas->json) : "";
+      line.show(now.text + (unready.empty() ? "" : "; " + unready));
+    }
     if (now.state == Progress::State::goes_on) continue;
     const bool is_unplaced = now.state == Progress::State::does_not_fit;
     const int looks_needed = is_unplaced && fits ? looks_until_unplaced : looks_until_final;
     if (now.state != Progress::State::ready && looks < looks_needed) continue;
-    show("");
+    line.show("");
     if (now.state == Progress::State::ready) return is_silent ? done : print(now.text + "\n");
-    return print_error(
-        {is_unplaced ? ErrorCode::no_eligible_device : ErrorCode::work_failed, now.text,
-         is_unplaced ? "see berth status" : "berth rollout undo goes back, berth rollout resume goes on"});
+    if (is_unplaced) return print_error({ErrorCode::no_eligible_device, now.text, "see berth status"});
+    return print_error(stopped_error(server, now));
   }
 }
 
@@ -192,7 +248,7 @@ int apply_to_server(const ServerArguments& arguments, const Project& project,
       arguments, *answer,
       about.is("changed") ? "applied as " + in_force + "\n" : "nothing has changed; " + in_force + " stays in force\n");
   if (!wait || (status != done && status != does_not_fit)) return status;
-  return wait_until_ready(*server, project, status == done, arguments.json);
+  return wait_until_ready(*server, project, in_force, status == done, arguments.json);
 }
 
 Progress progress_of(const Project& project, const json::object& status) {
@@ -210,7 +266,7 @@ Progress progress_of(const Project& project, const json::object& status) {
   std::map<std::string, Fields> summaries;
   for (const json::value& value : all.list("deployments")) summaries.emplace(Fields(value).raw("name"), Fields(value));
 
-  double wanted = 0, ready = 0;
+  double wanted = 0, ready = 0, updated = 0;
   std::size_t complete = 0, out = 0;
   std::string why;
   for (const DeploymentSpec& spec : project.deployments) {
@@ -221,10 +277,11 @@ Progress progress_of(const Project& project, const json::object& status) {
     const Fields& now = at->second;
     const double ready_now = now.number("ready").value_or(0);
     ready += std::min<double>(ready_now, spec.replicas);
+    updated += std::min<double>(now.number("updated").value_or(0), spec.replicas);
     const std::string state = now.raw("state");
     if (state == "paused" || state == "failed")
       return {Progress::State::stopped,
-              printable(name) + (state == "paused" ? " is paused: " : " fails: ") + now.text("reason")};
+              printable(name) + (state == "paused" ? " is paused: " : " fails: ") + now.text("reason"), name};
     if (state == "serving" && now.number("updated").value_or(0) >= spec.replicas) {
       ++complete;
     } else if (const auto none = pending.find(name);
@@ -233,11 +290,45 @@ Progress progress_of(const Project& project, const json::object& status) {
       if (why.empty()) why = printable(name) + " is pending: " + reasons.at(name);
     }
   }
-  const std::string count = std::to_string(static_cast<std::uint64_t>(ready)) + " of " +
-                            std::to_string(static_cast<std::uint64_t>(wanted)) + " replicas are ready";
-  if (complete == project.deployments.size()) return {Progress::State::ready, count};
+  const auto share = [&](double part) {
+    return std::to_string(static_cast<std::uint64_t>(part)) + " of " +
+           std::to_string(static_cast<std::uint64_t>(wanted));
+  };
+  if (complete == project.deployments.size()) return {Progress::State::ready, share(ready) + " replicas are ready"};
   if (complete + out == project.deployments.size()) return {Progress::State::does_not_fit, why};
-  return {Progress::State::goes_on, count};
+  return {Progress::State::goes_on,
+          share(ready) + " ready" + (updated < ready ? ", " + share(updated) + " updated" : "")};
+}
+
+std::string unready_text(const Project& project, const json::object& replicas) {
+  std::string text;
+  const Fields all(replicas);
+  for (const json::value& value : all.list("replicas")) {
+    const Fields replica(value);
+    const auto is_its = [&](const DeploymentSpec& spec) { return spec.name.text() == replica.raw("deployment"); };
+    if (!replica.is("current") || replica.raw("state") == "ready" ||
+        std::none_of(project.deployments.begin(), project.deployments.end(), is_its))
+      continue;
+    if (!text.empty() && !replica.has("reason")) continue;
+    text = replica.text("name") + " on " + replica.text("node") + " " + replica.word("state");
+    if (replica.has("reason")) return text + ": " + replica.text("reason");
+  }
+  return text;
+}
+
+std::string advice_when_stopped(const json::object& answer, const json::object& replicas) {
+  const Fields deployment = Fields(answer).in("deployment"), rollout = deployment.in("rollout");
+  const std::string name = deployment.text("name");
+  std::string failing;
+  const Fields all(replicas);
+  for (const json::value& value : all.list("replicas")) {
+    const Fields replica(value);
+    if (failing.empty() && replica.is("current") && replica.raw("state") != "ready") failing = replica.text("name");
+  }
+  std::string advice = "see " + (failing.empty() ? "berth status" : "berth logs " + failing);
+  if (rollout.number("undo_revisions").value_or(0) > 0) advice += "; berth rollout undo " + name + " goes back";
+  if (rollout.is("paused")) advice += "; berth rollout resume " + name + " tries again";
+  return advice;
 }
 
 }  // namespace berth::cli

@@ -173,16 +173,44 @@ TEST_F(ProjectChange, WaitingEndsWhenARolloutPauses) {
                            {"GET /api/v1/status", {ok_answer(status_answer("paused", 1, 1))}}});
   const Outcome waited = apply(server, {"--wait"});
   EXPECT_EQ(waited.status, environment_error);
-  EXPECT_EQ(
-      waited.err,
-      "berth: chat is paused: chat/0 failed 3 times; berth rollout undo goes back, berth rollout resume goes on\n");
+  EXPECT_EQ(waited.err, "berth: chat is paused: chat/0 failed 3 times; see berth status\n");
+}
+
+TEST_F(ProjectChange, AdviceIsWhatTheDeploymentAllows) {
+  const auto advice = [](const std::string& rollout) {
+    const json::object deployment{{"deployment", {{"name", "chat"}, {"rollout", json::parse(rollout)}}}};
+    const json::object replicas{{"replicas",
+                                 {{{"name", "chat/0"}, {"current", true}, {"state", "ready"}},
+                                  {{"name", "chat/1"}, {"current", true}, {"state", "backing_off"}}}}};
+    return advice_when_stopped(deployment, replicas);
+  };
+  EXPECT_EQ(advice(R"({"paused":false,"undo_revisions":0})"), "see berth logs chat/1");
+  EXPECT_EQ(advice(R"({"paused":true,"undo_revisions":2})"),
+            "see berth logs chat/1; berth rollout undo chat goes back; berth rollout resume chat tries again");
+}
+
+TEST_F(ProjectChange, AReplicaThatIsNotReadyIsNamedWithItsReason) {
+  const Project project = *read_project(project_text, "project");
+  const auto of = [&](const std::string& replicas) {
+    return unready_text(project, json::parse(R"({"replicas":[)" + replicas + "]}").get_object());
+  };
+  const std::string ready = R"({"name":"chat/0","deployment":"chat","current":true,"state":"ready","node":"a"})";
+  const std::string waits = R"({"name":"chat/1","deployment":"chat","current":true,"state":"waiting","node":"a"})";
+  const std::string ends = R"({"name":"chat/1","deployment":"chat","current":false,"state":"stopping","node":"a"})";
+  const std::string starts =
+      R"({"name":"chat/2","deployment":"chat","current":true,"state":"starting","node":"b","reason":"GET /: refused"})";
+  const std::string other = R"({"name":"x/0","deployment":"x","current":true,"state":"failed","node":"a"})";
+  EXPECT_EQ(of(ready + "," + ends + "," + other), "");
+  EXPECT_EQ(of(ready + "," + waits), "chat/1 on a waiting");
+  EXPECT_EQ(of(waits + "," + starts), "chat/2 on b starting: GET /: refused");
 }
 
 TEST_F(ProjectChange, ProgressTellsWhatWillNotBeReady) {
   const Project project = *read_project(project_text, "project");
   const auto of = [&](const std::string& text) { return progress_of(project, json::parse(text).get_object()); };
   EXPECT_EQ(of(status_answer("updating", 1, 1)).state, Progress::State::goes_on);
-  EXPECT_EQ(of(status_answer("updating", 1, 1)).text, "1 of 2 replicas are ready");
+  EXPECT_EQ(of(status_answer("updating", 1, 1)).text, "1 of 2 ready");
+  EXPECT_EQ(of(status_answer("updating", 2, 1)).text, "2 of 2 ready, 1 of 2 updated");
   EXPECT_EQ(of(status_answer("serving", 2, 1)).state, Progress::State::goes_on) << "one of the earlier revision";
   EXPECT_EQ(of(status_answer("degraded", 0, 1, fits_nowhere)).state, Progress::State::goes_on) << "one has a place";
   const Progress out = of(status_answer("degraded", 1, 1, fits_nowhere));

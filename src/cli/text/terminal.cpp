@@ -24,11 +24,13 @@ int print(const std::string& text) {
 bool stderr_is_terminal() noexcept { return isatty(STDERR_FILENO) == 1; }
 bool stdout_is_terminal() noexcept { return isatty(STDOUT_FILENO) == 1; }
 
-Style stdout_style() {
+namespace {
+
+Style style_of(int file) {
   Style style;
-  if (!stdout_is_terminal()) return style;
+  if (isatty(file) != 1) return style;
   winsize size{};
-  style.columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  style.columns = ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   const auto value = [](const char* name) {
     const char* const text = std::getenv(name);
     return std::string(text ? text : "");
@@ -41,6 +43,11 @@ Style stdout_style() {
   style.blocks = locale.find("UTF-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   return style;
 }
+
+}  // namespace
+
+Style stdout_style() { return style_of(STDOUT_FILENO); }
+Style stderr_style() { return style_of(STDERR_FILENO); }
 
 std::string paint(const Style& style, Colour colour, std::string text) {
   static constexpr std::array codes{"", "1", "2", "31", "32", "33", "34", "35", "36"};

@@ -44,6 +44,8 @@ struct Style {
 // For stdout. Not a terminal: 100 columns of plain text. No colour with NO_COLOR or on a
 // dumb terminal; no blocks where the locale is not UTF-8.
 Style stdout_style();
+// The same for a line of progress on stderr.
+Style stderr_style();
 
 enum class Colour : std::uint8_t { none, bold, dim, red, green, yellow, blue, magenta, cyan };
 std::string paint(const Style& style, Colour colour, std::string text);
