@@ -50,6 +50,19 @@ std::string deployment_changes_text(const json::object& answer, const Style& sty
   return text;
 }
 
+// "ask for 70.0 GiB instead of 120.0 GiB", for each entry that is pending; empty where the answer has none.
+std::vector<std::string> changes_for_pending(const json::object& answer) {
+  std::vector<std::string> texts;
+  const Fields plan = Fields(answer).in("plan");
+  for (const json::value& pending : plan.list("pending")) {
+    const Fields change = Fields(pending).in("change");
+    texts.push_back(change.has("text")
+                        ? change.text("text") + (change.has("command") ? ": " + change.text("command") : std::string())
+                        : std::string());
+  }
+  return texts;
+}
+
 Result<Answer> put_project(ServerAccess& server, const Project& project, bool dry_run,
                            std::optional<std::uint64_t> if_version) {
   Call call{"/api/v1/project", "PUT", {{"project", project_to_json(project)}}};
@@ -212,7 +225,8 @@ std::string change_text(const json::object& answer, const Style& style) {
     if (name.is_string()) restarts += (restarts.empty() ? "" : ", ") + printable(std::string_view(name.get_string()));
   }
   if (!restarts.empty()) text += "~  " + restarts + " to start again, one after another\n";
-  if (restarts.empty() || !plan.actions.empty() || !plan.pending.empty()) text += readable_plan(plan, {}, style);
+  if (restarts.empty() || !plan.actions.empty() || !plan.pending.empty())
+    text += readable_plan(plan, {}, style, changes_for_pending(answer));
   return text;
 }
 

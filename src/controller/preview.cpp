@@ -120,6 +120,9 @@ Preview preview(const Input& input, const fleet::Desired& proposed) {
   }
   out.plan.actions.insert(out.plan.actions.end(), changes.begin(), changes.end());
   out.plan.actions.insert(out.plan.actions.end(), starts.begin(), starts.end());
+  std::vector<DeploymentSpec> specs;
+  for (const auto& [id, wanted] : proposed.deployments) specs.push_back(wanted.spec);
+  out.changes = deployment::smallest_changes(out.plan, specs, survey.fleet, proposed.egress_preference);
   return out;
 }
 

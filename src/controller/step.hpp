@@ -139,6 +139,7 @@ Step step(const Input& input);
 struct Preview {
   Plan plan;
   std::vector<ReplicaName> restarts;
+  deployment::SmallestChanges changes;  // of plan.pending
 };
 Preview preview(const Input& input, const fleet::Desired& proposed);
 

@@ -229,4 +229,21 @@ Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const Egres
   return evidence;
 }
 
+SmallestChanges smallest_changes(const Plan& plan, std::span<const DeploymentSpec> specs, const Fleet& fleet,
+                                 const EgressPreference& preference) {
+  SmallestChanges changes(plan.pending.size());
+  for (std::size_t i = 0; i < std::min(changes.size(), explained_max); ++i) {
+    const DeploymentId& name = plan.pending[i].deployment;
+    const auto spec =
+        std::find_if(specs.begin(), specs.end(), [&](const DeploymentSpec& one) { return one.name == name; });
+    if (spec == specs.end()) continue;
+    std::vector<Assignment> staying, occupied;
+    for (const Assignment& placed : plan.assignments)
+      (placed.deployment == name ? staying : occupied).push_back(placed);
+    const Evidence evidence = why_pending(*spec, fleet, preference, {staying, occupied, {}});
+    if (!evidence.changes.empty()) changes[i] = evidence.changes.front();
+  }
+  return changes;
+}
+
 }  // namespace berth::deployment

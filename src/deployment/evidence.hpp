@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,5 +38,12 @@ struct Evidence {
 // For a spec of which a plan with these limits leaves something pending; empty where it does not.
 Evidence why_pending(const DeploymentSpec& spec, const Fleet& fleet, const EgressPreference& preference,
                      const PlanLimits& limits);
+
+// For each entry of plan.pending, in its order: the smallest change that would let it fit beside all that the plan
+// places. Absent: none was found, or it is beyond the first `explained_max`, since each costs dozens of plans.
+inline constexpr std::size_t explained_max = 12;
+using SmallestChanges = std::vector<std::optional<Evidence::Change>>;
+SmallestChanges smallest_changes(const Plan& plan, std::span<const DeploymentSpec> specs, const Fleet& fleet,
+                                 const EgressPreference& preference);
 
 }  // namespace berth::deployment

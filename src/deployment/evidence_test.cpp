@@ -94,6 +94,18 @@ TEST(Evidence, ReplicasWithoutAGpu) {
   EXPECT_EQ(changes_of(large), Lines{"ask for 256.0 GiB instead of 300.0 GiB"});
 }
 
+TEST(Evidence, APlanIsExplainedBesideWhatItPlaces) {
+  const std::vector<DeploymentSpec> specs{gpu_spec("chat", 2), gpu_spec("draw", 1), gpu_spec("huge", 1)};
+  const Fleet fleet{{gpu_node("a", 2)}};
+  const Plan plan = berth::plan(specs, fleet);
+  ASSERT_EQ(plan.pending.size(), 2u);
+  const SmallestChanges changes = smallest_changes(plan, specs, fleet, {});
+  ASSERT_EQ(changes.size(), 2u);
+  ASSERT_TRUE(changes[0]) << "alone it would fit";
+  EXPECT_EQ(changes[0]->text, "add a node like a, with 2 GPUs");
+  EXPECT_TRUE(smallest_changes(plan, {}, fleet, {}).at(0) == std::nullopt);
+}
+
 TEST(Evidence, IsEmptyWhereNothingIsPending) {
   const Evidence evidence = why_pending(gpu_spec("chat", 1), {{gpu_node("a", 1)}}, {}, {});
   EXPECT_TRUE(evidence.funnel.empty() && evidence.nodes.empty() && evidence.changes.empty());

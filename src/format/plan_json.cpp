@@ -106,11 +106,21 @@ Assignment assignment_of(const json::value& value, const std::string& where) {
   return out;
 }
 
-std::string plan_to_json(const Plan& plan, std::string_view cluster) {
+json::object change_to_json(const deployment::Evidence::Change& change) {
+  json::object out{{"text", change.text}};
+  if (!change.command.empty()) out["command"] = change.command;
+  return out;
+}
+
+std::string plan_to_json(const Plan& plan, std::string_view cluster, const deployment::SmallestChanges& changes) {
+  json::array pending = to_array(plan.pending);
+  for (std::size_t i = 0; i < std::min(pending.size(), changes.size()); ++i) {
+    if (changes[i]) pending[i].get_object()["change"] = change_to_json(*changes[i]);
+  }
   const json::object out{{"format", plan_format},
                          {"cluster", cluster},
                          {"assignments", to_array(plan.assignments)},
-                         {"pending", to_array(plan.pending)},
+                         {"pending", std::move(pending)},
                          {"actions", to_array(plan.actions)}};
   return json_text(out) + "\n";
 }

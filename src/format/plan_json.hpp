@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "berth/deployment.hpp"
+#include "deployment/evidence.hpp"
 
 namespace berth::format {
 
 inline constexpr int plan_format = 1;
 
-std::string plan_to_json(const Plan& plan, std::string_view cluster);
+// `changes`: for entries of plan.pending, in their order; may be shorter.
+std::string plan_to_json(const Plan& plan, std::string_view cluster, const deployment::SmallestChanges& changes = {});
+boost::json::object change_to_json(const deployment::Evidence::Change& change);
 std::string fleet_to_json(const Fleet& fleet);
 
 boost::json::object assignment_to_json(const Assignment& assignment);

@@ -29,18 +29,12 @@ json::object reason_view(const Reason& reason) {
   return out;
 }
 
-json::object change_view(const deployment::Evidence::Change& change) {
-  json::object out{{"text", change.text}};
-  if (!change.command.empty()) out["command"] = change.command;
-  return out;
-}
-
 void put_evidence(json::object& why, const deployment::Evidence& evidence) {
   json::array funnel, nodes, changes;
   for (const auto& [name, count] : evidence.funnel) funnel.push_back(json::object{{"name", name}, {"left", count}});
   for (const auto& [node, fits, text] : evidence.nodes)
     nodes.push_back(json::object{{"node", node.text()}, {"fits", fits}, {"text", text}});
-  for (const deployment::Evidence::Change& change : evidence.changes) changes.push_back(change_view(change));
+  for (const deployment::Evidence::Change& change : evidence.changes) changes.push_back(format::change_to_json(change));
   if (!funnel.empty()) why["funnel"] = std::move(funnel);
   if (!nodes.empty()) why["nodes"] = std::move(nodes);
   if (!changes.empty()) why["changes"] = std::move(changes);
@@ -341,7 +335,7 @@ json::array pending_view(const Leader& leader, const std::optional<DeploymentId>
                      {"replicas", std::move(replicas)},
                      {"reason", reason_view(pending.reason)}};
     const deployment::Evidence* const evidence = leader.evidence(pending, until);
-    if (evidence && !evidence->changes.empty()) one["change"] = change_view(evidence->changes.front());
+    if (evidence && !evidence->changes.empty()) one["change"] = format::change_to_json(evidence->changes.front());
     out.push_back(std::move(one));
   }
   return out;
@@ -402,8 +396,8 @@ json::array jobs_view(const Leader& leader) {
   return out;
 }
 
-json::value plan_view(const Leader& leader, const Plan& plan) {
-  return json::parse(format::plan_to_json(plan, leader.state().desired.cluster));
+json::value plan_view(const Leader& leader, const Plan& plan, const deployment::SmallestChanges& changes) {
+  return json::parse(format::plan_to_json(plan, leader.state().desired.cluster, changes));
 }
 
 json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run) {
@@ -423,7 +417,7 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
                    {"changed", applied.changed},
                    {"dry_run", dry_run},
                    {"changes", std::move(changes)},
-                   {"plan", plan_view(leader, applied.preview.plan)}};
+                   {"plan", plan_view(leader, applied.preview.plan, applied.preview.changes)}};
   if (!restarts.empty()) out["restarts"] = std::move(restarts);
   return out;
 }

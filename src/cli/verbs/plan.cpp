@@ -60,13 +60,18 @@ std::vector<DeviceId> devices_of(const Fleet& fleet) {
 
 }  // namespace
 
-std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style) {
+std::string readable_plan(const Plan& plan, std::span<const DeviceId> others, const Style& style,
+                          std::span<const std::string> changes) {
   const std::string whole = with_short_ids(plan_to_text(plan, others), others);
   std::string text;
+  std::size_t pending = 0;  // lines that begin with "! ", one for each entry
   for (std::size_t begin = 0; begin < whole.size();) {
     const std::size_t end = whole.find('\n', begin);
-    text += folded(whole.substr(begin, end - begin), style.columns);
+    const std::string line = whole.substr(begin, end - begin);
+    text += folded(line, style.columns);
     begin = end + 1;
+    if (!line.starts_with("! ") || pending++ >= changes.size() || changes[pending - 1].empty()) continue;
+    text += folded("  would fit: " + with_short_ids(changes[pending - 1], others), style.columns);
   }
   return text;
 }
@@ -95,12 +100,18 @@ int run_plan(const PlanArguments& arguments) {
   warn_about_unknown_nodes(*project, *fleet);
 
   const Plan plan = berth::plan(project->deployments, *fleet, current, project->egress_preference);
+  const deployment::SmallestChanges changes =
+      deployment::smallest_changes(plan, project->deployments, *fleet, project->egress_preference);
+  std::vector<std::string> change_texts;
+  for (const auto& change : changes)
+    change_texts.push_back(!change ? "" : change->text + (change->command.empty() ? "" : ": " + change->command));
   const std::string json =
-      arguments.json || arguments.output ? plan_to_json(plan, project->cluster.name) : std::string();
+      arguments.json || arguments.output ? plan_to_json(plan, project->cluster.name, changes) : std::string();
   if (arguments.output) {
     if (const auto written = write_text(*arguments.output, json); !written) return print_error(written.error());
   }
-  if (const int status = print(arguments.json ? json : readable_plan(plan, devices_of(*fleet), stdout_style()));
+  if (const int status =
+          print(arguments.json ? json : readable_plan(plan, devices_of(*fleet), stdout_style(), change_texts));
       status != done)
     return status;
   return status_of_plan(plan);
