@@ -262,6 +262,8 @@ Result<Reservation> decide_once(Ledger& ledger, const ReservationRequest& reques
   const std::vector<WaitingRequest> queue = within ? std::vector<WaitingRequest>() : wait_queue(*snapshot, now);
   decide(request, *snapshot, within, queue, now, out);
   out.never = out.winners.empty() && !fits_when_idle(request, *snapshot, out);
+  // Requests ahead are not the reason for what can never be served.
+  if (out.never && !queue.empty()) decide(request, *snapshot, within, {}, now, out);
   return out;
 }
 
@@ -349,6 +351,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
       return out;
     }
     out.never = !fits_when_idle(request, snapshot, out);
+    if (out.never && me != queue.begin()) decide(request, snapshot, within, {}, now, out);
     // Entries that ended during the snapshot still count here: try again before refusing.
     if (deadline.passed(now) && some_ended_meanwhile && !std::exchange(tried_again, true)) continue;
     if (out.never || deadline.passed(now)) {

@@ -162,6 +162,22 @@ TEST_F(Reserving, RequestsThatFitGetALeaseAndOthersAreRefused) {
   EXPECT_TRUE(huge->never) << "refused at once, without waiting";
 }
 
+TEST_F(Reserving, WhatCanNeverFitIsNotExplainedByRequestsAhead) {
+  const auto held = ask(wanting(50));
+  Ledger::Request whole;
+  whole.kind = EntryKind::waiting;
+  whole.count = 2;
+  for (const ObservedDevice& device : observed_.devices) whole.claims.push_back({device.info.id, {}, 80, 0, true});
+  const auto waiting = ledger_->lock()->add(whole);
+  ASSERT_TRUE(held->lease);
+  ASSERT_TRUE(waiting);
+  const auto huge = ask(wanting(81));
+  EXPECT_TRUE(huge->never);
+  EXPECT_EQ(huge->explanation.cause, Cause::memory_too_small) << huge->explanation.reason();
+  const auto decided = decide_once(*ledger_, wanting(81), [this] { return observed_; });
+  EXPECT_EQ(decided->explanation.reason(), huge->explanation.reason());
+}
+
 TEST_F(Reserving, APromiseAndAnAllocationOfTheSameBytesCountOnce) {
   const auto one = ask(wanting(50));
   ASSERT_TRUE(one->lease);
