@@ -217,7 +217,8 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
                                       const std::string& actor) {
   const fleet::Desired& before = state_.desired;
   if (version && *version != before.version) return stale(*version, before.version);
-  if (!before.cluster.empty() && before.cluster != project.cluster.name)
+  // Where nothing is deployed, a project of another name takes nothing away.
+  if (!before.deployments.empty() && before.cluster != project.cluster.name)
     return Error{
         ErrorCode::invalid_argument,
         "this server runs the project of cluster \"" + before.cluster + "\", not of \"" + project.cluster.name + "\"",
