@@ -21,6 +21,9 @@ namespace {
 
 namespace json = boost::json;
 
+// Three times as long as the server lets a stream of events be silent.
+constexpr std::chrono::milliseconds silent_stream_max{45'000};
+
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
@@ -127,6 +130,22 @@ Result<void> ServerAccess::lines(const std::string& target, bool follow, const h
   http::CallOptions options;
   if (follow) options.timeout = {};
   const Result<http::Response> response = client_.stream_lines(target, on_line, std::move(options));
+  if (!response) return connection_error(response.error());
+  if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
+  return {};
+}
+
+Result<void> ServerAccess::events(std::uint64_t after, const OnEvent& on_event) {
+  http::CallOptions options;
+  options.headers = {{"last-event-id", std::to_string(after)}};
+  options.timeout = silent_stream_max;
+  const auto take = [&](const http::Event& event) {
+    if (event.name != "event") return true;
+    const Result<json::value> parsed = parse_json(event.data, "an event", "");
+    const json::object* const object = parsed ? parsed->if_object() : nullptr;
+    return object == nullptr || on_event(*object);
+  };
+  const Result<http::Response> response = client_.stream_events("/api/v1/stream", take, std::move(options));
   if (!response) return connection_error(response.error());
   if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
   return {};

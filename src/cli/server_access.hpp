@@ -5,6 +5,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -54,6 +55,10 @@ class ServerAccess {
   // An answer other than 200 is an error: invalid_argument, not_supported and not_found (status 2), else a code whose
   // status is 1. unavailable: there is no server, or the state has moved.
   Result<Answer> call(const Call& call);
+  // What happens in the fleet after the event of this id, until the stream ends or the function returns false. An event
+  // that is known already may come again. timeout: the server is silent, also its keep-alive.
+  using OnEvent = std::function<bool(const boost::json::object& event)>;
+  Result<void> events(std::uint64_t after, const OnEvent& on_event);
   // GET of text, line by line, until it ends or the function returns false. `follow`: it may be silent for long.
   Result<void> lines(const std::string& target, bool follow, const http::Client::OnLine& on_line);
 

@@ -181,24 +181,34 @@ TEST_F(ServerAccessTest, LogsOfAReplicaAreItsLines) {
   EXPECT_EQ(run_words({"logs", "chat/1", "--server", server.url()}, add_logs).status, wrong_input);
 }
 
-TEST_F(ServerAccessTest, EventsFollowFromTheLastOne) {
-  const auto events = [](int id) {
-    return ok_answer(R"({"schema":1,"events":[{"id":)" + std::to_string(id) +
-                     R"(,"at_ms":1794873600000,"kind":"ready","actor":"node:a","subject":"chat/0","text":"number )" +
-                     std::to_string(id) + R"("}],"last":)" + std::to_string(id) + "}");
+TEST_F(ServerAccessTest, EventsAreFollowedOverTheStreamAndAfterItsEnd) {
+  const auto event = [](int id, const std::string& subject) {
+    const std::string number = std::to_string(id);
+    return R"({"id":)" + number + R"(,"at_ms":1794873600000,"kind":"ready","actor":"node:a","subject":")" + subject +
+           R"(","text":"number )" + number + R"("})";
   };
-  const TestServer server(
-      {{"GET /api/v1/events", {events(1), events(2), http::error_response(404, "not_found", "that is all")}}});
+  const auto events = [&](int id) {
+    return ok_answer(R"({"schema":1,"events":[)" + event(id, "chat/0") + R"(],"last":)" + std::to_string(id) + "}");
+  };
+  const auto told = [&](int id, const std::string& subject) {
+    return to_text(http::Event{"event", std::to_string(id), event(id, subject)});
+  };
+  const http::Response stream{200,
+                              {{"content-type", "text/event-stream"}},
+                              to_text(http::Event{"change", "", R"({"revision":7})"}) + told(1, "chat/0") +
+                                  told(2, "chat/0") + told(3, "draw/0") + told(4, "chat/0")};
+  const TestServer server({{"GET /api/v1/events", {events(1), events(5)}},
+                           {"GET /api/v1/stream", {stream, http::error_response(404, "not_found", "that is all")}}});
   const Outcome followed = run_words({"events", "-f", "--subject", "chat/0", "--server", server.url()}, add_events);
-  EXPECT_EQ(followed.out,
-            "2026-11-17 00:00:00  ready       chat/0        number 1 (node:a)\n"
-            "2026-11-17 00:00:00  ready       chat/0        number 2 (node:a)\n");
+  std::string expected;
+  for (const char* number : {"1", "2", "4", "5"})
+    expected += "2026-11-17 00:00:00  ready       chat/0        number " + std::string(number) + " (node:a)\n";
+  EXPECT_EQ(followed.out, expected);
   EXPECT_EQ(followed.err, "berth: that is all\n");
-  ASSERT_EQ(server.requests().size(), 3u);
+  ASSERT_EQ(server.requests().size(), 4u);
   EXPECT_FALSE(server.requests()[0].query.contains("after"));
-  EXPECT_EQ(server.requests()[1].query.at("after"), "1");
-  EXPECT_EQ(server.requests()[2].query.at("after"), "2");
-  EXPECT_EQ(server.requests()[2].query.at("subject"), "chat/0");
+  EXPECT_EQ(server.requests()[1].headers.get("last-event-id"), "1");
+  EXPECT_EQ(server.requests()[2].query.at("after"), "4");
 }
 
 TEST_F(ServerAccessTest, ChangesAreWhatTheApiTakes) {

@@ -1,5 +1,6 @@
 // `berth events`: what happened in the fleet, and who did it.
 #include <boost/json.hpp>
+#include <optional>
 
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
@@ -9,7 +10,7 @@
 namespace berth::cli {
 namespace {
 
-constexpr Duration ask_for_events_again = std::chrono::seconds(1);
+constexpr Duration meet_again = std::chrono::seconds(1);
 constexpr std::size_t limit_max = 1000;  // of the server
 
 struct EventsArguments {
@@ -19,36 +20,54 @@ struct EventsArguments {
   std::size_t limit = 100;
 };
 
+int print_events(const EventsArguments& arguments, const boost::json::array& events) {
+  if (!arguments.server.json) return print(events_text(boost::json::object{{"events", events}}, stdout_style()));
+  std::string text;
+  for (const boost::json::value& event : events) text += json_text(event) + "\n";
+  return print(text);
+}
+
+// What was missed comes from the list of events, what happens then from the stream. Ends with an error that will stay.
+int follow_events(const EventsArguments& arguments, const std::string& target, const std::string& newest) {
+  Result<ServerAccess> server = ServerAccess::open(arguments.server);
+  if (!server) return print_error(server.error());
+  std::optional<std::uint64_t> last;
+  int printed = done;
+  const auto take = [&](const boost::json::object& event) {
+    const auto id = static_cast<std::uint64_t>(Fields(event).number("id").value_or(0));
+    if (id <= *last) return true;
+    last = id;
+    if (!arguments.subject.empty() && Fields(event).raw("subject") != arguments.subject) return true;
+    printed = print_events(arguments, {event});
+    return printed == done;
+  };
+  for (bool away = false;; real_clock().sleep_for(meet_again)) {
+    const std::string after = "limit=" + std::to_string(limit_max) + "&after=" + std::to_string(last.value_or(0));
+    const Result<Answer> answer = server->call({last ? target + after : newest});
+    Result<void> followed;
+    if (answer) {
+      away = false;
+      const Fields all(answer->json);
+      if (const auto number = all.number("last")) last = static_cast<std::uint64_t>(*number);
+      printed = print_events(arguments, all.list("events"));
+      if (printed == done) followed = server->events(last.value_or(0), take);
+      if (printed != done) return printed;
+    }
+    const bool failed = !answer || !followed;
+    const Error error = !answer ? answer.error() : failed ? followed.error() : Error{};
+    // A server that is started again is met again.
+    if (failed && (!last || exit_status(error) != environment_error)) return print_error(error);
+    if (failed && !away) print_error(error);
+    away = failed;
+  }
+}
+
 int run_events(const EventsArguments& arguments) {
   std::string target = "/api/v1/events?";
   if (!arguments.subject.empty()) target += "subject=" + http::encoded(arguments.subject) + "&";
   const std::string newest = target + "limit=" + std::to_string(arguments.limit);
-  if (!arguments.follow) return call_and_print(arguments.server, {newest}, events_text);
-
-  Result<ServerAccess> server = ServerAccess::open(arguments.server);
-  if (!server) return print_error(server.error());
-  const Style style = stdout_style();
-  std::string after;
-  for (bool away = false;; real_clock().sleep_for(ask_for_events_again)) {
-    const Result<Answer> answer = server->call({after.empty() ? newest : target + after});
-    if (!answer) {
-      // A server that is started again is met again.
-      if (after.empty() || exit_status(answer.error()) != environment_error) return print_error(answer.error());
-      if (!away) print_error(answer.error());
-      away = true;
-      continue;
-    }
-    away = false;
-    const Fields all(answer->json);
-    if (all.has("last")) after = "limit=" + std::to_string(limit_max) + "&after=" + all.count("last");
-    std::string text;
-    if (arguments.server.json) {
-      for (const boost::json::value& event : all.list("events")) text += json_text(event) + "\n";
-    } else {
-      text = events_text(answer->json, style);
-    }
-    if (print(text) != done) return environment_error;
-  }
+  if (arguments.follow) return follow_events(arguments, target, newest);
+  return call_and_print(arguments.server, {newest}, events_text);
 }
 
 }  // namespace
