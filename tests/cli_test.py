@@ -109,9 +109,28 @@ class Command(unittest.TestCase):
         self.assertEqual(berth("pick", "--policy", "reference_queue_depth").returncode, 0, "not listed, but selectable")
 
     def test_no_verb_and_unknown_verbs_are_usage_errors(self):
-        self.assert_refused(berth(), 2, "--help")
+        for group in ([], ["token"]):
+            result = berth(*group)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn("Subcommands:", result.stderr)
+        self.assertEqual(berth("help").stdout, berth("--help").stdout)
+        self.assertEqual(berth("help", "token", "add").stdout, berth("token", "add", "--help").stdout)
         self.assert_refused(berth("devcies"), 2, "devices")
-        self.assert_refused(berth("devices", "--jsno"), 2, "--jsno")
+        self.assert_refused(berth("help", "devcies"), 2, "devices")
+        self.assert_refused(berth("jobs"), 2, "did you mean berth ps -a?")
+        for words, meant in [(["devices", "--jsno"], "berth devices has no option --jsno; did you mean --json?"),
+                             (["run", "-d", "--memory", "5G", "--", "true"], "has no option --memory; did you mean --mem?"),
+                             (["ps", "--al"], "did you mean --all?"), (["ps", "--zzzz"], "berth ps has no option --zzzz; see berth ps --help"),
+                             (["ps", "[extra]"], "berth ps takes no '[extra]'; see berth ps --help")]:
+            self.assert_refused(berth(*words), 2, meant)
+
+    def test_a_slip_is_answered_with_what_can_be_written(self):
+        for words, meant in [(["rm"], "--ended means all that have ended"), (["drain", "gpu-1"], "write node/gpu-1"),
+                             (["serve", "--listen", "8080"], "ADDRESS:PORT"), (["why", "replica"], "berth why replica NAME/N"),
+                             (["why", "chat/0"], "write berth why replica chat/0"),
+                             (["token", "add", "joyn"], "there is no role 'joyn'; did you mean join?"),
+                             (["token", "add", "king"], "write read, operate, deploy or join")]:
+            self.assert_refused(berth(*words, BERTH_RUNTIME_DIR=str(self.folder), XDG_STATE_HOME=str(self.folder)), 2, meant)
 
     def test_devices_lists_the_host_and_two_opencl_devices(self):
         result = berth("devices", "--json")
@@ -543,6 +562,7 @@ class Command(unittest.TestCase):
         self.assertEqual(berth("validate", "berth.toml", cwd=self.folder).returncode, 0)
         self.assertEqual(berth("plan", "berth.toml", cwd=self.folder).returncode, 0)
         before = (self.folder / "berth.toml").read_text()
+        self.assertNotRegex(before, r"bind =|deployment\.serving", "what nothing uses yet is not offered")
         self.assert_refused(berth("init", cwd=self.folder), 2, "berth.toml")
         self.assertEqual((self.folder / "berth.toml").read_text(), before)
 
@@ -562,6 +582,9 @@ class Command(unittest.TestCase):
         result = berth("plan", project, "--fleet", str(ROOT / "examples/fleet.toml"))
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertIn("64", result.stdout + result.stderr)
+        project = self.write("wide.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "wide"\nmodel = "llama-70b"\ngpus = 1\nmemory = "100GiB"\n')
+        result = berth("plan", project, "--fleet", str(ROOT / "examples/fleet.toml"))
+        self.assertRegex(result.stdout, r"\n  would fit: ask for \S+ GiB instead of 100\.0 GiB\n|\n  would fit: tolerate ")
 
     @unittest.skipIf(HAS_CUDA, "OpenCL shows this machine's own GPU beside the double's")
     def test_a_plan_on_this_machine_sees_what_others_use_and_what_berth_has_promised(self):

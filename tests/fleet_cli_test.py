@@ -1,5 +1,6 @@
 """The verbs about a fleet against a real server: what they print, what they change, and their exit statuses."""
 import json
+import pathlib
 import re
 import signal
 import subprocess
@@ -32,6 +33,9 @@ class Verbs(Fleet):
         # More than there is: applied, and said.
         more = self.text("apply", self.write_project(self.web(replicas=4, text="v2", on_shortage="best_effort")), "--wait", status=3)
         self.assertIn("! web/2-3  pending: ", more)
+        self.assertIn("\n  would fit: add a node like a, with 2 GPUs\n", more)
+        self.assertIn("\n  would fit: add a node like a, with 2 GPUs\n",
+                      self.text("plan", str(self.folder / "project.toml"), "--server", status=3))
         self.assertIn("! web/2-3  pending: ", self.text("status"))
         self.assertIn("web/3: ", self.text("why", "replica", "web/3"))
 
@@ -73,6 +77,7 @@ class Verbs(Fleet):
         self.assertRegex(self.text("events", "--subject", "web/0"), r"ready +web/0 ")
         self.assertRegex(self.text("events", "--subject", "a"), r"node +node/a ")
         self.assertRegex(self.text("token", "list"), r"\nnode\S+ +node +a |\nt\d+ +node +a ")
+        self.assertRegex(self.text("why", "replica", "web/0"), r"^web/0 is ready on [ab]\n")
         for verb in ("status", "nodes", "deployments", "replicas", "events"):
             self.assertEqual(json.loads(self.text(verb, "--json"))["schema"], 1)
         # Events as they happen.
@@ -141,6 +146,16 @@ class Verbs(Fleet):
         self.assertNotIn("big", self.text("replicas", "web"))
         self.assertRegex(self.text("replicas", "big"), r"^! big/0  pending: ")
         self.assertIn("! big/0  pending: ", self.text("replicas"))
+
+    def test_another_project_may_come_where_nothing_is_deployed(self):
+        self.add_nodes("a")
+        self.apply(self.web(replicas=1))
+        other = pathlib.Path(self.write_project(self.web(replicas=1)))
+        other.write_text(other.read_text().replace('name = "lab"', 'name = "other"', 1))
+        self.assertIn('of cluster "lab"', self.text("apply", str(other), status=2))
+        self.text("delete", "web")
+        self.text("apply", str(other), "--wait")
+        self.assertEqual(self.get("status")["project"]["name"], "other")
 
     def test_what_is_wrong_is_said(self):
         for words, status, sentence in [

@@ -136,7 +136,7 @@ class Jobs(Machine):
         self.machine.write_text(f"gpu memory=80GiB\nprocess gpu=0 pid_file={pid} bytes=11GiB\n")
         modest = self.job("--mem", "40G", "--limit", "watch", *script)
         self.until(lambda: self.jobs()[modest].get("memory_bytes_peak") == 11 * GIB)
-        self.assertIn("asked 40.0 GiB, peaked at 11.0 GiB", self.berth("ps", COLUMNS="160").stdout)
+        self.assertIn("11.0 GiB of 40.0 GiB", self.berth("ps", COLUMNS="160").stdout)
 
     def test_a_job_that_fails_is_tried_again(self):
         count = self.folder / "count"
@@ -394,7 +394,7 @@ class Jobs(Machine):
             self.assertIn(reason, listed[job]["reason"])
             self.assertRegex(self.berth("rm", job).stderr, "berth rm --force")
             self.assertEqual(self.berth("logs", job).returncode == 0, job == "j3", "that needs no state")
-        self.assertRegex(self.berth("ps", "-a").stdout, "j2 +unreadable .*not JSON")
+        self.assertRegex(self.berth("ps", "-a").stdout, "! j2  unreadable: .*not JSON")
         self.assertEqual(self.berth("rm", "--ended").returncode, 0)
         self.assertEqual(set(self.jobs()), {*reasons, "j7"}, "what cannot be read may not have ended")
         self.assertRefused(self.berth("rm", "j7"), 1, "belongs to gone", "berth rm --force j7")
@@ -404,6 +404,23 @@ class Jobs(Machine):
         running = self.job("-q", "--mem", "1G", "--", "sleep", "600")
         self.until_state(running, "running")
         self.assertRefused(self.berth("rm", "--force", running), 1, "has not ended", "berth stop")
+
+    def test_a_narrow_terminal_shows_whole_reasons(self):
+        job = self.job("--name", "toobig", "--mem", "81G", "--", "true")
+        self.assertEqual(self.berth("wait", job).returncode, 3)
+        shown, status = self.on_terminal(80, "ps", "-a")
+        self.assertEqual(status, 0)
+        self.assertRegex(shown, r"(?m)^! j1 toobig  refused: no device has 81\.0 GiB in total ")
+        self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
+        self.assertNotRegex(shown, r"GPU-[0-9a-f]{8}-", "ids are short")
+
+    def test_what_can_never_fit_is_not_explained_by_requests_ahead(self):
+        self.hold("--mem", "10G")
+        self.start("run", "-q", "--wait", "5m", "-n", "2", "--exclusive", "--", "true")
+        self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
+        answer = self.berth("run", "--mem", "300G", "--", "true")
+        self.assertRefused(answer, 3, "no device has 300.0 GiB in total", "even when idle")
+        self.assertIn("ask for 80.0 GiB instead of 300.0 GiB", self.berth("why").stdout)
 
     def test_why_says_the_reason_when_the_record_is_gone(self):
         job = self.job("--mem", "81G", "--", "true")

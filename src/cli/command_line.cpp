@@ -90,21 +90,36 @@ std::vector<std::string> guarded(std::span<char*> words) {
   return out;
 }
 
+// What other programs call a verb.
+std::optional<std::string> meant_by(std::string_view word) {
+  constexpr std::pair<std::string_view, std::string_view> known[] = {
+      {"jobs", "ps -a"}, {"list", "ps"}, {"top", "devices --watch"}, {"kill", "stop"}, {"submit", "run -d"}};
+  for (const auto& [name, verb] : known) {
+    if (word == name) return std::string(verb);
+  }
+  return std::nullopt;
+}
+
 struct VerbPath {
   std::string typed = "berth";         // "berth fleet show"
+  const CLI::App* verb = nullptr;      // of these words
+  bool is_group = false;               // and nothing follows, where a verb must
   std::optional<std::string> unknown;  // a word where a verb must be; with the nearest one, if any
 };
 VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
   VerbPath path;
-  const CLI::App* above = &app;
-  for (std::size_t i = 1; i < words.size() && words[i][0] != '-'; ++i) {
+  path.verb = &app;
+  const CLI::App*& above = path.verb;
+  std::size_t i = 1;
+  for (; i < words.size() && words[i][0] != '-'; ++i) {
     std::vector<std::string> names;
     for (const CLI::App* known : above->get_subcommands([](const CLI::App*) { return true; }))
       names.push_back(known->get_name());
     if (names.empty()) break;
     const std::vector<std::string_view> verbs(names.begin(), names.end());
     if (std::find(verbs.begin(), verbs.end(), words[i]) == verbs.end()) {
-      const auto nearest = placement::nearest_name(words[i], verbs);
+      std::optional<std::string> nearest = above == &app ? meant_by(words[i]) : std::nullopt;
+      if (!nearest) nearest = placement::nearest_name(words[i], verbs);
       path.unknown = "there is no command '" + printable(words[i]) + "'; " +
                      (nearest ? "did you mean " + path.typed + " " + std::string(*nearest) + "?"
                               : path.typed + " --help lists them");
@@ -113,7 +128,30 @@ VerbPath verb_path(const CLI::App& app, std::span<char*> words) {
     path.typed += std::string(" ") + words[i];
     above = above->get_subcommand(words[i]);
   }
+  path.is_group = i >= words.size() && !above->get_subcommands([](const CLI::App*) { return true; }).empty();
   return path;
+}
+
+// What is wrong with words that the verb does not take.
+std::string unexpected_text(const VerbPath& path) {
+  std::vector<std::string> rest = path.verb->remaining();
+  const auto option = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word[0] == '-'; });
+  if (option == rest.end()) {
+    std::erase(rest.front(), bracket_guard);
+    return path.typed + " takes no '" + printable(rest.front()) + "'";
+  }
+  const std::string word = option->substr(0, option->find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* known : path.verb->get_options()) {
+    for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
+  }
+  // One whose beginning was typed, or that was typed with more, comes before one with other letters.
+  std::optional<std::string> nearest;
+  for (const std::string& name : names) {
+    if (word.size() > 3 && (name.starts_with(word) || word.starts_with(name))) nearest = name;
+  }
+  if (!nearest) nearest = placement::nearest_name(word, std::vector<std::string_view>(names.begin(), names.end()));
+  return path.typed + " has no option " + printable(word) + (nearest ? "; did you mean " + *nearest + "?" : "");
 }
 
 int print_usage_error(const std::string& message) {
@@ -193,13 +231,25 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   app.set_version_flag("--version", "berth " + version, "print the version and exit");
   Verb root(app, status);
   for (const auto add_verb : verbs) add_verb(root);
-  root.footer({"Every verb has its own --help."});
+  root.footer({"Every verb has its own --help; berth help VERB prints it too."});
   // Of its own: verbs share the formatter they were made with.
   app.formatter(std::make_shared<CLI::Formatter>());
   app.get_formatter()->column_width(verb_column);
   refuse_empty_values(app);
 
+  // "berth help run" is "berth run --help".
+  std::vector<char*> asked(words.begin(), words.end());
+  std::string help = "--help";
+  if (asked.size() > 1 && std::string_view(asked[1]) == "help") {
+    asked.erase(asked.begin() + 1);
+    asked.push_back(help.data());
+    words = asked;
+  }
   const VerbPath path = verb_path(app, words);
+  if (path.is_group) {
+    std::fputs(path.verb->help().c_str(), stderr);
+    return print_usage_error("a command is missing: " + path.typed + " COMMAND");
+  }
   if (path.unknown) return print_usage_error(*path.unknown);
   if (const std::string empty = option_without_value(words); !empty.empty())
     return print_usage_error(printable(empty) + ": its value is empty; see " + path.typed + " --help");
@@ -210,6 +260,8 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
     app.parse(std::move(reversed));
   } catch (const CLI::Success& request) {  // --help and --version
     return app.exit(request) == 0 ? done : wrong_input;
+  } catch (const CLI::ExtrasError&) {
+    return print_usage_error(unexpected_text(path) + "; see " + path.typed + " --help");
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::erase(message, bracket_guard);

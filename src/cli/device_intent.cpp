@@ -14,7 +14,8 @@ void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
   verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
-  add_server_options(verb, arguments.server);
+  add_address_options(verb, arguments.server);
+  verb.flag("--json", arguments.server.json, "of the fleet: print the answer of the server, one JSON object");
   add_backend_options(verb, arguments.backends);
 }
 
@@ -31,7 +32,12 @@ Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
     seen.back().info = info;
   }
   Result<DeviceId> device = find_device(seen, arguments.device);
-  if (!device) return std::move(device).error();
+  if (!device) {
+    Error error = std::move(device).error();
+    if (error.code == ErrorCode::not_found)
+      error.advice += (error.advice.empty() ? "" : "; ") + ("for a node of the fleet write node/" + arguments.device);
+    return error;
+  }
   return IntentDevice(*std::move(machine), *std::move(device));
 }
 

@@ -53,4 +53,14 @@ std::string with_short_ids(std::string text, std::span<const DeviceId> ids) {
   return text;
 }
 
+std::string with_short_ids(std::string text) {
+  constexpr std::size_t id_size = 40;  // "GPU-" and a UUID
+  std::vector<DeviceId> ids;
+  for (std::size_t at = text.find("GPU-"); at != std::string::npos; at = text.find("GPU-", at + 1)) {
+    const std::string word = text.substr(at, text.find_first_not_of("GPU-0123456789abcdef", at) - at);
+    if (word.size() == id_size) ids.emplace_back(word);
+  }
+  return with_short_ids(std::move(text), ids);
+}
+
 }  // namespace berth::inventory

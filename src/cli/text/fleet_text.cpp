@@ -70,15 +70,7 @@ Cell state(std::string key, const Style& style) {
   };
 }
 // With short ids of GPUs, which answers have as UUIDs.
-std::string sentence(const std::string& text) {
-  constexpr std::size_t id_size = 40;  // "GPU-" and a UUID
-  std::vector<DeviceId> ids;
-  for (std::size_t at = text.find("GPU-"); at != std::string::npos; at = text.find("GPU-", at + 1)) {
-    const std::string word = text.substr(at, text.find_first_not_of("GPU-0123456789abcdef", at) - at);
-    if (word.size() == id_size) ids.emplace_back(word);
-  }
-  return with_short_ids(text, ids);
-}
+std::string sentence(const std::string& text) { return with_short_ids(text); }
 // Why something is as it is; empty where there is nothing to say.
 std::string reason(const Fields& row) { return sentence(printable(row.raw("reason"))); }
 
@@ -415,11 +407,15 @@ std::string rollout_text(const json::object& answer, const Style& style) {
 
 std::string deployment_text(const json::object& answer, const Style& style) {
   std::string spec;
-  for (const auto& [key, value] : Fields(answer).in("deployment").in("spec").object()) {
+  const Fields fields = Fields(answer).in("deployment").in("spec");
+  for (const auto& [member, value] : fields.object()) {
+    const std::string_view key(member.data(), member.size());
     if (key == "name") continue;
-    const std::string name = printable(key);
-    spec +=
-        paragraph("  " + name + std::string(name.size() < 16 ? 16 - name.size() : 1, ' '), value_text(value), style);
+    // As the file of a project has it: memory = "256MiB".
+    const bool is_bytes = key.ends_with("_bytes");
+    const std::string name = printable(is_bytes ? key.substr(0, key.size() - 6) : key);
+    spec += paragraph("  " + name + std::string(name.size() < 16 ? 16 - name.size() : 1, ' '),
+                      is_bytes ? fields.bytes(key) : value_text(value), style);
   }
   return rollout_text(answer, style) + section("spec", spec, style);
 }
@@ -434,7 +430,9 @@ std::string replicas_text(const json::object& answer, const Style& style) {
 
 std::string replica_text(const json::object& answer, const Style& style) {
   const Fields all(answer), why = all.in("why");
-  std::string text = paragraph(all.text("name") + ": ", why.text("text"), style);
+  // "chat/0 is ready on gpu-1" has the name already.
+  const bool is_named = why.text("text").starts_with(all.text("name") + " ");
+  std::string text = paragraph(is_named ? "" : all.text("name") + ": ", why.text("text"), style);
   std::string funnel;
   for (const json::value& value : why.list("funnel")) {
     const Fields stage(value);

@@ -25,16 +25,28 @@ std::string time_text(const Job& job) {
   return "-";
 }
 
-// "asked 40.0 GiB, peaked at 11.0 GiB", or why it waits or ended.
-std::string remark(const Job& job, std::span<const DeviceId> ids) {
-  const JobProgress& progress = job.progress;
-  std::string text = printable(with_short_ids(progress.reason, ids));
-  if (progress.memory_bytes_peak && progress.memory_bytes > 0) {
-    text += (text.empty() ? "" : "; ") + std::string("asked ") +
-            bytes_text(progress.memory_bytes * std::max<std::size_t>(1, progress.devices.size())) + ", peaked at " +
-            bytes_text(*progress.memory_bytes_peak);
+// "11.0 GiB of 40.0 GiB": the most that it used, of what it asked for; empty where that was not seen.
+std::string peak_text(const JobProgress& progress) {
+  if (!progress.memory_bytes_peak || progress.memory_bytes == 0) return "";
+  return bytes_text(*progress.memory_bytes_peak) + " of " +
+         bytes_text(progress.memory_bytes * std::max<std::size_t>(1, progress.devices.size()));
+}
+
+// Why it waits or ended as it did. Below the table, since a reason that is cut is none.
+std::string reasons_of(std::span<const Job> jobs, const Style& style) {
+  std::string text;
+  for (const Job& job : jobs) {
+    if (job.progress.reason.empty()) continue;
+    const std::string first = "! " + job.id + (job.request.name.empty() ? "" : " " + printable(job.request.name)) +
+                              "  " + std::string(to_string(job.progress.state)) + ": ";
+    const std::size_t width = style.columns > first.size() + 20 ? style.columns - first.size() : 20;
+    std::string indent = first;
+    for (const std::string& line : wrapped(printable(with_short_ids(job.progress.reason)), width)) {
+      text += indent + line + "\n";
+      indent = std::string(first.size(), ' ');
+    }
   }
-  return text;
+  return text.empty() ? "" : "\n" + text;
 }
 
 }  // namespace
@@ -53,25 +65,27 @@ std::string command_text(std::span<const std::string> words) {
 std::string jobs_text(std::span<const Job> jobs, const Style& style) {
   // Each id once: a thousand jobs of one device would be compared with each other.
   std::set<DeviceId> different;
-  bool named = false;
+  bool named = false, peaked = false;
   for (const Job& job : jobs) {
     named = named || !job.request.name.empty();
+    peaked = peaked || !peak_text(job.progress).empty();
     for (const std::string& id : job.progress.devices) different.emplace(id);
   }
   const std::vector<DeviceId> ids(different.begin(), different.end());
-  enum Column : std::size_t { id, name, state, status, device, time, command, why };
-  Table table({"JOB", named ? "NAME" : "", "STATE", ">STATUS", "DEVICE", ">TIME", "COMMAND", ""});
-  table.may_shrink(command, 16).may_shrink(why, 24).may_shrink(name, 8);
-  table.may_go(why).may_go(device).may_go(time);
+  enum Column : std::size_t { id, name, state, status, device, time, command, peak };
+  Table table(
+      {"JOB", named ? "NAME" : "", "STATE", ">STATUS", "DEVICE", ">TIME", "COMMAND", peaked ? "PEAK MEMORY" : ""});
+  table.may_shrink(command, 16).may_shrink(name, 8);
+  table.may_go(peak).may_go(device).may_go(time);
   for (const Job& job : jobs) {
     std::string devices;
     for (const std::string& one : job.progress.devices)
       devices += (devices.empty() ? "" : ",") + printable(short_id(DeviceId(one), ids));
     table.add({job.id, printable(job.request.name), std::string(to_string(job.progress.state)),
                job.progress.status ? std::to_string(*job.progress.status) : "-", devices.empty() ? "-" : devices,
-               time_text(job), printable(command_text(job.request.command)), remark(job, ids)});
+               time_text(job), printable(command_text(job.request.command)), peak_text(job.progress)});
   }
-  return table.to_text(style);
+  return table.to_text(style) + reasons_of(jobs, style);
 }
 
 json::object job_to_json(const Job& job) {

@@ -8,10 +8,10 @@ namespace berth::cli {
 namespace {
 
 // What `berth init` writes. It fits any machine: nothing in it needs a GPU.
-constexpr std::string_view example_project = R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/deployment.md
+constexpr std::string_view example_project =
+    R"(# What should run, for `berth plan` and `berth apply`. Every key: docs/deployment.md
 [cluster]
 name = "my-cluster"
-# bind = "127.0.0.1:8080"
 
 # A small web server. It needs no GPU, so that this file can be planned and run on any machine.
 [[deployment]]
@@ -42,10 +42,6 @@ every = "2s"
 # sharing = "exclusive"          # or "memory": several replicas on a GPU
 # spread = "spread"              # or "pack", "one_per_node"
 # on_shortage = "all"            # or "best_effort"
-#
-# [deployment.serving]
-# max_concurrent = 32
-# on_capacity_exhausted = "queue"    # or "reject", "fallback"
 #
 # [deployment.readiness]
 # http = "/health"

@@ -15,6 +15,9 @@ struct RmArguments {
 };
 
 int run_rm(const RmArguments& arguments) {
+  if (!arguments.ended && arguments.names.empty())
+    return print_error(
+        {ErrorCode::invalid_argument, "no job was named", "berth ps -a lists them; --ended means all that have ended"});
   std::vector<Job> jobs;
   if (arguments.ended) {
     const Result<std::string> folder = jobs_folder(IfMissing::accept);
@@ -24,7 +27,7 @@ int run_rm(const RmArguments& arguments) {
       return !job.has_ended() || (job.progress.state == JobState::unreadable && !arguments.force);
     });
   }
-  if (!arguments.ended || !arguments.names.empty()) {
+  if (!arguments.names.empty()) {
     Result<std::vector<Job>> named = jobs_named(arguments.names, false, arguments.force);
     if (!named) return print_error(named.error());
     jobs.insert(jobs.end(), named->begin(), named->end());

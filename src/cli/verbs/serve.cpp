@@ -12,6 +12,7 @@
 #include "cli/server_store.hpp"
 #include "cli/text/terminal.hpp"
 #include "cli/verbs/agent.hpp"
+#include "http/listening.hpp"
 #include "machine/this_node.hpp"
 #include "page/page.hpp"
 #include "server/server_file.hpp"
@@ -47,7 +48,10 @@ Result<server::ServerFile> read_settings(const ServeArguments& arguments) {
   std::optional<http::TlsFiles> tls;
   if (arguments.certificate) tls = http::TlsFiles{*arguments.certificate, *arguments.key};
   server::ServerFile settings{arguments.store, {{}, arguments.names}};
-  for (const std::string& address : arguments.listen) settings.endpoints.listeners.push_back({address, tls});
+  for (const std::string& address : arguments.listen) {
+    BERTH_TRY(http::parse_listen_address(address));
+    settings.endpoints.listeners.push_back({address, tls});
+  }
   if (arguments.listen.empty()) settings.endpoints.listeners.push_back({server::default_address, tls});
   return settings;
 }
@@ -129,7 +133,7 @@ void add_serve(const Verb& command) {
               "TOML file of the server, instead of the options about it (docs/operations.md); read again on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
-  verb.option("--listen", "ADDRESS", &arguments->listen, "where to listen (127.0.0.1:8080); may be repeated");
+  verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
               "PEM; needed for an address that other machines can reach");
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");

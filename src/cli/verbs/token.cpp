@@ -5,6 +5,8 @@
 #include "cli/server_access.hpp"
 #include "cli/text/answer_fields.hpp"
 #include "cli/text/fleet_text.hpp"
+#include "fleet/fleet.hpp"
+#include "placement/nearest_name.hpp"
 #include "world/files.hpp"
 
 namespace berth::cli {
@@ -18,6 +20,13 @@ struct TokenArguments {
 };
 
 int run_add(const TokenArguments& arguments) {
+  if (!fleet::role_named(arguments.name)) {
+    static constexpr std::string_view roles[] = {"read", "operate", "deploy", "join"};
+    const auto nearest = placement::nearest_name(arguments.name, roles);
+    return print_error(
+        {ErrorCode::invalid_argument, "there is no role '" + arguments.name + "'",
+         nearest ? "did you mean " + std::string(*nearest) + "?" : "write read, operate, deploy or join"});
+  }
   Call call{"/api/v1/tokens", "POST", {{"role", arguments.name}}};
   if (!arguments.ttl.empty()) {
     const Result<Duration> ttl = parse_duration(arguments.ttl);

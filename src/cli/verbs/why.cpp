@@ -187,6 +187,11 @@ int run_why(const WhyArguments& arguments) {
     if (!target) return print_error(target.error());
     return call_and_print(arguments.server, {*target}, replica_text);
   }
+  if (arguments.id == "replica" || (arguments.id && replica_target(*arguments.id)))
+    return print_error(
+        {ErrorCode::invalid_argument,
+         arguments.id == "replica" ? "no replica was named" : "'" + *arguments.id + "' is a replica of the fleet",
+         "write berth why replica " + (arguments.id == "replica" ? "NAME/N" : *arguments.id)});
   const auto folder = decisions_folder(IfMissing::accept);
   if (!folder) return print_error(folder.error());
   if (arguments.list) return print_list(*folder, as_json);
@@ -208,7 +213,8 @@ void add_why(const Verb& command) {
   Verb verb = command.add("why", "the reasons of a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
-  verb.argument("NAME/N", &arguments->replica, "after the word replica: one of the fleet, and why it is where it is",
+  verb.argument("NAME/N", &arguments->replica,
+                "after the word replica: one of the fleet, its state, and why it has no place where it has none",
                 false);
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");
