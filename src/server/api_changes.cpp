@@ -213,9 +213,9 @@ void Api::post_report(const http::Request& request, const Who& who, const http::
   if (const Heard* const last = leader_->heard(node))
     history_.add(last->report.node, last->devices, world::wall_time_ms());
   hooks_.wake();
-  const fleet::NodeOrders orders = leader_->orders(node);
-  send(responder,
-       json::object{{"epoch", orders.epoch}, {"revision", orders.revision}, {"now_at_ms", world::wall_time_ms()}});
+  send(responder, json::object{{"epoch", leader_->epoch()},
+                               {"revision", leader_->orders_revision(node)},
+                               {"now_at_ms", world::wall_time_ms()}});
 }
 
 void Api::send_orders(const NodeId& node, const http::Responder& responder) {
@@ -246,12 +246,12 @@ void Api::get_assignments(const http::Request& request, const Who& who, const ht
     return found == request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
   };
   const NodeId node = *who.node;
-  const fleet::NodeOrders orders = leader_->orders(node);
   const bool has_logs = std::any_of(readers_.begin(), readers_.end(), [&](const auto& reader) {
     return reader.second.node == node && !reader.second.is_sent;
   });
   const std::uint64_t wait_s = std::min(query("wait_s"), wait_max_s);
-  if (has_logs || wait_s == 0 || orders.epoch != query("epoch") || orders.revision != query("revision"))
+  if (has_logs || wait_s == 0 || leader_->epoch() != query("epoch") ||
+      leader_->orders_revision(node) != query("revision"))
     return send_orders(node, responder);
   const std::uint64_t number = next_number_++;
   polls_.emplace(node, Poll{responder, number});

@@ -41,7 +41,7 @@ class Leader {
                               std::function<void(const fleet::Event&)> told);
 
   const store::State& state() const { return state_; }
-  std::uint64_t epoch() const { return state_.epoch; }
+  std::uint64_t epoch() const { return epoch_; }
   std::uint64_t revision() const { return revision_; }
   const std::string& server() const { return server_; }
   const Heard* heard(const NodeId& node) const;  // since this server leads
@@ -55,8 +55,9 @@ class Leader {
   // Null: it is not known, and making it would begin after `until`.
   const deployment::Evidence* evidence(const Pending& pending, TimePoint until) const;
   TimePoint now() const { return clock_->now(); }
-  // What the node is to run.
+  // What the node is to run, and the revision of that within this epoch.
   fleet::NodeOrders orders(const NodeId& node) const;
+  std::uint64_t orders_revision(const NodeId& node) const;
   controller::Input input() const;
   const std::vector<fleet::Event>& recent_events() const { return events_; }
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit) const;
@@ -86,8 +87,8 @@ class Leader {
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
   Result<void> remove_credential(const std::string& id, const std::string& actor);
 
-  // unavailable: another agent with this name was heard just now. One that is older than the last of the same agent
-  // changes nothing.
+  // unavailable: another agent with this name was heard just now, or this server may not lead any more. One that is
+  // older than the last of the same agent changes nothing.
   Result<void> take_report(Heard heard);
 
   // Decides and commits until there is nothing to do. Returns when time alone may change something.
@@ -101,8 +102,11 @@ class Leader {
 
  private:
   Leader() = default;
+  static Error no_node(const NodeId& node);
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<std::optional<TimePoint>> take_steps();
+  Result<store::State> read() const;
+  Result<void> load();
   Result<void> commit_step(const controller::Step& step);
   void keep_inventory(const NodeView& node);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
@@ -113,10 +117,12 @@ class Leader {
   std::function<void()> changed_;
   std::function<void(const NodeId&)> orders_changed_;
   std::function<void(const fleet::Event&)> told_;
+  std::uint64_t epoch_ = 0;
   store::State state_;
+  bool is_current_ = true;  // false: the store may have more than `state_`, and nothing is decided before it is read
   std::vector<fleet::Assigned> all_;  // of state_
   std::set<NodeId> changed_nodes_;
-  TimePoint began_{};
+  TimePoint began_{}, leads_until_{};  // until then no other server begins to lead
   std::uint64_t revision_ = 1;
   std::map<NodeId, std::uint64_t> orders_;  // revision of each node's orders within this epoch
   std::map<NodeId, Heard> heard_;

@@ -4,6 +4,7 @@
 
 #include "berth/fake_clock.hpp"
 #include "store/memory_engine.hpp"
+#include "store/test_failing_engine.hpp"
 
 namespace berth::server {
 namespace {
@@ -32,7 +33,8 @@ class LeaderTest : public testing::Test {
 
   const NodeId node_{"gpu-1"};
   FakeClock clock_;
-  std::shared_ptr<store::Engine> engine_ = store::make_memory_engine(clock_);
+  std::shared_ptr<store::FailingEngine> engine_ =
+      std::make_shared<store::FailingEngine>(store::make_memory_engine(clock_));
   Leader leader_ = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}, {}, {}).value();
 };
 
@@ -54,6 +56,52 @@ TEST_F(LeaderTest, ReportsWithoutNumbersAreTakenAsTheyCome) {
   EXPECT_TRUE(report("a-1", 0, 100));
   EXPECT_TRUE(report("a-1", 0, 200));
   EXPECT_EQ(known_bytes(), 200u);
+}
+
+TEST_F(LeaderTest, AChangeWhoseAnswerWasLostIsSeen) {
+  engine_->fail_after(0, store::FailingEngine::Failure::unheard);
+  EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann"));
+  EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::draining);
+}
+
+TEST_F(LeaderTest, NothingIsDecidedOnAStateThatMayBeOld) {
+  engine_->fail_lists(true, 1);  // the one after the commit
+  EXPECT_FALSE(leader_.set_intent(node_, Intent::draining, "user:ann"));
+  EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::in_service) << "it could not be read";
+  EXPECT_FALSE(leader_.step());
+  EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
+  engine_->fail_lists(false);
+  const Result<void> old = leader_.forget_node(node_, "user:ann");
+  ASSERT_FALSE(old) << "it was decided on what was known before";
+  EXPECT_EQ(old.error().code, ErrorCode::stale_handle);
+  EXPECT_EQ(leader_.state().nodes.at(node_).intent, Intent::draining);
+  EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
+}
+
+TEST_F(LeaderTest, AFormerLeaderDoesNotSpeakForItsSuccessor) {
+  clock_.advance(16s);
+  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}, {}, {}).value();
+  ASSERT_TRUE(next.set_intent(node_, Intent::draining, "user:ann"));
+  const std::uint64_t epoch = leader_.epoch();
+  const Result<void> late = leader_.set_intent(node_, Intent::cordoned, "user:ann");
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(leader_.epoch(), epoch);
+  EXPECT_EQ(leader_.orders(node_).epoch, epoch);
+  EXPECT_EQ(leader_.state().epoch, epoch) << "nor does it know what that one decided";
+  EXPECT_EQ(next.state().nodes.at(node_).intent, Intent::draining);
+}
+
+// Its node could take itself for heard, and go on with what another server replaces.
+TEST_F(LeaderTest, AReportIsTakenOnlyWhileItLeadsForSure) {
+  clock_.advance(14s);
+  EXPECT_TRUE(report("a-1", 1, 100));
+  clock_.advance(2s);
+  const Result<void> late = report("a-1", 2, 100);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::unavailable);
+  EXPECT_TRUE(leader_.renew());
+  EXPECT_TRUE(report("a-1", 3, 100));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include "simulate/fleet_checker.hpp"
 #include "simulate/fleet_node.hpp"
 #include "simulate/fleet_server.hpp"
-#include "simulate/fleet_store.hpp"
 #include "simulate/timeline.hpp"
+#include "store/memory_engine.hpp"
 
 namespace berth::simulate {
 namespace {
@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr Duration set_up = 15s;
 constexpr Duration look_every = 500ms;
+constexpr std::uint32_t applied_together = 5;
+constexpr const char* operator_name = "user:ann";
 
 class Simulation {
  public:
@@ -26,21 +28,21 @@ class Simulation {
     out_.seed = options.seed;
     faults_begin_ = TimePoint{} + set_up;
     faults_end_ = faults_begin_ + std::chrono::seconds(options.fault_seconds);
-    store_.changed = [this](const std::vector<fleet::Assigned>& started) {
-      out_.starts += started.size();
-      ++out_.commits;
-      checker_.committed(timeline_.now, store_.state, started);
-      for (SimulatedServer& server : servers_) {
-        if (!is_troubled() || chance(80)) server.hint();
-      }
-    };
+    for (int i = 0; i < 2; ++i)
+      servers_.emplace_back(timeline_, random_, engine_, "server-" + std::to_string(i),
+                            [this](const store::Transaction& transaction) { committed(transaction); });
+    servers_.front().tick();
     for (std::uint32_t n = 0; n < options.nodes; ++n) add_node(n);
-    for (int i = 0; i < 2; ++i) servers_.emplace_back(timeline_, random_, store_);
   }
 
   FleetRun run() {
-    for (std::uint32_t d = 0; d < options_.deployments; ++d) {
-      timeline_.at(TimePoint{} + 1ms * random_.below(10'000), [this, d] { apply(some_spec(d)); });
+    for (std::uint32_t d = 0; d < options_.deployments; d += applied_together) {
+      timeline_.at(TimePoint{} + 1ms * random_.below(10'000), [this, d] {
+        std::vector<DeploymentSpec> specs;
+        for (std::uint32_t i = d; i < std::min(d + applied_together, options_.deployments); ++i)
+          specs.push_back(some_spec(i));
+        apply(specs);
+      });
     }
     for (SimulatedServer& server : servers_) serve(server);
     for (Node& node : nodes_) {
@@ -57,7 +59,7 @@ class Simulation {
       machine.is_on = node.machine.is_on;
       for (const NodeDevice& device : node.machine.view.devices) machine.in_service.insert(device.info.id);
     }
-    checker_.check_places(timeline_.now, store_.state, machines);
+    checker_.check_places(timeline_.now, state(), machines);
 
     // Successors, back-off and grace take their time.
     timeline_.run_until(faults_end_ + 240s);
@@ -68,12 +70,13 @@ class Simulation {
         if (report.state == fleet::ReplicaState::ready) ready.insert(report.key);
       }
     }
-    checker_.check_rest(timeline_.now, store_.state, ready);
+    checker_.check_rest(timeline_.now, state(), ready);
     const std::uint64_t commits = out_.commits;
     timeline_.run_until(timeline_.now + 40s);
     checker_.expect(timeline_.now, out_.commits == commits, "nothing has changed, and yet something was committed");
-    for (const auto& [id, wanted] : store_.state.desired.deployments) out_.replicas += wanted.spec.replicas;
+    for (const auto& [id, wanted] : state().desired.deployments) out_.replicas += wanted.spec.replicas;
     out_.ready = ready.size();
+    out_.starts = checker_.starts();
     out_.violations = checker_.violations();
     return std::move(out_);
   }
@@ -90,6 +93,17 @@ class Simulation {
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   bool is_troubled() const { return timeline_.now >= faults_begin_ && timeline_.now < faults_end_; }
 
+  // As whoever reads the store sees it.
+  store::State state() { return observer_->load().value(); }
+  void committed(const store::Transaction& transaction) {
+    const auto concerns = [](const store::Write& write) {
+      return write.key != store::keys::counters && !write.key.starts_with(store::keys::events);
+    };
+    ++out_.commits;
+    if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
+      checker_.committed(timeline_.now, state());
+  }
+
   void add_node(std::uint32_t number) {
     NodeView view;
     view.id = NodeId("n" + std::to_string(100 + number));
@@ -104,7 +118,13 @@ class Simulation {
       checker_.add_device(view.id, device.info.id, 80 * gib);
       view.devices.push_back(std::move(device));
     }
-    store_.state.nodes[view.id] = Intent::in_service;
+    fleet::Credential credential;
+    credential.id = "node-" + view.id.text();
+    credential.role = fleet::Role::node;
+    credential.node = view.id;
+    const auto added = servers_.front().ask(
+        [&](server::Leader& leader) { return leader.add_node(view.id, credential, "", operator_name); });
+    BERTH_ASSERT(added && *added);
     nodes_.push_back({Machine(timeline_, random_, checker_, std::move(view)), std::nullopt, false, {}, 0});
     start_agent(nodes_.back());
   }
@@ -136,15 +156,14 @@ class Simulation {
   }
 
   void serve(SimulatedServer& server) {
-    server.crash_chance_percent = is_troubled() ? 2 : 0;
-    server.late_chance_percent = is_troubled() ? 5 : 0;
-    if (!server.is_on && chance(is_troubled() ? 10 : 100)) server.restart();
+    server.faults = is_troubled() ? StoreFaults{1, 1, 2, faults_end_} : StoreFaults{};
+    if (!server.is_on() && chance(is_troubled() ? 10 : 100)) server.restart();
     server.tick();
-    timeline_.after(look_every / 2 + 1ms * random_.below(100), [this, &server] { serve(server); });
+    timeline_.after(look_every + 1ms * random_.below(200), [this, &server] { serve(server); });
   }
   SimulatedServer& some_server() {
     for (SimulatedServer& server : servers_) {
-      if (server.is_on && server.leads() && (!is_troubled() || chance(90))) return server;
+      if (server.leads() && (!is_troubled() || chance(90))) return server;
     }
     return servers_[random_.below(servers_.size())];
   }
@@ -173,9 +192,10 @@ class Simulation {
 
   void send_report(Node& node, std::shared_ptr<const fleet::NodeReport> report) {
     send(node, [this, &node, report, life = node.life, sent = timeline_.now] {
+      const TimePoint came = timeline_.now;
       const auto newest = some_server().report(node.machine.view.id, *report);
       if (!newest) return;
-      checker_.heard(timeline_.now, node.machine.view.id);
+      checker_.heard(came, node.machine.view.id);
       send(node, [&node, life, sent, newest] {
         if (node.life == life && node.agent) node.agent->heard(sent, *newest);
       });
@@ -211,35 +231,54 @@ class Simulation {
     return spec;
   }
 
-  // What a server does with an accepted spec.
-  void apply(const DeploymentSpec& spec) {
-    BERTH_ASSERT(validate(spec).has_value());
-    const std::uint64_t number = ++changes_;
-    store_.change_desired(spec.name, number, [&](StoredFleet& state) {
-      const auto [found, is_new] = state.desired.deployments.try_emplace(spec.name);
-      fleet::Wanted& wanted = found->second;
-      if (is_new) {
-        wanted.revision = state.desired.version + 1;  // never one that was used before
-      } else {
-        DeploymentSpec scaled = wanted.spec;
-        scaled.replicas = spec.replicas;
-        if (scaled != spec) {
-          wanted.earlier.insert(wanted.earlier.begin(), wanted.spec);
-          if (wanted.earlier.size() > fleet::earlier_max) wanted.earlier.pop_back();
-          ++wanted.revision;
-          wanted.paused.reset();
-        }
-      }
-      wanted.spec = spec;
+  // Asks for changes of deployments; absent: to be removed. Whether they are accepted.
+  bool change(const std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>>& changes,
+              const std::function<Result<void>(server::Leader&)>& ask) {
+    std::vector<std::uint64_t> requests;
+    for (const auto& [id, spec] : changes) requests.push_back(checker_.asked(id, spec));
+    const auto done = some_server().ask(ask);
+    const bool is_accepted = done && *done;
+    const bool is_told = is_accepted && chance(90);
+    for (std::size_t i = 0; i < changes.size(); ++i) checker_.answered(changes[i].first, requests[i], is_told);
+    return is_accepted;
+  }
+
+  // The project as it is, with these in it.
+  bool apply(const std::vector<DeploymentSpec>& specs) {
+    std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>> changes;
+    for (const DeploymentSpec& spec : specs) changes.emplace_back(spec.name, spec);
+    return change(changes, [&](server::Leader& leader) -> Result<void> {
+      std::map<DeploymentId, DeploymentSpec> all;
+      for (const auto& [id, wanted] : leader.state().desired.deployments) all[id] = wanted.spec;
+      for (const DeploymentSpec& spec : specs) all[spec.name] = spec;
+      Project project;
+      project.cluster.name = "lab";
+      for (auto& [id, spec] : all) project.deployments.push_back(std::move(spec));
+      BERTH_TRY(leader.apply(project, leader.state().desired.version, false, operator_name));
+      return {};
     });
-    if (chance(90)) checker_.acknowledged(spec.name, number);
+  }
+  bool remove(const DeploymentId& id) {
+    return change({{id, std::nullopt}}, [&](server::Leader& leader) { return leader.remove(id, operator_name); });
+  }
+  bool resume(const DeploymentId& id) {
+    return change({}, [&](server::Leader& leader) {
+      return leader.rollout(id, server::RolloutAction::resume, "", operator_name);
+    });
+  }
+  bool set_intent(const NodeId& node, Intent intent) {
+    return change({}, [&](server::Leader& leader) { return leader.set_intent(node, intent, operator_name); });
   }
 
   void change_some_deployment() {
     const std::uint32_t number = static_cast<std::uint32_t>(random_.below(options_.deployments));
     const DeploymentId id("d" + std::to_string(100 + number));
-    const auto found = store_.state.desired.deployments.find(id);
-    if (found == store_.state.desired.deployments.end()) return apply(some_spec(number));
+    const store::State now = state();
+    const auto found = now.desired.deployments.find(id);
+    if (found == now.desired.deployments.end()) {
+      apply({some_spec(number)});
+      return;
+    }
     const fleet::Wanted& wanted = found->second;
     DeploymentSpec spec = wanted.spec;
     switch (random_.below(6)) {
@@ -255,25 +294,20 @@ class Simulation {
         if (!spec.command.empty()) spec.command = {bad_command};
         break;
       case 3:
-        if (!wanted.earlier.empty()) spec = wanted.earlier.front();
-        break;
+        if (wanted.earlier.empty()) break;
+        spec = wanted.earlier.front();
+        spec.replicas = wanted.spec.replicas;
+        change({{id, spec}}, [&](server::Leader& leader) {
+          return leader.rollout(id, server::RolloutAction::undo, "", operator_name);
+        });
+        return;
       case 4:
-        if (wanted.paused) {
-          const std::uint64_t change = ++changes_;
-          store_.change_desired(id, change,
-                                [&](StoredFleet& state) { state.desired.deployments.at(id).paused.reset(); });
-          return;
-        }
-        break;
-      default: return remove(id);
+        if (!wanted.paused) break;
+        resume(id);
+        return;
+      default: remove(id); return;
     }
-    apply(spec);
-  }
-
-  void remove(const DeploymentId& id) {
-    const std::uint64_t number = ++changes_;
-    store_.change_desired(id, number, [&](StoredFleet& state) { state.desired.deployments.erase(id); });
-    if (chance(90)) checker_.acknowledged(id, number);
+    apply({spec});
   }
 
   void next_fault() {
@@ -286,9 +320,9 @@ class Simulation {
     switch (random_.below(10)) {
       case 0: crash_agent(node, 1ms * random_.below(20'000)); break;
       case 1:
-        if (server.is_on) server.crash();
+        if (server.is_on()) server.crash();
         break;
-      case 2: server.paused_until = timeline_.now + 1ms * random_.below(12'000); break;
+      case 2: server.paused_until = timeline_.now + 1ms * random_.below(30'000); break;
       case 3:
         node.is_cut_off = true;
         timeline_.after(a_while, [&node] { node.is_cut_off = false; });
@@ -307,8 +341,8 @@ class Simulation {
         }
         break;
       case 6:
-        store_.set_intent(view.id, chance(50) ? Intent::draining : Intent::cordoned);
-        timeline_.after(a_while, [this, id = view.id] { store_.set_intent(id, Intent::in_service); });
+        set_intent(view.id, chance(50) ? Intent::draining : Intent::cordoned);
+        timeline_.after(a_while, [this, id = view.id] { set_intent(id, Intent::in_service); });
         break;
       case 7:
         if (!view.devices.empty()) {
@@ -337,32 +371,46 @@ class Simulation {
       for (NodeDevice& device : node.machine.view.devices) device.health = Health::healthy;
       power_on(node);
       if (!node.agent) start_agent(node);
-      store_.set_intent(node.machine.view.id, Intent::in_service);
     }
-    for (SimulatedServer& server : servers_) server.paused_until = {};
+    for (SimulatedServer& server : servers_) {
+      server.paused_until = {};
+      server.faults = {};
+    }
+    repair();
+  }
+
+  // What the operators do in the end; again, until all of it is accepted.
+  void repair() {
+    const store::State now = state();
+    bool is_done = true;
+    for (const auto& [id, node] : now.nodes) {
+      if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
+    }
     std::vector<DeploymentSpec> specs;
-    for (const auto& [id, wanted] : store_.state.desired.deployments) specs.push_back(wanted.spec);
-    for (DeploymentSpec& spec : specs) {
-      if (spec.user) {
-        remove(spec.name);
+    for (const auto& [id, wanted] : now.desired.deployments) {
+      if (wanted.spec.user) {
+        is_done = remove(id) && is_done;
         continue;
       }
-      if (!spec.command.empty()) spec.command = {good_command};
-      apply(spec);
-      store_.change_desired(spec.name, ++changes_,
-                            [&](StoredFleet& state) { state.desired.deployments.at(spec.name).paused.reset(); });
+      specs.push_back(wanted.spec);
+      if (!wanted.spec.command.empty()) specs.back().command = {good_command};
     }
+    is_done = apply(specs) && is_done;
+    for (const auto& [id, wanted] : state().desired.deployments) {
+      if (wanted.paused) is_done = resume(id) && is_done;
+    }
+    if (!is_done) timeline_.after(100ms, [this] { repair(); });
   }
 
   const FleetOptions options_;
   Timeline timeline_;
   SeededRandom random_;
   FleetChecker checker_;
-  FleetStore store_;
+  std::shared_ptr<store::Engine> engine_ = store::make_memory_engine(timeline_.clock);
+  std::unique_ptr<store::Store> observer_ = store::Store::open(engine_).value();
   std::deque<SimulatedServer> servers_;
   std::deque<Node> nodes_;
   TimePoint faults_begin_{}, faults_end_{};
-  std::uint64_t changes_ = 0;
   FleetRun out_;
 };
 

@@ -1,7 +1,8 @@
-// A whole fleet in one thread on virtual time: the real steps of controller and agents, a store, servers that lead in
-// turn, machines with ledgers and jobs, and a network that loses, delays and repeats messages. For a while
-// everything fails: servers, agents and machines crash at every step, nodes are cut off, devices are lost, operators
-// apply, drain and undo. Then the faults end, and what is wanted must run. FleetChecker watches all of it.
+// A whole fleet in one thread on virtual time: the real store (in memory), the real leader with its controller on
+// servers that lead in turn, the real step of the agents, machines with ledgers and jobs, and a network that loses,
+// delays and repeats messages. For a while everything fails: servers crash or stand still at every commit, the store
+// does not answer, agents and machines crash at every step, nodes are cut off, devices are lost, operators apply, drain
+// and undo. Then the faults end, and what is wanted must run. FleetChecker watches all of it.
 // Pure: one seed gives one run.
 #pragma once
 

@@ -10,6 +10,15 @@ std::string at(TimePoint now) {
          " ms: ";
 }
 
+// Of all nodes, by generation.
+std::map<std::uint64_t, fleet::Assigned> all_assigned(const store::State& state) {
+  std::map<std::uint64_t, fleet::Assigned> all;
+  for (const auto& [node, list] : state.assignments) {
+    for (const fleet::Assigned& one : list.assigned) all.emplace(one.generation, one);
+  }
+  return all;
+}
+
 }  // namespace
 
 void FleetChecker::expect(TimePoint now, bool holds, const std::string& law) {
@@ -20,7 +29,15 @@ void FleetChecker::add_device(const NodeId&, const DeviceId& device, std::uint64
   bytes_[device] = memory_bytes;
 }
 
-void FleetChecker::committed(TimePoint now, const StoredFleet& state, const std::vector<fleet::Assigned>& started) {
+void FleetChecker::committed(TimePoint now, const store::State& state) {
+  const std::map<std::uint64_t, fleet::Assigned> assigned = all_assigned(state);
+  std::vector<fleet::Assigned> started;
+  for (const auto& [generation, one] : assigned) {
+    if (!assigned_.contains(generation)) started.push_back(one);
+  }
+  starts_ += started.size();
+  assigned_.clear();
+  for (const auto& [generation, one] : assigned) assigned_.insert(generation);
   for (const fleet::Assigned& one : started) {
     const std::string name = to_string(one.key());
     expect(now, one.generation > highest_, name + " has a generation that was used before");
@@ -29,12 +46,12 @@ void FleetChecker::committed(TimePoint now, const StoredFleet& state, const std:
     expect(now, wanted != state.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
            name + " was started by a decision on a state that is gone: it is not wanted");
     const auto node = state.nodes.find(one.place.node);
-    expect(now, node != state.nodes.end() && node->second == Intent::in_service,
+    expect(now, node != state.nodes.end() && node->second.intent == Intent::in_service,
            name + " was started by a decision on a state that is gone: its node is not in service");
   }
   // What runs is stopped without a successor only as far as the rollout allows.
   std::map<DeploymentId, std::uint32_t> taken_away;
-  for (const auto& [generation, one] : state.assigned) {
+  for (const auto& [generation, one] : assigned) {
     if (!one.stopping || !stopping_.insert(generation).second) continue;
     const auto wanted = state.desired.deployments.find(one.place.deployment);
     if (wanted == state.desired.deployments.end() || one.place.replica >= wanted->second.spec.replicas) continue;
@@ -44,7 +61,7 @@ void FleetChecker::committed(TimePoint now, const StoredFleet& state, const std:
         return process.key == other.key() && process.began + least <= now;
       });
     };
-    const bool has_successor = std::any_of(state.assigned.begin(), state.assigned.end(), [&](const auto& entry) {
+    const bool has_successor = std::any_of(assigned.begin(), assigned.end(), [&](const auto& entry) {
       const fleet::Assigned& other = entry.second;
       return !other.stopping && other.place.deployment == one.place.deployment &&
              other.place.replica == one.place.replica &&
@@ -62,7 +79,7 @@ void FleetChecker::committed(TimePoint now, const StoredFleet& state, const std:
   // Everything that is not forgotten may run.
   std::map<DeviceId, std::vector<const fleet::Assigned*>> holders;
   std::map<DeploymentId, std::map<std::uint32_t, std::uint32_t>> live;
-  for (const auto& [generation, one] : state.assigned) {
+  for (const auto& [generation, one] : assigned) {
     for (const DeviceId& id : one.place.devices) holders[id].push_back(&one);
     if (!one.stopping) ++live[one.place.deployment][one.place.replica];
   }
@@ -117,11 +134,26 @@ void FleetChecker::refused(TimePoint now, const NodeId& node, const fleet::Repli
   expect(now, times.size() <= 6, to_string(key) + " was refused by " + node.text() + " again and again");
 }
 
-void FleetChecker::check_places(TimePoint now, const StoredFleet& state, const std::map<NodeId, Machine>& machines) {
+std::uint64_t FleetChecker::asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec) {
+  std::vector<Request>& requests = requests_[deployment];
+  if (requests.empty()) requests.push_back({0, 0, std::nullopt});
+  requests.push_back({++moments_, UINT64_MAX, spec});
+  return moments_;
+}
+
+void FleetChecker::answered(const DeploymentId& deployment, std::uint64_t request, bool is_accepted) {
+  std::vector<Request>& requests = requests_[deployment];
+  if (is_accepted) std::erase_if(requests, [&](const Request& other) { return other.ended < request; });
+  for (Request& one : requests) {
+    if (one.began == request) one.ended = ++moments_;
+  }
+}
+
+void FleetChecker::check_places(TimePoint now, const store::State& state, const std::map<NodeId, Machine>& machines) {
   std::map<DeviceId, std::uint64_t> used;
   std::set<DeviceId> exclusive;
   std::map<std::pair<DeploymentId, std::uint32_t>, bool> placed;
-  for (const auto& [generation, one] : state.assigned) {
+  for (const auto& [generation, one] : all_assigned(state)) {
     for (const DeviceId& id : one.place.devices) {
       used[id] += one.place.memory_bytes;
       if (one.place.exclusive) exclusive.insert(id);
@@ -152,8 +184,9 @@ void FleetChecker::check_places(TimePoint now, const StoredFleet& state, const s
   }
 }
 
-void FleetChecker::check_rest(TimePoint now, const StoredFleet& state, const std::set<fleet::ReplicaKey>& ready) {
-  for (const auto& [generation, one] : state.assigned) {
+void FleetChecker::check_rest(TimePoint now, const store::State& state, const std::set<fleet::ReplicaKey>& ready) {
+  const std::map<std::uint64_t, fleet::Assigned> assigned = all_assigned(state);
+  for (const auto& [generation, one] : assigned) {
     const std::string name = to_string(one.key());
     expect(now, !one.stopping, name + " has not stopped on " + one.place.node.text());
     const auto wanted = state.desired.deployments.find(one.place.deployment);
@@ -164,14 +197,17 @@ void FleetChecker::check_rest(TimePoint now, const StoredFleet& state, const std
   }
   for (const auto& [name, running] : processes_) {
     for (const Process& one : running)
-      expect(now, state.assigned.contains(one.key.generation),
+      expect(now, assigned.contains(one.key.generation),
              to_string(one.key) + " runs on " + one.node.text() + " and is not assigned");
     expect(now, running.size() <= 1, name.first.text() + "/" + std::to_string(name.second) + " runs twice");
   }
-  for (const auto& [id, change] : acknowledged_) {
-    const auto kept = state.changes.find(id);
-    expect(now, kept != state.changes.end() && kept->second >= change,
-           "an acknowledged change of " + id.text() + " is lost");
+  for (const auto& [id, requests] : requests_) {
+    const auto wanted = state.desired.deployments.find(id);
+    const bool is_there = wanted != state.desired.deployments.end();
+    const bool is_asked_for = std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
+      return request.spec.has_value() == is_there && (!is_there || *request.spec == wanted->second.spec);
+    });
+    expect(now, is_asked_for, "an accepted change of " + id.text() + " is lost");
   }
 }
 

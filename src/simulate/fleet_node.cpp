@@ -109,6 +109,7 @@ void Machine::take_for_people(const DeviceId& id) {
 
 void Machine::power_off() {
   is_on = false;
+  ++boots;
   for (auto& [id, job] : jobs_) {
     if (job.found.is_live()) end(job, "the machine was started anew");
   }
@@ -146,6 +147,7 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
   }
   out.replicas = reports_;
   out.agent = std::to_string(start_);
+  out.boot = std::to_string(machine_.boots);
   out.number = ++number_;
   out.epoch = epoch();
   out.revision = revision();

@@ -30,6 +30,7 @@ class Machine {
 
   NodeView view;  // as it really is
   bool is_on = true;
+  std::uint64_t boots = 1;
   // Devices that people use with commands of their own; exclusive.
   std::set<DeviceId> taken_by_people;
   // Written down, so that it outlives the agent.

@@ -1,65 +1,81 @@
-// A simulated server: leads if it can, takes reports, runs the real controller step and commits what it says. What it
-// knows of the store may be old, and all that is not in the store is lost when it crashes.
+// A simulated server: a process with the real store and the real leader, which leads if it can. All that is not in the
+// store is lost when it crashes.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "berth/random.hpp"
-#include "controller/step.hpp"
-#include "simulate/fleet_store.hpp"
+#include "server/leader.hpp"
+#include "simulate/fleet_engine.hpp"
 #include "simulate/timeline.hpp"
 
 namespace berth::simulate {
 
 class SimulatedServer {
  public:
-  SimulatedServer(Timeline& timeline, Random& random, FleetStore& store)
-      : timeline_(timeline), random_(random), store_(store) {}
+  SimulatedServer(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, std::string name,
+                  std::function<void(const store::Transaction&)> committed)
+      : timeline_(timeline),
+        random_(random),
+        shared_(std::move(shared)),
+        name_(std::move(name)),
+        committed_(std::move(committed)) {}
 
-  bool is_on = true;
   TimePoint paused_until{};  // a process that does not run, and does not know it
-  // Of 100 commits, so many are cut short by a crash, before or after.
-  std::uint64_t crash_chance_percent = 0;
-  std::uint64_t late_chance_percent = 0;
-  std::uint64_t actions = 0;  // steps that changed something
+  StoreFaults faults;
 
+  bool is_on() const { return is_on_; }
+  // And runs, as far as it knows.
+  bool leads() const { return answers(); }
   void tick();
   void crash();
-  void restart();
-  void hint() { is_hinted_ = true; }
+  void restart() { is_on_ = true; }
 
-  bool leads() const { return epoch_ > 0 && timeline_.now < leads_until_; }
-  // The epoch that answers; absent: it does not lead, and says nothing.
+  // What the leader says; absent: this server does not lead, does not run or crashed on the way, and says nothing.
+  template <class Function>
+  auto ask(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
+    is_dirty_ = true;
+    return call(std::forward<Function>(function));
+  }
+
+  // Epoch and revision of the node's newest orders.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> report(const NodeId& node, const fleet::NodeReport& report);
-  // Orders that are newer than these; absent: none.
+  // Orders other than these; absent: none.
   std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t revision);
 
  private:
-  void load();
-  void make_orders();
-  void commit(controller::Step step);
+  template <class Function>
+  auto call(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
+    if (!answers()) return std::nullopt;
+    is_busy_ = true;
+    std::optional<std::invoke_result_t<Function, server::Leader&>> out(function(*leader_));
+    is_busy_ = false;
+    if (!engine_->is_crashed()) return out;
+    end();
+    return std::nullopt;
+  }
+  bool answers() const { return leader_ && !is_busy_ && timeline_.now >= paused_until; }
+  void begin();
+  void end();
 
   Timeline& timeline_;
   Random& random_;
-  FleetStore& store_;
+  const std::shared_ptr<store::Engine> shared_;
+  const std::string name_;
+  const std::function<void(const store::Transaction&)> committed_;
 
-  std::uint64_t epoch_ = 0;
-  TimePoint leads_until_{};
-  TimePoint loaded_at_{};
-  bool is_hinted_ = false;
+  bool is_on_ = true;
+  bool is_busy_ = false;   // in a call, which may stand still while time goes on
   bool is_dirty_ = false;  // something came in since the last step
-  bool is_committing_ = false;
-  std::uint64_t life_ = 0;  // of this process: what belongs to an earlier one is dropped
-  StoredFleet state_;
-  controller::Memory memory_;
+  std::shared_ptr<FleetEngine> engine_;
+  std::optional<server::Leader> leader_;
   std::optional<TimePoint> look_again_;
-  std::map<NodeId, fleet::NodeReport> reports_;
-  std::map<NodeId, TimePoint> heard_;
-  std::map<NodeId, fleet::NodeOrders> orders_;
 };
 
 }  // namespace berth::simulate

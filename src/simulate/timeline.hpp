@@ -1,5 +1,6 @@
 // Timeline: virtual time and what is to happen when. One thread; what falls on one moment happens in the order in
-// which it was planned, so that a seed always gives the same run.
+// which it was planned, so that a seed always gives the same run. What happens may itself run the timeline on: that is
+// how one process stands still while the others go on.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,14 @@
 #include <map>
 #include <utility>
 
-#include "berth/clock.hpp"
+#include "berth/fake_clock.hpp"
 
 namespace berth::simulate {
 
 class Timeline {
  public:
   TimePoint now{};
+  FakeClock clock;  // of `now`, for code that takes a Clock
 
   void at(TimePoint when, std::function<void()> what) {
     events_.emplace(std::pair(when < now ? now : when, next_++), std::move(what));
@@ -23,15 +25,20 @@ class Timeline {
   void run_until(TimePoint end) {
     while (!events_.empty() && events_.begin()->first.first <= end) {
       const auto first = events_.begin();
-      now = first->first.first;
+      move_to(first->first.first);
       const std::function<void()> what = std::move(first->second);
       events_.erase(first);
       what();
     }
-    now = end;
+    move_to(end);
   }
 
  private:
+  void move_to(TimePoint when) {
+    now = when < now ? now : when;
+    clock.advance_to(now);
+  }
+
   std::map<std::pair<TimePoint, std::uint64_t>, std::function<void()>> events_;
   std::uint64_t next_ = 0;
 };

@@ -22,10 +22,13 @@ class FailingEngine final : public Engine {
     failure_ = failure;
   }
   void recover() { commits_left_ = -1; }
+  // Listings fail, from the one after the next `commits` commits on.
+  void fail_lists(bool fail, int commits = 0) { lists_fail_after_ = fail ? commits_ + commits : -1; }
   int commits() const { return commits_; }
 
   std::string name() const override { return engine_->name(); }
   Result<Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override {
+    if (lists_fail_after_ >= 0 && commits_ >= lists_fail_after_) return Error{ErrorCode::io, "the planted failure"};
     return engine_->list(prefix, after, limit);
   }
   Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) override {
@@ -48,6 +51,7 @@ class FailingEngine final : public Engine {
   std::shared_ptr<Engine> engine_;
   int commits_left_ = -1;  // -1: none fails
   int commits_ = 0;
+  int lists_fail_after_ = -1;  // -1: none fails
   Failure failure_ = Failure::lost;
 };
 

@@ -1,0 +1,226 @@
+// The part of the leader that changes what is wanted, which nodes there are and who may do what.
+#include <algorithm>
+#include <set>
+
+#include "server/leader.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+namespace {
+
+using fleet::EventKind;
+
+// The next state of one deployment; the earlier spec is kept for an undo.
+fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spec, std::uint64_t version) {
+  // A number that no deployment of this name has had before: of one that was removed, replicas may still run.
+  if (!before) return {spec, version + 1, {}, std::nullopt};
+  fleet::Wanted next = *before;
+  next.spec = spec;
+  if (same_but_replicas(before->spec, spec)) return next;
+  ++next.revision;
+  next.paused.reset();
+  next.earlier.insert(next.earlier.begin(), before->spec);
+  if (next.earlier.size() > fleet::earlier_max) next.earlier.resize(fleet::earlier_max);
+  return next;
+}
+
+Error stale(std::uint64_t wanted, std::uint64_t version) {
+  return {ErrorCode::stale_handle,
+          "it was made for version " + std::to_string(wanted) + " of the project, which is at version " +
+              std::to_string(version),
+          "plan again: berth plan --server FILE"};
+}
+
+Error no_deployment(const DeploymentId& name) {
+  return {ErrorCode::not_found, "there is no deployment \"" + name.text() + "\"", "berth deployments lists them"};
+}
+std::string intent_words(Intent intent) {
+  return intent == Intent::in_service ? "in service" : std::string(to_string(intent));
+}
+
+}  // namespace
+
+Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version, bool dry_run,
+                                      const std::string& actor) {
+  const fleet::Desired& before = state_.desired;
+  if (version && *version != before.version) return stale(*version, before.version);
+  // Where nothing is deployed, a project of another name takes nothing away.
+  if (!before.deployments.empty() && before.cluster != project.cluster.name)
+    return Error{
+        ErrorCode::invalid_argument,
+        "this server runs the project of cluster \"" + before.cluster + "\", not of \"" + project.cluster.name + "\"",
+        "correct the name in [cluster], or ask another server"};
+  if (const auto valid = validate(project); !valid) return valid.error();
+  store::Change change = change_of(state_);
+  Applied applied;
+  fleet::Desired next = before;
+  next.cluster = project.cluster.name;
+  next.egress_preference = project.egress_preference;
+  std::set<DeploymentId> named;
+  for (const DeploymentSpec& spec : project.deployments) {
+    named.insert(spec.name);
+    const auto found = before.deployments.find(spec.name);
+    const fleet::Wanted* const old = found == before.deployments.end() ? nullptr : &found->second;
+    fleet::Wanted wanted = next_wanted(old, spec, before.version);
+    if (old && *old == wanted) continue;
+    if (old) {
+      applied.altered.emplace(spec.name, std::pair(old->spec, spec));
+    } else {
+      applied.added.push_back(spec.name);
+    }
+    change.deployments[spec.name] = wanted;
+    next.deployments[spec.name] = std::move(wanted);
+  }
+  for (const auto& [name, wanted] : before.deployments) {
+    if (named.contains(name)) continue;
+    applied.removed.push_back(name);
+    change.deployments[name] = std::nullopt;
+    next.deployments.erase(name);
+  }
+  if (next.cluster != before.cluster) change.cluster = next.cluster;
+  if (next.egress_preference != before.egress_preference) change.egress_preference = next.egress_preference;
+  applied.changed = next != before;
+  applied.preview = controller::preview(input(), next);
+  if (!dry_run && applied.changed) {
+    const auto counted = [](std::size_t count, const char* what) {
+      return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
+    };
+    BERTH_TRY(commit(std::move(change),
+                     {event(EventKind::applied, actor, project.cluster.name,
+                            "version " + std::to_string(before.version + 1) + " of the project" +
+                                counted(applied.added.size(), "added") + counted(applied.altered.size(), "changed") +
+                                counted(applied.removed.size(), "removed"))}));
+  }
+  applied.version = state_.desired.version;
+  return applied;
+}
+
+Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) {
+  if (!state_.desired.deployments.contains(name)) return no_deployment(name);
+  store::Change change = change_of(state_);
+  change.deployments[name] = std::nullopt;
+  return commit(std::move(change), {event(EventKind::applied, actor, name.text(), name.text() + " is removed")});
+}
+
+Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
+                             const std::string& actor) {
+  const auto found = state_.desired.deployments.find(name);
+  if (found == state_.desired.deployments.end()) return no_deployment(name);
+  fleet::Wanted wanted = found->second;
+  std::string text;
+  switch (action) {
+    case RolloutAction::pause:
+      wanted.paused = reason.empty() ? "paused by " + actor : reason;
+      text = "its rollout is paused: " + *wanted.paused;
+      break;
+    case RolloutAction::resume:
+      if (!wanted.paused)
+        return Error{ErrorCode::already_exists, "the rollout of " + name.text() + " is not paused", ""};
+      wanted.paused.reset();
+      text = "its rollout goes on";
+      break;
+    case RolloutAction::undo: {
+      if (wanted.earlier.empty())
+        return Error{ErrorCode::already_exists, name.text() + " has no earlier revision", "apply a file instead"};
+      DeploymentSpec earlier = wanted.earlier.front();
+      earlier.replicas = wanted.spec.replicas;
+      wanted = next_wanted(&found->second, earlier, state_.desired.version);
+      text = "it goes back to what it was before; revision " + std::to_string(wanted.revision);
+      break;
+    }
+  }
+  store::Change change = change_of(state_);
+  change.deployments[name] = std::move(wanted);
+  return commit(std::move(change), {event(EventKind::rollout, actor, name.text(), std::move(text))});
+}
+
+Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::string& actor) {
+  const auto found = state_.nodes.find(node);
+  if (found == state_.nodes.end()) return no_node(node);
+  store::Change change = change_of(state_);
+  fleet::NodeRecord record = found->second;
+  record.intent = intent;
+  record.intent_by = actor;
+  change.nodes[node] = std::move(record);
+  return commit(std::move(change),
+                {event(EventKind::intent, actor, "node/" + node.text(), node.text() + " is " + intent_words(intent))});
+}
+
+Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted) {
+  const auto found = state_.nodes.find(node);
+  if (found == state_.nodes.end()) return no_node(node);
+  const Heard* const last = known(node);
+  const bool is_there = last && std::any_of(last->report.node.devices.begin(), last->report.node.devices.end(),
+                                            [&](const NodeDevice& one) { return one.info.id == device; });
+  // One that is gone can be put back in service, so that its successor in the same place is.
+  if (!is_there && !found->second.devices.contains(device))
+    return Error{ErrorCode::not_found, "node " + node.text() + " has no device \"" + device.text() + "\"",
+                 "berth nodes " + node.text() + " lists them"};
+  store::Change change = change_of(state_);
+  fleet::NodeRecord record = found->second;
+  if (wanted.intent == Intent::in_service)
+    record.devices.erase(device);
+  else
+    record.devices[device] = wanted;
+  change.nodes[node] = std::move(record);
+  return commit(std::move(change), {event(EventKind::intent, wanted.by, "node/" + node.text(),
+                                          device.text() + " of " + node.text() + " is " + intent_words(wanted.intent) +
+                                              (wanted.reason.empty() ? "" : ": " + wanted.reason))});
+}
+
+Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
+  if (!state_.nodes.contains(node)) return no_node(node);
+  const bool holds = state_.assignments.contains(node);
+  if (holds && health(node) != controller::NodeHealth::lost)
+    return Error{ErrorCode::already_exists, node.text() + " runs replicas",
+                 "berth drain node/" + node.text() + " first"};
+  store::Change change = change_of(state_);
+  change.nodes[node] = std::nullopt;
+  if (holds) change.assignments[node] = {state_.assignments.at(node).version, {}};
+  for (const auto& [id, credential] : state_.credentials) {
+    if (credential.node == node) change.credentials[id] = std::nullopt;
+  }
+  heard_.erase(node);
+  stored_.erase(node);
+  return commit(std::move(change),
+                {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")});
+}
+
+Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
+                              const std::string& actor) {
+  // The server's own node comes without a token, again with every start.
+  if (!used_up.empty() && state_.nodes.contains(node) && health(node) != controller::NodeHealth::lost)
+    return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" is there already, and lives",
+                 "give this one another --name, or remove that one: berth delete node/" + node.text()};
+  store::Change change = change_of(state_);
+  const auto found = state_.nodes.find(node);
+  fleet::NodeRecord record = found == state_.nodes.end() ? fleet::NodeRecord{} : found->second;
+  record.id = node;
+  if (record.joined_ms == 0) record.joined_ms = world::wall_time_ms();
+  change.nodes[node] = std::move(record);
+  for (const auto& [id, old] : state_.credentials) {
+    if (old.node == node) change.credentials[id] = std::nullopt;
+  }
+  change.credentials[credential.id] = credential;
+  if (!used_up.empty()) change.credentials[used_up] = std::nullopt;
+  return commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " joined")});
+}
+
+Result<void> Leader::add_credential(const fleet::Credential& credential, const std::string& actor) {
+  store::Change change = change_of(state_);
+  change.credentials[credential.id] = credential;
+  return commit(std::move(change),
+                {event(EventKind::credential, actor, "token/" + credential.id,
+                       "token " + credential.id + " was made, role " + std::string(to_string(credential.role)))});
+}
+
+Result<void> Leader::remove_credential(const std::string& id, const std::string& actor) {
+  if (!state_.credentials.contains(id))
+    return Error{ErrorCode::not_found, "there is no token \"" + id + "\"", "berth token list shows them"};
+  store::Change change = change_of(state_);
+  change.credentials[id] = std::nullopt;
+  return commit(std::move(change),
+                {event(EventKind::credential, actor, "token/" + id, "token " + id + " was revoked")});
+}
+
+}  // namespace berth::server

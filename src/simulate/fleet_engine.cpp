@@ -1,0 +1,56 @@
+#include "simulate/fleet_engine.hpp"
+
+#include <algorithm>
+
+#include "store/records.hpp"
+
+namespace berth::simulate {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+Error failed() { return {ErrorCode::timeout, "the store does not answer", "try again"}; }
+
+}  // namespace
+
+bool FleetEngine::pass() {
+  if (chance(faults_.crash_percent)) is_crashed_ = true;
+  if (!is_crashed_ && chance(faults_.stall_percent)) {
+    // Sometimes longer than a leadership lasts.
+    const Duration length = 1ms * random_.below(chance(30) ? 40'000 : 3'000);
+    timeline_.run_until(std::max(timeline_.now, std::min(timeline_.now + length, faults_.stalls_end)));
+  }
+  return !is_crashed_;
+}
+
+Result<store::Listing> FleetEngine::list(std::string_view prefix, std::string_view after, std::size_t limit) {
+  // A server that cannot renew its leadership ends, which crashes are for.
+  const bool is_renewal = prefix == store::keys::leader;
+  if (is_crashed_ || (!is_renewal && chance(faults_.error_percent))) return failed();
+  return shared_->list(prefix, after, limit);
+}
+
+Result<std::optional<std::uint64_t>> FleetEngine::commit(const store::Transaction& transaction) {
+  if (!pass() || chance(faults_.error_percent)) return failed();
+  auto revision = shared_->commit(transaction);
+  if (revision && *revision) committed_(transaction);
+  // What was committed stays, whether its server learns of it or not.
+  if (!pass() || chance(faults_.error_percent)) return failed();
+  return revision;
+}
+
+void FleetEngine::wait_for_change(std::uint64_t revision, Duration timeout) {
+  shared_->wait_for_change(revision, timeout);
+}
+
+Result<void> FleetEngine::hold(const std::string& owner, Duration duration) {
+  if (is_crashed_) return failed();
+  return shared_->hold(owner, duration);
+}
+
+void FleetEngine::release(const std::string& owner) {
+  if (!is_crashed_) shared_->release(owner);
+}
+
+}  // namespace berth::simulate

@@ -1,0 +1,60 @@
+// The store as one process of a simulated server reaches it: calls fail, the process crashes before and after a
+// transaction, or stands still there for so long that another server leads meanwhile. What it is asked to do is done by
+// the engine that all servers share, or not at all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "berth/random.hpp"
+#include "simulate/timeline.hpp"
+#include "store/engine.hpp"
+
+namespace berth::simulate {
+
+// Of 100 calls so many.
+struct StoreFaults {
+  std::uint64_t crash_percent = 0, stall_percent = 0, error_percent = 0;
+  TimePoint stalls_end{};  // no process stands still after it
+};
+
+class FleetEngine final : public store::Engine {
+ public:
+  // `committed` is called after every transaction that is committed.
+  FleetEngine(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, const StoreFaults& faults,
+              std::function<void(const store::Transaction&)> committed)
+      : timeline_(timeline),
+        random_(random),
+        shared_(std::move(shared)),
+        faults_(faults),
+        committed_(std::move(committed)) {}
+
+  // From now on every call fails: the process that made them is gone.
+  void crash() { is_crashed_ = true; }
+  bool is_crashed() const { return is_crashed_; }
+
+  std::string name() const override { return shared_->name(); }
+  Result<store::Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override;
+  Result<std::optional<std::uint64_t>> commit(const store::Transaction& transaction) override;
+  void wait_for_change(std::uint64_t revision, Duration timeout) override;
+  Result<void> hold(const std::string& owner, Duration duration) override;
+  void release(const std::string& owner) override;
+
+ private:
+  bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
+  // Whether the process lives on.
+  bool pass();
+
+  Timeline& timeline_;
+  Random& random_;
+  const std::shared_ptr<store::Engine> shared_;
+  const StoreFaults& faults_;
+  const std::function<void(const store::Transaction&)> committed_;
+  bool is_crashed_ = false;
+};
+
+}  // namespace berth::simulate
