@@ -366,7 +366,7 @@ class Environment(Fleet):
         self.apply(self.telling("p", memory="20GiB", environment={"PORT": "{port}", "PLAIN": "{{x}"}, folder=str(self.journal)), wait=False)
         self.until_ready("p", 1)
         replica, probe = self.variables("p")
-        for name in ("BERTH_JOB", "BERTH_LEASE"):
+        for name in ("BERTH_JOB", "BERTH_JOB_FOLDER", "BERTH_LEASE"):
             self.assertIn(name, replica)
             self.assertNotIn(name, probe)
             del replica[name]

@@ -271,9 +271,8 @@ TEST_F(ServerAccessTest, ADrainWaitsForTheReplicasToLeave) {
   const Outcome left = run_words({"drain", "node/gpu-1", "--wait", "100ms", "--server", full.url()}, add_drain);
   EXPECT_EQ(left.status, environment_error);
   EXPECT_EQ(left.err, "berth: gpu-1 still has chat/0, chat/1; berth why replica NAME/N says why\n");
-  const Outcome plan = run_words({"drain", "node/gpu-1", "--plan", "--server", full.url()}, add_drain);
-  EXPECT_EQ(plan.status, done);
-  EXPECT_EQ(full.requests().back().method, "GET") << "a plan changes nothing";
+  run_words({"drain", "node/gpu-1", "--plan", "--server", full.url()}, add_drain);
+  EXPECT_EQ(full.requests().back().body, R"({"schema":1,"intent":"draining","dry_run":true})") << "it changes nothing";
 }
 
 }  // namespace
