@@ -13,6 +13,7 @@ if(BERTH_SANITIZE)
   add_link_options(-fsanitize=${BERTH_SANITIZE})
   set(BERTH_TEST_SECONDS 400)  # sanitizers are several times slower
   add_compile_definitions(BERTH_SANITIZED=1)  # for tests of many random cases
+  set(BERTH_FEWER_CASES " max_success=30")  # of each law
   if(BERTH_SANITIZE MATCHES thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options(-Wno-tsan)
   endif()
@@ -120,7 +121,7 @@ function(berth_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   # The same random cases in every run, fewer under sanitizers; make soak draws new ones.
-  list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115$<$<BOOL:${BERTH_SANITIZE}>: max_success=30>")
+  list(APPEND ARG_ENVIRONMENT "RC_PARAMS=seed=20261115${BERTH_FEWER_CASES}")
   # A ledger of its own: what a test promises concerns nobody else.
   list(APPEND ARG_ENVIRONMENT "BERTH_RUNTIME_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.runtime")
   list(APPEND ARG_ENVIRONMENT ${BERTH_SANITIZER_ENVIRONMENT})
