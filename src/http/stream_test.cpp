@@ -1,7 +1,7 @@
 // Streams and server-sent events, from a server to a client.
 #include <algorithm>
 #include <future>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "http/running_server.hpp"
@@ -158,10 +158,15 @@ TEST(Stream, NoRoomIsToldOfAStreamThatIsOver) {
     RawConnection reader(server.address(), 4096);
     reader.send(get("/"));
     const Stream stream = begun.get_future().get();
-    do {  // until the kernel, too, has no room
-      while (stream.buffered_bytes() < 700'000) ASSERT_TRUE(stream.write(std::string(10'000, 'x')));
-      std::this_thread::sleep_for(100ms);
-    } while (stream.buffered_bytes() < 600'000);
+    std::size_t before = 0;
+    int looks = 0;
+    EXPECT_TRUE(eventually([&] {
+      while (stream.buffered_bytes() < 700'000)
+        if (!stream.write(std::string(10'000, 'x'))) return false;
+      const std::size_t now = stream.buffered_bytes();
+      looks = std::exchange(before, now) == now ? looks + 1 : 0;
+      return looks == 50;
+    })) << "the kernel has no room either";
     stream.on_room([held] { ADD_FAILURE(); });
     EXPECT_EQ(held.use_count(), 2);
   }
