@@ -93,7 +93,7 @@ class Simulation {
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   bool is_troubled() const { return timeline_.now >= faults_begin_ && timeline_.now < faults_end_; }
 
-  // As whoever reads the store sees it.
+  // What the shared store holds now.
   store::State state() { return observer_->load().value(); }
   void committed(const store::Transaction& transaction) {
     const auto concerns = [](const store::Write& write) {

@@ -1,6 +1,6 @@
-// The store as one process of a simulated server reaches it: calls fail, the process crashes before and after a
-// transaction, or stands still there for so long that another server leads meanwhile. What it is asked to do is done by
-// the engine that all servers share, or not at all.
+// How one simulated server reaches the store that all servers share. A call may fail; the server may crash before or
+// after a transaction, or stop there for so long that another server leads by then. A transaction is done as a whole
+// or not at all.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace berth::simulate {
 
-// Of 100 calls so many.
+// In percent of the calls.
 struct StoreFaults {
   std::uint64_t crash_percent = 0, stall_percent = 0, error_percent = 0;
   TimePoint stalls_end{};  // no process stands still after it
