@@ -3,7 +3,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -25,8 +25,8 @@ export class RunningFleet {
   port = 0;
   constructor({ berth, double }) {
     this.folder = mkdtempSync(join(tmpdir(), 'berth-page-'));
-    this.command = berth;
-    this.double = double;
+    this.command = resolve(berth); // replicas run in folders of their own
+    this.double = resolve(double);
     writeFileSync(join(this.folder, 'serve.py'), replica_program);
     writeFileSync(join(this.folder, 'agent.toml'), 'egress = false\n');
   }
