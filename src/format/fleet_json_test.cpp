@@ -7,6 +7,7 @@
 
 #include "format/inventory_json.hpp"
 #include "format/test_fleet_nouns.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::format {
 namespace {
@@ -15,7 +16,7 @@ namespace json = boost::json;
 
 template <class Make, class Read>
 void expect_round_trip(Make&& make, Read&& take) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(300); ++seed) {
     SeededRandom random(seed);
     const auto noun = make(random);
     const std::string text = document(to_json(noun));
@@ -41,7 +42,7 @@ TEST(FleetJson, ReadingWhatWasWrittenGivesTheSame) {
 }
 
 TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(300); ++seed) {
     SeededRandom random(seed);
     const fleet::NodeReport report = some_node_report(random);
     const auto read = read_document(document(to_json(report)), "report", node_report_of);
@@ -180,7 +181,7 @@ TEST(HostileJson, AnyValueOfAWrongTypeIsAValueOrOneSentence) {
     EXPECT_GT(refused, 10u);
   };
   SeededRandom random(20261115);
-  for (int i = 0; i < 3; ++i) {
+  for (std::uint64_t i = 0; i < world::random_cases(5); ++i) {
     attack(to_json(some_wanted(random)), wanted_of);
     attack(to_json(some_desired(random)), desired_of);
     attack(to_json(some_node_report(random)), node_report_of);
@@ -196,7 +197,7 @@ TEST(HostileJson, DamagedTextIsAValueOrOneSentence) {
   SeededRandom random(4);
   const std::string text = document(to_json(some_node_report(random)));
   for (std::size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(reader(node_report_of)(text.substr(0, cut))) << cut;
-  for (int i = 0; i < 5000; ++i) {
+  for (std::uint64_t i = 0; i < world::random_cases(5000); ++i) {
     std::string damaged = text;
     damaged[random.below(damaged.size())] = static_cast<char>(random.below(256));
     expect_one_sentence(reader(node_report_of)(damaged));

@@ -6,6 +6,7 @@
 
 #include "format/json_reading.hpp"
 #include "format/test_fleet_nouns.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::format {
 namespace {
@@ -19,7 +20,7 @@ Error refusal(std::string_view text) {
 }
 
 TEST(SpecJson, ReadingWhatWasWrittenGivesTheSame) {
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(1000); ++seed) {
     SeededRandom random(seed);
     const DeploymentSpec spec = some_spec(random);
     const auto read = read_document(document(spec_to_json(spec)), "spec", spec_of);
@@ -90,7 +91,7 @@ TEST(SpecJson, ANewerSchemaIsRefusedAsSuch) {
 }
 
 TEST(ProjectJson, ReadingWhatWasWrittenGivesTheSame) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(300); ++seed) {
     SeededRandom random(seed);
     Project project;
     project.cluster.name = "c" + std::to_string(seed);

@@ -7,11 +7,12 @@
 #include <tuple>
 
 #include "placement/test_groups.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::placement {
 namespace {
 
-constexpr std::uint64_t group_seeds = 200;
+constexpr std::uint64_t group_seeds = world::random_cases(200);
 
 Requirements random_wishes(TestFleet& fleet, std::uint64_t seed) {
   SeededRandom random(splitmix64(seed ^ 0x77));

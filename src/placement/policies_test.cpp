@@ -9,11 +9,12 @@
 
 #include "placement/test_fleet.hpp"
 #include "placement/view_candidates.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::placement {
 namespace {
 
-constexpr std::uint64_t policy_seeds = 300;
+constexpr std::uint64_t policy_seeds = world::random_cases(300);
 
 class PolicyContract : public testing::TestWithParam<Policy> {
  protected:

@@ -7,6 +7,7 @@
 
 #include "berth/random.hpp"
 #include "placement/saturating.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::placement {
 namespace {
@@ -40,7 +41,7 @@ std::uint64_t some_number(Random& random, std::uint64_t max) {
 }
 
 TEST(Split, PartsCoverTheRangeInOrderWhateverTheInput) {
-  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(5000); ++seed) {
     SeededRandom random(splitmix64(seed));
     const std::uint64_t count = some_number(random, most);
     const SplitOptions options{some_number(random, 1024) - 1, some_number(random, most) - 1};
@@ -70,7 +71,7 @@ TEST(Split, PartsCoverTheRangeInOrderWhateverTheInput) {
 
 TEST(Split, APartDiffersFromItsExactShareByLessThanOneUnit) {
   int checked = 0;
-  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+  for (std::uint64_t seed = 0; seed < world::random_cases(5000); ++seed) {
     SeededRandom random(splitmix64(seed));
     const std::uint64_t unit = some_number(random, 1024);
     std::vector<std::uint64_t> whole(1 + random.below(40));
@@ -86,7 +87,7 @@ TEST(Split, APartDiffersFromItsExactShareByLessThanOneUnit) {
       ASSERT_LT(is > ideal ? is - ideal : ideal - is, u128{unit} * total) << "seed " << seed << " part " << part.index;
     }
   }
-  EXPECT_GT(checked, 1000);
+  EXPECT_GT(checked, static_cast<int>(world::random_cases(1000)));
 }
 
 TEST(Split, TheScaleOfTheWeightsDoesNotMatter) {

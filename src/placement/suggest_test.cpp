@@ -9,6 +9,7 @@
 #include <set>
 
 #include "placement/test_groups.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::placement {
 namespace {
@@ -74,7 +75,7 @@ std::size_t smallest(std::size_t n, Test test) {
   return best;
 }
 
-constexpr std::uint64_t suggest_seeds = 6000;
+constexpr std::uint64_t suggest_seeds = world::random_cases(6000);
 
 class SuggestLaw : public testing::Test {
  protected:
@@ -98,7 +99,8 @@ class SuggestLaw : public testing::Test {
       }
     }
     EXPECT_GT(refused, suggest_seeds / 4);
-    EXPECT_GT(suggested_, 20U) << "the random machines must lead to this suggestion in some of the cases";
+    EXPECT_GT(suggested_, suggest_seeds / 1500)
+        << "the random machines must lead to this suggestion in some of the cases";
   }
 
   // A suggestion about a set of devices: `change` is made to each of them.

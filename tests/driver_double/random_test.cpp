@@ -13,13 +13,14 @@
 #include "berth/random.hpp"
 #include "device/cuda/errors.hpp"
 #include "driver_double/fixture.hpp"
+#include "world/test_random_cases.hpp"
 
 namespace berth::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t seeds = 1000;
+constexpr std::uint64_t seeds = world::random_cases(1000);
 // Far beyond what a seed takes, also under a sanitizer on a busy machine.
 constexpr auto patience = 60s;
 constexpr std::size_t operations_per_thread = 40;
