@@ -442,11 +442,11 @@ TEST_F(AgentStepTest, ALocalRuntimeWithoutCommandIsRefused) {
 
 TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
   const auto& chat = add(order("chat", 0, 7));
-  jobs = {job_of(chat, "j2", FoundState::running, 4s), job_of(chat, "j1", FoundState::running, 3s)};
+  jobs = {job_of(chat, "j1", FoundState::running, 4s), job_of(chat, "j2", FoundState::running, 3s)};
   const Step step = step_at(9s);
-  EXPECT_EQ(stops(step), Words{"j2"});
+  EXPECT_EQ(stops(step), Words{"j1"}) << "by their time, not by their ids";
   EXPECT_EQ(state_of(step), ReplicaState::ready);
-  EXPECT_EQ(step.reports[0].job, "j1");
+  EXPECT_EQ(step.reports[0].job, "j2");
 }
 
 struct SingleReplicaTest : AgentStepTest {

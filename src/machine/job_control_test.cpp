@@ -1,6 +1,7 @@
 #include "machine/job_control.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,10 +11,12 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "ledger/test_folder.hpp"
 #include "machine/job_supervisor.hpp"
+#include "world/user_name.hpp"
 
 namespace berth::machine {
 namespace {
@@ -94,12 +97,42 @@ TEST_F(JobControl, AnOrderIsReadAsItWasWritten) {
   const Result<JobOrder> same = read_order(to_text(order));
   ASSERT_TRUE(same) << same.error().to_text();
   EXPECT_EQ(to_text(*same), to_text(order));
+  // What is not written at all would be missing in both texts.
+  EXPECT_EQ(same->name, order.name);
   EXPECT_EQ(same->command, order.command);
   EXPECT_EQ(same->environment, order.environment);
+  EXPECT_EQ(same->removed, order.removed);
+  EXPECT_EQ(same->folder, order.folder);
+  EXPECT_EQ(same->user, order.user);
   EXPECT_EQ(same->wait, Duration::zero());
-  EXPECT_EQ(same->devices.requirements.memory_share, 0.1);
-  EXPECT_EQ(same->devices.backends.partitions.front().units, order.devices.backends.partitions.front().units);
+  EXPECT_EQ(same->limit, order.limit);
+  EXPECT_EQ(same->host.memory_bytes_max, order.host.memory_bytes_max);
   EXPECT_EQ(same->host.cpus_max, 1.5);
+  EXPECT_EQ(same->after, order.after);
+  EXPECT_EQ(same->time, order.time);
+  EXPECT_EQ(same->retries, order.retries);
+  EXPECT_EQ(same->restarts_on_fault, true);
+  EXPECT_EQ(same->stop_grace, order.stop_grace);
+  EXPECT_EQ(same->stop_unless_renewed, order.stop_unless_renewed);
+  EXPECT_EQ(same->quiet, true);
+  const DeviceRequest &devices = same->devices, &asked = order.devices;
+  EXPECT_EQ(devices.requirements.memory_bytes_min, 5U);
+  EXPECT_EQ(devices.requirements.memory_share, 0.1);
+  EXPECT_EQ(devices.requirements.labels, asked.requirements.labels);
+  EXPECT_EQ(devices.requirements.exclusive, true);
+  EXPECT_EQ(devices.count, asked.count);
+  EXPECT_EQ(devices.policy, asked.policy);
+  EXPECT_EQ(devices.backend, asked.backend);
+  EXPECT_EQ(devices.only, asked.only);
+  EXPECT_EQ(devices.avoid, asked.avoid);
+  EXPECT_EQ(devices.prefer, asked.prefer);
+  EXPECT_EQ(devices.near, asked.near);
+  EXPECT_EQ(devices.load_lock, asked.load_lock);
+  EXPECT_EQ(devices.backends.partitions.front().device, "cuda:0");
+  EXPECT_EQ(devices.backends.partitions.front().units, asked.backends.partitions.front().units);
+  EXPECT_EQ(devices.backends.host_devices, 3U);
+  EXPECT_EQ(devices.backends.simulated_file, "s.toml");
+  EXPECT_EQ(devices.backends.listing_starts_driver, false);
   for (const char* const text : {"", "{}", "[1]", "{\"command\":[]}"}) EXPECT_FALSE(read_order(text)) << text;
 }
 
@@ -107,10 +140,12 @@ TEST_F(JobControl, AJobWithoutDevicesRunsAndShowsItsLabelsButNotItsEnvironment) 
   JobOrder wanted = order("echo \"$TOKEN:${GONE-unset}:$CUDA_VISIBLE_DEVICES:$BERTH_JOB:${BERTH_LEASE-none}\"; pwd");
   wanted.environment = {{"TOKEN", "planted-secret"}};
   setenv("GONE", "x", 1);
+  setenv("BERTH_LEASE", "0000000000000001:1", 1);  // of this process, not of the job
   wanted.removed = {"GONE"};
   wanted.folder = "/";
   wanted.labels = {{"replica", "chat/0#17"}};
   const Job job = started(wanted);
+  unsetenv("BERTH_LEASE");
   EXPECT_GT(job.progress.supervisor.pid, 1u) << "accepted: it has a supervisor";
   const Job over = ended(job);
   EXPECT_EQ(over.progress.state, JobState::done) << over.progress.reason;
@@ -228,9 +263,19 @@ TEST_F(JobControl, ASingleJobOfAnotherUserIsRenewed) {
 TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "not root";
   std::filesystem::permissions(jobs(), std::filesystem::perms(0711));
-  JobOrder wanted = order("id -un; echo $HOME; touch \"$0\"");
+  JobOrder wanted = order("id -un; id -gn; echo $(id -G); echo $HOME ${XDG_STATE_HOME-none}");
   wanted.user = "nobody";
-  const Job over = ended(started(wanted));
+  const world::UserAccount nobody = world::find_user("nobody").value();
+  // What root has, and the job must not.
+  setenv("XDG_STATE_HOME", "/of/root", 1);
+  const gid_t of_root[] = {0, 4};
+  std::vector<gid_t> groups(static_cast<std::size_t>(getgroups(0, nullptr)));
+  ASSERT_GE(getgroups(static_cast<int>(groups.size()), groups.data()), 0);
+  ASSERT_EQ(setgroups(std::size(of_root), of_root), 0);
+  const Job job = started(wanted);
+  ASSERT_EQ(setgroups(groups.size(), groups.data()), 0);
+  unsetenv("XDG_STATE_HOME");
+  const Job over = ended(job);
   struct stat about{};
   ASSERT_EQ(stat(over.user_folder.c_str(), &about), 0);
   EXPECT_NE(about.st_uid, 0u);
@@ -240,7 +285,14 @@ TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
     EXPECT_EQ(about.st_uid, 0u) << "that user cannot change which job it is: " << name;
     EXPECT_EQ(about.st_mode & 0022, 0u) << name;
   }
-  EXPECT_EQ(text_of(over.output()).substr(0, 7), "nobody\n") << text_of(over.output());
+  std::istringstream output(text_of(over.output()));
+  std::string user, group, all, home;
+  std::getline(std::getline(std::getline(std::getline(output, user), group), all), home);
+  EXPECT_EQ(user, "nobody");
+  EXPECT_NE(group, "root");
+  EXPECT_EQ((" " + all + " ").find(" 0 "), std::string::npos) << all;
+  EXPECT_EQ((" " + all + " ").find(" 4 "), std::string::npos) << all;
+  EXPECT_EQ(home, nobody.home + " none");
 }
 
 }  // namespace

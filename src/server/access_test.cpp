@@ -1,7 +1,9 @@
 #include "server/access.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace berth::server {
@@ -14,6 +16,68 @@ http::Request with_cookie(const std::string& cookie) {
   http::Request request;
   request.headers.add("cookie", "a=b; " + cookie);
   return request;
+}
+
+fleet::Credential credential(const std::string& id, Role role, const std::string& token) {
+  fleet::Credential credential;
+  credential.id = id;
+  credential.role = role;
+  credential.sha256 = sha256(token);
+  return credential;
+}
+
+TEST(Access, EachRoleMayWhatItIsFor) {
+  using enum Role;
+  const std::map<Role, std::vector<Role>> allowed{
+      {read, {read}}, {operate, {read, operate}}, {deploy, {read, operate, deploy}}, {node, {node}}, {join, {join}}};
+  for (const auto& [role, roles] : allowed) {
+    for (const Role needed : {read, operate, deploy, node, join}) {
+      EXPECT_EQ(may({role, "x", {}, {}}, needed), std::find(roles.begin(), roles.end(), needed) != roles.end())
+          << fleet::to_string(role) << " for " << fleet::to_string(needed);
+    }
+  }
+}
+
+TEST(Access, ATokenHasItsRoleUntilItExpiresOrIsRevoked) {
+  const Access access("ann", "token", "/run/a");
+  Credentials credentials{{"t1", credential("t1", Role::operate, "secret")}};
+  http::Request request;
+  request.headers.add("authorization", "Bearer secret");
+  ASSERT_TRUE(access.who(request, credentials, 5));
+  EXPECT_EQ(access.who(request, credentials, 5)->role, Role::operate);
+  EXPECT_EQ(access.who(request, credentials, 5)->actor, "token:t1");
+  credentials["t1"].expires_ms = 6;
+  EXPECT_TRUE(access.who(request, credentials, 5));
+  EXPECT_FALSE(access.who(request, credentials, 6));
+  EXPECT_FALSE(access.who(request, {}, 5)) << "revoked";
+  EXPECT_FALSE(access.who_has("Secret", credentials, 5));
+  EXPECT_FALSE(access.who_has("", credentials, 5));
+}
+
+TEST(Access, OnTheSocketOnlyTheServersUserAndRootNeedNoToken) {
+  const Access access("ann", "token", "/run/a");
+  http::Request request;
+  EXPECT_FALSE(access.who(request, {}, 0)) << "not over the socket";
+  for (const std::uint32_t user : {::geteuid(), 0U}) {
+    request.peer.unix_uid = user;
+    ASSERT_TRUE(access.who(request, {}, 0)) << user;
+    EXPECT_EQ(access.who(request, {}, 0)->role, Role::deploy);
+  }
+  request.peer.unix_uid = ::geteuid() + 12345;
+  EXPECT_FALSE(access.who(request, {}, 0));
+}
+
+TEST(Access, ASessionEndsWithItsTimeAndWithItsToken) {
+  Access access("ann", "token", "/run/a");
+  Credentials credentials{{"t1", credential("t1", Role::deploy, "secret")}};
+  const std::string cookie = access.open_session(*access.who_has("secret", credentials, 0), TimePoint{});
+  const http::Request request = with_cookie(access.cookie_name() + "=" + cookie);
+  EXPECT_TRUE(access.who(request, credentials, 0));
+  EXPECT_FALSE(access.who(request, {}, 0)) << "its token was revoked";
+  access.forget_old_sessions(TimePoint{} + std::chrono::hours(12) - Duration(1));
+  EXPECT_TRUE(access.who(request, credentials, 0));
+  access.forget_old_sessions(TimePoint{} + std::chrono::hours(12));
+  EXPECT_FALSE(access.who(request, credentials, 0));
 }
 
 TEST(Access, ASessionOfThePageReadsWhateverItsTokenMay) {

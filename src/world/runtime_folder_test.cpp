@@ -130,6 +130,25 @@ TEST_F(RuntimeFolder, FoldersThatOthersControlAreRefused) {
   }
 }
 
+// In one of another user, or without the sticky bit, others could replace what is in it.
+TEST_F(RuntimeFolder, AFolderForAllIsOfRootAndHasTheStickyBit) {
+  std::filesystem::create_directory(at("all"));
+  ::setenv("BERTH_RUNTIME_DIR", at("all").c_str(), 1);
+  const auto refusal = [&](mode_t mode) {
+    ::chmod(at("all").c_str(), mode);
+    const Result<std::string> folder = state_folder("jobs");
+    return folder ? std::string() : folder.error().message;
+  };
+  EXPECT_EQ(refusal(0777), at("all") + " can be written to by others");
+  if (::geteuid() != 0) {
+    EXPECT_EQ(refusal(01777), at("all") + " can be written to by others") << "it is not root's";
+    return;
+  }
+  EXPECT_EQ(refusal(01777), "");
+  ASSERT_EQ(::chown(at("all").c_str(), 12345, 12345), 0);
+  EXPECT_EQ(refusal(01777), at("all") + " belongs to another user, 12345");
+}
+
 TEST_F(RuntimeFolder, AnImpossiblePathIsAnError) {
   EXPECT_NE(refusal_of(at("none/below")).find("cannot create the folder"), std::string::npos);
   ::setenv("BERTH_RUNTIME_DIR", "relative", 1);
