@@ -208,8 +208,9 @@ class SqliteEngine final : public Engine {
   // What SQLite said last, as an error that says what to do.
   Error failed(int code) const {
     const std::string text = database_ != nullptr ? sqlite3_errmsg(database_) : sqlite3_errstr(code);
-    const int system_error = database_ != nullptr ? sqlite3_system_errno(database_) : 0;
     const int kind = code & 0xff;
+    int system_error = database_ != nullptr ? sqlite3_system_errno(database_) : 0;
+    if (system_error == 0 && kind == SQLITE_IOERR) system_error = errno;
     if (kind == SQLITE_FULL ||
         (kind == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT || system_error == EFBIG))) {
       return {ErrorCode::io, "there is no room for the store " + path_ + "; nothing was changed",
@@ -358,6 +359,7 @@ class SqliteEngine final : public Engine {
 
   Result<void> step(Statement& statement) {
     Statement::Row row = statement.row();
+    errno = 0;  // SQLite forgets why a write of a commit failed, errno does not
     if (const int code = row.next(); code != SQLITE_DONE) return failed(code);
     return {};
   }
