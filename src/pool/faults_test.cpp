@@ -1,8 +1,7 @@
 // Devices that die, hang, fall silent and return under load, by seed. Everything
 // is real but the time: simulated devices with a script of faults, the pool with
 // its board and poller, streams and events, in half of the seeds the ledger too.
-// A checker apart from the code keeps its own account of every device, from what
-// the pool was told and from the documents alone, and compares after every step.
+// The checker keeps its own account of every device and compares after every step.
 //
 // One seed is one sequence of events: threads take turns on a clock of the
 // test's own, so waiting for a device and a driver that does not answer are
@@ -12,10 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <functional>
 #include <list>
-#include <thread>
 
 #include "berth/ledger.hpp"
 #include "berth/pool.hpp"
@@ -23,12 +19,13 @@
 #include "ledger/test_folder.hpp"
 #include "ledger/usage.hpp"
 #include "pool/internals.hpp"
+#include "pool/test_fault_checker.hpp"
+#include "pool/test_fault_script.hpp"
 
 namespace berth::pool {
 namespace {
 
 using namespace std::chrono_literals;
-using Fault = simulated::SimulatedFault;
 
 // Sanitizers make each of them ten times slower.
 #ifdef BERTH_SANITIZED
@@ -36,177 +33,13 @@ constexpr std::uint64_t seeds = 40;
 #else
 constexpr std::uint64_t seeds = 200;
 #endif
-constexpr Duration faults_end = 20s;    // no scripted fault begins or lasts later
 constexpr Duration quiet_max = 30min;   // by then everybody who can be is back
 constexpr Duration work_patience = 3s;  // work that takes longer has failed
-constexpr std::uint64_t memory = 1 << 20;
-constexpr std::size_t devices_max = 12;
 
-// Virtual time in which one thread runs at a time. A call that waits hands over
-// to the test, and looks again whenever the test lets all look.
-class TurnClock final : public Clock {
+class World : private FaultScript, private FaultChecker {
  public:
-  ~TurnClock() override {
-    for (const auto& actor : actors_) {
-      hand_to(*actor, true);
-      actor->thread.join();
-    }
-  }
-
-  TimePoint now() const noexcept override { return TimePoint(Duration(now_ns_.load())); }
-  void sleep_until(TimePoint) override { BERTH_ASSERT(!"nobody sleeps here"); }
-  bool wait_until(std::condition_variable&, std::unique_lock<std::mutex>& lock, TimePoint when) override {
-    BERTH_ASSERT(me != nullptr);
-    lock.unlock();
-    me->wakes_at = when;
-    hand_back();
-    lock.lock();
-    return now() < when;
-  }
-
-  // Runs `work` on another thread until it ends or waits.
-  void start(std::function<void()> work) {
-    for (const auto& actor : actors_) {
-      if (actor->work) continue;
-      actor->work = std::move(work);
-      return hand_to(*actor);
-    }
-    actors_.push_back(std::make_unique<Actor>());
-    Actor& actor = *actors_.back();
-    actor.work = std::move(work);
-    actor.thread = std::thread([this, &actor] { live(actor); });
-    hand_to(actor);
-  }
-  void let_all_look() {
-    for (std::size_t i = 0; i < actors_.size(); ++i) {
-      if (actors_[i]->work) hand_to(*actors_[i]);
-    }
-  }
-  // Stops wherever somebody wanted to be woken.
-  void advance(Duration duration, const std::function<void()>& woken) {
-    const TimePoint end = now() + duration;
-    for (;;) {
-      TimePoint next = end;
-      for (const auto& actor : actors_) {
-        if (actor->work && actor->wakes_at > now()) next = std::min(next, actor->wakes_at);
-      }
-      now_ns_ = next.time_since_epoch().count();
-      let_all_look();
-      woken();
-      if (next == end) return;
-    }
-  }
-
- private:
-  struct Actor {
-    std::function<void()> work;  // empty: idle
-    TimePoint wakes_at = TimePoint::max();
-    bool ends = false;
-    std::thread thread;
-  };
-
-  void live(Actor& actor) {
-    me = &actor;
-    await([&] { return running_ == &actor; });
-    while (!actor.ends) {
-      actor.work();
-      actor.work = nullptr;
-      hand_back();
-    }
-  }
-  void hand_to(Actor& actor, bool ends = false) {
-    actor.ends = ends;
-    give(&actor);
-    if (!ends) await([&] { return running_ == nullptr; });
-  }
-  void hand_back() {
-    Actor* actor = me;
-    give(nullptr);
-    await([&] { return running_ == actor; });
-  }
-  void give(Actor* to) {
-    const std::lock_guard lock(mutex_);
-    running_ = to;
-    turned_.notify_all();
-  }
-  template <class Mine>
-  void await(Mine mine) {
-    std::unique_lock lock(mutex_);
-    turned_.wait(lock, mine);
-  }
-
-  static thread_local Actor* me;
-  std::atomic<std::int64_t> now_ns_{0};
-  std::vector<std::unique_ptr<Actor>> actors_;
-  std::mutex mutex_;  // guards whose turn it is
-  std::condition_variable turned_;
-  Actor* running_ = nullptr;  // null: the test
-};
-thread_local TurnClock::Actor* TurnClock::me = nullptr;
-
-// A device that lets the checker hear what it says to the pool.
-class Overheard final : public Device {
- public:
-  using Hear = std::function<void(const Overheard&, const Result<LoadSample>&)>;
-  Overheard(std::shared_ptr<Device> inner, Hear hear) : inner_(std::move(inner)), hear_(std::move(hear)) {}
-  Device& inner() { return *inner_; }
-  bool is_asked() const { return asked_; }
-
-  const DeviceInfo& info() const noexcept override { return inner_->info(); }
-  std::uint64_t generation() const noexcept override { return inner_->generation(); }
-  Result<Buffer> allocate(std::uint64_t bytes) override { return inner_->allocate(bytes); }
-  Result<std::unique_ptr<Stream>> open_stream(Priority priority) override { return inner_->open_stream(priority); }
-  Result<std::shared_ptr<LoadedKernel>> load(const KernelSource& source) override { return inner_->load(source); }
-  Result<LoadSample> sample() override {
-    asked_ = true;
-    Result<LoadSample> answer = inner_->sample();
-    asked_ = false;
-    hear_(*this, answer);
-    return answer;
-  }
-  NativeHandles native() const noexcept override { return {}; }
-  void close() noexcept override { inner_->close(); }
-
- private:
-  const std::shared_ptr<Device> inner_;
-  const Hear hear_;
-  bool asked_ = false;  // and has not answered
-};
-
-// What happened in all seeds together, so that nobody takes an idle test for a good one.
-struct Tally {
-  std::uint64_t leases = 0, groups = 0, waited = 0, timeouts = 0, failures = 0, ejections = 0, spared = 0, losses = 0,
-                returns = 0, hung_polls = 0, silences = 0;
-  Duration latest_lease{};  // on a device that was dead, after its death
-};
-
-// The checker's account of one device.
-struct Account {
-  DeviceId id;
-  std::size_t domain = 0;  // the first device of what shares its memory and is lost with it
-  std::vector<Duration> deaths;
-  bool dies_for_good = false;
-
-  std::shared_ptr<Overheard> device;  // null: not in the pool
-  TimePoint opened_at{};
-  Health health = Health::healthy;
-  std::uint32_t failures = 0, successes = 0, ejections = 0;
-  TimePoint out_until{};
-  bool needs_recovery = false;
-  bool reports_recovery = false;  // itself, and not a device of its domain
-  bool cordoned = false;
-  bool lost_perhaps = false;  // it said so, later than the pool waits for
-  std::optional<TimePoint> silent_since;
-  std::optional<TimePoint> repair_at;
-
-  std::uint64_t completed = 0, failed = 0, cancelled = 0, held = 0, held_bytes = 0;
-  std::uint64_t promised_ahead = 0;  // granted to somebody who waits and has not looked yet
-};
-
-class World {
- public:
-  World(std::uint64_t seed, Tally& tally) : random_(seed), policy_random_(seed + 1), tally_(tally) {
-    std::vector<simulated::SimulatedSpec> specs = make_specs();
+  World(std::uint64_t seed, Tally& tally) : FaultScript(seed), FaultChecker(tally), policy_random_(seed + 1) {
+    std::vector<simulated::SimulatedSpec> specs = make_specs(accounts_);
     backend_ = simulated::make_simulated_backend(specs, clock_);
     PoolOptions options;
     options.policy = policies()[below(policies().size())].name;
@@ -234,6 +67,7 @@ class World {
     }
     clock_.advance(1h, [] {});
     waiting_.clear();
+    pool_.reset();  // before its ledger
   }
 
   // Empty: everything held.
@@ -265,300 +99,12 @@ class World {
     std::optional<Result<Lease>> answer;
   };
 
-  std::uint64_t below(std::uint64_t bound) { return random_.below(bound); }
-  bool chance(std::uint64_t percent) { return below(100) < percent; }
-  Duration between(Duration least, Duration most) {
-    return least + Duration(static_cast<std::int64_t>(below(static_cast<std::uint64_t>((most - least).count()))));
-  }
-  bool good() const { return complaint_.empty(); }
-  void complain(const std::string& what) {
-    if (good()) complaint_ = at() + what;
-  }
-  std::string at() const {
-    return std::to_string(
-               std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now().time_since_epoch()).count()) +
-           " ms: ";
-  }
-  void note(const std::string& what) {
-    notes_.push_back(at() + what);
-    if (notes_.size() > 40) notes_.pop_front();
-  }
-
-  // ---- the script
-
-  std::vector<simulated::SimulatedSpec> make_specs() {
-    std::vector<simulated::SimulatedSpec> specs;
-    const std::size_t count = 4 + below(devices_max - 3);
-    while (specs.size() < count) {
-      // One in five is a device in two or three parts.
-      const std::size_t parts = std::min(count - specs.size(), chance(20) ? 2 + below(2) : 1);
-      const std::string name = "sim-" + std::to_string(specs.size());
-      for (std::size_t part = 0; part < parts; ++part) {
-        simulated::SimulatedSpec spec;
-        spec.id = parts > 1 ? name + "." + std::to_string(part) : name;
-        if (parts > 1) spec.parent = name;
-        spec.memory_bytes_total = memory;
-        spec.concurrency = static_cast<std::uint32_t>(1 + below(4));
-        spec.speed = 0.5 + static_cast<double>(below(8)) / 2;
-        Account account;
-        account.id = DeviceId(spec.id);
-        account.domain = accounts_.size() - part;
-        for (std::uint64_t faults = below(4); faults > 0; --faults) add_fault(spec, account);
-        specs.push_back(std::move(spec));
-        accounts_.push_back(std::move(account));
-      }
-    }
-    return specs;
-  }
-
-  void add_fault(simulated::SimulatedSpec& spec, Account& account) {
-    Fault fault;
-    const auto by_time = [&](Duration longest) {
-      fault.trigger = Fault::Trigger::time;
-      fault.at_time = between(1s, faults_end - longest);
-      fault.lasting = between(50ms, longest);
-    };
-    const auto by_count = [&](Fault::Trigger trigger, std::uint64_t most) {
-      fault.trigger = trigger;
-      fault.at = 1 + below(40);
-      fault.times = 1 + below(most);
-    };
-    switch (below(11)) {
-      case 0:
-        fault.kind = Fault::Kind::error;
-        by_count(Fault::Trigger::launch, 12);
-        break;
-      case 1:
-        fault.kind = Fault::Kind::error;
-        by_time(15s);
-        break;
-      case 2:
-        fault.kind = Fault::Kind::hang;
-        by_count(Fault::Trigger::launch, 2);
-        break;
-      case 3:
-        fault.kind = Fault::Kind::lost;
-        by_count(Fault::Trigger::launch, 1);
-        break;
-      case 4:
-      case 5:
-        fault.kind = Fault::Kind::lost;
-        by_time(12s);
-        if (chance(30)) {
-          fault.lasting.reset();
-          account.dies_for_good = true;
-        }
-        account.deaths.push_back(fault.at_time);
-        break;
-      case 6:
-        fault.kind = Fault::Kind::out_of_memory;
-        by_count(Fault::Trigger::launch, 5);
-        break;
-      case 7:
-        fault.kind = Fault::Kind::sample_silent;
-        by_time(10s);
-        break;
-      case 8:
-        fault.kind = Fault::Kind::sample_hang;
-        by_count(Fault::Trigger::sample, 1);
-        break;
-      default: return add_event(spec);
-    }
-    spec.faults.push_back(fault);
-  }
-
-  void add_event(simulated::SimulatedSpec& spec) {
-    const auto xid = [&](std::uint32_t number) {
-      spec.events.push_back({between(1s, faults_end), DeviceEvent::Kind::xid, number});
-    };
-    switch (below(5)) {
-      case 0: return xid(std::to_array<std::uint32_t>({13, 31, 43, 45, 68, 109})[below(6)]);
-      case 1: return xid(std::to_array<std::uint32_t>({48, 62, 64, 74, 95, 119})[below(6)]);
-      case 2: return xid(79);
-      case 3: return xid(std::to_array<std::uint32_t>({8, 94})[below(2)]);
-      default: break;
-    }
-    const Duration begin = between(1s, faults_end / 2);
-    const auto action = [&](Duration when, RecoveryAction what) {
-      spec.events.push_back({when, DeviceEvent::Kind::recovery_action, static_cast<std::uint32_t>(what)});
-    };
-    action(begin, chance(70) ? RecoveryAction::reset : RecoveryAction::drain_peers);
-    action(begin + between(1s, 15s), RecoveryAction::none);
-  }
-
-  // ---- what must be true
-
-  Account& account_of(const DeviceId& id) {
-    return *std::find_if(accounts_.begin(), accounts_.end(), [&](const Account& a) { return a.id == id; });
-  }
-  // The devices are joined in this order and keep their slots.
-  std::size_t slot_of(const Account& account) const { return static_cast<std::size_t>(&account - accounts_.data()); }
-
-  // By which rule the device must not get work now; null: by none.
-  const char* barred(const Account& account) const {
-    if (!account.device) return "it has left";
-    if (account.cordoned) return "it is cordoned";
-    if (account.health == Health::lost) return "it is lost";
-    if (account.health == Health::quarantined && clock_.now() < account.out_until) return "its pause is not over";
-    if (account.silent_since && judged_at_ - *account.silent_since > rules_.stale_after) return "it is silent";
-    return nullptr;
-  }
-
-  // The board's own words, after every step beside the checker's.
-  void audit() {
-    const auto [views, slots, charges] = board_of(*pool_).snapshot({});
-    const std::size_t count = views.size();
-    bool known[devices_max] = {};
-    seen_stale_.assign(accounts_.size(), false);
-    bool all_seen = true;
-    // Before any is compared: one that is lost takes its siblings along.
-    for (std::size_t i = 0; i < count; ++i) {
-      Account& account = accounts_[slots[i]];
-      if (std::exchange(account.lost_perhaps, false) && views[i].health == Health::lost) lose(account);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const DeviceView& view = views[i];
-      Account& account = accounts_[slots[i]];
-      known[slots[i]] = true;
-      seen_stale_[slots[i]] = view.sample == SampleState::stale;
-      if (!account.device) return complain(account.id.text() + " has left and is still there");
-      // Whoever asks for a device may notice that a pause is over, from its end on.
-      if (account.health == Health::quarantined && clock_.now() >= account.out_until &&
-          view.health == Health::probation) {
-        account.health = Health::probation;
-        account.successes = 0;
-      }
-      if (view.health != account.health) {
-        return complain(account.id.text() + " is " + std::string(to_string(view.health)) + " and should be " +
-                        std::string(to_string(account.health)));
-      }
-      const std::uint64_t expected = account.held + account.promised_ahead;
-      if (view.in_flight < expected) return complain("a lease on " + account.id.text() + " was lost");
-      if (view.in_flight > expected) {
-        if (const char* rule = barred(account)) return complain(account.id.text() + " was given away: " + rule);
-        account.promised_ahead += view.in_flight - expected;
-      }
-      all_seen = all_seen && account.promised_ahead == 0;
-    }
-    for (std::size_t i = 0; i < accounts_.size(); ++i) {
-      if (accounts_[i].device && !known[i]) return complain(accounts_[i].id.text() + " is missing");
-    }
-    if (!all_seen) return;
-    std::uint64_t promised[devices_max] = {};
-    for (const Account& account : accounts_) promised[account.domain] += account.held_bytes;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Account& account = accounts_[slots[i]];
-      if (views[i].memory_bytes_promised != promised[account.domain])
-        return complain("the promises of " + account.id.text() + " do not add up");
-    }
-  }
-
-  // At most half of what is neither lost nor silent is out because of errors, with this one.
-  // What belongs together counts once.
-  bool may_go(const Account& leaving) const {
-    std::set<std::size_t> alive, out{leaving.domain};
-    for (const Account& account : accounts_) {
-      if (!account.device) continue;
-      if (account.health == Health::quarantined) out.insert(account.domain);
-      if (account.health != Health::lost && !seen_stale_[slot_of(account)]) alive.insert(account.domain);
-    }
-    return 2 * out.size() <= alive.size();
-  }
-
-  void eject(Account& account) {
-    account.successes = 0;
-    if (!may_go(account)) {
-      ++tally_.spared;
-      account.health = Health::suspect;
-      return;
-    }
-    ++tally_.ejections;
-    const Duration pause = std::min<Duration>(5s * (1 << std::min(account.ejections, 10U)), 60s);
-    ++account.ejections;
-    account.health = Health::quarantined;
-    account.out_until = account.needs_recovery ? TimePoint::max() : clock_.now() + pause;
-    note(account.id.text() + " is out");
-  }
-  void lose(const Account& lost) {
-    for (Account& account : accounts_) {
-      if (account.domain != lost.domain || !account.device || account.health == Health::lost) continue;
-      ++tally_.losses;
-      account.health = Health::lost;
-      account.reports_recovery = false;
-      note(account.id.text() + " is lost");
-    }
-  }
-
-  void told_failure(Account& account, ErrorCode code) {
-    if (account.health == Health::lost) return;
-    if (code == ErrorCode::device_lost) return lose(account);
-    if (account.health == Health::quarantined) return;
-    ++account.failures;
-    if (account.health == Health::probation || account.failures >= 5)
-      eject(account);
-    else if (account.failures >= 3)
-      account.health = Health::suspect;
-  }
-  void told_success(Account& account) {
-    if (account.health == Health::lost || account.health == Health::quarantined) return;
-    account.failures = 0;
-    if (account.needs_recovery || (account.health == Health::probation && ++account.successes < 3)) return;
-    account.health = Health::healthy;
-    account.successes = account.ejections = 0;
-  }
-  void told_event(Account& origin, const DeviceEvent& event) {
-    if (origin.health == Health::lost) return;
-    const bool action = event.kind == DeviceEvent::Kind::recovery_action;
-    if (!action && event.code == 79) return lose(origin);
-    const bool hopeless = std::set<std::uint32_t>{48, 62, 64, 74, 95, 119}.contains(event.code);
-    const bool unclear = event.code == 8 || event.code == 94;
-    if (action) origin.reports_recovery = static_cast<RecoveryAction>(event.code) == RecoveryAction::reset;
-    const bool still_needed = action && !origin.reports_recovery &&
-                              std::any_of(accounts_.begin(), accounts_.end(), [&](const Account& other) {
-                                return other.domain == origin.domain && other.reports_recovery;
-                              });
-    for (Account& account : accounts_) {
-      if (account.domain != origin.domain || !account.device || account.health == Health::lost) continue;
-      if (still_needed && account.needs_recovery) continue;
-      bool goes = !action && hopeless;
-      bool doubtful = !action && unclear;
-      if (action) {
-        const auto what = static_cast<RecoveryAction>(event.code);
-        const bool needed = std::exchange(account.needs_recovery, what == RecoveryAction::reset);
-        if (account.needs_recovery) account.out_until = TimePoint::max();
-        if (needed && !account.needs_recovery) account.out_until = clock_.now() + 5s;
-        goes = account.needs_recovery;
-        doubtful = what == RecoveryAction::drain_peers;
-      }
-      if (goes && account.health != Health::quarantined) eject(account);
-      if (doubtful && account.health == Health::healthy) account.health = Health::suspect;
-    }
-  }
-
-  // On its way to the pool.
-  void heard(const Overheard& device, const Result<LoadSample>& answer) {
-    audit();
-    Account& account = account_of(device.id());
-    if (account.device.get() != &device) return;  // an earlier opening; what it says concerns nobody
-    if (answer) {
-      account.silent_since = std::max(*account.silent_since, poll_began);
-      for (const DeviceEvent& event : answer->events) told_event(account, event);
-    } else if (answer.error().code == ErrorCode::device_lost) {
-      if (clock_.now() - poll_began < rules_.poll_deadline)
-        told_failure(account, ErrorCode::device_lost);
-      else
-        account.lost_perhaps = account.health != Health::lost;
-    } else {
-      ++tally_.silences;
-    }
-  }
-
   // ---- the load
 
   Requirements draw_hints() {
     Requirements requirements;
     requirements.cost = 1 + static_cast<double>(below(60));
-    if (chance(40)) requirements.memory_bytes_min = 1 + below(memory / 3);
+    if (chance(40)) requirements.memory_bytes_min = 1 + below(fault_memory_bytes / 3);
     if (chance(15)) requirements.only = {accounts_[below(accounts_.size())].id};
     if (chance(30)) requirements.priority = static_cast<Priority>(below(3));
     return requirements;
@@ -819,7 +365,7 @@ class World {
       if (!pool_->set_intent(any.id, any.cordoned ? Intent::cordoned : Intent::in_service)) complain("no intent");
       look_around();
     }
-    if (chance(3) && !simulated::set_simulated_foreign_bytes(any.device->inner(), below(memory / 2)))
+    if (chance(3) && !simulated::set_simulated_foreign_bytes(any.device->inner(), below(fault_memory_bytes / 2)))
       complain("not simulated");
   }
 
@@ -892,21 +438,6 @@ class World {
     }
   }
 
-  // Every lease that was ever given is in exactly one place.
-  void add_up() {
-    std::uint64_t dispatched = 0;
-    const Statistics statistics = board_of(*pool_).statistics();
-    for (const DeviceStatistics& device : statistics.devices) {
-      const Account& account = account_of(device.device);
-      dispatched += device.dispatched;
-      if (device.completed != account.completed || device.failed != account.failed ||
-          device.cancelled != account.cancelled || device.in_flight != account.held + account.promised_ahead)
-        complain("the statistics of " + account.id.text() + " are not what was done on it");
-      if (device.dispatched != device.completed + device.failed + device.cancelled + device.in_flight)
-        complain("the statistics of " + account.id.text() + " do not add up");
-    }
-    if (statistics.total().dispatched != dispatched) complain("the statistics do not add up");
-  }
   void nothing_is_left() {
     add_up();
     if (!waiting_.empty()) complain("somebody still waits");
@@ -927,28 +458,17 @@ class World {
     }
   }
 
-  SeededRandom random_;
   SeededRandom policy_random_;
-  Tally& tally_;
-  TurnClock clock_;  // outlives whoever waits on it
   ledger::TestFolder folder_;
   std::shared_ptr<Ledger> ledger_;
-  PoolOptions rules_;
-  std::vector<Account> accounts_;
-  std::deque<std::string> notes_;
-  std::string complaint_;
-  static thread_local TimePoint poll_began;
 
-  TimePoint next_poll_{}, asked_at_{}, judged_at_{}, last_judged_{};
+  TimePoint next_poll_{}, asked_at_{}, last_judged_{};
   Duration longest_gap_{};
   std::uint64_t polls_under_way_ = 0;
-  std::vector<bool> seen_stale_;
   std::list<Waiting> waiting_;
   std::unique_ptr<Backend> backend_;
-  std::optional<Pool> pool_;
   std::vector<Piece> pieces_;
 };
-thread_local TimePoint World::poll_began{};
 
 TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
   const char* only = std::getenv("BERTH_SEED");
@@ -963,19 +483,7 @@ TEST(Faults, DevicesDieHangAndReturnUnderLoadAndNothingIsLost) {
     const std::string name = "seed " + std::to_string(seed);
     if (!wrong.empty()) FAIL() << name << "\n" << wrong << "\n" << name << ": BERTH_SEED=" << seed << " repeats it";
   }
-  std::printf(
-      "seeds from %llu: %llu leases, %llu groups, %llu waited for, %llu not in time, %llu failures, %llu ejections, "
-      "%llu "
-      "spared by the cap, %llu losses, %llu returns, %llu polls beside a stuck one, %llu silences; latest lease on a "
-      "dead "
-      "device after %lld ms\n",
-      static_cast<unsigned long long>(first), static_cast<unsigned long long>(tally.leases),
-      static_cast<unsigned long long>(tally.groups), static_cast<unsigned long long>(tally.waited),
-      static_cast<unsigned long long>(tally.timeouts), static_cast<unsigned long long>(tally.failures),
-      static_cast<unsigned long long>(tally.ejections), static_cast<unsigned long long>(tally.spared),
-      static_cast<unsigned long long>(tally.losses), static_cast<unsigned long long>(tally.returns),
-      static_cast<unsigned long long>(tally.hung_polls), static_cast<unsigned long long>(tally.silences),
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(tally.latest_lease).count()));
+  std::printf("seeds from %llu: %s\n", static_cast<unsigned long long>(first), tally.to_text().c_str());
   if (only == nullptr) {
     EXPECT_GT(tally.waited, 0U);
     EXPECT_GT(tally.timeouts, 0U);
