@@ -1,7 +1,7 @@
 """Attempts to make the shared ledger forget, split or stall: no descriptors, closed descriptors, limits, forged files, crowds.
 
 Every test runs the real command on scripted GPUs. What is tried inside one program is in src/ledger/ledger_attack_test.cpp and
-src/pool/shared_pool_test.cpp.
+src/pool/shared_pool_process_test.cpp.
 """
 import os
 import pathlib
@@ -13,12 +13,11 @@ import tempfile
 import time
 import unittest
 
-import shared_box_test as box
 from berth_case import BERTH, GIB
-from shared_box_test import ALICE, MALLORY, user
+from shared_box_case import ALICE, MALLORY, MOUNTS, OneUser, SharedFolder, shell, user
 
 
-class Limits(box.OneUser):
+class Limits(OneUser):
     """A caller that leaves little to work with."""
 
     def limited(self, prepare, *arguments):
@@ -91,7 +90,7 @@ class Limits(box.OneUser):
         self.assertEqual(answer.returncode, -signal.SIGXFSZ, answer.stderr)
 
 
-class ProcessList(box.OneUser):
+class ProcessList(OneUser):
     def test_a_driver_that_does_not_list_processes_makes_no_device_empty(self):
         """An engine that outlived its command is known by its memory on the device alone, and the driver fails to tell."""
         daemon = ("import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nprint(os.getpid(), flush=True)\nos.closerange(0, 4096)\n"
@@ -109,7 +108,7 @@ class ProcessList(box.OneUser):
         self.assertTrue(self.fits("70G"), "the driver says that nobody is there")
 
 
-class SeveralUsers(box.SharedFolder):
+class SeveralUsers(SharedFolder):
     def test_a_forged_number_of_another_users_file_changes_nothing_for_it(self):
         held = self.start("run", "-q", "--mem", "60G", "--", "sh", "-c", "echo $BERTH_LEASE; read line", prefix=user(ALICE))
         lease = held.stdout.readline().strip()
@@ -154,7 +153,7 @@ class SeveralUsers(box.SharedFolder):
             machine.write_text(self.script)
             inner = (f"env -u BERTH_LEASE {BERTH} run --mem 30G -- echo never; env -u BERTH_LEASE {BERTH} run -q --mem 15G -- echo fits; "
                      f"{BERTH} ps --json; ls /run/lock /dev/shm")
-            inside = box.shell(box.DefaultFolders.mounts + "; mount --bind /run/lock /dev/shm")
+            inside = shell(MOUNTS + "; mount --bind /run/lock /dev/shm")
             env = {**self.environment(BERTH_DOUBLE=str(machine)), "XDG_STATE_HOME": folder}
             del env["BERTH_RUNTIME_DIR"]
             began = time.monotonic()
@@ -176,7 +175,7 @@ class SeveralUsers(box.SharedFolder):
         self.assertFalse(self.fits("60G", BERTH_RUNTIME_DIR=str(self.folder / "up" / "runtime")))
 
 
-class Crowd(box.OneUser):
+class Crowd(OneUser):
     script = "gpus 2 memory=80GiB\n"
 
     def cpu_seconds(self, processes):

@@ -1,96 +1,17 @@
 """The command as its users call it: right answers, one clear sentence for every mistake, the right exit status."""
-import fcntl
 import json
 import os
-import pathlib
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import tempfile
-import termios
 import unittest
 
-BERTH, ROOT, DOUBLE = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
-# A ledger and decisions of its own.
-RUNTIME = tempfile.TemporaryDirectory()
-os.environ["BERTH_RUNTIME_DIR"] = RUNTIME.name
-HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl"))
+from berth_case import BERTH, DOUBLE, ROOT
+from command_case import HAS_CUDA, CommandCase, Terminal, berth, on_double
 
 
-def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
-    env = {**os.environ, "POCL_DEVICES": "basic basic", **environment}
-    env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
-    return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
-
-
-def on_double(machine, *arguments, **environment):
-    """The command on scripted GPUs; `machine` is a file of tests/double/machines, or a path."""
-    script = machine if "/" in machine else str(ROOT / f"tests/double/machines/{machine}.txt")
-    return berth(*arguments, LD_LIBRARY_PATH=DOUBLE, BERTH_DOUBLE=script, **environment)
-
-
-class Terminal:
-    """The command with a terminal of 100 columns of its own."""
-
-    def __init__(self, arguments, **environment):
-        self.text = ""
-        self.pid, self.master = pty.fork()
-        if self.pid == 0:
-            env = dict(os.environ, POCL_DEVICES="basic basic", TERM="xterm", LANG="C.UTF-8", LC_ALL="C.UTF-8", **environment)
-            os.execve(BERTH, [BERTH, *arguments], env)
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.close(self.master)
-
-    def read(self):
-        if not select.select([self.master], [], [], 60)[0]:
-            raise TimeoutError(self.text)
-        try:
-            data = os.read(self.master, 65536)
-        except OSError:  # the other end is closed
-            data = b""
-        self.text += data.decode(errors="replace")
-        return bool(data)
-
-    def read_until(self, word, times=1):
-        while self.text.count(word) < times:
-            if not self.read():
-                raise EOFError(self.text)
-
-    def finish(self):
-        while self.read():
-            pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-
-
-class Command(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def write(self, name, text):
-        path = self.folder / name
-        path.write_text(text)
-        return str(path)
-
-    def assert_refused(self, result, status, *words):
-        self.assertEqual(result.returncode, status, result.stderr)
-        self.assertEqual(result.stdout or "", "", "a refusal prints nothing on stdout")
-        lines = result.stderr.strip().splitlines()
-        self.assertEqual(len(lines), 1, f"one sentence, not: {result.stderr}")
-        self.assertTrue(lines[0].startswith("berth: "), lines[0])
-        for word in words:
-            self.assertIn(word, lines[0])
-
+class Command(CommandCase):
     def test_version_names_version_and_commit(self):
         self.assertRegex(berth("--version").stdout, r"^berth \d+\.\d+\.\d+ \(.+\)\n$")
 
@@ -390,32 +311,6 @@ class Command(unittest.TestCase):
         self.assertEqual([(p["pid"], p.get("uid"), p.get("graphics")) for p in device["processes"]],
                          [(drawing.pid, os.getuid(), True), (4194305, None, None)])
 
-    def test_a_device_of_pocl_that_does_not_exist_is_said_by_the_demo_too(self):
-        result = berth("demo", "--frames", "2", POCL_DEVICES="basci")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("basci", result.stderr)
-        self.assertNotIn(" 1 devices", result.stdout)
-
-    @unittest.skipIf(HAS_CUDA, "OpenCL shows this machine's own GPU beside the double's")
-    def test_demo_filters_every_frame_right_on_eight_gpus(self):
-        clip = self.folder / "clip.y4m"
-        picture = bytes((7 * x * y) % 256 for y in range(18) for x in range(32))
-        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 40 * (b"FRAME\n" + picture))
-        report = json.loads(on_double("eight", "demo", "--input", str(clip), "--json", "--policy", "round_robin").stdout)
-        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
-        gpus = [d for d in report["devices"] if d["id"].startswith("GPU-")]
-        self.assertEqual(len(gpus), 8)
-        for gpu in gpus:
-            self.assertGreater(gpu["frames"], 0, f"{gpu['id']} got no work")
-        # A kernel that faults on a GPU: its context is lost, and with it one worker.
-        arguments = ("--isolation", "process", "--inject-fault", "--backend", "cuda")
-        report = json.loads(on_double("eight", "demo", *arguments, "--input", str(clip), "--json").stdout)
-        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
-        self.assertEqual([d["worker_deaths"] for d in report["devices"] if d["id"] == report["faulty"]], [1])
-        faulty = next(d for d in report["devices"] if d["id"] == report["faulty"])
-        self.assertIn("can use its device no more", faulty["last_death"])
-        self.assertEqual(sum(d["worker_deaths"] for d in report["devices"]), 1)
-
     @unittest.skipIf(HAS_CUDA, "this machine has a CUDA device")
     def test_parts_of_a_missing_back_end_are_a_failure(self):
         result = berth("devices", "--partition", "cuda:0=8,8")
@@ -490,154 +385,10 @@ class Command(unittest.TestCase):
         self.assertEqual(subprocess.run(command, env=env, timeout=60).returncode, 0)
         self.assertEqual(out.read_text(), (ROOT / "docs/devices.svg").read_text(), "draw it again with scripts/terminal-picture")
 
-    def test_demo_filters_every_frame_right_on_every_device(self):
-        result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
-        self.assertEqual((report["frames"], report["failed"], report["wrong"]), (60, 0, 0))
-        self.assertEqual(sum(d["frames"] for d in report["devices"]), 60)
-        for device in report["devices"]:
-            self.assertGreater(device["frames"], 0, f"{device['id']} got no work")
-
-    def test_demo_survives_a_crash_in_a_worker(self):
-        result = berth("demo", "--isolation", "process", "--inject-fault", "--frames", "90", "--json")
-        report = json.loads(result.stdout)
-        self.assertEqual((result.returncode, report["frames"], report["failed"], report["wrong"]), (0, 90, 0, 0), result)
-        self.assertEqual(sum(device["frames"] for device in report["devices"]), 90)
-        self.assertEqual(sum(device["worker_deaths"] for device in report["devices"]), 1)
-        faulty = next(device for device in report["devices"] if device["id"] == report["faulty"])
-        self.assertEqual(faulty["worker_starts"], 2)
-        # On a GPU a kernel faults, elsewhere the worker itself.
-        self.assertRegex(faulty["last_death"], "SIGSEGV|CUDA_ERROR_ILLEGAL_ADDRESS")
-        self.assertGreater(report["recovery_seconds"], 0)
-        text = berth("demo", "--isolation", "process", "--frames", "20").stdout
-        self.assertRegex(text, r"DEVICE +ID +WORKER +DEATHS +FRAMES")
-        self.assertIn("every frame is equal", text.replace("\n", " "))
-        self.assert_refused(berth("demo", "--inject-fault"), 2, "--isolation process")
-        self.assert_refused(berth("demo", "--isolation", "proces"), 2, "proces", "none or process")
-
-    def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
-        result = berth("demo", "--frames", "10")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("every frame is equal to what the processor computes", " ".join(result.stdout.split()))
-        self.assertRegex(result.stdout, r"(?m)^DEVICE .* START-UP .* OF SPEED .* OF FRAMES")
-        self.assertNotIn("\r", result.stderr + result.stdout)
-
-    def test_demo_reports_start_up_apart_and_shares_near_those_of_speed(self):
-        # Speeds that do not depend on the load of this machine: launches last as the script says.
-        devices = "".join(f'[[device]]\nid = "sim-{speed}"\nspeed = {speed}\nitem_ns = 1500\n' for speed in (1, 3))
-        clip = self.folder / "clip.y4m"
-        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 200 * (b"FRAME\n" + bytes(32 * 18)))
-        result = berth("demo", "--backend", "simulated", "--simulated", self.write("two.toml", devices), "--input", str(clip), "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
-        self.assertEqual((report["frames"], report["wrong"], report["failed"]), (200, 0, 0))
-        slow, fast = report["devices"]
-        self.assertAlmostEqual(fast["speed_share"], 0.75, delta=0.1)
-        for device in (slow, fast):
-            self.assertAlmostEqual(device["frame_share"], device["speed_share"], delta=0.1, msg=device)
-            self.assertAlmostEqual(device["frame_share"], device["frames"] / 200)
-            self.assertGreater(device["startup_seconds"], 0.5 / device["frames_per_second"], "the first frame is in it")
-
-    def test_demo_reads_a_video(self):
-        width, height = 32, 18
-        picture = bytes((x * y) % 256 for y in range(height) for x in range(width))
-        chroma = bytes(2 * (width // 2) * (height // 2))
-        path = self.folder / "clip.y4m"
-        path.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 C420jpeg\n" + 5 * (b"FRAME\n" + picture + chroma))
-        report = json.loads(berth("demo", "--input", str(path), "--json").stdout)
-        self.assertEqual((report["frames"], report["wrong"]), (5, 0))
-        path.write_bytes(path.read_bytes()[:-1])
-        self.assert_refused(berth("demo", "--input", str(path)), 2, "clip.y4m", "cut off")
-        self.assert_refused(berth("demo", "--input", str(self.folder / "none.y4m")), 2, "none.y4m")
-        self.assert_refused(berth("demo", "--input", self.write("a.y4m", "hello")), 2, "YUV4MPEG2")
-
-    def test_demo_refuses_what_makes_no_sense(self):
-        self.assert_refused(berth("demo", "--policy", "least_laoded"), 2, "least_loaded")
-        self.assert_refused(berth("demo", "--frames", "0"), 2, "--frames")
-        self.assert_refused(berth("demo", "--frames", "many"), 2, "--frames")
-
-    def test_init_writes_an_example_that_can_be_placed_here_and_never_overwrites(self):
-        self.assertEqual(berth("init", cwd=self.folder).returncode, 0)
-        self.assertEqual(berth("validate", "berth.toml", cwd=self.folder).returncode, 0)
-        self.assertEqual(berth("plan", "berth.toml", cwd=self.folder).returncode, 0)
-        before = (self.folder / "berth.toml").read_text()
-        self.assertNotRegex(before, r"bind =|deployment\.serving", "what nothing uses yet is not offered")
-        self.assert_refused(berth("init", cwd=self.folder), 2, "berth.toml")
-        self.assertEqual((self.folder / "berth.toml").read_text(), before)
-
-    def test_plan_places_the_example_on_the_example_fleet_and_an_unchanged_plan_is_empty(self):
-        project, fleet, out = str(ROOT / "examples/project.toml"), str(ROOT / "examples/fleet.toml"), str(self.folder / "plan.json")
-        result = berth("plan", project, "--fleet", fleet, "-o", out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("+", result.stdout)
-        again = berth("plan", project, "--fleet", fleet, "--current", out, "--json")
-        self.assertEqual(again.returncode, 0, again.stderr)
-        self.assertEqual(json.loads(again.stdout)["actions"], [])
-        self.assertEqual(berth("fleet", "show", fleet).returncode, 0)
-        json.loads(berth("fleet", "show", fleet, "--json").stdout)
-
-    def test_a_plan_that_does_not_fit_is_status_three_with_reasons(self):
-        project = self.write("big.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "big"\nmodel = "llama-70b"\nreplicas = 1\ngpus = 64\n')
-        result = berth("plan", project, "--fleet", str(ROOT / "examples/fleet.toml"))
-        self.assertEqual(result.returncode, 3, result.stderr)
-        self.assertIn("64", result.stdout + result.stderr)
-        project = self.write("wide.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "wide"\nmodel = "llama-70b"\ngpus = 1\nmemory = "100GiB"\n')
-        result = berth("plan", project, "--fleet", str(ROOT / "examples/fleet.toml"))
-        self.assertRegex(result.stdout, r"\n  would fit: ask for \S+ GiB instead of 100\.0 GiB\n|\n  would fit: tolerate ")
-
-    @unittest.skipIf(HAS_CUDA, "OpenCL shows this machine's own GPU beside the double's")
-    def test_a_plan_on_this_machine_sees_what_others_use_and_what_berth_has_promised(self):
-        def here(*arguments):
-            return on_double("eight", *arguments, BERTH_RUNTIME_DIR=str(self.folder / "runtime"))
-
-        def devices_of(result):
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-            return {device[4:12] for a in json.loads(result.stdout)["assignments"] for device in a["devices"]}
-
-        def project(gpus):
-            text = f'[cluster]\nname = "c"\n[[deployment]]\nname = "llm"\nmodel = "llama-70b"\ngpus = {gpus}\n'
-            return self.write(f"llm{gpus}.toml", text)
-
-        # 30 and 120 GiB of others on two of the eight.
-        self.assertEqual(devices_of(here("plan", project(2), "--json")) & {"d0d96032", "acc45ded"}, set())
-        self.assertEqual(len(devices_of(here("plan", project(6), "--json")) & {"d0d96032", "acc45ded"}), 0)
-        refused = here("plan", project(7))
-        self.assertEqual(refused.returncode, 3)
-        self.assertIn("that others leave free; the nearest", refused.stdout)
-        self.assertIn("in use by 1 other process", refused.stdout)
-        # Cordons, and an inventory that is read as a fleet.
-        self.assertEqual(here("cordon", "cuda:0").returncode, 0)
-        listed = here("inventory", "--json").stdout
-        self.assertEqual([d.get("intent") for d in json.loads(listed)["devices"]][:2], ["cordoned", None])
-        for fleet in ([], ["--fleet", self.write("fleet.json", listed)]):
-            self.assertNotIn("afcd1d7b", devices_of(here("plan", project(5), "--json", *fleet)))
-            self.assertEqual(here("plan", project(6), *fleet).returncode, 3)
-
-    def test_a_project_with_slips_is_refused_with_what_was_meant(self):
-        head = '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\n'
-        for line, words in (
-            ('model = "llama"\nruntime = "vlm"\n', ("vlm", 'did you mean "vllm"?')),
-            ('model = "llama"\nmemory = 38\n', ("without a unit", "38G")),
-            ('model = "llama"\nmemory = ""\n', ("empty",)),
-            ('model = "mymodel"\n', ("no runtime follows from the model",)),
-            ('model = "llama"\n' + "a" + ".a" * 200_000 + " = 1\n", ("too many parts",)),
-        ):
-            self.assert_refused(berth("validate", self.write("slip.toml", head + line)), 2, "slip.toml:", *words)
-        deep = self.write("deep.toml", "a" + ".a" * 200_000 + " = 1\n")
-        self.assert_refused(berth("devices", "--simulated", deep), 2, "deep.toml", "too many parts")
-
-    def test_mistakes_in_files_are_shown_with_line_and_column(self):
-        project = self.write("p.toml", '[cluster]\nname = "c"\n[[deployment]]\nname = "a"\nmodel = "m"\nreplcas = 2\n')
-        for result in (berth("validate", project), berth("plan", project)):
-            self.assert_refused(result, 2, "p.toml:6:", "replicas")
-        self.assert_refused(berth("plan", str(self.folder / "none.toml")), 2, "none.toml")
-        self.assert_refused(berth("plan", self.write("q.toml", "[cluster\n")), 2, "q.toml:1:")
-
     def test_a_full_disk_is_a_failure_and_not_silence(self):
         with open("/dev/full", "w") as full:
             self.assertEqual(berth("devices", stdout=full).returncode, 1)
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v"])
+    unittest.main()

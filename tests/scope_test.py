@@ -13,7 +13,7 @@ import time
 import unittest
 
 from berth_case import BERTH
-from shared_box_test import ALICE, MALLORY, SharedFolder, shell, user
+from shared_box_case import ALICE, MALLORY, SharedFolder, shell, user
 
 SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if os.path.exists(path)), None)
 # A child of a command that its parent, its descriptors and its environment say nothing of.
