@@ -32,15 +32,66 @@ bool is_failing(const Incarnation& one) {
   return one.is_in(ReplicaState::backing_off) || (one.failures() > 1 && !one.is_ready());
 }
 
+// What is to be said of an incarnation that is not ready.
+std::string describe(const Incarnation& one) {
+  std::string text = name_of(one.assigned.key()) + " on " + one.assigned.place.node.text() + ": ";
+  if (one.age >= suspect_after) return text + "its node is silent";
+  if (!one.report) return text + "its node has not taken it up yet";
+  const bool waits = one.is_in(ReplicaState::backing_off);
+  if (!waits) text += to_string(one.report->state);
+  if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
+  if (!one.report->reason.empty()) text += ": " + one.report->reason;
+  return text;
+}
+
+// What the state of a deployment and its reason follow from. Null: there is none.
+struct Findings {
+  std::uint32_t replicas = 0, ready = 0, updated = 0;
+  const std::string* paused = nullptr;    // why its rollout is paused
+  const Incarnation* failing = nullptr;   // the first one that ended, or keeps ending
+  const Pending* pending = nullptr;       // the first replicas that fit nowhere
+  const Incarnation* starting = nullptr;  // the first one that is not ready, failing or not
+};
+
+// The first line that holds.
+DeploymentState state_of(const Findings& found) {
+  const bool all_ready = found.ready == found.replicas, none_ready = found.ready == 0;
+  const bool all_updated = found.updated == found.replicas;
+  if (found.paused) return DeploymentState::paused;
+  if (all_ready && all_updated && !found.pending && !found.starting) return DeploymentState::serving;
+  if (none_ready && found.failing) return DeploymentState::failed;
+  if (none_ready && found.pending) return DeploymentState::pending;
+  if (!all_ready && (found.failing || found.pending)) return DeploymentState::degraded;
+  return DeploymentState::updating;
+}
+
+// The first line that holds: what the operator can do something about comes first.
+std::string reason_of(const Findings& found) {
+  if (found.paused) return *found.paused;
+  if (found.failing) return describe(*found.failing);
+  if (found.pending) return found.pending->reason.text;
+  if (found.starting) return describe(*found.starting);
+  return {};
+}
+
+std::string_view change_to(NodeHealth health) {
+  switch (health) {
+    case NodeHealth::healthy: return "reports again";
+    case NodeHealth::suspect: return "is suspect: it has not reported for 6 s";
+    case NodeHealth::lost: break;
+  }
+  return "is lost: it has not reported for 30 s";
+}
+
 class Observer {
  public:
   Observer(const Survey& survey, Step& step) : survey_(survey), input_(survey.input), out_(step) {}
 
-  void run(const std::set<DeploymentId>& paused) {
+  void run() {
     std::sort(out_.pending.begin(), out_.pending.end(), [](const Pending& a, const Pending& b) {
       return std::tie(a.deployment, a.reason.kind, a.replicas) < std::tie(b.deployment, b.reason.kind, b.replicas);
     });
-    for (const auto& [id, wanted] : survey_.desired.deployments) tell_deployment(id, wanted, paused.contains(id));
+    for (const auto& [id, wanted] : survey_.desired.deployments) tell_deployment(id, wanted);
     tell_replicas();
     tell_nodes();
     tell_pending();
@@ -62,60 +113,28 @@ class Observer {
     return nullptr;
   }
 
-  void tell_deployment(const DeploymentId& id, const Wanted& wanted, bool is_paused_now) {
-    DeploymentStatus status{id, DeploymentState::serving, wanted.spec.replicas, 0, 0, {}};
-    const Incarnation *failing = nullptr, *starting = nullptr;
+  // Why a rollout is paused, by this step or before it; null: it is not.
+  const std::string* pause_of(const DeploymentId& id, const Wanted& wanted) const {
+    for (const Step::Pause& pause : out_.pause) {
+      if (pause.deployment == id) return &pause.reason;
+    }
+    return wanted.paused ? &*wanted.paused : nullptr;
+  }
+
+  void tell_deployment(const DeploymentId& id, const Wanted& wanted) {
+    Findings found{.replicas = wanted.spec.replicas, .paused = pause_of(id, wanted), .pending = pending_of(id)};
     for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
       const ReplicaName name{id, replica};
-      const Incarnation* current = survey_.current(name);
       const auto& all = survey_.all_of(name);
-      status.ready +=
+      found.ready +=
           std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
+      const Incarnation* const current = survey_.current(name);
       if (!current) continue;
-      status.updated += current->is_up_to_date ? 1 : 0;
-      if (!failing && is_failing(*current)) failing = current;
-      if (!starting && !current->is_ready()) starting = current;
+      found.updated += current->is_up_to_date ? 1 : 0;
+      if (!found.failing && is_failing(*current)) found.failing = current;
+      if (!found.starting && !current->is_ready()) found.starting = current;
     }
-    const Pending* pending = pending_of(id);
-    const auto describe = [](const Incarnation& one) {
-      const std::string node = one.assigned.place.node.text();
-      std::string text = name_of(one.assigned.key()) + " on " + node + ": ";
-      if (one.age >= suspect_after) return text + "its node is silent";
-      if (!one.report) return text + "its node has not taken it up yet";
-      const bool waits = one.is_in(ReplicaState::backing_off);
-      if (!waits) text += to_string(one.report->state);
-      if (one.report->failures > 0) text += (waits ? "failed " : ", failed ") + times_in_a_row(one.report->failures);
-      if (!one.report->reason.empty()) text += ": " + one.report->reason;
-      return text;
-    };
-    if (is_paused_now) {
-      status.reason = std::find_if(out_.pause.begin(), out_.pause.end(), [&](const Step::Pause& pause) {
-                        return pause.deployment == id;
-                      })->reason;
-    } else if (wanted.paused) {
-      status.reason = *wanted.paused;
-    } else if (failing) {
-      status.reason = describe(*failing);
-    } else if (pending) {
-      status.reason = pending->reason.text;
-    } else if (starting) {
-      status.reason = describe(*starting);
-    }
-    const bool is_all = status.ready == status.replicas;
-    if (is_paused_now || wanted.paused) {
-      status.state = DeploymentState::paused;
-    } else if (is_all && status.updated == status.replicas && !pending && !starting) {
-      status.state = DeploymentState::serving;
-    } else if (status.ready == 0 && failing) {
-      status.state = DeploymentState::failed;
-    } else if (status.ready == 0 && pending) {
-      status.state = DeploymentState::pending;
-    } else if (!is_all && (failing || pending)) {
-      status.state = DeploymentState::degraded;
-    } else {
-      status.state = DeploymentState::updating;
-    }
-    out_.deployments.push_back(std::move(status));
+    out_.deployments.push_back({id, state_of(found), found.replicas, found.ready, found.updated, reason_of(found)});
   }
 
   void tell_replicas() {
@@ -153,10 +172,7 @@ class Observer {
       if (before == out_.memory.nodes.end()) {
         say(EventKind::node, "node/" + id.text(), "is part of the fleet");
       } else if (before->second != health) {
-        say(EventKind::node, "node/" + id.text(),
-            health == NodeHealth::healthy ? "reports again"
-            : health == NodeHealth::lost  ? "is lost: it has not reported for 30 s"
-                                          : "is suspect: it has not reported for 6 s");
+        say(EventKind::node, "node/" + id.text(), std::string(change_to(health)));
       }
       if (!state.report) continue;
       for (const NodeDevice& device : state.report->node.devices) {
@@ -219,8 +235,6 @@ class Observer {
 
 }  // namespace
 
-void observe(const Survey& survey, Step& step, const std::set<DeploymentId>& paused) {
-  Observer(survey, step).run(paused);
-}
+void observe(const Survey& survey, Step& step) { Observer(survey, step).run(); }
 
 }  // namespace berth::controller

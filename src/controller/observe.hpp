@@ -2,13 +2,11 @@
 // at first, events about what has changed since the step before, and when to look again.
 #pragma once
 
-#include <set>
-
 #include "controller/survey.hpp"
 
 namespace berth::controller {
 
-// `paused`: deployments that this step pauses.
-void observe(const Survey& survey, Step& step, const std::set<DeploymentId>& paused);
+// Reads what `step` starts, pauses and has found pending; adds to its deployments, events, memory and look_again.
+void observe(const Survey& survey, Step& step);
 
 }  // namespace berth::controller

@@ -130,20 +130,20 @@ deployment::Evidence why_pending(const Input& input, const Pending& pending) {
   const auto wanted = input.desired->deployments.find(pending.deployment);
   if (wanted == input.desired->deployments.end() || wanted->second.paused) return {};
   const Survey survey(input, *input.desired);
-  std::set<ReplicaName> places;
+  std::set<ReplicaName> to_place;
   std::set<fleet::ReplicaKey> freed;
   DeploymentSpec spec = wanted->second.spec;
   const bool is_whole = pending.replicas.empty();
-  for (std::uint32_t replica = 0; is_whole && replica < spec.replicas; ++replica) places.insert({spec.name, replica});
-  for (const std::uint32_t replica : pending.replicas) places.insert({spec.name, replica});
+  for (std::uint32_t replica = 0; is_whole && replica < spec.replicas; ++replica) to_place.insert({spec.name, replica});
+  for (const std::uint32_t replica : pending.replicas) to_place.insert({spec.name, replica});
   // One that is to be replaced makes room for its successor.
-  for (const ReplicaName& name : places) {
+  for (const ReplicaName& name : to_place) {
     if (const Incarnation* const current = survey.current(name)) {
       freed.insert(current->assigned.key());
       spec.on_shortage = OnShortage::best_effort;
     }
   }
-  const Survey::Limits limits = survey.limits({spec}, places, freed, input.memory);
+  const Survey::Limits limits = survey.limits({spec}, to_place, freed, input.memory);
   return deployment::why_pending(spec, survey.fleet, input.desired->egress_preference, limits.view());
 }
 

@@ -33,19 +33,21 @@ constexpr std::uint64_t generations_ahead_max = 1'000'000;
 // Why a replica is placed anew.
 enum class Cause : std::uint8_t { missing, lost_node, broken, leaving, outdated };
 
-// What one deployment needs, found out before any plan.
+// What one deployment needs, found before any plan is made. Replicas are meant by their index. A replica that gets a
+// place leaves `to_place` and `to_replace`: what is left in them has found none.
 struct Needs {
   const Wanted* wanted = nullptr;
-  DeploymentSpec spec;  // that replicas are placed with
-  std::uint64_t revision = 0;
   bool is_paused = false;
-  std::map<std::uint32_t, Cause> place;    // now: missing, or replaced without a limit
-  std::map<std::uint32_t, Cause> replace;  // within the limits of the rollout, the first first in `order`
-  std::vector<std::uint32_t> order;        // of `replace`
-  std::set<std::uint32_t> surging;         // of `replace`: may have a second incarnation now
-  std::set<std::uint32_t> waiting;         // for the end of an old incarnation
-  std::uint32_t total = 0;                 // incarnations that run or may run
-  std::uint32_t available = 0;             // replicas that are ready
+  // What replicas are placed with: the wanted spec, or, in a paused rollout, the one that the others still run.
+  DeploymentSpec spec;
+  std::uint64_t revision = 0;
+  std::map<std::uint32_t, Cause> to_place;      // at once, without a limit
+  std::map<std::uint32_t, Cause> to_replace;    // within the limits of the rollout
+  std::vector<std::uint32_t> replace_sequence;  // `to_replace` as it was found; those that do not serve first
+  std::set<std::uint32_t> may_surge;            // of `to_replace`: the successor may run beside the old one
+  std::set<std::uint32_t> awaiting_end;         // placed only when an old incarnation has ended
+  std::uint32_t incarnations = 0;               // that run or may run
+  std::uint32_t ready = 0;                      // replicas that serve
 };
 
 class Stepper {
@@ -68,12 +70,12 @@ class Stepper {
   }
 
   Step run() {
-    for (Incarnation& one : survey_.incarnations) settle(one);
-    for (const auto& [id, wanted] : input_.desired->deployments) needs_.emplace(id, needs_of(id, wanted));
+    settle_all();
+    find_needs();
     place_returning();
     place_missing();
     make_room();
-    observe(survey_, out_, paused_);
+    observe(survey_, out_);
     return std::move(out_);
   }
 
@@ -98,6 +100,10 @@ class Stepper {
     const std::uint32_t doublings = std::min(avoided.refusals, 6u);
     avoided.until = input_.now + std::min<Duration>(std::chrono::seconds(1u << doublings), std::chrono::seconds(60));
     ++avoided.refusals;
+  }
+
+  void settle_all() {
+    for (Incarnation& one : survey_.incarnations) settle(one);
   }
 
   // What has ended is forgotten, what is not wanted is stopped.
@@ -184,31 +190,43 @@ class Stepper {
     }
   }
 
-  Needs needs_of(const DeploymentId& id, const Wanted& wanted) {
-    Needs needs;
-    needs.wanted = &wanted;
-    follow_rollout(id, wanted);
-    if (std::optional<std::string> failure = failure_of_rollout(id, wanted)) {
-      say(EventKind::rollout, id.text(), "paused: " + *failure);
-      paused_.insert(id);
-      out_.pause.push_back({id, std::move(*failure)});
+  void find_needs() {
+    for (const auto& [id, wanted] : input_.desired->deployments) {
+      follow_rollout(id, wanted);
+      pause_if_failing(id, wanted);
+      Needs& needs = needs_[id];
+      needs.wanted = &wanted;
+      needs.is_paused = wanted.paused || paused_.contains(id);
+      for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) classify(needs, {id, replica});
+      count_incarnations(needs, id);
+      choose_revision(needs, id);
+      choose_replace_sequence(needs, id);
+      choose_surge(needs);
     }
-    needs.is_paused = wanted.paused || paused_.contains(id);
-    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) classify(needs, {id, replica});
+  }
+
+  void pause_if_failing(const DeploymentId& id, const Wanted& wanted) {
+    std::optional<std::string> failure = failure_of_rollout(id, wanted);
+    if (!failure) return;
+    say(EventKind::rollout, id.text(), "paused: " + *failure);
+    paused_.insert(id);
+    out_.pause.push_back({id, std::move(*failure)});
+  }
+
+  // Also those of replicas that are not wanted any more.
+  void count_incarnations(Needs& needs, const DeploymentId& id) {
     for (auto it = survey_.by_replica.lower_bound({id, 0}); it != survey_.by_replica.end() && it->first.first == id;
          ++it) {
       // What is lost and is placed anew counts once.
-      const bool counts_lost = !needs.place.contains(it->first.second);
+      const bool counts_lost = !needs.to_place.contains(it->first.second);
       for (const Incarnation* one : it->second) {
         const bool counts = !one->is_lost || (one->is_live() && counts_lost);
-        needs.total += !one->is_forgotten && counts ? 1 : 0;
+        needs.incarnations += !one->is_forgotten && counts ? 1 : 0;
       }
     }
-    choose_revision(needs, id);
-    limit(needs, id);
-    return needs;
   }
 
+  // Says of one replica whether it is placed, replaced, awaited or left as it is.
   void classify(Needs& needs, const ReplicaName& name) {
     const bool is_single = needs.wanted->spec.single;
     Incarnation* current = survey_.current(name);
@@ -218,35 +236,35 @@ class Stepper {
     if (!current) {
       const bool must_wait = is_single || out_.memory.returning.contains(name);
       if (must_wait && std::any_of(all.begin(), all.end(), may_run)) {
-        needs.waiting.insert(name.second);
+        needs.awaiting_end.insert(name.second);
       } else {
-        needs.place.emplace(name.second, Cause::missing);
+        needs.to_place.emplace(name.second, Cause::missing);
       }
       return;
     }
-    needs.available +=
+    needs.ready +=
         std::any_of(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live() && one->is_ready(); });
     if (current->is_lost) {
       // Another that may run: the end of a single one is awaited.
       if (is_single && std::any_of(all.begin(), all.end(), may_run)) {
-        needs.waiting.insert(name.second);
+        needs.awaiting_end.insert(name.second);
       } else {
-        needs.place.emplace(name.second, Cause::lost_node);
+        needs.to_place.emplace(name.second, Cause::lost_node);
       }
       return;
     }
     const bool is_suspicious = is_under_suspicion(*current);
     if ((current->place == Place::unusable || is_suspicious) && !current->may_serve()) {
       if (is_suspicious) avoid(*current);
-      (is_single ? needs.replace : needs.place).emplace(name.second, Cause::broken);
+      (is_single ? needs.to_replace : needs.to_place).emplace(name.second, Cause::broken);
       return;
     }
     const auto live = std::count_if(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live(); });
     if (live > 1 && current->is_right()) return;  // the successor, and is not ready yet
     if (current->place != Place::fine) {
-      needs.replace.emplace(name.second, Cause::leaving);
+      needs.to_replace.emplace(name.second, Cause::leaving);
     } else if (!current->is_up_to_date && !needs.is_paused) {
-      needs.replace.emplace(name.second, Cause::outdated);
+      needs.to_replace.emplace(name.second, Cause::outdated);
     }
   }
 
@@ -267,18 +285,24 @@ class Stepper {
     needs.spec.replicas = needs.wanted->spec.replicas;
   }
 
-  void limit(Needs& needs, const DeploymentId& id) {
-    for (const auto& [replica, cause] : needs.replace) needs.order.push_back(replica);
-    // What does not serve first: nothing is lost with it.
-    std::stable_sort(needs.order.begin(), needs.order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return !survey_.current({id, a})->may_serve() && survey_.current({id, b})->may_serve();
-    });
+  // What does not serve first: nothing is lost with it.
+  void choose_replace_sequence(Needs& needs, const DeploymentId& id) {
+    for (const auto& [replica, cause] : needs.to_replace) needs.replace_sequence.push_back(replica);
+    std::stable_sort(needs.replace_sequence.begin(), needs.replace_sequence.end(),
+                     [&](std::uint32_t a, std::uint32_t b) {
+                       return !survey_.current({id, a})->may_serve() && survey_.current({id, b})->may_serve();
+                     });
+  }
+
+  // As many successors beside the old ones as the rollout allows incarnations above the wanted count.
+  void choose_surge(Needs& needs) {
+    if (needs.wanted->spec.single) return;
     const std::uint64_t most = std::uint64_t{needs.wanted->spec.replicas} + needs.wanted->spec.rollout.surge;
-    const std::uint64_t taken = needs.total + needs.place.size() + needs.waiting.size();
+    const std::uint64_t taken = needs.incarnations + needs.to_place.size() + needs.awaiting_end.size();
     std::uint64_t slots = most > taken ? most - taken : 0;
-    for (const std::uint32_t replica : needs.order) {
-      if (needs.wanted->spec.single || slots == 0) break;
-      needs.surging.insert(replica);
+    for (const std::uint32_t replica : needs.replace_sequence) {
+      if (slots == 0) break;
+      needs.may_surge.insert(replica);
       --slots;
     }
   }
@@ -302,9 +326,9 @@ class Stepper {
   void start(const ReplicaName& name, const Assignment& place) {
     Needs& needs = needs_.at(name.first);
     Cause cause = Cause::missing;
-    if (const auto found = needs.place.find(name.second); found != needs.place.end()) {
+    if (const auto found = needs.to_place.find(name.second); found != needs.to_place.end()) {
       cause = found->second;
-    } else if (const auto replaced = needs.replace.find(name.second); replaced != needs.replace.end()) {
+    } else if (const auto replaced = needs.to_replace.find(name.second); replaced != needs.to_replace.end()) {
       cause = replaced->second;
     }
     const Incarnation* before = survey_.current(name);
@@ -341,8 +365,8 @@ class Stepper {
     survey_.by_replica[name].push_back(&added);
     out_.start.push_back(added.assigned);
     out_.memory.returning.erase(name);
-    needs.place.erase(name.second);
-    needs.replace.erase(name.second);
+    needs.to_place.erase(name.second);
+    needs.to_replace.erase(name.second);
   }
 
   // First turn: replicas that were stopped to make room for their successors.
@@ -351,7 +375,7 @@ class Stepper {
     std::set<ReplicaName> asked;
     for (const auto& [id, needs] : needs_) {
       bool is_asked = false;
-      for (const auto& [replica, cause] : needs.place) {
+      for (const auto& [replica, cause] : needs.to_place) {
         if (cause != Cause::missing || !out_.memory.returning.contains({id, replica})) continue;
         asked.insert({id, replica});
         is_asked = true;
@@ -362,7 +386,7 @@ class Stepper {
     // What found no place now is an ordinary missing replica.
     std::erase_if(out_.memory.returning, [&](const ReplicaName& name) {
       const auto needs = needs_.find(name.first);
-      return needs == needs_.end() || !needs->second.waiting.contains(name.second);
+      return needs == needs_.end() || !needs->second.awaiting_end.contains(name.second);
     });
   }
 
@@ -371,20 +395,20 @@ class Stepper {
     std::vector<DeploymentSpec> specs;
     std::set<ReplicaName> asked;
     for (const auto& [id, needs] : needs_) {
-      bool replaces = !needs.surging.empty();
-      for (const auto& [replica, cause] : needs.place) {
+      bool replaces = !needs.may_surge.empty();
+      for (const auto& [replica, cause] : needs.to_place) {
         asked.insert({id, replica});
         replaces = replaces || cause != Cause::missing;
       }
-      for (const std::uint32_t replica : needs.surging) asked.insert({id, replica});
-      if (!needs.place.empty() || !needs.surging.empty()) specs.push_back(spec_for(needs, replaces));
+      for (const std::uint32_t replica : needs.may_surge) asked.insert({id, replica});
+      if (!needs.to_place.empty() || !needs.may_surge.empty()) specs.push_back(spec_for(needs, replaces));
     }
     if (specs.empty()) return;
     for (Pending& pending : take(survey_.place(specs, asked, {}, out_.memory), asked)) {
       // Of those that serve, the third turn speaks.
       const Needs& needs = needs_.at(pending.deployment);
       const bool is_whole = pending.replicas.empty();
-      std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.replace.contains(replica); });
+      std::erase_if(pending.replicas, [&](std::uint32_t replica) { return needs.to_replace.contains(replica); });
       if (is_whole || !pending.replicas.empty()) out_.pending.push_back(std::move(pending));
     }
   }
@@ -396,14 +420,14 @@ class Stepper {
     std::set<fleet::ReplicaKey> freed;
     for (const auto& [id, needs] : needs_) {
       const DeploymentSpec& spec = needs.wanted->spec;
-      const bool needs_room = spec.single || spec.rollout.surge == 0;
-      const std::uint64_t unavailable =
-          std::max<std::uint64_t>(spec.rollout.unavailable, spec.single || spec.rollout.surge == 0 ? 1 : 0);
-      std::uint64_t budget =
-          needs.available + unavailable > spec.replicas ? needs.available + unavailable - spec.replicas : 0;
+      // Without a successor beside it, one replica at a time has to go first.
+      const bool never_surges = spec.single || spec.rollout.surge == 0;
+      const std::uint64_t unavailable = std::max<std::uint64_t>(spec.rollout.unavailable, never_surges ? 1 : 0);
+      std::uint64_t budget = needs.ready + unavailable > spec.replicas ? needs.ready + unavailable - spec.replicas : 0;
       bool is_asked = false;
-      for (const std::uint32_t replica : needs.order) {
-        const bool found_none = needs.replace.contains(replica) && (needs_room || needs.surging.contains(replica));
+      for (const std::uint32_t replica : needs.replace_sequence) {
+        const bool found_none =
+            needs.to_replace.contains(replica) && (never_surges || needs.may_surge.contains(replica));
         if (!found_none) continue;
         const Incarnation* current = survey_.current({id, replica});
         const bool serves = current->may_serve();
@@ -426,7 +450,7 @@ class Stepper {
     for (Pending pending : trial.pending) {
       const Needs& needs = needs_.at(pending.deployment);
       const bool leaves = std::any_of(pending.replicas.begin(), pending.replicas.end(), [&](std::uint32_t replica) {
-        return needs.replace.contains(replica) && needs.replace.at(replica) != Cause::outdated;
+        return needs.to_replace.contains(replica) && needs.to_replace.at(replica) != Cause::outdated;
       });
       if (leaves) pending.reason.kind = ReasonKind::drain_blocked;
       pending.reason.text = "it stays where it is, " +

@@ -148,14 +148,14 @@ Incarnation* Survey::current(const ReplicaName& name) const {
   return best;
 }
 
-Survey::Limits Survey::limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+Survey::Limits Survey::limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& to_place,
                               const std::set<ReplicaKey>& freed, const Memory& memory) const {
   Limits out;
   std::set<std::uint64_t> kept;  // generations
   for (const DeploymentSpec& spec : specs) {
     for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
       const ReplicaName name{spec.name, replica};
-      if (places.contains(name)) continue;
+      if (to_place.contains(name)) continue;
       const Incarnation* stays = current(name);
       if (stays) kept.insert(stays->assigned.generation);
       out.staying.push_back(stays ? stays->assigned.place : Assignment{spec.name, replica, {}, {}, 0, false});
@@ -171,9 +171,9 @@ Survey::Limits Survey::limits(const std::vector<DeploymentSpec>& specs, const st
   return out;
 }
 
-Plan Survey::place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+Plan Survey::place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& to_place,
                    const std::set<ReplicaKey>& freed, const Memory& memory) const {
-  return plan(specs, fleet, {}, desired.egress_preference, limits(specs, places, freed, memory).view());
+  return plan(specs, fleet, {}, desired.egress_preference, limits(specs, to_place, freed, memory).view());
 }
 
 }  // namespace berth::controller

@@ -59,9 +59,9 @@ class Survey {
   const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
 
   const NodeView* node(const NodeId& id) const;
-  // The places of what is not forgotten, for a plan of `specs`: `places` and no other replica of theirs are
-  // placed; the devices of `freed` count as free.
-  Plan place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+  // A plan of `specs` in which `to_place` get places and all other replicas stay where they are. The devices of `freed`
+  // count as free.
+  Plan place(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& to_place,
              const std::set<fleet::ReplicaKey>& freed, const Memory& memory) const;
   // What such a plan has to leave as it is.
   struct Limits {
@@ -69,7 +69,7 @@ class Survey {
     std::set<std::pair<DeploymentId, NodeId>> avoided;
     PlanLimits view() const { return {staying, occupied, avoided}; }
   };
-  Limits limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& places,
+  Limits limits(const std::vector<DeploymentSpec>& specs, const std::set<ReplicaName>& to_place,
                 const std::set<fleet::ReplicaKey>& freed, const Memory& memory) const;
 
  private:
