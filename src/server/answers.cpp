@@ -19,14 +19,13 @@ void send(const http::Responder& responder, const Error& error) {
   responder.send(http::error_response(status, code, error.message, error.advice));
 }
 
-http::Response no_such_replica(const http::Request& request) {
-  return http::error_response(404, "not_found",
-                              "there is no replica " + request.segments[3] + "/" + request.segments[4],
+http::Response no_such_replica(const DeploymentId& name, const std::string& number) {
+  return http::error_response(404, "not_found", "there is no replica " + name.text() + "/" + number,
                               "berth replicas lists them");
 }
 
-void send_no_deployment(const http::Responder& responder, const std::string& name) {
-  responder.send(http::error_response(404, "not_found", "there is no deployment \"" + name + "\"",
+void send_no_deployment(const http::Responder& responder, const DeploymentId& name) {
+  responder.send(http::error_response(404, "not_found", "there is no deployment \"" + name.text() + "\"",
                                       "berth deployments lists them"));
 }
 

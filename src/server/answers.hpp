@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "berth/ids.hpp"
 #include "berth/result.hpp"
 #include "format/json_reading.hpp"
 #include "http/message.hpp"
@@ -20,10 +21,9 @@ inline void send(const http::Responder& responder, const boost::json::object& an
   responder.send(http::json_response(200, format::document(answer)));
 }
 void send(const http::Responder& responder, const Error& error);
-void send_no_deployment(const http::Responder& responder, const std::string& name);
-
-// To a request about /replicas/NAME/N.
-http::Response no_such_replica(const http::Request& request);
+void send_no_deployment(const http::Responder& responder, const DeploymentId& name);
+// `number` as the request has it: it may be none.
+http::Response no_such_replica(const DeploymentId& name, const std::string& number);
 
 bool is_json(const http::Request& request);
 

@@ -41,35 +41,35 @@ Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route>& table = *new std::vector<Route>{
-      {"GET", {"openapi.json"}, Role::read, &Api::get_openapi},
-      {"GET", {"status"}, Role::read, &Api::get_status},
-      {"GET", {"nodes"}, Role::read, &Api::get_nodes},
-      {"GET", {"nodes", "*"}, Role::read, &Api::get_node},
-      {"PUT", {"nodes", "*", "intent"}, Role::operate, &Api::put_node_intent},
-      {"PUT", {"nodes", "*", "devices", "*", "intent"}, Role::operate, &Api::put_device_intent},
-      {"DELETE", {"nodes", "*"}, Role::operate, &Api::delete_node},
-      {"GET", {"nodes", "*", "history"}, Role::read, &Api::get_history},
-      {"GET", {"project"}, Role::read, &Api::get_project},
-      {"PUT", {"project"}, Role::deploy, &Api::put_project},
-      {"GET", {"deployments"}, Role::read, &Api::get_deployments},
-      {"GET", {"deployments", "*"}, Role::read, &Api::get_deployment},
-      {"DELETE", {"deployments", "*"}, Role::deploy, &Api::delete_deployment},
-      {"POST", {"deployments", "*", "rollout"}, Role::operate, &Api::post_rollout},
-      {"GET", {"replicas"}, Role::read, &Api::get_replicas},
-      {"GET", {"replicas", "*", "*"}, Role::read, &Api::get_replica},
-      {"GET", {"replicas", "*", "*", "logs"}, Role::operate, &Api::get_logs},
-      {"GET", {"jobs"}, Role::read, &Api::get_jobs},
-      {"GET", {"events"}, Role::read, &Api::get_events},
-      {"GET", {"stream"}, Role::read, &Api::get_stream},
-      {"GET", {"tokens"}, Role::deploy, &Api::get_tokens},
-      {"POST", {"tokens"}, Role::deploy, &Api::post_token},
-      {"DELETE", {"tokens", "*"}, Role::deploy, &Api::delete_token},
-      {"POST", {"login"}, std::nullopt, &Api::post_login},
-      {"POST", {"logout"}, std::nullopt, &Api::post_logout},
-      {"POST", {"agent", "join"}, Role::join, &Api::post_join},
-      {"POST", {"agent", "report"}, Role::node, &Api::post_report},
-      {"GET", {"agent", "assignments"}, Role::node, &Api::get_assignments},
-      {"POST", {"agent", "logs", "*"}, Role::node, &Api::post_logs},
+      {"GET", "/api/v1/openapi.json", Role::read, &Api::get_openapi},
+      {"GET", "/api/v1/status", Role::read, &Api::get_status},
+      {"GET", "/api/v1/nodes", Role::read, &Api::get_nodes},
+      {"GET", "/api/v1/nodes/{NAME}", Role::read, &Api::get_node},
+      {"PUT", "/api/v1/nodes/{NAME}/intent", Role::operate, &Api::put_node_intent},
+      {"PUT", "/api/v1/nodes/{NAME}/devices/{DEVICE}/intent", Role::operate, &Api::put_device_intent},
+      {"DELETE", "/api/v1/nodes/{NAME}", Role::operate, &Api::delete_node},
+      {"GET", "/api/v1/nodes/{NAME}/history", Role::read, &Api::get_history},
+      {"GET", "/api/v1/project", Role::read, &Api::get_project},
+      {"PUT", "/api/v1/project", Role::deploy, &Api::put_project},
+      {"GET", "/api/v1/deployments", Role::read, &Api::get_deployments},
+      {"GET", "/api/v1/deployments/{NAME}", Role::read, &Api::get_deployment},
+      {"DELETE", "/api/v1/deployments/{NAME}", Role::deploy, &Api::delete_deployment},
+      {"POST", "/api/v1/deployments/{NAME}/rollout", Role::operate, &Api::post_rollout},
+      {"GET", "/api/v1/replicas", Role::read, &Api::get_replicas},
+      {"GET", "/api/v1/replicas/{NAME}/{N}", Role::read, &Api::get_replica},
+      {"GET", "/api/v1/replicas/{NAME}/{N}/logs", Role::operate, &Api::get_logs},
+      {"GET", "/api/v1/jobs", Role::read, &Api::get_jobs},
+      {"GET", "/api/v1/events", Role::read, &Api::get_events},
+      {"GET", "/api/v1/stream", Role::read, &Api::get_stream},
+      {"GET", "/api/v1/tokens", Role::deploy, &Api::get_tokens},
+      {"POST", "/api/v1/tokens", Role::deploy, &Api::post_token},
+      {"DELETE", "/api/v1/tokens/{ID}", Role::deploy, &Api::delete_token},
+      {"POST", "/api/v1/login", std::nullopt, &Api::post_login},
+      {"POST", "/api/v1/logout", std::nullopt, &Api::post_logout},
+      {"POST", "/api/v1/agent/join", Role::join, &Api::post_join},
+      {"POST", "/api/v1/agent/report", Role::node, &Api::post_report},
+      {"GET", "/api/v1/agent/assignments", Role::node, &Api::get_assignments},
+      {"POST", "/api/v1/agent/logs/{ID}", Role::node, &Api::post_logs},
   };
   return table;
 }
@@ -135,11 +135,7 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
   const Route* found = nullptr;
   bool other_method = false;
   for (const Route& route : routes()) {
-    if (route.path.size() != path.size() - 2 || !std::equal(route.path.begin(), route.path.end(), path.begin() + 2,
-                                                            [](std::string_view pattern, const std::string& part) {
-                                                              return pattern == "*" || pattern == part;
-                                                            }))
-      continue;
+    if (!route.path.matches(path)) continue;
     if (route.method == request.method) found = &route;
     other_method = true;
   }
@@ -156,7 +152,7 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
   if (!request.body.empty() && found->handler != &Api::post_logs && !is_json(request))
     return responder.send(
         http::error_response(415, "wrong_type", "the body is not JSON", "set Content-Type: application/json"));
-  (this->*found->handler)(request, who, responder);
+  (this->*found->handler)({*found, request, who, responder});
 }
 
 void Api::decide() {
@@ -165,18 +161,18 @@ void Api::decide() {
   hooks_.wake();
 }
 
-void Api::get_openapi(const http::Request&, const Who&, const http::Responder& responder) {
-  responder.send(http::json_response(200, std::string(openapi_document())));
+void Api::get_openapi(const Call& call) {
+  call.responder.send(http::json_response(200, std::string(openapi_document())));
 }
 
-void Api::get_status(const http::Request&, const Who&, const http::Responder& responder) {
+void Api::get_status(const Call& call) {
   json::object view = status_view(*leader_, version_, started_ms_);
   if (!leader_->problem().empty()) view["problem"] = leader_->problem();
-  send(responder, view);
+  send(call.responder, view);
 }
 
-void Api::get_nodes(const http::Request&, const Who&, const http::Responder& responder) {
-  send(responder, json::object{{"revision", leader_->revision()}, {"nodes", nodes_view(*leader_)}});
+void Api::get_nodes(const Call& call) {
+  send(call.responder, json::object{{"revision", leader_->revision()}, {"nodes", nodes_view(*leader_)}});
 }
 
 void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
@@ -189,21 +185,20 @@ void Api::send_node(const NodeId& node, const http::Responder& responder, const 
   send(responder, out);
 }
 
-void Api::get_node(const http::Request& request, const Who&, const http::Responder& responder) {
-  send_node(NodeId(request.segments[3]), responder);
-}
+void Api::get_node(const Call& call) { send_node(NodeId(call.part("NAME")), call.responder); }
 
-void Api::put_node_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const auto wanted = read_body(request, [](const json::object& body, const std::string& where) {
+void Api::put_node_intent(const Call& call) {
+  const auto wanted = read_body(call.request, [](const json::object& body, const std::string& where) {
     format::check_members(body, {"intent", "dry_run"}, where);
     return std::pair(intent_in(body, where), dry_run_in(body, where));
   });
-  if (!wanted) return send(responder, wanted.error());
-  const NodeId node(request.segments[3]);
-  if (wanted->second) return preview_intent(node, std::nullopt, wanted->first, responder);
-  if (const auto set = leader_->set_intent(node, wanted->first, who.actor); !set) return send(responder, set.error());
+  if (!wanted) return send(call.responder, wanted.error());
+  const NodeId node(call.part("NAME"));
+  if (wanted->second) return preview_intent(node, std::nullopt, wanted->first, call.responder);
+  if (const auto set = leader_->set_intent(node, wanted->first, call.who.actor); !set)
+    return send(call.responder, set.error());
   decide();
-  get_node(request, who, responder);
+  send_node(node, call.responder);
 }
 
 void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent,
@@ -224,57 +219,62 @@ void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& devi
   send_node(node, responder, &plan);
 }
 
-void Api::put_device_intent(const http::Request& request, const Who& who, const http::Responder& responder) {
+void Api::put_device_intent(const Call& call) {
   bool is_dry_run = false;
-  const auto wanted = read_body(request, [&](const json::object& body, const std::string& where) {
+  const auto wanted = read_body(call.request, [&](const json::object& body, const std::string& where) {
     format::check_members(body, {"intent", "reason", "dry_run"}, where);
     is_dry_run = dry_run_in(body, where);
-    fleet::DeviceIntent read{intent_in(body, where), who.actor, {}};
+    fleet::DeviceIntent read{intent_in(body, where), call.who.actor, {}};
     read.reason = format::optional_member(body, "reason", where, format::text_of).value_or("");
     if (read.reason.size() > reason_bytes_max)
       throw format::JsonError{where + ".reason is longer than " + std::to_string(reason_bytes_max) + " bytes"};
     return read;
   });
-  if (!wanted) return send(responder, wanted.error());
-  const NodeId node(request.segments[3]);
-  if (is_dry_run) return preview_intent(node, DeviceId(request.segments[5]), wanted->intent, responder);
-  if (const auto set = leader_->set_device_intent(node, DeviceId(request.segments[5]), *wanted); !set)
-    return send(responder, set.error());
+  if (!wanted) return send(call.responder, wanted.error());
+  const NodeId node(call.part("NAME"));
+  const DeviceId device(call.part("DEVICE"));
+  if (is_dry_run) return preview_intent(node, device, wanted->intent, call.responder);
+  if (const auto set = leader_->set_device_intent(node, device, *wanted); !set)
+    return send(call.responder, set.error());
   decide();
-  get_node(request, who, responder);
+  send_node(node, call.responder);
 }
 
-void Api::delete_node(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const NodeId node(request.segments[3]);
-  if (const auto removed = leader_->forget_node(node, who.actor); !removed) return send(responder, removed.error());
+void Api::delete_node(const Call& call) {
+  const NodeId node(call.part("NAME"));
+  if (const auto removed = leader_->forget_node(node, call.who.actor); !removed)
+    return send(call.responder, removed.error());
   history_.forget(node);
   decide();
-  send(responder, json::object{{"revision", leader_->revision()}, {"removed", node.text()}});
+  send(call.responder, json::object{{"revision", leader_->revision()}, {"removed", node.text()}});
 }
 
-void Api::get_history(const http::Request& request, const Who&, const http::Responder& responder) {
-  const auto device = request.query.find("device");
-  if (device == request.query.end())
-    return responder.send(http::error_response(400, "invalid_argument", "which device is not said", "add ?device=ID"));
-  json::object out{{"node", request.segments[3]}, {"device", device->second}};
-  for (auto& [key, value] : history_.samples(NodeId(request.segments[3]), device->second)) out[key] = value;
-  send(responder, std::move(out));
+void Api::get_history(const Call& call) {
+  const auto device = call.request.query.find("device");
+  if (device == call.request.query.end())
+    return call.responder.send(
+        http::error_response(400, "invalid_argument", "which device is not said", "add ?device=ID"));
+  const NodeId node(call.part("NAME"));
+  json::object out{{"node", node.text()}, {"device", device->second}};
+  for (auto& [key, value] : history_.samples(node, device->second)) out[key] = value;
+  send(call.responder, std::move(out));
 }
 
-void Api::get_jobs(const http::Request&, const Who&, const http::Responder& responder) {
-  send(responder, json::object{{"revision", leader_->revision()}, {"jobs", jobs_view(*leader_)}});
+void Api::get_jobs(const Call& call) {
+  send(call.responder, json::object{{"revision", leader_->revision()}, {"jobs", jobs_view(*leader_)}});
 }
 
-void Api::get_replicas(const http::Request& request, const Who&, const http::Responder& responder) {
+void Api::get_replicas(const Call& call) {
   std::optional<DeploymentId> only;
-  if (const auto named = request.query.find("deployment"); named != request.query.end()) only.emplace(named->second);
+  if (const auto named = call.request.query.find("deployment"); named != call.request.query.end())
+    only.emplace(named->second);
   json::array replicas = replicas_view(*leader_, only);
   // Of a deployment that was deleted, replicas may still end.
   if (only && replicas.empty() && !leader_->state().desired.deployments.contains(*only))
-    return send_no_deployment(responder, only->text());
-  send(responder, json::object{{"revision", leader_->revision()},
-                               {"replicas", std::move(replicas)},
-                               {"pending", pending_view(*leader_, only)}});
+    return send_no_deployment(call.responder, *only);
+  send(call.responder, json::object{{"revision", leader_->revision()},
+                                    {"replicas", std::move(replicas)},
+                                    {"pending", pending_view(*leader_, only)}});
 }
 
 bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
@@ -282,44 +282,46 @@ bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> repli
   return replica && wanted != leader_->state().desired.deployments.end() && *replica < wanted->second.spec.replicas;
 }
 
-void Api::get_replica(const http::Request& request, const Who&, const http::Responder& responder) {
-  const DeploymentId name(request.segments[3]);
-  const auto index = read_number(request.segments[4], replicas_max);
+void Api::get_replica(const Call& call) {
+  const DeploymentId name(call.part("NAME"));
+  const std::string& number = call.part("N");
+  const auto index = read_number(number, replicas_max);
   json::object view = index ? replica_view(*leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
-    return responder.send(no_such_replica(request));
-  send(responder, std::move(view));
+    return call.responder.send(no_such_replica(name, number));
+  send(call.responder, std::move(view));
 }
 
-void Api::get_events(const http::Request& request, const Who&, const http::Responder& responder) {
+void Api::get_events(const Call& call) {
   const auto query = [&](const char* name, std::uint64_t otherwise) {
-    const auto found = request.query.find(name);
-    return found == request.query.end() ? otherwise : read_number(found->second, UINT64_MAX).value_or(otherwise);
+    const auto found = call.request.query.find(name);
+    return found == call.request.query.end() ? otherwise : read_number(found->second, UINT64_MAX).value_or(otherwise);
   };
   const std::uint64_t limit = std::clamp<std::uint64_t>(query("limit", 100), 1, events_max);
   const std::uint64_t newest = leader_->state().last_event;
-  const auto subject = request.query.find("subject");
+  const auto subject = call.request.query.find("subject");
   // Of one subject the newest are found among many others.
-  const std::uint64_t look = subject == request.query.end() ? limit : events_max;
+  const std::uint64_t look = subject == call.request.query.end() ? limit : events_max;
   const std::uint64_t after = query("after", newest > look ? newest - look : 0);
   const auto events = leader_->events(after, look);
-  if (!events) return send(responder, events.error());
+  if (!events) return send(call.responder, events.error());
   json::array list;
   for (const fleet::Event& event : *events) {
     // A node may be named as elsewhere, without "node/".
-    if (subject == request.query.end() || event.subject == subject->second ||
+    if (subject == call.request.query.end() || event.subject == subject->second ||
         event.subject == "node/" + subject->second)
       list.push_back(format::to_json(event));
   }
   if (list.size() > limit) list.erase(list.begin(), list.end() - static_cast<std::ptrdiff_t>(limit));
-  send(responder, json::object{{"events", std::move(list)}, {"last", events->empty() ? after : events->back().id}});
+  send(call.responder,
+       json::object{{"events", std::move(list)}, {"last", events->empty() ? after : events->back().id}});
 }
 
-void Api::get_stream(const http::Request& request, const Who& who, const http::Responder& responder) {
-  http::Stream stream = responder.stream(http::event_stream_head());
+void Api::get_stream(const Call& call) {
+  http::Stream stream = call.responder.stream(http::event_stream_head());
   const auto change = http::Event{"change", "", format::document({{"revision", leader_->revision()}})};
   stream.write(to_text(change));
-  if (const auto last = http::last_event_id(request)) {
+  if (const auto last = http::last_event_id(call.request)) {
     if (const auto number = read_number(*last, UINT64_MAX)) {
       if (const auto missed = leader_->events(*number, events_max)) {
         for (const fleet::Event& event : *missed)
@@ -329,8 +331,8 @@ void Api::get_stream(const http::Request& request, const Who& who, const http::R
     }
   }
   const std::uint64_t number = next_number_++;
-  streams_.emplace(number, Listener{who.credential, stream});
-  responder.on_gone([this, number] { streams_.erase(number); });
+  streams_.emplace(number, Listener{call.who.credential, stream});
+  call.responder.on_gone([this, number] { streams_.erase(number); });
 }
 
 void Api::changed() {

@@ -18,6 +18,7 @@
 #include "server/access.hpp"
 #include "server/history.hpp"
 #include "server/leader.hpp"
+#include "server/path_pattern.hpp"
 
 namespace berth::server {
 
@@ -47,52 +48,61 @@ class Api {
   void end();
 
  private:
-  using Method = void (Api::*)(const http::Request&, const Who&, const http::Responder&);
+  struct Call;
   struct Route {
     std::string_view method;
-    std::vector<std::string_view> path;  // below /api/v1; "*" stands for one segment
-    std::optional<fleet::Role> role;     // absent: open
-    Method handler;
+    PathPattern path;
+    std::optional<fleet::Role> role;  // absent: open
+    void (Api::*handler)(const Call& call);
   };
   static const std::vector<Route>& routes();
+  // One request that has a route.
+  struct Call {
+    const Route& route;
+    const http::Request& request;
+    const Who& who;  // of an open route: of no meaning
+    const http::Responder& responder;
+    // Of the path, what the route has in braces.
+    const std::string& part(std::string_view name) const { return route.path.part(request.segments, name); }
+  };
   // After a change that somebody asked for, so that the answer and the next question show what follows from it.
   void decide();
   // Who asks; absent: may not, and has been told so.
   std::optional<Who> admit(const http::Request& request, fleet::Role role, const http::Responder& responder);
   bool answer_outside_api(const http::Request& request, const http::Responder& responder);
 
-  void get_openapi(const http::Request&, const Who&, const http::Responder&);
-  void get_status(const http::Request&, const Who&, const http::Responder&);
-  void get_nodes(const http::Request&, const Who&, const http::Responder&);
-  void get_node(const http::Request&, const Who&, const http::Responder&);
-  void put_node_intent(const http::Request&, const Who&, const http::Responder&);
-  void put_device_intent(const http::Request&, const Who&, const http::Responder&);
+  void get_openapi(const Call& call);
+  void get_status(const Call& call);
+  void get_nodes(const Call& call);
+  void get_node(const Call& call);
+  void put_node_intent(const Call& call);
+  void put_device_intent(const Call& call);
   // `plan`: what a change that was not made would lead to.
   void send_node(const NodeId& node, const http::Responder& responder, const Plan* plan = nullptr);
   void preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent, const http::Responder&);
-  void delete_node(const http::Request&, const Who&, const http::Responder&);
-  void get_history(const http::Request&, const Who&, const http::Responder&);
-  void get_project(const http::Request&, const Who&, const http::Responder&);
-  void put_project(const http::Request&, const Who&, const http::Responder&);
-  void get_deployments(const http::Request&, const Who&, const http::Responder&);
-  void get_deployment(const http::Request&, const Who&, const http::Responder&);
-  void delete_deployment(const http::Request&, const Who&, const http::Responder&);
-  void post_rollout(const http::Request&, const Who&, const http::Responder&);
-  void get_replicas(const http::Request&, const Who&, const http::Responder&);
-  void get_replica(const http::Request&, const Who&, const http::Responder&);
-  void get_logs(const http::Request&, const Who&, const http::Responder&);
-  void get_jobs(const http::Request&, const Who&, const http::Responder&);
-  void get_events(const http::Request&, const Who&, const http::Responder&);
-  void get_stream(const http::Request&, const Who&, const http::Responder&);
-  void get_tokens(const http::Request&, const Who&, const http::Responder&);
-  void post_token(const http::Request&, const Who&, const http::Responder&);
-  void delete_token(const http::Request&, const Who&, const http::Responder&);
-  void post_login(const http::Request&, const Who&, const http::Responder&);
-  void post_logout(const http::Request&, const Who&, const http::Responder&);
-  void post_join(const http::Request&, const Who&, const http::Responder&);
-  void post_report(const http::Request&, const Who&, const http::Responder&);
-  void get_assignments(const http::Request&, const Who&, const http::Responder&);
-  void post_logs(const http::Request&, const Who&, const http::Responder&);
+  void delete_node(const Call& call);
+  void get_history(const Call& call);
+  void get_project(const Call& call);
+  void put_project(const Call& call);
+  void get_deployments(const Call& call);
+  void get_deployment(const Call& call);
+  void delete_deployment(const Call& call);
+  void post_rollout(const Call& call);
+  void get_replicas(const Call& call);
+  void get_replica(const Call& call);
+  void get_logs(const Call& call);
+  void get_jobs(const Call& call);
+  void get_events(const Call& call);
+  void get_stream(const Call& call);
+  void get_tokens(const Call& call);
+  void post_token(const Call& call);
+  void delete_token(const Call& call);
+  void post_login(const Call& call);
+  void post_logout(const Call& call);
+  void post_join(const Call& call);
+  void post_report(const Call& call);
+  void get_assignments(const Call& call);
+  void post_logs(const Call& call);
 
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
   fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& token) const;

@@ -19,7 +19,7 @@ constexpr std::uint64_t wait_max_s = 60;
 
 }  // namespace
 
-void Api::get_project(const http::Request&, const Who&, const http::Responder& responder) {
+void Api::get_project(const Call& call) {
   const fleet::Desired& desired = leader_->state().desired;
   json::object out{{"version", desired.version}};
   if (desired.version > 0) {
@@ -29,16 +29,16 @@ void Api::get_project(const http::Request&, const Who&, const http::Responder& r
     project.egress_preference = desired.egress_preference;
     out["project"] = format::project_to_json(project);
   }
-  send(responder, out);
+  send(call.responder, out);
 }
 
-void Api::put_project(const http::Request& request, const Who& who, const http::Responder& responder) {
+void Api::put_project(const Call& call) {
   struct Body {
     Project project;
     std::optional<std::uint64_t> version;
     bool dry_run = false;
   };
-  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
     format::check_members(object, {"project", "if_version", "dry_run"}, where);
     Body read;
     read.project = format::project_of(format::member(object, "project", where), where + ".project");
@@ -46,36 +46,38 @@ void Api::put_project(const http::Request& request, const Who& who, const http::
     read.dry_run = format::optional_member(object, "dry_run", where, format::bool_of).value_or(false);
     return read;
   });
-  if (!body) return send(responder, body.error());
-  const auto applied = leader_->apply(body->project, body->version, body->dry_run, who.actor);
-  if (!applied) return send(responder, applied.error());
+  if (!body) return send(call.responder, body.error());
+  const auto applied = leader_->apply(body->project, body->version, body->dry_run, call.who.actor);
+  if (!applied) return send(call.responder, applied.error());
   if (!body->dry_run) decide();
-  send(responder, applied_view(*leader_, *applied, body->dry_run));
+  send(call.responder, applied_view(*leader_, *applied, body->dry_run));
 }
 
-void Api::get_deployments(const http::Request&, const Who&, const http::Responder& responder) {
-  send(responder, json::object{{"revision", leader_->revision()}, {"deployments", deployments_view(*leader_)}});
+void Api::get_deployments(const Call& call) {
+  send(call.responder, json::object{{"revision", leader_->revision()}, {"deployments", deployments_view(*leader_)}});
 }
 
-void Api::get_deployment(const http::Request& request, const Who&, const http::Responder& responder) {
-  auto view = deployment_view(*leader_, DeploymentId(request.segments[3]));
-  if (!view) return send_no_deployment(responder, request.segments[3]);
-  send(responder, json::object{{"revision", leader_->revision()}, {"deployment", *std::move(view)}});
+void Api::get_deployment(const Call& call) {
+  const DeploymentId name(call.part("NAME"));
+  auto view = deployment_view(*leader_, name);
+  if (!view) return send_no_deployment(call.responder, name);
+  send(call.responder, json::object{{"revision", leader_->revision()}, {"deployment", *std::move(view)}});
 }
 
-void Api::delete_deployment(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const DeploymentId name(request.segments[3]);
-  if (const auto removed = leader_->remove(name, who.actor); !removed) return send(responder, removed.error());
+void Api::delete_deployment(const Call& call) {
+  const DeploymentId name(call.part("NAME"));
+  if (const auto removed = leader_->remove(name, call.who.actor); !removed)
+    return send(call.responder, removed.error());
   decide();
-  send(responder, json::object{{"version", leader_->state().desired.version}, {"removed", name.text()}});
+  send(call.responder, json::object{{"version", leader_->state().desired.version}, {"removed", name.text()}});
 }
 
-void Api::post_rollout(const http::Request& request, const Who& who, const http::Responder& responder) {
+void Api::post_rollout(const Call& call) {
   struct Body {
     RolloutAction action = RolloutAction::pause;
     std::string reason;
   };
-  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
     format::check_members(object, {"action", "reason"}, where);
     const std::string action = format::text_of(format::member(object, "action", where), where + ".action");
     Body read;
@@ -90,16 +92,16 @@ void Api::post_rollout(const http::Request& request, const Who& who, const http:
     read.reason = format::optional_member(object, "reason", where, format::text_of).value_or("");
     return read;
   });
-  if (!body) return send(responder, body.error());
-  if (body->action == RolloutAction::undo && !may(who, Role::deploy))
-    return responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
-  const DeploymentId name(request.segments[3]);
-  if (const auto rolled = leader_->rollout(name, body->action, body->reason, who.actor); !rolled)
-    return send(responder, rolled.error());
+  if (!body) return send(call.responder, body.error());
+  if (body->action == RolloutAction::undo && !may(call.who, Role::deploy))
+    return call.responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
+  const DeploymentId name(call.part("NAME"));
+  if (const auto rolled = leader_->rollout(name, body->action, body->reason, call.who.actor); !rolled)
+    return send(call.responder, rolled.error());
   decide();
   json::object out{{"version", leader_->state().desired.version}};
   if (auto view = deployment_view(*leader_, name)) out["deployment"] = *std::move(view);
-  send(responder, out);
+  send(call.responder, out);
 }
 
 fleet::Credential Api::new_credential(Role role, const Who& who, const std::string& token) const {
@@ -117,16 +119,14 @@ fleet::Credential Api::new_credential(Role role, const Who& who, const std::stri
   return credential;
 }
 
-void Api::get_tokens(const http::Request&, const Who&, const http::Responder& responder) {
-  send(responder, json::object{{"tokens", credentials_view(*leader_)}});
-}
+void Api::get_tokens(const Call& call) { send(call.responder, json::object{{"tokens", credentials_view(*leader_)}}); }
 
-void Api::post_token(const http::Request& request, const Who& who, const http::Responder& responder) {
+void Api::post_token(const Call& call) {
   struct Body {
     Role role = Role::read;
     std::optional<std::uint64_t> seconds;
   };
-  const auto body = read_body(request, [](const json::object& object, const std::string& where) {
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
     format::check_members(object, {"role", "ttl_s"}, where);
     Body read;
     read.role = format::word_of(format::member(object, "role", where),
@@ -134,67 +134,69 @@ void Api::post_token(const http::Request& request, const Who& who, const http::R
     read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
     return read;
   });
-  if (!body) return send(responder, body.error());
+  if (!body) return send(call.responder, body.error());
   const std::string token = make_token();
-  fleet::Credential credential = new_credential(body->role, who, token);
+  fleet::Credential credential = new_credential(body->role, call.who, token);
   // A token to join is for now, not for ever.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
   if (seconds > 0)
     credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
-  if (const auto added = leader_->add_credential(credential, who.actor); !added) return send(responder, added.error());
+  if (const auto added = leader_->add_credential(credential, call.who.actor); !added)
+    return send(call.responder, added.error());
   json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", token}};
   if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
-  send(responder, out);
+  send(call.responder, out);
 }
 
-void Api::delete_token(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const std::string& id = request.segments[3];
-  if (const auto removed = leader_->remove_credential(id, who.actor); !removed) return send(responder, removed.error());
-  send(responder, json::object{{"removed", id}});
+void Api::delete_token(const Call& call) {
+  const std::string& id = call.part("ID");
+  if (const auto removed = leader_->remove_credential(id, call.who.actor); !removed)
+    return send(call.responder, removed.error());
+  send(call.responder, json::object{{"removed", id}});
 }
 
-void Api::post_login(const http::Request& request, const Who&, const http::Responder& responder) {
-  const auto token = read_body(request, [](const json::object& object, const std::string& where) {
+void Api::post_login(const Call& call) {
+  const auto token = read_body(call.request, [](const json::object& object, const std::string& where) {
     format::check_members(object, {"token"}, where);
     return format::text_of(format::member(object, "token", where), where + ".token");
   });
-  if (!token) return send(responder, token.error());
+  if (!token) return send(call.responder, token.error());
   const std::optional<Who> who = access_.who_has(*token, leader_->state().credentials, world::wall_time_ms());
   if (!who || !may(*who, Role::read))
-    return responder.send(http::error_response(401, "not_logged_in", "this token is not known, or is none for the page",
-                                               "see berth token add read"));
+    return call.responder.send(http::error_response(
+        401, "not_logged_in", "this token is not known, or is none for the page", "see berth token add read"));
   http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
   answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
                                        "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
-                                       (request.peer.is_tls ? "; Secure" : ""));
-  responder.send(std::move(answer));
+                                       (call.request.peer.is_tls ? "; Secure" : ""));
+  call.responder.send(std::move(answer));
 }
 
-void Api::post_logout(const http::Request& request, const Who&, const http::Responder& responder) {
-  access_.close_session(request);
+void Api::post_logout(const Call& call) {
+  access_.close_session(call.request);
   http::Response answer = http::json_response(200, format::document({}));
   answer.headers.add("set-cookie", access_.cookie_name() + "=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
-  responder.send(std::move(answer));
+  call.responder.send(std::move(answer));
 }
 
-void Api::post_join(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const auto name = read_body(request, [](const json::object& object, const std::string& where) {
+void Api::post_join(const Call& call) {
+  const auto name = read_body(call.request, [](const json::object& object, const std::string& where) {
     std::string read = format::text_of(format::member(object, "node", where), where + ".node");
     if (!deployment::is_name(read) || read.size() > 200)
       throw format::JsonError{where + ".node is no name: letters, digits, '.', '_' and '-', a letter or digit first"};
     return read;
   });
-  if (!name) return send(responder, name.error());
+  if (!name) return send(call.responder, name.error());
   const std::string token = make_token();
-  fleet::Credential credential = new_credential(Role::node, who, token);
+  fleet::Credential credential = new_credential(Role::node, call.who, token);
   credential.node = NodeId(*name);
-  if (const auto added = leader_->add_node(NodeId(*name), credential, who.credential, who.actor); !added)
-    return send(responder, added.error());
-  send(responder, json::object{{"node", *name}, {"id", credential.id}, {"token", token}});
+  if (const auto added = leader_->add_node(NodeId(*name), credential, call.who.credential, call.who.actor); !added)
+    return send(call.responder, added.error());
+  send(call.responder, json::object{{"node", *name}, {"id", credential.id}, {"token", token}});
 }
 
-void Api::post_report(const http::Request& request, const Who& who, const http::Responder& responder) {
-  auto heard = read_body(request, [](const json::object& object, const std::string& where) {
+void Api::post_report(const Call& call) {
+  auto heard = read_body(call.request, [](const json::object& object, const std::string& where) {
     Heard read;
     read.report = format::node_report_of(object, where);
     const auto array = [&](const char* key) {
@@ -205,17 +207,17 @@ void Api::post_report(const http::Request& request, const Who& who, const http::
     read.leases = array("leases");
     return read;
   });
-  if (!heard) return send(responder, heard.error());
-  if (heard->report.node.id != who.node)
-    return responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
-  const NodeId node = *who.node;
-  if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(responder, taken.error());
+  if (!heard) return send(call.responder, heard.error());
+  if (heard->report.node.id != call.who.node)
+    return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
+  const NodeId node = *call.who.node;
+  if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
   if (const Heard* const last = leader_->heard(node))
     history_.add(last->report.node, last->devices, world::wall_time_ms());
   hooks_.wake();
-  send(responder, json::object{{"epoch", leader_->epoch()},
-                               {"revision", leader_->orders_revision(node)},
-                               {"now_at_ms", world::wall_time_ms()}});
+  send(call.responder, json::object{{"epoch", leader_->epoch()},
+                                    {"revision", leader_->orders_revision(node)},
+                                    {"now_at_ms", world::wall_time_ms()}});
 }
 
 void Api::send_orders(const NodeId& node, const http::Responder& responder) {
@@ -240,21 +242,21 @@ void Api::orders_changed(const NodeId& node) {
   polls_.erase(first, last);
 }
 
-void Api::get_assignments(const http::Request& request, const Who& who, const http::Responder& responder) {
+void Api::get_assignments(const Call& call) {
   const auto query = [&](const char* name) {
-    const auto found = request.query.find(name);
-    return found == request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
+    const auto found = call.request.query.find(name);
+    return found == call.request.query.end() ? 0 : read_number(found->second, UINT64_MAX).value_or(0);
   };
-  const NodeId node = *who.node;
+  const NodeId node = *call.who.node;
   const bool has_logs = std::any_of(readers_.begin(), readers_.end(), [&](const auto& reader) {
     return reader.second.node == node && !reader.second.is_sent;
   });
   const std::uint64_t wait_s = std::min(query("wait_s"), wait_max_s);
   if (has_logs || wait_s == 0 || leader_->epoch() != query("epoch") ||
       leader_->orders_revision(node) != query("revision"))
-    return send_orders(node, responder);
+    return send_orders(node, call.responder);
   const std::uint64_t number = next_number_++;
-  polls_.emplace(node, Poll{responder, number});
+  polls_.emplace(node, Poll{call.responder, number});
   const auto end = [this, node, number](bool answer) {
     const auto [first, last] = polls_.equal_range(node);
     for (auto poll = first; poll != last; ++poll) {
@@ -264,7 +266,7 @@ void Api::get_assignments(const http::Request& request, const Who& who, const ht
       return;
     }
   };
-  responder.on_gone([end] { end(false); });
+  call.responder.on_gone([end] { end(false); });
   hooks_.after(std::chrono::seconds(wait_s), [end] { end(true); });
 }
 

@@ -25,32 +25,34 @@ http::Response node_is_lost(const NodeId& node) {
 
 }  // namespace
 
-void Api::get_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const DeploymentId name(request.segments[3]);
-  const std::string replica = name.text() + "/" + request.segments[4];
-  const auto index = read_number(request.segments[4], replicas_max);
-  const auto generation = request.query.find("generation");
+void Api::get_logs(const Call& call) {
+  const DeploymentId name(call.part("NAME"));
+  const std::string& number = call.part("N");
+  const std::string replica = name.text() + "/" + number;
+  const auto index = read_number(number, replicas_max);
+  const auto generation = call.request.query.find("generation");
   const fleet::Assigned* found = nullptr;
   for (const auto& [node, list] : leader_->state().assignments) {
     for (const fleet::Assigned& one : list.assigned) {
       if (one.place.deployment != name || one.place.replica != index) continue;
-      if (generation != request.query.end() && std::to_string(one.generation) != generation->second) continue;
+      if (generation != call.request.query.end() && std::to_string(one.generation) != generation->second) continue;
       if (!found || found->generation < one.generation) found = &one;
     }
   }
-  if (!found && !is_wanted(name, index)) return responder.send(no_such_replica(request));
+  if (!found && !is_wanted(name, index)) return call.responder.send(no_such_replica(name, number));
   if (!found)
-    return responder.send(
+    return call.responder.send(
         http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
   if (leader_->health(found->place.node) == controller::NodeHealth::lost)
-    return responder.send(node_is_lost(found->place.node));
-  const auto tail = request.query.find("tail");
-  const auto follow = request.query.find("follow");
+    return call.responder.send(node_is_lost(found->place.node));
+  const auto tail = call.request.query.find("tail");
+  const auto follow = call.request.query.find("follow");
   const std::string id = "l" + std::to_string(next_number_++);
-  readers_.emplace(id, Reader{found->place.node, found->key(),
-                              tail == request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
-                              follow != request.query.end() && follow->second != "0", who.credential, responder});
-  responder.on_gone([this, id] {
+  readers_.emplace(
+      id, Reader{found->place.node, found->key(),
+                 tail == call.request.query.end() ? 0 : read_number(tail->second, tail_max).value_or(0),
+                 follow != call.request.query.end() && follow->second != "0", call.who.credential, call.responder});
+  call.responder.on_gone([this, id] {
     const auto gone = readers_.find(id);
     if (gone == readers_.end()) return;
     answer_piece(gone->second, false, false);
@@ -59,16 +61,16 @@ void Api::get_logs(const http::Request& request, const Who& who, const http::Res
   orders_changed(found->place.node);
 }
 
-void Api::post_logs(const http::Request& request, const Who& who, const http::Responder& responder) {
-  const std::string& id = request.segments[4];
+void Api::post_logs(const Call& call) {
+  const std::string& id = call.part("ID");
   const auto found = readers_.find(id);
-  if (found == readers_.end() || found->second.node != who.node)
-    return send(responder, json::object{{"open", false}, {"room", false}});
+  if (found == readers_.end() || found->second.node != call.who.node)
+    return send(call.responder, json::object{{"open", false}, {"room", false}});
   Reader& reader = found->second;
-  reader.to_piece = responder;
-  if (request.query.contains("refused")) {
+  reader.to_piece = call.responder;
+  if (call.request.query.contains("refused")) {
     reader.responder.send(
-        http::error_response(503, "unavailable", request.body, "try again when one of them has ended"));
+        http::error_response(503, "unavailable", call.request.body, "try again when one of them has ended"));
     answer_piece(reader, false, false);
     readers_.erase(found);
     return;
@@ -80,8 +82,8 @@ void Api::post_logs(const http::Request& request, const Who& who, const http::Re
     reader.stream = reader.responder.stream(std::move(head));
   }
   reader.heard = real_clock().now();
-  if (!reader.stream->write(request.body)) return answer_piece(reader, false, false);
-  if (request.query.contains("end")) {
+  if (!reader.stream->write(call.request.body)) return answer_piece(reader, false, false);
+  if (call.request.query.contains("end")) {
     reader.stream->close();
     answer_piece(reader, false, false);
     readers_.erase(found);
