@@ -277,12 +277,15 @@ Result<void> Leader::commit_step(const controller::Step& step) {
 
 Result<std::optional<TimePoint>> Leader::step() {
   Result<std::optional<TimePoint>> again = take_steps();
-  const std::string problem = again ? "" : again.error().to_text();
-  if (std::exchange(problem_, problem) != problem) {
-    ++revision_;
-    if (changed_) changed_();
-  }
+  set_problem(step_problem_, again ? "" : again.error().to_text());
   return again;
+}
+
+void Leader::set_problem(std::string& problem, std::string now) {
+  if (problem == now) return;
+  problem = std::move(now);
+  ++revision_;
+  if (changed_) changed_();
 }
 
 Result<std::optional<TimePoint>> Leader::take_steps() {
@@ -309,8 +312,10 @@ Result<std::optional<TimePoint>> Leader::take_steps() {
 
 Result<void> Leader::renew() {
   const TimePoint until = clock_->now() + leads_for;
-  BERTH_TRY(store_->renew());
-  leads_until_ = until;
+  Result<void> renewed = store_->renew();
+  if (renewed) leads_until_ = until;
+  if (!renewed && (renewed.error().code == ErrorCode::unavailable || clock_->now() >= leads_until_)) return renewed;
+  set_problem(renewal_problem_, renewed ? "" : "it cannot renew its leadership: " + renewed.error().to_text());
   return {};
 }
 void Leader::end() { store_->give_up(); }

@@ -93,10 +93,12 @@ class Leader {
 
   // Decides and commits until there is nothing to do. Returns when time alone may change something.
   Result<std::optional<TimePoint>> step();
-  // Why the last step did not succeed; empty: it did. What is shown then is older than what is wanted.
-  const std::string& problem() const { return problem_; }
+  // Why the last step or the last renewal did not succeed; empty: both did. What is shown then may be older than what
+  // is wanted.
+  const std::string& problem() const { return step_problem_.empty() ? renewal_problem_ : step_problem_; }
 
-  // Goes on to lead; unavailable: another server does.
+  // Goes on to lead. An error: another server leads, or may do so by now; this one has to end. A store that fails
+  // before that is a problem(), and is asked again with the next call.
   Result<void> renew();
   void end();
 
@@ -109,6 +111,7 @@ class Leader {
   Result<void> load();
   Result<void> commit_step(const controller::Step& step);
   void keep_inventory(const NodeView& node);
+  void set_problem(std::string& problem, std::string now);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
 
   std::shared_ptr<store::Store> store_;
@@ -129,7 +132,7 @@ class Leader {
   std::map<NodeId, Heard> stored_;    // made of the inventories in the store when this server began
   std::map<NodeId, TimePoint> kept_;  // when an inventory was written
   controller::Memory memory_;
-  std::string problem_;
+  std::string step_problem_, renewal_problem_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;
   struct Known {

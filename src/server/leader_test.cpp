@@ -104,5 +104,37 @@ TEST_F(LeaderTest, AReportIsTakenOnlyWhileItLeadsForSure) {
   EXPECT_TRUE(report("a-1", 3, 100));
 }
 
+TEST_F(LeaderTest, AStoreThatFailsForAMomentIsShownAndAskedAgain) {
+  engine_->fail_lists(true);
+  EXPECT_TRUE(leader_.renew()) << "no other server can lead yet";
+  EXPECT_TRUE(leader_.problem().ends_with("the planted failure")) << leader_.problem();
+  EXPECT_TRUE(leader_.step()) << "there is nothing to commit";
+  EXPECT_NE(leader_.problem(), "") << "that the step needs no store does not make it work";
+  engine_->fail_lists(false);
+  EXPECT_TRUE(leader_.renew());
+  EXPECT_EQ(leader_.problem(), "");
+}
+
+TEST_F(LeaderTest, AStoreThatFailsForLongerThanItLeadsEndsIt) {
+  clock_.advance(10s);
+  EXPECT_TRUE(leader_.renew());
+  engine_->fail_lists(true);
+  clock_.advance(14s);
+  EXPECT_TRUE(leader_.renew());
+  clock_.advance(2s);
+  const Result<void> over = leader_.renew();
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().message, "the planted failure");
+}
+
+TEST_F(LeaderTest, ALeaderThatAnotherOneReplacedEndsAtOnce) {
+  clock_.advance(16s);
+  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}, {}, {}).value();
+  const Result<void> replaced = leader_.renew();
+  ASSERT_FALSE(replaced);
+  EXPECT_EQ(replaced.error().code, ErrorCode::unavailable);
+  EXPECT_TRUE(next.renew());
+}
+
 }  // namespace
 }  // namespace berth::server

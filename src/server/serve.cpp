@@ -51,16 +51,22 @@ class Loop {
  private:
   void step() {
     const auto again = leader_.step();
-    const std::string problem = again ? "" : again.error().to_text();
-    if (problem != problem_ && problem.empty()) log_({LogLevel::info, "the store works again"});
-    if (problem != problem_ && !problem.empty()) log_({LogLevel::error, "cannot decide", {{"reason", problem}}});
-    problem_ = problem;
+    tell_problem();
     if (!again || !*again) return;
     const Duration left = **again - real_clock().now();
     // The tick comes anyway.
     if (left < tick_every)
       server_.after(std::max(step_soon, std::chrono::duration_cast<std::chrono::milliseconds>(left)),
                     [this] { wake(); });
+  }
+
+  void tell_problem() {
+    if (leader_.problem() == problem_) return;
+    problem_ = leader_.problem();
+    if (problem_.empty())
+      log_({LogLevel::info, "the store works again"});
+    else
+      log_({LogLevel::error, "cannot decide", {{"reason", problem_}}});
   }
 
   http::Server& server_;
