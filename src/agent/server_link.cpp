@@ -77,6 +77,7 @@ ServerLink::ServerLink(const AgentOptions& options, NodeWatch& watch, const std:
     : options_(options),
       watch_(watch),
       on_orders_(std::move(on_orders)),
+      started_(real_clock().now()),
       id_("a-" + std::to_string(real_random().next()) + "-" + std::to_string(getpid())),
       epoch_(last_epoch(options.folder)),
       sender_(options.server, {options.node, jobs, [this](const fleet::ReplicaKey& key) { return is_ordered(key); }}),
@@ -150,6 +151,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   report.devices_json = std::move(seen.devices_json);
   report.leases_json = std::move(seen.leases_json);
   report.agent = id_;
+  report.agent_start_monotonic_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(started_.time_since_epoch()).count());
   report.version = options_.version;
   report.boot = machine::boot_id();
   report.now_ms = world::wall_time_ms();

@@ -51,6 +51,7 @@ class ServerLink {
   const AgentOptions& options_;
   NodeWatch& watch_;
   const std::function<void()> on_orders_;
+  const TimePoint started_;
   const std::string id_;  // of this start of the agent
   Signal report_due_;
 

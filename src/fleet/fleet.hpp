@@ -96,9 +96,12 @@ struct ReplicaReport {
 // What an agent says about its node. In `node`, what the ledger has promised leaves out the fleet's own replicas.
 struct NodeReport {
   NodeView node;
-  std::string agent;         // id of this start of the agent: two agents with one name differ in it
-  std::string version;       // of its berth
-  std::string boot;          // id of this start of the machine
+  std::string agent;    // id of this start of the agent: two agents with one name differ in it
+  std::string version;  // of its berth
+  std::string boot;     // id of this start of the machine
+  // When this start of the agent began, on the monotonic clock of the machine: of two starts within one boot the later
+  // one has the higher time. 0: an older agent, which does not say it.
+  std::uint64_t agent_start_monotonic_ms = 0;
   std::uint64_t now_ms = 0;  // its wall clock
   std::uint64_t number = 0;  // grows within one start of the agent: a lower one that comes later is old
   std::vector<ReplicaReport> replicas;

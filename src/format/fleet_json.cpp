@@ -175,6 +175,7 @@ json::object to_json(const fleet::NodeReport& report) {
   json::object out{{"agent", report.agent},
                    {"version", report.version},
                    {"boot", report.boot},
+                   {"agent_start_monotonic_ms", report.agent_start_monotonic_ms},
                    {"now_at_ms", report.now_ms},
                    {"number", report.number},
                    {"epoch", report.epoch},
@@ -195,6 +196,7 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   report.version = said(object, "version", where);
   report.boot = said(object, "boot", where);
   report.now_ms = whole(object, "now_at_ms", where);
+  report.agent_start_monotonic_ms = optional_member(object, "agent_start_monotonic_ms", where, whole_of).value_or(0);
   if (object.contains("number")) report.number = whole(object, "number", where);
   report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);
   report.epoch = whole(object, "epoch", where);

@@ -59,10 +59,12 @@ TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
                 std::tie(y.memory_bytes_foreign, y.memory_bytes_promised, y.holders, y.held_exclusively,
                          y.other_processes, y.used_by_others, y.answers, y.intent, y.health));
     }
-    EXPECT_EQ(std::tie(read->agent, read->version, read->boot, read->now_ms, read->number, read->epoch, read->revision,
-                       read->devices_json, read->leases_json, read->replicas),
-              std::tie(report.agent, report.version, report.boot, report.now_ms, report.number, report.epoch,
-                       report.revision, report.devices_json, report.leases_json, report.replicas));
+    EXPECT_EQ(
+        std::tie(read->agent, read->version, read->boot, read->agent_start_monotonic_ms, read->now_ms, read->number,
+                 read->epoch, read->revision, read->devices_json, read->leases_json, read->replicas),
+        std::tie(report.agent, report.version, report.boot, report.agent_start_monotonic_ms, report.now_ms,
+                 report.number, report.epoch, report.revision, report.devices_json, report.leases_json,
+                 report.replicas));
     // What the store keeps of it is a fleet file.
     const auto fleet = read_fleet_json(json::serialize(node_view_to_json(a)), "node.json");
     ASSERT_TRUE(fleet) << fleet.error().to_text();

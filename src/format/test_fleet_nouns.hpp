@@ -195,6 +195,7 @@ inline fleet::NodeReport some_node_report(Random& random) {
   out.agent = some_text(random);
   out.version = some_text(random);
   out.boot = some_text(random);
+  out.agent_start_monotonic_ms = some_number(random);
   out.now_ms = some_number(random);
   out.number = some_number(random);
   out.replicas = several(random, some_replica_report);

@@ -221,7 +221,11 @@ Result<void> Leader::take_report(Heard next) {
   next.at = clock_->now();
   if (const Heard* const last = heard(node)) {
     const bool is_same_agent = last->report.agent == next.report.agent;
-    if (!is_same_agent && health(node) == controller::NodeHealth::healthy && last->report.boot != next.report.boot)
+    // An agent that was started again speaks at once, and what its earlier start has sent comes too late.
+    const std::uint64_t start_ms = next.report.agent_start_monotonic_ms;  // older agents do not say it
+    const bool is_later_start =
+        last->report.boot == next.report.boot && (start_ms == 0 || start_ms >= last->report.agent_start_monotonic_ms);
+    if (!is_same_agent && !is_later_start && health(node) == controller::NodeHealth::healthy)
       return Error{ErrorCode::unavailable, "another agent speaks for the node \"" + node.text() + "\"",
                    "give one of the two another --name"};
     const bool is_numbered = next.report.number > 0;  // older agents do not number their reports

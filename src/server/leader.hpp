@@ -87,8 +87,8 @@ class Leader {
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
   Result<void> remove_credential(const std::string& id, const std::string& actor);
 
-  // unavailable: another agent with this name was heard just now, or this server may not lead any more. One that is
-  // older than the last of the same agent changes nothing.
+  // unavailable: another agent with this name, or a later start of this one, was heard just now, or this server may not
+  // lead any more. One that is older than the last of the same start of the agent changes nothing.
   Result<void> take_report(Heard heard);
 
   // Decides and commits until there is nothing to do. Returns when time alone may change something.

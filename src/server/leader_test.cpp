@@ -21,11 +21,13 @@ class LeaderTest : public testing::Test {
     EXPECT_TRUE(leader_.add_node(node_, credential, "", "test"));
   }
 
-  Result<void> report(const std::string& agent, std::uint64_t number, std::uint64_t memory_bytes) {
+  Result<void> report(const std::string& agent, std::uint64_t number, std::uint64_t memory_bytes,
+                      std::uint64_t start_ms = 0) {
     Heard heard;
     heard.report.node.id = node_;
     heard.report.node.memory_bytes = memory_bytes;
     heard.report.agent = agent;
+    heard.report.agent_start_monotonic_ms = start_ms;
     heard.report.number = number;
     return leader_.take_report(std::move(heard));
   }
@@ -50,6 +52,28 @@ TEST_F(LeaderTest, AnAgentThatWasStartedAgainCountsAnew) {
   EXPECT_TRUE(report("a-1", 5, 500));
   EXPECT_TRUE(report("a-2", 1, 100));
   EXPECT_EQ(known_bytes(), 100u);
+}
+
+TEST_F(LeaderTest, ALateReportOfAnEarlierStartDoesNotReplaceOneOfALaterStart) {
+  EXPECT_TRUE(report("a-1", 1, 100, 1'000));
+  EXPECT_TRUE(report("a-2", 1, 200, 2'000));
+  const Result<void> late = report("a-1", 1, 100, 1'000);
+  ASSERT_FALSE(late) << "who sent it must not take itself for heard";
+  EXPECT_EQ(late.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(known_bytes(), 200u);
+}
+
+TEST_F(LeaderTest, AnEarlierStartSpeaksForItsNodeAgainWhenTheLaterOneIsSilent) {
+  EXPECT_TRUE(report("a-2", 1, 200, 2'000));
+  clock_.advance(7s);
+  EXPECT_TRUE(report("a-1", 1, 100, 1'000));
+  EXPECT_EQ(known_bytes(), 100u);
+}
+
+TEST_F(LeaderTest, AnAgentThatDoesNotSayWhenItWasStartedIsTakenForTheLaterOne) {
+  EXPECT_TRUE(report("a-1", 1, 100, 1'000));
+  EXPECT_TRUE(report("a-2", 1, 200, 0));
+  EXPECT_EQ(known_bytes(), 200u);
 }
 
 TEST_F(LeaderTest, ReportsWithoutNumbersAreTakenAsTheyCome) {

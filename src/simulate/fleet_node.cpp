@@ -148,6 +148,7 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
   out.replicas = reports_;
   out.agent = std::to_string(start_);
   out.boot = std::to_string(machine_.boots);
+  out.agent_start_monotonic_ms = start_;
   out.number = ++number_;
   out.epoch = epoch();
   out.revision = revision();
