@@ -203,7 +203,7 @@ void Api::post_report(const Call& call) {
       const json::value* const value = object.if_contains(key);
       return value ? format::array_of(*value, where + "." + key) : json::array();
     };
-    read.devices = array("devices");
+    read.devices = shown_devices_of(array("devices"));
     read.leases = array("leases");
     return read;
   });

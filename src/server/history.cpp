@@ -15,34 +15,26 @@ constexpr std::uint64_t every_ms = 10'000, kept_ms = 3'600'000;
 constexpr std::size_t devices_max = 1024;
 constexpr double bytes_max = 1e18;  // beyond it a number is no amount of memory
 
-std::optional<double> number(const json::object& object, std::string_view key) {
-  const json::value* const value = object.if_contains(key);
-  return value && value->is_number() ? std::optional(value->to_number<double>()) : std::nullopt;
-}
-
 }  // namespace
 
-void History::add(const NodeView& node, const json::array& devices, std::uint64_t now_ms) {
+void History::add(const NodeView& node, const std::vector<ShownDevice>& devices, std::uint64_t now_ms) {
   std::set<std::string> known;
   for (const NodeDevice& device : node.devices) known.insert(device.info.id.text());
   auto& of_node = samples_[node.id];
   if (of_node.size() + known.size() > devices_max)
     std::erase_if(of_node, [&](const auto& one) { return !known.contains(one.first); });
-  for (const json::value& value : devices) {
-    const json::object* const device = value.if_object();
-    const json::value* const id = device ? device->if_contains("id") : nullptr;
-    if (!id || !id->is_string()) continue;
-    const std::string name(id->as_string());
-    if (!known.contains(name) || (of_node.size() >= devices_max && !of_node.contains(name))) continue;
-    std::deque<Sample>& samples = of_node[name];
+  for (const ShownDevice& device : devices) {
+    if (!known.contains(device.id) || (of_node.size() >= devices_max && !of_node.contains(device.id))) continue;
+    std::deque<Sample>& samples = of_node[device.id];
     if (!samples.empty() && now_ms < samples.back().at_ms + every_ms) continue;
     while (!samples.empty() && samples.front().at_ms + kept_ms < now_ms) samples.pop_front();
     Sample sample;
     sample.at_ms = now_ms;
-    const auto total = number(*device, "memory_bytes_total"), free = number(*device, "memory_bytes_free");
-    if (total && free) sample.used_bytes = static_cast<std::uint64_t>(std::clamp(*total - *free, 0.0, bytes_max));
-    sample.utilisation = number(*device, "utilisation");
-    sample.celsius = number(*device, "temperature_celsius");
+    if (device.memory_bytes_total && device.memory_bytes_free)
+      sample.used_bytes = static_cast<std::uint64_t>(
+          std::clamp(*device.memory_bytes_total - *device.memory_bytes_free, 0.0, bytes_max));
+    sample.utilisation = device.utilisation;
+    sample.celsius = device.celsius;
     samples.push_back(sample);
   }
 }

@@ -60,7 +60,7 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
     // One that cannot be read is as good as none: the node reports again.
     if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
       Heard& stored = leader.stored_[node];
-      stored.devices = format::node_view_to_json(*view).at("devices").as_array();
+      stored.devices = shown_devices_of(format::node_view_to_json(*view).at("devices").as_array());
       stored.report.node = *std::move(view);
     }
   }

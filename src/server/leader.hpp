@@ -17,6 +17,7 @@
 #include "berth/clock.hpp"
 #include "controller/step.hpp"
 #include "fleet/fleet.hpp"
+#include "server/shown_device.hpp"
 #include "store/store.hpp"
 
 namespace berth::server {
@@ -24,8 +25,8 @@ namespace berth::server {
 // What a node said last, and when it came.
 struct Heard {
   fleet::NodeReport report;
-  boost::json::array devices;  // with telemetry, as `berth devices --json` prints them; for display
-  boost::json::array leases;   // of its ledger, without those of replicas; for display
+  std::vector<ShownDevice> devices;  // with telemetry; also those that the fleet may not use
+  boost::json::array leases;         // of its ledger, without those of replicas; for display
   TimePoint at{};
   double clock_offset_s = 0;  // of its wall clock to ours
 };

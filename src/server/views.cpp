@@ -46,7 +46,7 @@ json::array differences(const DeploymentSpec& a, const DeploymentSpec& b) {
   std::set<std::string> names;
   const auto compare = [&](const json::object& one, const json::object& other) {
     for (const auto& [key, value] : one) {
-      if (!other.contains(key) || json::serialize(other.at(key)) != json::serialize(value)) names.emplace(key);
+      if (!other.contains(key) || other.at(key) != value) names.emplace(key);
     }
   };
   compare(before, after);
@@ -63,33 +63,39 @@ const fleet::ReplicaReport* report_of(const Leader& leader, const fleet::Assigne
   return found == heard->report.replicas.end() ? nullptr : &*found;
 }
 
+fleet::ReplicaState state_of(const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
+  if (report) return report->state;
+  return assigned.stopping ? fleet::ReplicaState::stopping : fleet::ReplicaState::waiting;
+}
+
+// Why it is in its state; empty: it is well.
+std::string reason_of(const Leader& leader, const fleet::ReplicaReport* report, const fleet::Assigned& assigned) {
+  const std::string said = report ? report->reason : "";
+  if (leader.health(assigned.place.node) == controller::NodeHealth::lost)
+    return "its node is lost" + (said.empty() ? "" : "; before: " + said);
+  if (report) return said;
+  return assigned.stopping ? "is to end" : "its node has not taken it up yet";
+}
+
 json::object incarnation_view(const Leader& leader, const fleet::Assigned& assigned, bool is_current) {
   const Assignment& place = assigned.place;
   const fleet::ReplicaReport* const report = report_of(leader, assigned);
   json::array devices;
   for (const DeviceId& id : place.devices) devices.emplace_back(id.text());
-  const fleet::ReplicaState state = report              ? report->state
-                                    : assigned.stopping ? fleet::ReplicaState::stopping
-                                                        : fleet::ReplicaState::waiting;
   json::object out{{"name", name_of(assigned.key())},
                    {"deployment", place.deployment.text()},
                    {"replica", place.replica},
                    {"generation", assigned.generation},
                    {"revision", assigned.revision},
                    {"current", is_current},
-                   {"state", to_string(state)},
+                   {"state", to_string(state_of(report, assigned))},
                    {"node", place.node.text()},
                    {"devices", std::move(devices)},
                    {"memory_bytes", place.memory_bytes},
                    {"exclusive", place.exclusive},
                    {"assigned_at_ms", assigned.since_ms},
                    {"failures", report ? report->failures : 0}};
-  std::string reason = report ? report->reason : "";
-  if (leader.health(place.node) == controller::NodeHealth::lost)
-    reason = "its node is lost" + (reason.empty() ? "" : "; before: " + reason);
-  else if (!report)
-    reason = assigned.stopping ? "is to end" : "its node has not taken it up yet";
-  if (!reason.empty()) out["reason"] = reason;
+  if (const std::string reason = reason_of(leader, report, assigned); !reason.empty()) out["reason"] = reason;
   if (report) {
     if (report->port) out["port"] = *report->port;
     if (!report->job.empty()) out["job"] = report->job;
@@ -118,43 +124,29 @@ bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t 
          all[i - 1]->place.replica != all[i]->place.replica;
 }
 
-bool is_word(const json::object& object, std::string_view key, std::string_view word) {
-  const json::value* const value = object.if_contains(key);
-  return value && value->is_string() && value->as_string() == word;
+// The operator's word about a device; null: there is none, or the ledger of the machine has one that is as strict.
+const fleet::DeviceIntent* operators_intent(const ShownDevice& device, const fleet::NodeRecord& record) {
+  const auto said = std::find_if(record.devices.begin(), record.devices.end(),
+                                 [&](const auto& one) { return one.first.text() == device.id; });
+  return said != record.devices.end() && device.intent < said->second.intent ? &said->second : nullptr;
 }
 
-// The operator's word, unless the ledger of the machine has a stricter one.
-void join_intent(json::object& device, const fleet::NodeRecord& record) {
-  for (const auto& [id, said] : record.devices) {
-    if (!is_word(device, "id", id.text()) || is_word(device, "intent", "draining")) continue;
-    if (said.intent == Intent::cordoned && is_word(device, "intent", "cordoned")) continue;
-    device["intent"] = to_string(said.intent);
-    device["intent_by"] = said.by;
-    if (!said.reason.empty()) device["intent_reason"] = said.reason;
-    device.erase("intent_age_ms");
+json::object device_view(const ShownDevice& device, const fleet::NodeRecord& record) {
+  json::object out = device.json;
+  if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
+    out["intent"] = to_string(said->intent);
+    out["intent_by"] = said->by;
+    if (!said->reason.empty()) out["intent_reason"] = said->reason;
+    out.erase("intent_age_ms");
   }
+  return out;
 }
 
-// Devices as their node showed them last, else as the store has them.
-json::array devices_of(const Leader& leader, const fleet::NodeRecord& record) {
-  json::array devices;
-  if (const Heard* const known = leader.known(record.id)) devices = known->devices;
-  for (json::value& value : devices) {
-    if (json::object* const device = value.if_object()) {
-      if (!device->contains("intent")) (*device)["intent"] = "in_service";
-      join_intent(*device, record);
-      if (!device->contains("holders") || !device->at("holders").is_array()) (*device)["holders"] = json::array();
-    }
-  }
-  return devices;
+// More than 2^50 bytes are no device's; sums stay below 2^64.
+std::uint64_t bytes_of(const std::optional<double>& number) {
+  return static_cast<std::uint64_t>(std::clamp(number.value_or(0), 0.0, static_cast<double>(1ULL << 50)));
 }
 
-std::uint64_t whole(const json::object& object, std::string_view key) {
-  const json::value* const value = object.if_contains(key);
-  return value && value->is_number() ? static_cast<std::uint64_t>(value->to_number<double>()) : 0;
-}
-
-constexpr std::uint64_t device_bytes_max = 1ULL << 50;  // more is no device's; sums stay below 2^64
 // Memory that is free is that which new work could have: of devices that take new work, without what is promised.
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
@@ -163,32 +155,24 @@ struct DeviceCounts {
 DeviceCounts count_devices(const Leader& leader) {
   DeviceCounts counts;
   for (const auto& [id, record] : leader.state().nodes) {
-    if (leader.health(id) == controller::NodeHealth::lost) continue;
-    for (const json::value& value : devices_of(leader, record)) {
-      const json::object* const device = value.if_object();
-      if (!device) continue;
+    const Heard* const known = leader.known(id);
+    if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
+    for (const ShownDevice& device : known->devices) {
+      const bool is_in_service = device.intent == Intent::in_service && !operators_intent(device, record) &&
+                                 record.intent == Intent::in_service;
+      const bool takes_work = device.is_healthy && !device.has_error && is_in_service;
       ++counts.total;
-      const bool is_healthy = is_word(*device, "health", "healthy");
-      const bool takes_work = is_healthy && is_word(*device, "intent", "in_service") &&
-                              record.intent == Intent::in_service && !device->contains("error");
-      const bool fallback =
-          device->contains("is_fallback") && device->at("is_fallback").is_bool() && device->at("is_fallback").as_bool();
-      if (!fallback && !is_word(*device, "backend", "host")) {
+      ++(!takes_work ? counts.unavailable : device.is_held ? counts.in_use : counts.free);
+      if (device.is_accelerator) {
+        const std::uint64_t total = bytes_of(device.memory_bytes_total);
+        const std::uint64_t free = std::min(bytes_of(device.memory_bytes_free), total);
         ++counts.gpus;
-        const std::uint64_t bytes_total = std::min(whole(*device, "memory_bytes_total"), device_bytes_max);
-        const std::uint64_t free = std::min(whole(*device, "memory_bytes_free"), bytes_total);
-        counts.bytes_total += bytes_total;
-        if (takes_work) counts.bytes_free += free - std::min(free, whole(*device, "memory_bytes_promised"));
+        counts.bytes_total += total;
+        if (takes_work) counts.bytes_free += free - std::min(free, bytes_of(device.memory_bytes_promised));
       }
-      if (!is_healthy && device->contains("id") && device->contains("health"))
+      if (!device.is_healthy && device.json.contains("id") && device.json.contains("health"))
         counts.unhealthy.push_back(
-            json::object{{"node", id.text()}, {"device", device->at("id")}, {"health", device->at("health")}});
-      if (!takes_work)
-        ++counts.unavailable;
-      else if (!device->at("holders").as_array().empty())
-        ++counts.in_use;
-      else
-        ++counts.free;
+            json::object{{"node", id.text()}, {"device", device.json.at("id")}, {"health", device.json.at("health")}});
     }
   }
   return counts;
@@ -246,8 +230,9 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
                    {"joined_at_ms", record.joined_ms}};
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
-  json::array links;
+  json::array devices, links;
   if (known) {
+    for (const ShownDevice& device : known->devices) devices.push_back(device_view(device, record));
     const NodeView& node = known->report.node;
     if (!known->report.version.empty()) out["version"] = known->report.version;
     if (node.cpus) out["cpus"] = *node.cpus;
@@ -260,7 +245,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
     if (leader.heard(record.id)) out["clock_offset_s"] = known->clock_offset_s;
     links = format::links_to_json(node.links);
   }
-  out["devices"] = devices_of(leader, record);
+  out["devices"] = std::move(devices);
   out["links"] = std::move(links);
   json::array replicas;
   const std::vector<const fleet::Assigned*> all = sorted_assigned(leader);
@@ -350,9 +335,9 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
     if (all[i]->place.deployment != name || all[i]->place.replica != replica) continue;
     incarnations.push_back(incarnation_view(leader, *all[i], begins_replica(all, i)));
     if (!text.empty()) continue;
-    const json::object& newest = incarnations.back().as_object();
-    text = subject + " is " + std::string(newest.at("state").as_string()) + " on " + all[i]->place.node.text();
-    if (const json::value* const reason = newest.if_contains("reason")) text += ": " + std::string(reason->as_string());
+    const fleet::ReplicaReport* const report = report_of(leader, *all[i]);
+    text = subject + " is " + std::string(to_string(state_of(report, *all[i]))) + " on " + all[i]->place.node.text();
+    if (const std::string reason = reason_of(leader, report, *all[i]); !reason.empty()) text += ": " + reason;
   }
   json::object why;
   for (const Pending& pending : leader.pending()) {
