@@ -17,7 +17,7 @@ using fleet::Role;
 
 namespace {
 
-constexpr std::chrono::milliseconds change_every{250};
+constexpr std::chrono::milliseconds change_every{250}, api_tick_every{1'000};
 constexpr std::uint64_t events_max = 1000;
 constexpr std::size_t reason_bytes_max = 500;  // one sentence
 
@@ -32,12 +32,15 @@ bool dry_run_in(const json::object& body, const std::string& where) {
 
 }  // namespace
 
-Api::Api(std::string version, Access access, http::StaticFiles page, Hooks hooks)
+Api::Api(std::string version, Access access, http::StaticFiles page, Leader& leader, Hooks hooks)
     : version_(std::move(version)),
       access_(std::move(access)),
       page_(std::move(page)),
       hooks_(std::move(hooks)),
-      started_ms_(world::wall_time_ms()) {}
+      leader_(leader),
+      started_ms_(world::wall_time_ms()) {
+  leader_.notify([this] { changed(); }, [this](const NodeId& node) { orders_changed(node); });
+}
 
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route>& table = *new std::vector<Route>{
@@ -78,18 +81,16 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
   if (request.path == "/healthz") {
     send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/readyz") {
-    if (!leader_)
-      responder.send(http::error_response(503, "unavailable", "the server is starting"));
-    else if (!leader_->problem().empty())
+    if (!leader_.problem().empty())
       responder.send(http::error_response(503, "unavailable", "the controller cannot decide", "berth status says why"));
     else
       send(responder, json::object{{"status", "ok"}});
   } else if (request.path == "/metrics") {
     // It names nodes and deployments: on this machine everybody may know, others need a token.
-    if (!leader_ || request.peer.is_loopback || admit(request, Role::read, responder))
+    if (request.peer.is_loopback || admit(request, Role::read, responder))
       responder.send({200,
                       {{"content-type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      leader_ ? metrics_text(*leader_, hooks_.connections()) : std::string()});
+                      metrics_text(leader_, hooks_.connections())});
   } else if (auto file = page_.answer(request)) {
     responder.send(*std::move(file));
   } else {
@@ -102,14 +103,14 @@ std::size_t Api::body_bytes(const http::Request& head) const {
   constexpr std::size_t login_bytes = 4 * 1024, stranger_bytes = 64 * 1024, body_bytes = 4 * 1024 * 1024;
   if (head.path == "/api/v1/login" || head.path == "/api/v1/logout" || head.path == "/api/v1/agent/join")
     return login_bytes;
-  const bool is_known = leader_ && access_.who(head, leader_->state().credentials, world::wall_time_ms());
+  const bool is_known = access_.who(head, leader_.state().credentials, world::wall_time_ms()).has_value();
   return is_known ? body_bytes : stranger_bytes;
 }
 
 std::optional<Who> Api::admit(const http::Request& request, Role role, const http::Responder& responder) {
-  std::optional<Who> who = access_.who(request, leader_->state().credentials, world::wall_time_ms());
+  std::optional<Who> who = access_.who(request, leader_.state().credentials, world::wall_time_ms());
   // At the beginning of time no token had expired.
-  if (!who && access_.who(request, leader_->state().credentials, 0)) {
+  if (!who && access_.who(request, leader_.state().credentials, 0)) {
     responder.send(
         http::error_response(401, "not_logged_in", "this token has expired", "berth token add makes another"));
   } else if (!who) {
@@ -131,7 +132,6 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
       responder.send(http::error_response(404, "not_found", "there is nothing at this address"));
     return;
   }
-  if (!leader_) return responder.send(http::error_response(503, "unavailable", "the server is starting", "try again"));
   const Route* found = nullptr;
   bool other_method = false;
   for (const Route& route : routes()) {
@@ -157,7 +157,7 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
 
 void Api::decide() {
   // An error stays for the loop, which tells of it and tries again.
-  static_cast<void>(leader_->step());
+  static_cast<void>(leader_.step());
   hooks_.wake();
 }
 
@@ -166,22 +166,22 @@ void Api::get_openapi(const Call& call) {
 }
 
 void Api::get_status(const Call& call) {
-  json::object view = status_view(*leader_, version_, started_ms_);
-  if (!leader_->problem().empty()) view["problem"] = leader_->problem();
+  json::object view = status_view(leader_, version_, started_ms_);
+  if (!leader_.problem().empty()) view["problem"] = leader_.problem();
   send(call.responder, view);
 }
 
 void Api::get_nodes(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_->revision()}, {"nodes", nodes_view(*leader_)}});
+  send(call.responder, json::object{{"revision", leader_.revision()}, {"nodes", nodes_view(leader_)}});
 }
 
 void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
-  const auto found = leader_->state().nodes.find(node);
-  if (found == leader_->state().nodes.end())
+  const auto found = leader_.state().nodes.find(node);
+  if (found == leader_.state().nodes.end())
     return responder.send(
         http::error_response(404, "not_found", "there is no node \"" + node.text() + "\"", "berth nodes lists them"));
-  json::object out{{"revision", leader_->revision()}, {"node", node_view(*leader_, found->second)}};
-  if (plan) out["plan"] = plan_view(*leader_, *plan);
+  json::object out{{"revision", leader_.revision()}, {"node", node_view(leader_, found->second)}};
+  if (plan) out["plan"] = plan_view(leader_, *plan);
   send(responder, out);
 }
 
@@ -195,7 +195,7 @@ void Api::put_node_intent(const Call& call) {
   if (!wanted) return send(call.responder, wanted.error());
   const NodeId node(call.part("NAME"));
   if (wanted->second) return preview_intent(node, std::nullopt, wanted->first, call.responder);
-  if (const auto set = leader_->set_intent(node, wanted->first, call.who.actor); !set)
+  if (const auto set = leader_.set_intent(node, wanted->first, call.who.actor); !set)
     return send(call.responder, set.error());
   decide();
   send_node(node, call.responder);
@@ -203,10 +203,10 @@ void Api::put_node_intent(const Call& call) {
 
 void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& device, Intent intent,
                          const http::Responder& responder) {
-  controller::Input input = leader_->input();
+  controller::Input input = leader_.input();
   const auto found = input.nodes.find(node);
   if (found == input.nodes.end()) return send_node(node, responder);  // which says so
-  const Heard* const known = leader_->known(node);
+  const Heard* const known = leader_.known(node);
   const bool is_there =
       !device || (known && std::any_of(known->report.node.devices.begin(), known->report.node.devices.end(),
                                        [&](const NodeDevice& one) { return one.info.id == *device; }));
@@ -234,19 +234,18 @@ void Api::put_device_intent(const Call& call) {
   const NodeId node(call.part("NAME"));
   const DeviceId device(call.part("DEVICE"));
   if (is_dry_run) return preview_intent(node, device, wanted->intent, call.responder);
-  if (const auto set = leader_->set_device_intent(node, device, *wanted); !set)
-    return send(call.responder, set.error());
+  if (const auto set = leader_.set_device_intent(node, device, *wanted); !set) return send(call.responder, set.error());
   decide();
   send_node(node, call.responder);
 }
 
 void Api::delete_node(const Call& call) {
   const NodeId node(call.part("NAME"));
-  if (const auto removed = leader_->forget_node(node, call.who.actor); !removed)
+  if (const auto removed = leader_.forget_node(node, call.who.actor); !removed)
     return send(call.responder, removed.error());
   history_.forget(node);
   decide();
-  send(call.responder, json::object{{"revision", leader_->revision()}, {"removed", node.text()}});
+  send(call.responder, json::object{{"revision", leader_.revision()}, {"removed", node.text()}});
 }
 
 void Api::get_history(const Call& call) {
@@ -261,32 +260,32 @@ void Api::get_history(const Call& call) {
 }
 
 void Api::get_jobs(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_->revision()}, {"jobs", jobs_view(*leader_)}});
+  send(call.responder, json::object{{"revision", leader_.revision()}, {"jobs", jobs_view(leader_)}});
 }
 
 void Api::get_replicas(const Call& call) {
   std::optional<DeploymentId> only;
   if (const auto named = call.request.query.find("deployment"); named != call.request.query.end())
     only.emplace(named->second);
-  json::array replicas = replicas_view(*leader_, only);
+  json::array replicas = replicas_view(leader_, only);
   // Of a deployment that was deleted, replicas may still end.
-  if (only && replicas.empty() && !leader_->state().desired.deployments.contains(*only))
+  if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
     return send_no_deployment(call.responder, *only);
-  send(call.responder, json::object{{"revision", leader_->revision()},
+  send(call.responder, json::object{{"revision", leader_.revision()},
                                     {"replicas", std::move(replicas)},
-                                    {"pending", pending_view(*leader_, only)}});
+                                    {"pending", pending_view(leader_, only)}});
 }
 
 bool Api::is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const {
-  const auto wanted = leader_->state().desired.deployments.find(name);
-  return replica && wanted != leader_->state().desired.deployments.end() && *replica < wanted->second.spec.replicas;
+  const auto wanted = leader_.state().desired.deployments.find(name);
+  return replica && wanted != leader_.state().desired.deployments.end() && *replica < wanted->second.spec.replicas;
 }
 
 void Api::get_replica(const Call& call) {
   const DeploymentId name(call.part("NAME"));
   const std::string& number = call.part("N");
   const auto index = read_number(number, replicas_max);
-  json::object view = index ? replica_view(*leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
+  json::object view = index ? replica_view(leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
     return call.responder.send(no_such_replica(name, number));
   send(call.responder, std::move(view));
@@ -298,12 +297,12 @@ void Api::get_events(const Call& call) {
     return found == call.request.query.end() ? otherwise : read_number(found->second, UINT64_MAX).value_or(otherwise);
   };
   const std::uint64_t limit = std::clamp<std::uint64_t>(query("limit", 100), 1, events_max);
-  const std::uint64_t newest = leader_->state().last_event;
+  const std::uint64_t newest = leader_.state().last_event;
   const auto subject = call.request.query.find("subject");
   // Of one subject the newest are found among many others.
   const std::uint64_t look = subject == call.request.query.end() ? limit : events_max;
   const std::uint64_t after = query("after", newest > look ? newest - look : 0);
-  const auto events = leader_->events(after, look);
+  const auto events = leader_.events(after, look);
   if (!events) return send(call.responder, events.error());
   json::array list;
   for (const fleet::Event& event : *events) {
@@ -319,11 +318,11 @@ void Api::get_events(const Call& call) {
 
 void Api::get_stream(const Call& call) {
   http::Stream stream = call.responder.stream(http::event_stream_head());
-  const auto change = http::Event{"change", "", format::document({{"revision", leader_->revision()}})};
+  const auto change = http::Event{"change", "", format::document({{"revision", leader_.revision()}})};
   stream.write(to_text(change));
   if (const auto last = http::last_event_id(call.request)) {
     if (const auto number = read_number(*last, UINT64_MAX)) {
-      if (const auto missed = leader_->events(*number, events_max)) {
+      if (const auto missed = leader_.events(*number, events_max)) {
         for (const fleet::Event& event : *missed)
           stream.write(
               to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))}));
@@ -340,25 +339,27 @@ void Api::changed() {
   change_is_due_ = true;
   hooks_.after(change_every, [this] {
     change_is_due_ = false;
-    std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_->revision()}})});
-    for (const fleet::Event& event : leader_->recent_events()) {
+    std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_.revision()}})});
+    for (const fleet::Event& event : leader_.recent_events()) {
       if (event.id > told_event_)
         text += to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))});
     }
-    told_event_ = leader_->state().last_event;
+    told_event_ = leader_.state().last_event;
     for (const auto& [number, listener] : streams_) listener.stream.write(text);
   });
 }
 
-void Api::tick(TimePoint now) {
+void Api::tick() {
+  const TimePoint now = real_clock().now();
   access_.forget_old_sessions(now);
-  if (streams_.empty()) told_event_ = leader_->state().last_event;
+  if (streams_.empty()) told_event_ = leader_.state().last_event;
   const auto is_valid_now = [&](const std::string& credential) {
-    return is_valid(credential, leader_->state().credentials, world::wall_time_ms());
+    return is_valid(credential, leader_.state().credentials, world::wall_time_ms());
   };
   for (const auto& [number, listener] : streams_)
     if (!is_valid_now(listener.credential)) listener.stream.close();
   end_readers(now, is_valid_now);
+  hooks_.after(api_tick_every, [this] { tick(); });
 }
 
 void Api::end() {

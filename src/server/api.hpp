@@ -30,20 +30,17 @@ class Api {
     std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
     std::function<std::size_t()> connections;
   };
-  Api(std::string version, Access access, http::StaticFiles page, Hooks hooks);
-
-  // Before the first request.
-  void lead(Leader& leader) { leader_ = &leader; }
+  // `leader` outlives it, and tells it of changes from now on.
+  Api(std::string version, Access access, http::StaticFiles page, Leader& leader, Hooks hooks);
+  Api(const Api&) = delete;
+  Api& operator=(const Api&) = delete;
 
   void handle(const http::Request& request, const http::Responder& responder);
   // The largest body of a request, of which the head is known: what strangers send takes little memory.
   std::size_t body_bytes(const http::Request& head) const;
 
-  // From the leader.
-  void changed();
-  void orders_changed(const NodeId& node);
-  // About once a second.
-  void tick(TimePoint now);
+  // Begins what it does every second, once the server runs.
+  void tick();
   // The server stops: agents that wait for orders and those who read streams are not waited for.
   void end();
 
@@ -56,6 +53,9 @@ class Api {
     void (Api::*handler)(const Call& call);
   };
   static const std::vector<Route>& routes();
+  // From the leader.
+  void changed();
+  void orders_changed(const NodeId& node);
   // One request that has a route.
   struct Call {
     const Route& route;
@@ -140,7 +140,7 @@ class Api {
   Access access_;
   http::StaticFiles page_;
   Hooks hooks_;
-  Leader* leader_ = nullptr;
+  Leader& leader_;
   History history_;
   std::uint64_t started_ms_;
   std::uint64_t next_number_ = 1;

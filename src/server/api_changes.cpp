@@ -20,7 +20,7 @@ constexpr std::uint64_t wait_max_s = 60;
 }  // namespace
 
 void Api::get_project(const Call& call) {
-  const fleet::Desired& desired = leader_->state().desired;
+  const fleet::Desired& desired = leader_.state().desired;
   json::object out{{"version", desired.version}};
   if (desired.version > 0) {
     Project project;
@@ -47,29 +47,28 @@ void Api::put_project(const Call& call) {
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  const auto applied = leader_->apply(body->project, body->version, body->dry_run, call.who.actor);
+  const auto applied = leader_.apply(body->project, body->version, body->dry_run, call.who.actor);
   if (!applied) return send(call.responder, applied.error());
   if (!body->dry_run) decide();
-  send(call.responder, applied_view(*leader_, *applied, body->dry_run));
+  send(call.responder, applied_view(leader_, *applied, body->dry_run));
 }
 
 void Api::get_deployments(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_->revision()}, {"deployments", deployments_view(*leader_)}});
+  send(call.responder, json::object{{"revision", leader_.revision()}, {"deployments", deployments_view(leader_)}});
 }
 
 void Api::get_deployment(const Call& call) {
   const DeploymentId name(call.part("NAME"));
-  auto view = deployment_view(*leader_, name);
+  auto view = deployment_view(leader_, name);
   if (!view) return send_no_deployment(call.responder, name);
-  send(call.responder, json::object{{"revision", leader_->revision()}, {"deployment", *std::move(view)}});
+  send(call.responder, json::object{{"revision", leader_.revision()}, {"deployment", *std::move(view)}});
 }
 
 void Api::delete_deployment(const Call& call) {
   const DeploymentId name(call.part("NAME"));
-  if (const auto removed = leader_->remove(name, call.who.actor); !removed)
-    return send(call.responder, removed.error());
+  if (const auto removed = leader_.remove(name, call.who.actor); !removed) return send(call.responder, removed.error());
   decide();
-  send(call.responder, json::object{{"version", leader_->state().desired.version}, {"removed", name.text()}});
+  send(call.responder, json::object{{"version", leader_.state().desired.version}, {"removed", name.text()}});
 }
 
 void Api::post_rollout(const Call& call) {
@@ -96,22 +95,22 @@ void Api::post_rollout(const Call& call) {
   if (body->action == RolloutAction::undo && !may(call.who, Role::deploy))
     return call.responder.send(http::error_response(403, "forbidden", "an undo needs the role deploy"));
   const DeploymentId name(call.part("NAME"));
-  if (const auto rolled = leader_->rollout(name, body->action, body->reason, call.who.actor); !rolled)
+  if (const auto rolled = leader_.rollout(name, body->action, body->reason, call.who.actor); !rolled)
     return send(call.responder, rolled.error());
   decide();
-  json::object out{{"version", leader_->state().desired.version}};
-  if (auto view = deployment_view(*leader_, name)) out["deployment"] = *std::move(view);
+  json::object out{{"version", leader_.state().desired.version}};
+  if (auto view = deployment_view(leader_, name)) out["deployment"] = *std::move(view);
   send(call.responder, out);
 }
 
 fleet::Credential Api::new_credential(Role role, const Who& who, const std::string& token) const {
   std::uint64_t number = 1;
-  for (const auto& [id, credential] : leader_->state().credentials) {
+  for (const auto& [id, credential] : leader_.state().credentials) {
     if (const auto used = read_number(std::string_view(id).substr(1), UINT64_MAX - 1))
       number = std::max(number, *used + 1);
   }
   fleet::Credential credential;
-  credential.id = "t" + std::to_string(std::max(number, leader_->state().last_event + 1));
+  credential.id = "t" + std::to_string(std::max(number, leader_.state().last_event + 1));
   credential.role = role;
   credential.sha256 = sha256(token);
   credential.made_by = who.actor;
@@ -119,7 +118,7 @@ fleet::Credential Api::new_credential(Role role, const Who& who, const std::stri
   return credential;
 }
 
-void Api::get_tokens(const Call& call) { send(call.responder, json::object{{"tokens", credentials_view(*leader_)}}); }
+void Api::get_tokens(const Call& call) { send(call.responder, json::object{{"tokens", credentials_view(leader_)}}); }
 
 void Api::post_token(const Call& call) {
   struct Body {
@@ -141,7 +140,7 @@ void Api::post_token(const Call& call) {
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
   if (seconds > 0)
     credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
-  if (const auto added = leader_->add_credential(credential, call.who.actor); !added)
+  if (const auto added = leader_.add_credential(credential, call.who.actor); !added)
     return send(call.responder, added.error());
   json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", token}};
   if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
@@ -150,7 +149,7 @@ void Api::post_token(const Call& call) {
 
 void Api::delete_token(const Call& call) {
   const std::string& id = call.part("ID");
-  if (const auto removed = leader_->remove_credential(id, call.who.actor); !removed)
+  if (const auto removed = leader_.remove_credential(id, call.who.actor); !removed)
     return send(call.responder, removed.error());
   send(call.responder, json::object{{"removed", id}});
 }
@@ -161,7 +160,7 @@ void Api::post_login(const Call& call) {
     return format::text_of(format::member(object, "token", where), where + ".token");
   });
   if (!token) return send(call.responder, token.error());
-  const std::optional<Who> who = access_.who_has(*token, leader_->state().credentials, world::wall_time_ms());
+  const std::optional<Who> who = access_.who_has(*token, leader_.state().credentials, world::wall_time_ms());
   if (!who || !may(*who, Role::read))
     return call.responder.send(http::error_response(
         401, "not_logged_in", "this token is not known, or is none for the page", "see berth token add read"));
@@ -190,7 +189,7 @@ void Api::post_join(const Call& call) {
   const std::string token = make_token();
   fleet::Credential credential = new_credential(Role::node, call.who, token);
   credential.node = NodeId(*name);
-  if (const auto added = leader_->add_node(NodeId(*name), credential, call.who.credential, call.who.actor); !added)
+  if (const auto added = leader_.add_node(NodeId(*name), credential, call.who.credential, call.who.actor); !added)
     return send(call.responder, added.error());
   send(call.responder, json::object{{"node", *name}, {"id", credential.id}, {"token", token}});
 }
@@ -211,17 +210,17 @@ void Api::post_report(const Call& call) {
   if (heard->report.node.id != call.who.node)
     return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
   const NodeId node = *call.who.node;
-  if (const auto taken = leader_->take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
-  if (const Heard* const last = leader_->heard(node))
+  if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
+  if (const Heard* const last = leader_.heard(node))
     history_.add(last->report.node, last->devices, world::wall_time_ms());
   hooks_.wake();
-  send(call.responder, json::object{{"epoch", leader_->epoch()},
-                                    {"revision", leader_->orders_revision(node)},
+  send(call.responder, json::object{{"epoch", leader_.epoch()},
+                                    {"revision", leader_.orders_revision(node)},
                                     {"now_at_ms", world::wall_time_ms()}});
 }
 
 void Api::send_orders(const NodeId& node, const http::Responder& responder) {
-  json::object out = format::to_json(leader_->orders(node));
+  json::object out = format::to_json(leader_.orders(node));
   json::array logs;
   for (auto& [id, reader] : readers_) {
     if (reader.node != node || std::exchange(reader.is_sent, true)) continue;
@@ -252,8 +251,8 @@ void Api::get_assignments(const Call& call) {
     return reader.second.node == node && !reader.second.is_sent;
   });
   const std::uint64_t wait_s = std::min(query("wait_s"), wait_max_s);
-  if (has_logs || wait_s == 0 || leader_->epoch() != query("epoch") ||
-      leader_->orders_revision(node) != query("revision"))
+  if (has_logs || wait_s == 0 || leader_.epoch() != query("epoch") ||
+      leader_.orders_revision(node) != query("revision"))
     return send_orders(node, call.responder);
   const std::uint64_t number = next_number_++;
   polls_.emplace(node, Poll{call.responder, number});

@@ -32,7 +32,7 @@ void Api::get_logs(const Call& call) {
   const auto index = read_number(number, replicas_max);
   const auto generation = call.request.query.find("generation");
   const fleet::Assigned* found = nullptr;
-  for (const auto& [node, list] : leader_->state().assignments) {
+  for (const auto& [node, list] : leader_.state().assignments) {
     for (const fleet::Assigned& one : list.assigned) {
       if (one.place.deployment != name || one.place.replica != index) continue;
       if (generation != call.request.query.end() && std::to_string(one.generation) != generation->second) continue;
@@ -43,7 +43,7 @@ void Api::get_logs(const Call& call) {
   if (!found)
     return call.responder.send(
         http::error_response(404, "not_found", replica + " has no place now", "berth why replica " + replica));
-  if (leader_->health(found->place.node) == controller::NodeHealth::lost)
+  if (leader_.health(found->place.node) == controller::NodeHealth::lost)
     return call.responder.send(node_is_lost(found->place.node));
   const auto tail = call.request.query.find("tail");
   const auto follow = call.request.query.find("follow");
@@ -108,7 +108,7 @@ void Api::end_readers(TimePoint now, const std::function<bool(const std::string&
       if (reader.stream) reader.stream->close();
       answer_piece(reader, false, false);
       readers_.erase(one);
-    } else if (!reader.stream && leader_->health(reader.node) == controller::NodeHealth::lost) {
+    } else if (!reader.stream && leader_.health(reader.node) == controller::NodeHealth::lost) {
       reader.responder.send(node_is_lost(reader.node));
       readers_.erase(one);
     } else if (reader.stream && reader.follows && now - reader.heard > agent_silence_max) {

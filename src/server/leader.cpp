@@ -39,7 +39,6 @@ std::string inventory_text(NodeView node) {
 }  // namespace
 
 Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                             std::function<void()> changed, std::function<void(const NodeId&)> orders_changed,
                              std::function<void(const fleet::Event&)> told) {
   Leader leader;
   leader.leads_until_ = clock.now() + leads_for;
@@ -52,8 +51,6 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
   const std::uint64_t newest = leader.state_.last_event;
   leader.events_ =
       BERTH_TRY(leader.store_->events(newest > recent_events_max ? newest - recent_events_max : 0, recent_events_max));
-  leader.changed_ = std::move(changed);
-  leader.orders_changed_ = std::move(orders_changed);
   leader.told_ = std::move(told);
   for (const auto& [node, record] : leader.state_.nodes) {
     leader.orders_[node] = 1;
@@ -67,6 +64,11 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
   BERTH_TRY(leader.commit(change_of(leader.state_),
                           {leader.event(EventKind::server, "server:" + leader.server_, "server", "began to lead")}));
   return leader;
+}
+
+void Leader::notify(std::function<void()> changed, std::function<void(const NodeId&)> orders_changed) {
+  changed_ = std::move(changed);
+  orders_changed_ = std::move(orders_changed);
 }
 
 fleet::Event Leader::event(EventKind kind, const std::string& actor, std::string subject, std::string text) const {

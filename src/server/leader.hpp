@@ -35,11 +35,12 @@ enum class RolloutAction : std::uint8_t { pause, resume, undo };
 
 class Leader {
  public:
-  // Begins to lead. `changed` is called after every change that a reader could see, `orders_changed` with each node
-  // whose orders are new, `told` with every event, once it is committed.
+  // Begins to lead. `told` is called with every event, once it is committed; null: nothing is.
   static Result<Leader> begin(std::shared_ptr<store::Store> store, std::string server, Clock& clock,
-                              std::function<void()> changed, std::function<void(const NodeId&)> orders_changed,
                               std::function<void(const fleet::Event&)> told);
+  // From now on `changed` is called after every change that a reader could see, and `orders_changed` with each node
+  // whose orders are new.
+  void notify(std::function<void()> changed, std::function<void(const NodeId&)> orders_changed);
 
   const store::State& state() const { return state_; }
   std::uint64_t epoch() const { return epoch_; }

@@ -37,7 +37,7 @@ class LeaderTest : public testing::Test {
   FakeClock clock_;
   std::shared_ptr<store::FailingEngine> engine_ =
       std::make_shared<store::FailingEngine>(store::make_memory_engine(clock_));
-  Leader leader_ = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}, {}, {}).value();
+  Leader leader_ = Leader::begin(store::Store::open(engine_).value(), "server-1", clock_, {}).value();
 };
 
 TEST_F(LeaderTest, ALateReportDoesNotReplaceANewerOne) {
@@ -104,7 +104,7 @@ TEST_F(LeaderTest, NothingIsDecidedOnAStateThatMayBeOld) {
 
 TEST_F(LeaderTest, AFormerLeaderDoesNotSpeakForItsSuccessor) {
   clock_.advance(16s);
-  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}, {}, {}).value();
+  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}).value();
   ASSERT_TRUE(next.set_intent(node_, Intent::draining, "user:ann"));
   const std::uint64_t epoch = leader_.epoch();
   const Result<void> late = leader_.set_intent(node_, Intent::cordoned, "user:ann");
@@ -153,7 +153,7 @@ TEST_F(LeaderTest, AStoreThatFailsForLongerThanItLeadsEndsIt) {
 
 TEST_F(LeaderTest, ALeaderThatAnotherOneReplacedEndsAtOnce) {
   clock_.advance(16s);
-  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}, {}, {}).value();
+  Leader next = Leader::begin(store::Store::open(engine_).value(), "server-2", clock_, {}).value();
   const Result<void> replaced = leader_.renew();
   ASSERT_FALSE(replaced);
   EXPECT_EQ(replaced.error().code, ErrorCode::unavailable);

@@ -27,8 +27,8 @@ bool is_loopback(const std::string& address) {
 // The controller's turns: soon after something changed, when time alone may change something, and every second.
 class Loop {
  public:
-  Loop(http::Server& server, Leader& leader, Api& api, format::Log log)
-      : server_(server), leader_(leader), api_(api), log_(std::move(log)) {}
+  Loop(http::Server& server, Leader& leader, format::Log log)
+      : server_(server), leader_(leader), log_(std::move(log)) {}
 
   void wake() {
     if (is_due_) return;
@@ -39,7 +39,6 @@ class Loop {
     });
   }
   void tick() {
-    api_.tick(real_clock().now());
     if (const auto renewed = leader_.renew(); !renewed) {
       log_({LogLevel::error, "leads no more", {{"reason", renewed.error().to_text()}}});
       return server_.shutdown(shutdown_time);
@@ -71,7 +70,6 @@ class Loop {
 
   http::Server& server_;
   Leader& leader_;
-  Api& api_;
   format::Log log_;
   bool is_due_ = false;
   std::string problem_;
@@ -127,37 +125,30 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
   std::shared_ptr<store::Store> store = BERTH_TRY(store::Store::open(std::move(engine)));
 
-  Loop* loop = nullptr;
-  Api* api_now = nullptr;
+  // Requests come when run() runs: by then the API, which needs the leader, is there. It listens before it leads, since
+  // a server whose port is in use has not begun.
+  std::optional<Api> api;
   http::ServerOptions server_options;
-  server_options.body_bytes = [&](const http::Request& head) { return api_now->body_bytes(head); };
+  server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
   http::Server server(std::move(server_options),
-                      [&](http::Request request, http::Responder responder) { api_now->handle(request, responder); });
-  Api api(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
-          {[&] {
-             if (loop) loop->wake();
-           },
-           [&](std::chrono::milliseconds delay, std::function<void()> function) {
-             server.after(delay, std::move(function));
-           },
-           [&] { return server.connections(); }});
-  api_now = &api;
-  // Before it leads: a server whose port is in use has not begun. Requests are answered once run() runs.
+                      [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
   serving.token_file = token_file;
   serving.urls = BERTH_TRY(take_up(server, options.endpoints));
-  Leader leader = BERTH_TRY(Leader::begin(
-      store, options.name, real_clock(), [&] { api.changed(); }, [&](const NodeId& node) { api.orders_changed(node); },
-      [&](const fleet::Event& event) { options.log(log_record(event)); }));
-  api.lead(leader);
-  Loop turns(server, leader, api, options.log);
-  loop = &turns;
+  Leader leader = BERTH_TRY(Leader::begin(store, options.name, real_clock(),
+                                          [&](const fleet::Event& event) { options.log(log_record(event)); }));
+  Loop loop(server, leader, options.log);
+  const auto after = [&](std::chrono::milliseconds delay, std::function<void()> function) {
+    server.after(delay, std::move(function));
+  };
+  api.emplace(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
+              leader, Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }});
 
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
     if (options.stopping) options.stopping();
-    api.end();
+    api->end();
     server.shutdown(shutdown_time);
   }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
@@ -183,9 +174,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   };
   server.post([&] {
     started(serving);
-    turns.tick();
+    api->tick();
+    loop.tick();
   });
   server.run();
+  api.reset();  // before the server: it has answers that are open
   leader.end();
   ::unlink(token_file.c_str());
   return {};

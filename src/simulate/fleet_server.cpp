@@ -20,7 +20,7 @@ void SimulatedServer::begin() {
   engine_ = std::make_shared<FleetEngine>(timeline_, random_, shared_, faults, committed_);
   is_busy_ = true;
   if (auto store = store::Store::open(engine_)) {
-    auto leader = server::Leader::begin(*std::move(store), name_, timeline_.clock, {}, {}, {});
+    auto leader = server::Leader::begin(*std::move(store), name_, timeline_.clock, {});
     if (leader) leader_ = *std::move(leader);
   }
   is_busy_ = false;
