@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds report_timeout{4'000};
 constexpr std::uint64_t poll_wait_s = 20;
 constexpr Duration retry_max = std::chrono::seconds(5);
 
-// Epoch and revision of the server's newest orders.
+// Epoch and number of the server's newest orders.
 std::optional<std::pair<std::uint64_t, std::uint64_t>> newest_in(const std::string& body) {
   const auto read = format::read_document(body, "the answer", [](const json::value& value, const std::string& where) {
     const auto number = [&](const char* key) {
@@ -104,12 +104,12 @@ bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
 void ServerLink::share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases leases,
                        const std::optional<fleet::NodeOrders>& orders) {
   const std::lock_guard lock(mutex_);
-  const bool is_new = reports != reports_ || (orders && orders->revision != reported_revision_);
+  const bool is_new = reports != reports_ || (orders && orders->number != reported_number_);
   reports_ = std::move(reports);
   leases_ = std::move(leases);
   if (orders) {
     reported_epoch_ = orders->epoch;
-    reported_revision_ = orders->revision;
+    reported_number_ = orders->number;
   }
   if (is_new) report_due_.set();
 }
@@ -143,7 +143,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
     const std::lock_guard lock(mutex_);
     report.replicas = reports_;
     report.epoch = reported_epoch_;
-    report.revision = reported_revision_;
+    report.orders_number = reported_number_;
     leases = leases_;
   }
   NodeObservation seen = watch_.observe(leases);
@@ -188,15 +188,15 @@ void ServerLink::receive(const std::stop_token& stop) {
   Result<http::Client> client = http::Client::create(options_.server);
   Duration pause = std::chrono::milliseconds(200);
   while (client && !stop.stop_requested()) {
-    std::uint64_t epoch = 0, revision = 0;
+    std::uint64_t epoch = 0, number = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (received_.orders) epoch = received_.orders->epoch, revision = received_.orders->revision;
+      if (received_.orders) epoch = received_.orders->epoch, number = received_.orders->number;
     }
     const Result<http::Response> answer =
         client->request("GET",
                         "/api/v1/agent/assignments?epoch=" + std::to_string(epoch) +
-                            "&revision=" + std::to_string(revision) + "&wait_s=" + std::to_string(poll_wait_s),
+                            "&revision=" + std::to_string(number) + "&wait_s=" + std::to_string(poll_wait_s),
                         {}, {.timeout = std::chrono::seconds(poll_wait_s + 5), .stop = stop});
     if (answer && answer->status == 200 && take_orders(answer->body)) {
       pause = std::chrono::milliseconds(200);

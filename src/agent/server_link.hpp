@@ -60,8 +60,8 @@ class ServerLink {
   std::uint64_t epoch_ = 0;  // the highest that was heard
   std::vector<fleet::ReplicaReport> reports_;
   ReplicaLeases leases_;
-  std::uint64_t reported_epoch_ = 0, reported_revision_ = 0;
-  std::uint64_t reports_made_ = 0;  // of the thread that reports
+  std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` follow from
+  std::uint64_t reports_made_ = 0;                          // of the thread that reports
 
   OutputSender sender_;
   std::jthread receiver_, reporter_;

@@ -262,7 +262,7 @@ class Stepper {
     }
     // A second agent with the same name and credential gets the same orders, but its reports are not taken.
     if (!input_.heard) return hold("the server has not taken a report of its node since its agent started");
-    if (std::pair(input_.orders->epoch, input_.orders->revision) < input_.newest)
+    if (std::pair(input_.orders->epoch, input_.orders->number) < input_.newest)
       return hold("the server has newer orders for its node");
     std::optional<FoundJob::Single> single;
     if (spec.single) {
@@ -293,7 +293,7 @@ Step step(const Input& input) {
 
 bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min) {
   if (next.epoch < epoch_min) return false;
-  if (orders && std::tie(next.epoch, next.revision) <= std::tie(orders->epoch, orders->revision)) return false;
+  if (orders && std::tie(next.epoch, next.number) <= std::tie(orders->epoch, orders->number)) return false;
   orders = std::move(next);
   return true;
 }

@@ -94,7 +94,7 @@ struct Input {
   const Rules* rules = nullptr;
   Memory memory;
   TimePoint now{};
-  // What the answer to that report named as the newest orders, by (epoch, revision). Older ones start nothing: what
+  // What the answer to that report named as the newest orders, by (epoch, number). Older ones start nothing: what
   // they name may have been given to another node while this one was cut off.
   std::pair<std::uint64_t, std::uint64_t> newest{};
 };
@@ -126,7 +126,7 @@ struct Step {
 
 Step step(const Input& input);
 
-// Takes over orders that are newer, by (epoch, revision), than those at hand; false: they are not. `epoch_min`: the
+// Takes over orders that are newer, by (epoch, number), than those at hand; false: they are not. `epoch_min`: the
 // highest epoch that was ever heard here. It outlives the agent, so that one that was started anew obeys no leader
 // that was replaced.
 bool accept(std::optional<fleet::NodeOrders>& orders, fleet::NodeOrders next, std::uint64_t epoch_min = 0);

@@ -17,7 +17,7 @@ namespace berth::fleet {
 // One deployment as the operator wants it.
 struct Wanted {
   DeploymentSpec spec;
-  // The number of what runs: grows when anything but the count of replicas changes.
+  // The number of the spec: grows when anything but the count of replicas changes.
   std::uint64_t revision = 0;
   // Earlier specs, the newest first, for an undo.
   std::vector<DeploymentSpec> earlier;
@@ -105,16 +105,17 @@ struct NodeReport {
   std::uint64_t now_ms = 0;  // its wall clock
   std::uint64_t number = 0;  // grows within one start of the agent: a lower one that comes later is old
   std::vector<ReplicaReport> replicas;
-  // The assignments that the report takes into account. Epoch 0: the agent has none yet, and does not say what serves.
-  std::uint64_t epoch = 0, revision = 0;
+  // The orders that the report takes into account. Epoch 0: the agent has none yet, and does not say what serves.
+  std::uint64_t epoch = 0, orders_number = 0;
   // For display only, each a JSON array or empty: devices with telemetry as `berth devices --json` prints them, and
   // what the ledger of the machine shows of jobs and leases.
   std::string devices_json, leases_json;
 };
 
-// What a node is to run, all of it. `revision` grows with every change for that node within an epoch.
+// What a node is to run, all of it: one order for each assignment. `number` grows with every change for that node
+// within an epoch; in JSON its name is "revision".
 struct NodeOrders {
-  std::uint64_t epoch = 0, revision = 0;
+  std::uint64_t epoch = 0, number = 0;
   struct Order {
     Assigned assigned;
     DeploymentSpec spec;  // of the revision that this incarnation runs

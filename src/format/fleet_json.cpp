@@ -179,7 +179,7 @@ json::object to_json(const fleet::NodeReport& report) {
                    {"now_at_ms", report.now_ms},
                    {"number", report.number},
                    {"epoch", report.epoch},
-                   {"revision", report.revision},
+                   {"revision", report.orders_number},
                    {"inventory", node_view_to_json(report.node)},
                    {"replicas", array_to_json(report.replicas)}};
   if (!report.devices_json.empty()) out["devices"] = array_in(report.devices_json);
@@ -200,7 +200,7 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   if (object.contains("number")) report.number = whole(object, "number", where);
   report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);
   report.epoch = whole(object, "epoch", where);
-  report.revision = whole(object, "revision", where);
+  report.orders_number = whole(object, "revision", where);
   report.devices_json = optional_member(object, "devices", where, text_of_array).value_or("");
   report.leases_json = optional_member(object, "leases", where, text_of_array).value_or("");
   return report;
@@ -210,14 +210,14 @@ json::object to_json(const fleet::NodeOrders& orders) {
   json::array list;
   for (const fleet::NodeOrders::Order& order : orders.orders)
     list.push_back(json::object{{"assigned", to_json(order.assigned)}, {"spec", spec_to_json(order.spec)}});
-  return {{"epoch", orders.epoch}, {"revision", orders.revision}, {"orders", std::move(list)}};
+  return {{"epoch", orders.epoch}, {"revision", orders.number}, {"orders", std::move(list)}};
 }
 
 fleet::NodeOrders node_orders_of(const json::value& value, const std::string& where) {
   const json::object& object = object_of(value, where);
   fleet::NodeOrders orders;
   orders.epoch = whole(object, "epoch", where);
-  orders.revision = whole(object, "revision", where);
+  orders.number = whole(object, "revision", where);
   orders.orders = entries_of(member(object, "orders", where), where + ".orders",
                              [](const json::value& entry, const std::string& at) -> fleet::NodeOrders::Order {
                                const json::object& order = object_of(entry, at);

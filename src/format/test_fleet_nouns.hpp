@@ -200,7 +200,7 @@ inline fleet::NodeReport some_node_report(Random& random) {
   out.number = some_number(random);
   out.replicas = several(random, some_replica_report);
   out.epoch = some_number(random);
-  out.revision = some_number(random);
+  out.orders_number = some_number(random);
   if (some_bool(random)) out.devices_json = R"([{"id":"GPU-0","utilisation":1}])";
   if (some_bool(random)) out.leases_json = R"([{"kind":"lease","name":"12"}])";
   return out;

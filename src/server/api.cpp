@@ -172,7 +172,7 @@ void Api::get_status(const Call& call) {
 }
 
 void Api::get_nodes(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_.revision()}, {"nodes", nodes_view(leader_)}});
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"nodes", nodes_view(leader_)}});
 }
 
 void Api::send_node(const NodeId& node, const http::Responder& responder, const Plan* plan) {
@@ -180,7 +180,7 @@ void Api::send_node(const NodeId& node, const http::Responder& responder, const 
   if (found == leader_.state().nodes.end())
     return responder.send(
         http::error_response(404, "not_found", "there is no node \"" + node.text() + "\"", "berth nodes lists them"));
-  json::object out{{"revision", leader_.revision()}, {"node", node_view(leader_, found->second)}};
+  json::object out{{"revision", leader_.change_count()}, {"node", node_view(leader_, found->second)}};
   if (plan) out["plan"] = plan_view(leader_, *plan);
   send(responder, out);
 }
@@ -245,7 +245,7 @@ void Api::delete_node(const Call& call) {
     return send(call.responder, removed.error());
   history_.forget(node);
   decide();
-  send(call.responder, json::object{{"revision", leader_.revision()}, {"removed", node.text()}});
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"removed", node.text()}});
 }
 
 void Api::get_history(const Call& call) {
@@ -260,7 +260,7 @@ void Api::get_history(const Call& call) {
 }
 
 void Api::get_jobs(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_.revision()}, {"jobs", jobs_view(leader_)}});
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"jobs", jobs_view(leader_)}});
 }
 
 void Api::get_replicas(const Call& call) {
@@ -271,7 +271,7 @@ void Api::get_replicas(const Call& call) {
   // Of a deployment that was deleted, replicas may still end.
   if (only && replicas.empty() && !leader_.state().desired.deployments.contains(*only))
     return send_no_deployment(call.responder, *only);
-  send(call.responder, json::object{{"revision", leader_.revision()},
+  send(call.responder, json::object{{"revision", leader_.change_count()},
                                     {"replicas", std::move(replicas)},
                                     {"pending", pending_view(leader_, only)}});
 }
@@ -318,7 +318,7 @@ void Api::get_events(const Call& call) {
 
 void Api::get_stream(const Call& call) {
   http::Stream stream = call.responder.stream(http::event_stream_head());
-  const auto change = http::Event{"change", "", format::document({{"revision", leader_.revision()}})};
+  const auto change = http::Event{"change", "", format::document({{"revision", leader_.change_count()}})};
   stream.write(to_text(change));
   if (const auto last = http::last_event_id(call.request)) {
     if (const auto number = read_number(*last, UINT64_MAX)) {
@@ -339,7 +339,7 @@ void Api::changed() {
   change_is_due_ = true;
   hooks_.after(change_every, [this] {
     change_is_due_ = false;
-    std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_.revision()}})});
+    std::string text = to_text(http::Event{"change", "", format::document({{"revision", leader_.change_count()}})});
     for (const fleet::Event& event : leader_.recent_events()) {
       if (event.id > told_event_)
         text += to_text(http::Event{"event", std::to_string(event.id), format::document(format::to_json(event))});

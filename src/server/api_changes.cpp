@@ -54,14 +54,14 @@ void Api::put_project(const Call& call) {
 }
 
 void Api::get_deployments(const Call& call) {
-  send(call.responder, json::object{{"revision", leader_.revision()}, {"deployments", deployments_view(leader_)}});
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployments", deployments_view(leader_)}});
 }
 
 void Api::get_deployment(const Call& call) {
   const DeploymentId name(call.part("NAME"));
   auto view = deployment_view(leader_, name);
   if (!view) return send_no_deployment(call.responder, name);
-  send(call.responder, json::object{{"revision", leader_.revision()}, {"deployment", *std::move(view)}});
+  send(call.responder, json::object{{"revision", leader_.change_count()}, {"deployment", *std::move(view)}});
 }
 
 void Api::delete_deployment(const Call& call) {
@@ -215,7 +215,7 @@ void Api::post_report(const Call& call) {
     history_.add(last->report.node, last->devices, world::wall_time_ms());
   hooks_.wake();
   send(call.responder, json::object{{"epoch", leader_.epoch()},
-                                    {"revision", leader_.orders_revision(node)},
+                                    {"revision", leader_.orders_number(node)},
                                     {"now_at_ms", world::wall_time_ms()}});
 }
 
@@ -251,8 +251,7 @@ void Api::get_assignments(const Call& call) {
     return reader.second.node == node && !reader.second.is_sent;
   });
   const std::uint64_t wait_s = std::min(query("wait_s"), wait_max_s);
-  if (has_logs || wait_s == 0 || leader_.epoch() != query("epoch") ||
-      leader_.orders_revision(node) != query("revision"))
+  if (has_logs || wait_s == 0 || leader_.epoch() != query("epoch") || leader_.orders_number(node) != query("revision"))
     return send_orders(node, call.responder);
   const std::uint64_t number = next_number_++;
   polls_.emplace(node, Poll{call.responder, number});

@@ -53,7 +53,7 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
       BERTH_TRY(leader.store_->events(newest > recent_events_max ? newest - recent_events_max : 0, recent_events_max));
   leader.told_ = std::move(told);
   for (const auto& [node, record] : leader.state_.nodes) {
-    leader.orders_[node] = 1;
+    leader.orders_numbers_[node] = 1;
     // One that cannot be read is as good as none: the node reports again.
     if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
       Heard& stored = leader.stored_[node];
@@ -123,15 +123,15 @@ const deployment::Evidence* Leader::evidence(const Pending& pending, TimePoint u
   return known == evidence_.end() ? nullptr : &known->second.evidence;
 }
 
-std::uint64_t Leader::orders_revision(const NodeId& node) const {
-  const auto found = orders_.find(node);
-  return found == orders_.end() ? 1 : found->second;
+std::uint64_t Leader::orders_number(const NodeId& node) const {
+  const auto found = orders_numbers_.find(node);
+  return found == orders_numbers_.end() ? 1 : found->second;
 }
 
 fleet::NodeOrders Leader::orders(const NodeId& node) const {
   fleet::NodeOrders orders;
   orders.epoch = epoch_;
-  orders.revision = orders_revision(node);
+  orders.number = orders_number(node);
   const auto assigned = state_.assignments.find(node);
   if (assigned == state_.assignments.end()) return orders;
   for (const fleet::Assigned& one : assigned->second.assigned) {
@@ -201,10 +201,10 @@ Result<void> Leader::load() {
       events_.erase(events_.begin(), events_.end() - static_cast<std::ptrdiff_t>(recent_events_max));
   }
   for (const NodeId& node : std::exchange(changed_nodes_, {})) {
-    ++orders_.try_emplace(node, 1).first->second;
+    ++orders_numbers_.try_emplace(node, 1).first->second;
     if (orders_changed_) orders_changed_(node);
   }
-  ++revision_;
+  ++change_count_;
   if (changed_) changed_();
   return {};
 }
@@ -235,7 +235,7 @@ Result<void> Leader::take_report(Heard next) {
   }
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
-  ++revision_;
+  ++change_count_;
   if (changed_) changed_();
   return {};
 }
@@ -290,7 +290,7 @@ Result<std::optional<TimePoint>> Leader::step() {
 void Leader::set_problem(std::string& problem, std::string now) {
   if (problem == now) return;
   problem = std::move(now);
-  ++revision_;
+  ++change_count_;
   if (changed_) changed_();
 }
 
@@ -308,7 +308,7 @@ Result<std::optional<TimePoint>> Leader::take_steps() {
     pending_ = std::move(next.pending);
     again = next.look_again;
     if (shows) {
-      ++revision_;
+      ++change_count_;
       if (changed_) changed_();
     }
     if (!acts) return again;

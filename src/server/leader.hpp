@@ -44,7 +44,8 @@ class Leader {
 
   const store::State& state() const { return state_; }
   std::uint64_t epoch() const { return epoch_; }
-  std::uint64_t revision() const { return revision_; }
+  // Grows with every change that a reader could see, reports included; "revision" in the answers of the API.
+  std::uint64_t change_count() const { return change_count_; }
   const std::string& server() const { return server_; }
   const Heard* heard(const NodeId& node) const;  // since this server leads
   // For display: what was heard, else what the store kept of an earlier report. Null: nothing is known.
@@ -57,9 +58,9 @@ class Leader {
   // Null: it is not known, and making it would begin after `until`.
   const deployment::Evidence* evidence(const Pending& pending, TimePoint until) const;
   TimePoint now() const { return clock_->now(); }
-  // What the node is to run, and the revision of that within this epoch.
+  // What the node is to run, and the number of that.
   fleet::NodeOrders orders(const NodeId& node) const;
-  std::uint64_t orders_revision(const NodeId& node) const;
+  std::uint64_t orders_number(const NodeId& node) const;
   controller::Input input() const;
   const std::vector<fleet::Event>& recent_events() const { return events_; }
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit) const;
@@ -128,8 +129,8 @@ class Leader {
   std::vector<fleet::Assigned> all_;  // of state_
   std::set<NodeId> changed_nodes_;
   TimePoint began_{}, leads_until_{};  // until then no other server begins to lead
-  std::uint64_t revision_ = 1;
-  std::map<NodeId, std::uint64_t> orders_;  // revision of each node's orders within this epoch
+  std::uint64_t change_count_ = 1;
+  std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, Heard> heard_;
   std::map<NodeId, Heard> stored_;    // made of the inventories in the store when this server began
   std::map<NodeId, TimePoint> kept_;  // when an inventory was written

@@ -199,7 +199,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
   return {{"version", version},
           {"server", leader.server()},
           {"epoch", leader.epoch()},
-          {"revision", leader.revision()},
+          {"revision", leader.change_count()},
           {"now_at_ms", world::wall_time_us() / 1000},
           {"started_at_ms", started_ms},
           {"project", std::move(project)},
@@ -357,7 +357,7 @@ json::object replica_view(const Leader& leader, const DeploymentId& name, std::u
   for (; first < recent.size(); ++first) {
     if (recent[first].subject == subject) events.push_back(format::to_json(recent[first]));
   }
-  return {{"revision", leader.revision()},
+  return {{"revision", leader.change_count()},
           {"name", subject},
           {"deployment", name.text()},
           {"replica", replica},

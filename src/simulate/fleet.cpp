@@ -181,8 +181,8 @@ class Simulation {
       node.reported = timeline_.now;
       send_report(node, std::make_shared<fleet::NodeReport>(std::move(*report)));
     }
-    send(node, [this, &node, life = node.life, epoch = node.agent->epoch(), revision = node.agent->revision()] {
-      std::optional<fleet::NodeOrders> orders = some_server().orders_for(node.machine.view.id, epoch, revision);
+    send(node, [this, &node, life = node.life, epoch = node.agent->epoch(), number = node.agent->orders_number()] {
+      std::optional<fleet::NodeOrders> orders = some_server().orders_for(node.machine.view.id, epoch, number);
       if (!orders) return;
       send(node, [&node, life, orders = std::move(*orders)] {
         if (node.life == life && node.agent) node.agent->ordered(orders);

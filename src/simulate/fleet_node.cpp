@@ -151,7 +151,7 @@ std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance
   out.agent_start_monotonic_ms = start_;
   out.number = ++number_;
   out.epoch = epoch();
-  out.revision = revision();
+  out.orders_number = orders_number();
   return out;
 }
 

@@ -75,12 +75,12 @@ class SimulatedAgent {
 
   // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
   std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
-  // The answer to a report that was sent then: epoch and revision of the newest orders.
+  // The answer to a report that was sent then: epoch and number of the newest orders.
   void heard(TimePoint sent, std::pair<std::uint64_t, std::uint64_t> newest);
   void ordered(const fleet::NodeOrders& orders);
 
   std::uint64_t epoch() const { return orders_ ? orders_->epoch : 0; }
-  std::uint64_t revision() const { return orders_ ? orders_->revision : 0; }
+  std::uint64_t orders_number() const { return orders_ ? orders_->number : 0; }
   const std::vector<fleet::ReplicaReport>& reports() const { return reports_; }
 
  private:

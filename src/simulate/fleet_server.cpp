@@ -47,15 +47,15 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> SimulatedServer::report(c
     server::Heard heard;
     heard.report = report;
     BERTH_TRY(leader.take_report(std::move(heard)));
-    return std::pair(leader.epoch(), leader.orders_revision(node));
+    return std::pair(leader.epoch(), leader.orders_number(node));
   });
   return newest && *newest ? std::optional(**newest) : std::nullopt;
 }
 
 std::optional<fleet::NodeOrders> SimulatedServer::orders_for(const NodeId& node, std::uint64_t epoch,
-                                                             std::uint64_t revision) {
+                                                             std::uint64_t number) {
   if (!answers()) return std::nullopt;
-  if (leader_->epoch() == epoch && leader_->orders_revision(node) == revision) return std::nullopt;
+  if (leader_->epoch() == epoch && leader_->orders_number(node) == number) return std::nullopt;
   return leader_->orders(node);
 }
 

@@ -44,10 +44,10 @@ class SimulatedServer {
     return call(std::forward<Function>(function));
   }
 
-  // Epoch and revision of the node's newest orders.
+  // Epoch and number of the node's newest orders.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> report(const NodeId& node, const fleet::NodeReport& report);
   // Orders other than these; absent: none.
-  std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t revision);
+  std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t number);
 
  private:
   template <class Function>

@@ -174,7 +174,7 @@ Result<void> backup(Engine& engine, const std::string& file) {
                                                   {"store", mark.number},
                                                   {"berth", this_version()},
                                                   {"made", world::utc_text(world::wall_time_us())},
-                                                  {"revision", listing.revision},
+                                                  {"revision", listing.change_number},
                                                   {"entries", listing.entries.size()}}) +
                      "\n";
   for (const Entry& entry : listing.entries)

@@ -56,7 +56,7 @@ class Backup : public testing::TestWithParam<std::tuple<EngineKind, EngineKind>>
   }
   static State without_versions(State state) {
     for (auto& [node, list] : state.assignments) list.version = 0;
-    state.revision = 0;
+    state.change_number = 0;
     return state;
   }
 
@@ -163,7 +163,7 @@ class BackupFile : public testing::Test {
     std::ofstream(path(), std::ios::binary) << text;
     const auto engine = make_memory_engine();
     const Result<void> restored = restore(*engine, path());
-    EXPECT_EQ(engine->list("").value().revision, 0U);
+    EXPECT_EQ(engine->list("").value().change_number, 0U);
     return restored ? Error{ErrorCode::internal, "it was restored"} : restored.error();
   }
   TestFolder folder_;

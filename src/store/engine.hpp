@@ -2,8 +2,9 @@
 // database can do, so that memory, SQLite and (later) etcd serve the same Store and pass the same contract suite
 // (engine_contract_test.cpp). It knows nothing of fleets.
 //
-// The store has one revision, which grows with every transaction that changes something. The version of a key is the
-// revision that wrote it last, so that a key that was removed and made again never has a version it had before.
+// The store counts its changes: every transaction that changes something has the next change number. The version of a
+// key is the change number of the transaction that wrote it last, so that a key that was removed and made again never
+// has a version it had before.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ struct Entry {
 };
 
 struct Listing {
-  std::vector<Entry> entries;  // in the order of their keys, byte by byte
-  std::uint64_t revision = 0;  // of the store, at the moment that they show
+  std::vector<Entry> entries;       // in the order of their keys, byte by byte
+  std::uint64_t change_number = 0;  // of the last change that they show
 };
 
 struct Condition {
@@ -66,14 +67,15 @@ class Engine {
   // The entries whose keys begin with `prefix` and come after `after`, all of one moment; the first `limit` of them.
   virtual Result<Listing> list(std::string_view prefix, std::string_view after = {}, std::size_t limit = SIZE_MAX) = 0;
 
-  // All of it or nothing. The new revision, once it cannot be lost any more; absent: a condition does not hold. A
-  // transaction that changes nothing gives the present revision. invalid_argument: it is larger than the bounds above,
-  // or writes a key twice.
+  // All of it or nothing. Its change number, once it cannot be lost any more; absent: a condition does not hold. A
+  // transaction that changes nothing gives the last change number. invalid_argument: it is larger than the bounds
+  // above, or writes a key twice.
   virtual Result<std::optional<std::uint64_t>> commit(const Transaction& transaction) = 0;
 
-  // Sleeps until the store may have changed since `revision`, at most for `timeout`. A hint: it can miss a change, of
-  // another process for example, and can return without one. The caller lists again in either case.
-  virtual void wait_for_change(std::uint64_t revision, Duration timeout) = 0;
+  // Sleeps until the store may have changed since `change_number`, at most for `timeout`. A hint: it can miss a change,
+  // of another process for example, and can return without one. The caller lists again in either case. It is for
+  // servers that follow one that leads; a server that leads alone knows its own changes.
+  virtual void wait_for_change(std::uint64_t change_number, Duration timeout) = 0;
 
   // Makes `owner` the one who may change this store, or confirms it. It lasts for `duration`, unless the engine can
   // tell by itself whether the owner lives. unavailable names the other owner. This keeps two servers from getting in

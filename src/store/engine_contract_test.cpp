@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Every, EngineContract, testing::ValuesIn(every_engine()
 TEST_P(EngineContract, BeginsEmpty) {
   const Listing listing = opened()->list("").value();
   EXPECT_TRUE(listing.entries.empty());
-  EXPECT_EQ(listing.revision, 0U);
+  EXPECT_EQ(listing.change_number, 0U);
 }
 
 TEST_P(EngineContract, TheVersionOfAKeyIsTheRevisionThatWroteIt) {
@@ -44,7 +44,7 @@ TEST_P(EngineContract, TheVersionOfAKeyIsTheRevisionThatWroteIt) {
   EXPECT_EQ(put(*engine, "b", "2"), 2U);
   EXPECT_EQ(put(*engine, "a", "3"), 3U);
   const Listing listing = engine->list("").value();
-  EXPECT_EQ(listing.revision, 3U);
+  EXPECT_EQ(listing.change_number, 3U);
   EXPECT_EQ(listing.entries, (std::vector<Entry>{{"a", "3", 3}, {"b", "2", 2}}));
 }
 
@@ -67,18 +67,18 @@ TEST_P(EngineContract, AConditionThatDoesNotHoldChangesNothing) {
   EXPECT_FALSE(attempt({{"c", 1}})) << "it is not there";
   EXPECT_FALSE(attempt({{"a", version}, {"c", 1}})) << "one of two";
   EXPECT_EQ(engine->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
-  EXPECT_EQ(engine->list("").value().revision, version);
+  EXPECT_EQ(engine->list("").value().change_number, version);
   EXPECT_EQ(attempt({{"a", version}, {"b", 0}}), version + 1);
   EXPECT_EQ(keys(engine->list("").value()), (std::vector<std::string>{"b"}));
 }
 
 TEST_P(EngineContract, ATransactionThatChangesNothingLeavesTheRevision) {
   const auto engine = opened();
-  const std::uint64_t revision = put(*engine, "a", "1");
-  EXPECT_EQ(engine->commit({}).value(), revision);
-  EXPECT_EQ(engine->commit({{{"a", revision}}, {}}).value(), revision);
-  EXPECT_EQ(engine->commit({{}, {{"absent", std::nullopt}}}).value(), revision);
-  EXPECT_EQ(engine->list("").value().revision, revision);
+  const std::uint64_t change_number = put(*engine, "a", "1");
+  EXPECT_EQ(engine->commit({}).value(), change_number);
+  EXPECT_EQ(engine->commit({{{"a", change_number}}, {}}).value(), change_number);
+  EXPECT_EQ(engine->commit({{}, {{"absent", std::nullopt}}}).value(), change_number);
+  EXPECT_EQ(engine->list("").value().change_number, change_number);
 }
 
 TEST_P(EngineContract, ListsAPrefixInTheOrderOfBytes) {
@@ -91,7 +91,7 @@ TEST_P(EngineContract, ListsAPrefixInTheOrderOfBytes) {
   EXPECT_EQ(keys(engine->list("b/", "c").value()), std::vector<std::string>{}) << "after all of them";
   EXPECT_EQ(engine->list("").value().entries.size(), 9U);
   EXPECT_TRUE(engine->list("", "", 0).value().entries.empty());
-  EXPECT_EQ(engine->list("", "", 0).value().revision, 9U);
+  EXPECT_EQ(engine->list("", "", 0).value().change_number, 9U);
 }
 
 TEST_P(EngineContract, AnyTextIsAValue) {
@@ -168,7 +168,7 @@ TEST_P(EngineContract, AListingShowsNoHalfOfATransaction) {
     const Listing listing = reader->list("").value();
     for (const Entry& entry : listing.entries) {
       EXPECT_EQ(entry.value, listing.entries.front().value);
-      EXPECT_EQ(entry.version, listing.revision);
+      EXPECT_EQ(entry.version, listing.change_number);
     }
   }
   writer.join();
@@ -178,13 +178,13 @@ TEST_P(EngineContract, AListingShowsNoHalfOfATransaction) {
 TEST_P(EngineContract, WhoWaitsForAChangeSeesItInTheEnd) {
   const auto engine = opened();
   std::thread writer;
-  std::uint64_t revision = engine->list("").value().revision;
+  std::uint64_t change_number = engine->list("").value().change_number;
   writer = std::thread([&] { put(*engine, "late", "x"); });
   std::vector<Entry> found;
   while (found.empty()) {
-    engine->wait_for_change(revision, 20ms);
+    engine->wait_for_change(change_number, 20ms);
     const Listing listing = engine->list("late").value();
-    revision = listing.revision;
+    change_number = listing.change_number;
     found = listing.entries;
   }
   writer.join();
@@ -204,7 +204,7 @@ TEST_P(EngineContract, AChangeOfTheSameProcessEndsTheWait) {
       if (turn % 2 == own) {
         put(*engine, "turn", std::to_string(turn + 1));
       } else {
-        engine->wait_for_change(listing.revision, 1h);
+        engine->wait_for_change(listing.change_number, 1h);
       }
     }
   };
@@ -236,7 +236,7 @@ TEST_P(EngineContract, AnotherProcessOrConnectionSeesTheSame) {
   const auto one = opened(), two = opened();
   const std::uint64_t version = put(*one, "a", "1");
   EXPECT_EQ(two->list("").value().entries, (std::vector<Entry>{{"a", "1", version}}));
-  EXPECT_EQ(two->list("").value().revision, version);
+  EXPECT_EQ(two->list("").value().change_number, version);
   EXPECT_EQ(two->commit({{{"a", version}}, {{"a", "2"}}}).value(), version + 1);
   EXPECT_FALSE(one->commit({{{"a", version}}, {{"a", "3"}}}).value()) << "the other was first";
   ASSERT_TRUE(one->hold("server-1", 1s));
@@ -248,7 +248,7 @@ TEST_P(EngineContract, AnotherProcessOrConnectionSeesTheSame) {
 // The same random transactions on the engine and on the simplest thing that could be right.
 struct Model {
   std::map<std::string, std::pair<std::string, std::uint64_t>> entries;
-  std::uint64_t revision = 0;
+  std::uint64_t change_number = 0;
 
   std::optional<std::uint64_t> commit(const Transaction& transaction) {
     for (const Condition& condition : transaction.conditions) {
@@ -259,11 +259,11 @@ struct Model {
     bool is_changed = false;
     for (const Write& write : transaction.writes) {
       is_changed = is_changed || write.value || entries.contains(write.key);
-      if (write.value) after[write.key] = {*write.value, revision + 1};
+      if (write.value) after[write.key] = {*write.value, change_number + 1};
       if (!write.value) after.erase(write.key);
     }
     entries = after;
-    return revision += is_changed;
+    return change_number += is_changed;
   }
 };
 
@@ -274,7 +274,7 @@ Transaction some_transaction(Random& random, const Model& model) {
     const std::string key = keys[random.below(std::size(keys))];
     const auto at = model.entries.find(key);
     const std::uint64_t version = at == model.entries.end() ? 0 : at->second.second;
-    transaction.conditions.push_back({key, random.below(4) != 0 ? version : random.below(model.revision + 2)});
+    transaction.conditions.push_back({key, random.below(4) != 0 ? version : random.below(model.change_number + 2)});
   }
   for (const char* key : keys) {
     if (random.below(4) != 0) continue;
@@ -291,7 +291,7 @@ void compare_with_model(Engine& engine, std::uint64_t seed, int transactions) {
   Model model;
   const Listing present = engine.list("").value();
   for (const Entry& entry : present.entries) model.entries[entry.key] = {entry.value, entry.version};
-  model.revision = present.revision;
+  model.change_number = present.change_number;
   for (int i = 0; i < transactions; ++i) {
     const Transaction transaction = some_transaction(random, model);
     ASSERT_EQ(engine.commit(transaction).value(), model.commit(transaction)) << "seed " << seed << ", number " << i;
@@ -306,7 +306,7 @@ void compare_with_model(Engine& engine, std::uint64_t seed, int transactions) {
     }
     const Listing listing = engine.list(prefix, after, limit).value();
     ASSERT_EQ(listing.entries, expected) << "seed " << seed << ", number " << i;
-    ASSERT_EQ(listing.revision, model.revision) << "seed " << seed << ", number " << i;
+    ASSERT_EQ(listing.change_number, model.change_number) << "seed " << seed << ", number " << i;
   }
 }
 

@@ -15,7 +15,7 @@ class MemoryEngine final : public Engine {
 
   Result<Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override {
     const std::lock_guard lock(mutex_);
-    Listing listing{{}, revision_};
+    Listing listing{{}, change_number_};
     auto at = after < prefix ? entries_.lower_bound(prefix) : entries_.upper_bound(after);
     for (; at != entries_.end() && at->first.starts_with(prefix) && listing.entries.size() < limit; ++at)
       listing.entries.push_back({at->first, at->second.value, at->second.version});
@@ -32,23 +32,23 @@ class MemoryEngine final : public Engine {
     bool is_changed = false;
     for (const Write& write : transaction.writes) {
       if (write.value) {
-        entries_.insert_or_assign(write.key, Stored{*write.value, revision_ + 1});
+        entries_.insert_or_assign(write.key, Stored{*write.value, change_number_ + 1});
         is_changed = true;
       } else if (entries_.erase(write.key) > 0) {
         is_changed = true;
       }
     }
     if (is_changed) {
-      ++revision_;
+      ++change_number_;
       changed_.notify_all();
     }
-    return std::optional(revision_);
+    return std::optional(change_number_);
   }
 
-  void wait_for_change(std::uint64_t revision, Duration timeout) override {
+  void wait_for_change(std::uint64_t change_number, Duration timeout) override {
     const Deadline deadline = Deadline::after(clock_, timeout);
     std::unique_lock lock(mutex_);
-    while (revision_ <= revision && clock_.wait_until(changed_, lock, deadline.at)) {
+    while (change_number_ <= change_number && clock_.wait_until(changed_, lock, deadline.at)) {
     }
   }
 
@@ -76,7 +76,7 @@ class MemoryEngine final : public Engine {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::map<std::string, Stored, std::less<>> entries_;
-  std::uint64_t revision_ = 0;
+  std::uint64_t change_number_ = 0;
   std::optional<std::string> owner_;
   Deadline held_until_;
 };

@@ -26,10 +26,10 @@ Result<void> migrate(Engine& engine, std::span<const Migration> migrations, Entr
     mark = {mark.number + 1, this_version()};
     writes.push_back({std::string(keys::schema), text_of(mark)});  // the last one
     for (const Part& part : BERTH_TRY(in_parts(std::move(writes)))) {
-      const auto revision = BERTH_TRY(engine.commit({{{mark_entry.key, mark_entry.version}}, part}));
-      if (!revision)
+      const auto change_number = BERTH_TRY(engine.commit({{{mark_entry.key, mark_entry.version}}, part}));
+      if (!change_number)
         return Error{ErrorCode::unavailable, engine.name() + " was changed during its migration", "try again"};
-      if (part.back().key == keys::schema) mark_entry.version = *revision;
+      if (part.back().key == keys::schema) mark_entry.version = *change_number;
     }
   }
   return {};

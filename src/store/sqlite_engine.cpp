@@ -35,7 +35,7 @@ constexpr int layout = 1;                // of the tables below
 // Another process holds the file for the time of a commit or of a backup.
 constexpr int busy_timeout_ms = 5000;
 
-// Tables of the file. The single row of `revision` makes the revision part of each transaction.
+// Tables of the file. The single row of `revision` has the change number, which so is part of each transaction.
 constexpr const char* tables = R"(
   CREATE TABLE entries(key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL, version INTEGER NOT NULL);
   CREATE TABLE revision(one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
@@ -139,8 +139,8 @@ class SqliteEngine final : public Engine {
           {&list_, "SELECT key, value, version FROM entries WHERE key >= ?1 ORDER BY key"},
           {&put_, "INSERT OR REPLACE INTO entries VALUES (?1, ?2, ?3)"},
           {&remove_, "DELETE FROM entries WHERE key = ?1"},
-          {&revision_, "SELECT number FROM revision"},
-          {&set_revision_, "UPDATE revision SET number = ?1"}}) {
+          {&change_number_, "SELECT number FROM revision"},
+          {&set_change_number_, "UPDATE revision SET number = ?1"}}) {
       if (const int code = statement->prepare(database_, sql); code != SQLITE_OK) return failed(code);
     }
     return {};
@@ -160,19 +160,19 @@ class SqliteEngine final : public Engine {
     BERTH_TRY(check_bounds(transaction));
     const std::lock_guard lock(mutex_);
     BERTH_TRY(step(begin_));
-    Result<std::optional<std::uint64_t>> revision = commit_within(transaction);
+    Result<std::optional<std::uint64_t>> change_number = commit_within(transaction);
     leave_transaction();
-    if (revision && *revision && **revision > known_revision_) {
-      known_revision_ = **revision;
+    if (change_number && *change_number && **change_number > known_change_number_) {
+      known_change_number_ = **change_number;
       changed_.notify_all();
     }
-    return revision;
+    return change_number;
   }
 
-  void wait_for_change(std::uint64_t revision, Duration timeout) override {
+  void wait_for_change(std::uint64_t change_number, Duration timeout) override {
     const Deadline deadline = Deadline::after(real_clock(), timeout);
     std::unique_lock lock(mutex_);
-    while (known_revision_ <= revision && real_clock().wait_until(changed_, lock, deadline.at)) {
+    while (known_change_number_ <= change_number && real_clock().wait_until(changed_, lock, deadline.at)) {
     }
   }
 
@@ -303,7 +303,7 @@ class SqliteEngine final : public Engine {
   }
 
   Result<Listing> list_within(std::string_view prefix, std::string_view after, std::size_t limit) {
-    Listing listing{{}, BERTH_TRY(present_revision())};
+    Listing listing{{}, BERTH_TRY(present_change_number())};
     // The smallest text after `after` is `after` with a zero byte.
     const std::string first = after < prefix ? std::string(prefix) : std::string(after) + '\0';
     Statement::Row row = list_.row();
@@ -327,7 +327,7 @@ class SqliteEngine final : public Engine {
       if (code != SQLITE_ROW && code != SQLITE_DONE) return failed(code);
       if ((code == SQLITE_ROW ? row.number(0) : 0) != condition.version) return std::optional<std::uint64_t>();
     }
-    const std::uint64_t before = BERTH_TRY(present_revision());
+    const std::uint64_t before = BERTH_TRY(present_change_number());
     bool is_changed = false;
     for (const Write& write : transaction.writes) {
       Statement::Row row = write.value ? put_.row() : remove_.row();
@@ -338,15 +338,15 @@ class SqliteEngine final : public Engine {
     }
     if (!is_changed) return std::optional(before);
     {
-      Statement::Row row = set_revision_.row();
+      Statement::Row row = set_change_number_.row();
       if (const int code = row.bind(1, before + 1).next(); code != SQLITE_DONE) return failed(code);
     }
     BERTH_TRY(step(end_));
     return std::optional(before + 1);
   }
 
-  Result<std::uint64_t> present_revision() {
-    Statement::Row row = revision_.row();
+  Result<std::uint64_t> present_change_number() {
+    Statement::Row row = change_number_.row();
     if (const int code = row.next(); code != SQLITE_ROW)
       return code == SQLITE_DONE ? damaged("no revision") : failed(code);
     return row.number(0);
@@ -380,9 +380,9 @@ class SqliteEngine final : public Engine {
   const std::string path_;
   std::mutex mutex_;  // guards all below: one connection, one user at a time
   sqlite3* database_ = nullptr;
-  Statement begin_, begin_reading_, end_, find_, list_, put_, remove_, revision_, set_revision_;
+  Statement begin_, begin_reading_, end_, find_, list_, put_, remove_, change_number_, set_change_number_;
   std::condition_variable changed_;
-  std::uint64_t known_revision_ = 0;
+  std::uint64_t known_change_number_ = 0;
   std::optional<LeaderLock> lock_;
   std::string owner_;
 };

@@ -78,7 +78,7 @@ TEST_F(SqliteEngine, KeepsItsContent) {
   ASSERT_TRUE(opened()->commit({{}, {{"a", "1"}, {"b", "2"}}}));
   const Listing listing = opened()->list("").value();
   EXPECT_EQ(listing.entries, (std::vector<Entry>{{"a", "1", 1}, {"b", "2", 1}}));
-  EXPECT_EQ(listing.revision, 1U);
+  EXPECT_EQ(listing.change_number, 1U);
 }
 
 TEST_F(SqliteEngine, AFileThatIsNoStoreIsRefusedAndNotTouched) {
@@ -180,7 +180,7 @@ TEST_F(SqliteEngine, AFullDiskIsOneClearErrorAndNothingHalfDone) {
               }
               // It is still readable, and whole.
               const auto listing = (*engine)->list("");
-              if (!listing || listing->entries.size() != 2 * kept || listing->revision != kept) return 15;
+              if (!listing || listing->entries.size() != 2 * kept || listing->change_number != kept) return 15;
               // With room again it goes on: in the log's place for a limit on files, after a removal on a disk.
               for (std::size_t i = 0; i < kept; ++i) {
                 const auto removed = (*engine)->commit({{}, {{"a" + std::to_string(i), std::nullopt}}});

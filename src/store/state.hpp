@@ -28,10 +28,10 @@ struct State {
   std::map<NodeId, NodeAssignments> assignments;  // nodes without any are left out
   std::map<std::string, fleet::Credential> credentials;
   std::uint64_t next_generation = 1;
-  std::uint64_t last_event = 0;  // its id
-  std::string leader;            // the server that leads, or did last; empty: none ever has
-  std::uint64_t epoch = 0;       // of its leadership
-  std::uint64_t revision = 0;    // of the store; see Store::wait_for_change
+  std::uint64_t last_event = 0;     // its id
+  std::string leader;               // the server that leads, or did last; empty: none ever has
+  std::uint64_t epoch = 0;          // of its leadership
+  std::uint64_t change_number = 0;  // of the last change that it shows (engine.hpp)
   friend bool operator==(const State&, const State&) = default;
 };
 
@@ -68,9 +68,9 @@ inline Change change_of(const State& state) {
 enum class Moved : std::uint8_t { leader, project, assignments };
 
 struct [[nodiscard]] Committed {
-  std::optional<Moved> moved;  // absent: all of it is committed
-  std::string reason;          // where it moved: one sentence
-  std::uint64_t revision = 0;  // of the store, after it
+  std::optional<Moved> moved;       // absent: all of it is committed
+  std::string reason;               // where it moved: one sentence
+  std::uint64_t change_number = 0;  // of its last transaction (engine.hpp)
   explicit operator bool() const noexcept { return !moved; }
 };
 

@@ -22,7 +22,7 @@ auto parsed(const Entry& entry, Parsed& before, Parsed& after, Read&& read) -> d
 
 Result<State> StateReader::read(const Listing& listing) {
   State state;
-  state.revision = listing.revision;
+  state.change_number = listing.change_number;
   ProjectRoot root;
   Parsed<fleet::Wanted> wanted;
   Parsed<std::vector<fleet::Assigned>> assigned;

@@ -185,11 +185,11 @@ Result<Committed> Store::commit(const Change& change) {
         transaction.conditions.push_back({write.key, at->second});
     }
     transaction.writes = part;
-    const auto revision = BERTH_TRY(engine_->commit(transaction));
-    if (!revision) return what_moved(change);
-    committed.revision = *revision;
+    const auto change_number = BERTH_TRY(engine_->commit(transaction));
+    if (!change_number) return what_moved(change);
+    committed.change_number = *change_number;
     for (const Write& write : part) {
-      if (const auto at = versions.find(write.key); at != versions.end()) at->second = write.value ? *revision : 0;
+      if (const auto at = versions.find(write.key); at != versions.end()) at->second = write.value ? *change_number : 0;
     }
   }
   for (auto& [key, version] : after.versions) version = versions.find(key)->second;

@@ -30,8 +30,6 @@ class Store {
   Result<State> load();
   // In the order of their ids, from the first after `after` on.
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit);
-  // A hint; see Engine::wait_for_change.
-  void wait_for_change(std::uint64_t revision, Duration timeout) { engine_->wait_for_change(revision, timeout); }
 
   // Begins to lead; the epoch is higher than any before. It lasts for `duration` from now and from every renewal,
   // unless the engine can tell by itself whether this server lives (SQLite). unavailable names the server that leads.

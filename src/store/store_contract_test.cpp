@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Every, StoreContract, testing::ValuesIn(every_engine())
 
 TEST_P(StoreContract, BeginsEmpty) {
   State empty;
-  empty.revision = 1;  // the schema
+  empty.change_number = 1;  // the schema
   EXPECT_EQ(store_->load().value(), empty);
   EXPECT_TRUE(store_->events(0, 100).value().empty());
 }
@@ -74,12 +74,12 @@ TEST_P(StoreContract, WhatIsCommittedIsLoaded) {
   for (const auto& [name, record] : change.deployments) expected.desired.deployments.emplace(name, *record);
   for (const auto& [name, record] : change.nodes) expected.nodes.emplace(name, *record);
   for (const auto& [id, record] : change.credentials) expected.credentials.emplace(id, *record);
-  expected.assignments[NodeId("gpu-1")] = {committed.revision, change.assignments[NodeId("gpu-1")].assigned};
+  expected.assignments[NodeId("gpu-1")] = {committed.change_number, change.assignments[NodeId("gpu-1")].assigned};
   expected.next_generation = 3;
   expected.last_event = 2;
   expected.leader = "server-1";
   expected.epoch = change.epoch;
-  expected.revision = committed.revision;
+  expected.change_number = committed.change_number;
   EXPECT_EQ(store_->load().value(), expected);
   EXPECT_EQ(Store::open(engine_).value()->load().value(), expected) << "read by another";
 
@@ -205,7 +205,7 @@ TEST_P(StoreContract, AChangeThatContradictsItselfIsRefused) {
     edit(wrong);
     return outcome(store_->commit(wrong));
   };
-  const std::uint64_t revision = store_->load().value().revision;
+  const std::uint64_t change_number = store_->load().value().change_number;
   EXPECT_EQ(refused([](Change& c) { c.assignments[NodeId("n")].assigned = {assigned("n", "a", 0, 1)}; }),
             "invalid_argument")
       << "a generation that was not taken out";
@@ -228,7 +228,7 @@ TEST_P(StoreContract, AChangeThatContradictsItselfIsRefused) {
             }),
             "invalid_argument")
       << "larger than a store keeps";
-  EXPECT_EQ(store_->load().value().revision, revision) << "nothing was changed";
+  EXPECT_EQ(store_->load().value().change_number, change_number) << "nothing was changed";
 }
 
 TEST_P(StoreContract, TheNewestEventsAreKept) {

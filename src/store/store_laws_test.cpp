@@ -43,7 +43,7 @@ void apply(State& state, const Change& change) {
 
 State comparable(State state) {
   for (auto& [node, list] : state.assignments) list.version = 0;
-  state.revision = 0;
+  state.change_number = 0;
   return state;
 }
 

@@ -41,8 +41,8 @@ class FailingEngine final : public Engine {
       static_cast<void>(engine_->commit(transaction).has_value());
     return Error{ErrorCode::io, "the planted failure"};
   }
-  void wait_for_change(std::uint64_t revision, Duration timeout) override {
-    engine_->wait_for_change(revision, timeout);
+  void wait_for_change(std::uint64_t change_number, Duration timeout) override {
+    engine_->wait_for_change(change_number, timeout);
   }
   Result<void> hold(const std::string& owner, Duration duration) override { return engine_->hold(owner, duration); }
   void release(const std::string& owner) override { engine_->release(owner); }
