@@ -1,6 +1,5 @@
-// Makes external text (names of processes, users, devices, files) safe for a terminal. A
-// name may contain any byte, and an escape sequence in it could move the cursor, change
-// colours or forge a line.
+// Makes external text (names of processes, users, devices, files; output of programs) safe for a terminal. It may
+// contain any byte, and an escape sequence in it could move the cursor, write to the clipboard or forge a line.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +12,21 @@ namespace berth::world {
 // not seen and those that change the direction of writing become \x1b or \u{202e}; bytes that are no
 // UTF-8 become \xff. Everything else is left as it is.
 std::string printable(std::string_view text);
+
+// The output of a program, in pieces of any size: line ends, tabs, carriage returns (of progress bars) and sequences
+// that set colours are left as they are, and so is every character of UTF-8 that is no control character. The rest is
+// shown as printable() shows it.
+class PrintableOutput {
+ public:
+  // What is incomplete at the end of a piece is returned with the next one.
+  std::string put(std::string_view piece);
+  // What is left, and the end of a colour that is still set.
+  std::string end();
+
+ private:
+  std::string held_;
+  bool has_colour_ = false;
+};
 
 // At most `bytes_max` bytes of UTF-8 text, with "..." at the end of what was cut, never within a character.
 std::string shortened(std::string text, std::size_t bytes_max);

@@ -35,6 +35,50 @@ TEST(Printable, InvalidUtf8IsShownAsBytes) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last character";
 }
 
+// In pieces of one size and another: what is shown does not depend on it.
+std::string shown(std::string_view output) {
+  std::string whole;
+  for (std::size_t size = output.size() + 1; size > 0; --size) {
+    PrintableOutput clean;
+    std::string text;
+    for (std::size_t at = 0; at < output.size(); at += size) text += clean.put(output.substr(at, size));
+    text += clean.end();
+    if (whole.empty()) whole = text;
+    EXPECT_EQ(text, whole) << "in pieces of " << size;
+  }
+  return whole;
+}
+
+TEST(PrintableOutput, TextColoursAndProgressBarsAreNotChanged) {
+  for (const char* text : {"a\n\tb\n", "10 %\r20 %\r\n", "Jürgen 模型 🚀 👩\u200d💻\n", "\033[1;31mred\033[0m\n",
+                           "\033[38;2;1;2;3mx\033[4:3my\033[m"})
+    EXPECT_EQ(shown(text), text);
+}
+
+TEST(PrintableOutput, WhatDoesMoreThanColourIsShown) {
+  EXPECT_EQ(shown("\033]52;c;cm0gLXJm\a"), "\\x1b]52;c;cm0gLXJm\\x07") << "the clipboard";
+  EXPECT_EQ(shown("\033]0;title\033\\"), "\\x1b]0;title\\x1b\\") << "the title";
+  EXPECT_EQ(shown("\033[2J\033[H\033[A\033c"), "\\x1b[2J\\x1b[H\\x1b[A\\x1bc") << "screen and cursor";
+  EXPECT_EQ(shown("\033[?1049h\033[>4;2m\033[6n"), "\\x1b[?1049h\\x1b[>4;2m\\x1b[6n") << "modes and questions";
+  EXPECT_EQ(shown("\xc2\x9b"
+                  "2J\x9b"
+                  "2J\b\x7f"),
+            "\\u{9b}2J\\x9b2J\\x08\\x7f");
+  EXPECT_EQ(shown("\033\033[31mx\033[m"), "\\x1b\033[31mx\033[m");
+  EXPECT_EQ(shown("\033[" + std::string(100, '1') + "m"), "\\x1b[" + std::string(100, '1') + "m") << "held without end";
+}
+
+TEST(PrintableOutput, WhatIsIncompleteIsShownAtTheEnd) {
+  EXPECT_EQ(shown("a\xf0\x9f\x9a"), "a\\xf0\\x9f\\x9a");
+  EXPECT_EQ(shown("a\033[3"), "a\\x1b[3");
+  EXPECT_EQ(shown("a\xf0\x9f\n"), "a\\xf0\\x9f\n") << "not held for ever";
+}
+
+TEST(PrintableOutput, AColourEndsWithTheOutput) {
+  EXPECT_EQ(shown("\033[31mred"), "\033[31mred\033[0m");
+  EXPECT_EQ(PrintableOutput().end(), "");
+}
+
 TEST(Shortened, TextIsCutBetweenCharacters) {
   EXPECT_EQ(shortened("abcdef", 6), "abcdef");
   EXPECT_EQ(shortened("abcdefg", 6), "abc...");
