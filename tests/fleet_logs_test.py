@@ -121,6 +121,31 @@ class Logs(Fleet):
         self.assertNotIn("no berth server", told)
         self.assertEqual(follower.returncode, 1)
 
+    def test_output_does_not_control_the_terminal_of_its_reader(self):
+        self.add_nodes("a")
+        self.run_script(r"printf '\033[31mred\033[0m \033]52;c;cm0gLXJm\007\033[2J\033'; sleep 2; printf '[32mgreen\r\377'; exec sleep 600")
+        follower, output = self.follow()
+        written = b"\033[31mred\033[0m \033]52;c;cm0gLXJm\a\033[2J\033[32mgreen\r\xff"
+        self.until(lambda: output.read_bytes().endswith(written), lambda: str(output.read_bytes()))
+        answer = subprocess.run([BERTH, "logs", "w/0"], capture_output=True, timeout=60, env=self.as_user())
+        self.assertEqual(answer.stdout, output.read_bytes(), "a file or a pipe gets all of it")
+        shown, _ = self.on_terminal(100, "logs", "w/0", BERTH_RUNTIME_DIR=str(self.folder / "server"))
+        self.assertTrue(shown.endswith("\033[31mred\033[0m \\x1b]52;c;cm0gLXJm\\x07\\x1b[2J\033[32mgreen\r\\xff\033[0m"), repr(shown))
+
+    def test_a_reader_on_another_machine_notices_that_the_server_is_gone(self):
+        self.add_nodes("a")
+        self.run_script("echo one; exec sleep 600")
+        token = self.folder / "token"
+        token.touch(0o600)
+        token.write_text(self.token("operate"))
+        reader = subprocess.Popen([BERTH, "logs", "-f", "w/0", "--server", f"http://127.0.0.1:{self.port}"], stdout=subprocess.PIPE, text=True,
+                                  env=self.environment(BERTH_TOKEN_FILE=str(token)))
+        self.started.append(reader)
+        self.assertEqual(reader.stdout.readline(), "one\n")
+        # The kernel asks the silent server whether it is there.
+        probed = subprocess.run(["ss", "-tnpo"], capture_output=True, text=True).stdout
+        self.assertRegex(probed, rf"pid={reader.pid},.*timer:\(keepalive,")
+
     def test_what_has_no_output_is_named(self):
         self.add_nodes("a")
         answer = self.command("logs", "nope/0")

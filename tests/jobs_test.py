@@ -192,6 +192,16 @@ class Jobs(Machine):
         job = self.job("-q", "--mem", "1G", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
         self.assertEqual(self.berth("logs", "-f", job).stdout, "1\n2\n3\n")
 
+    def test_logs_do_not_control_the_terminal_of_their_reader(self):
+        written = "\033[1;31mred\033[0m \033]52;c;cm0gLXJm\a\033[2J 10 %\r20 %\rJürgen\n"
+        job = self.job("-q", "--mem", "1G", "--", "printf", "%s", written)
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        for follow in ((), ("-f",)):
+            self.assertEqual(subprocess.run([BERTH, "logs", *follow, job], capture_output=True, env=self.environment()).stdout.decode(), written,
+                             "a file or a pipe gets all of it")
+            shown, status = self.on_terminal(100, "logs", *follow, job)
+            self.assertEqual((shown, status), ("\033[1;31mred\033[0m \\x1b]52;c;cm0gLXJm\\x07\\x1b[2J 10 %\r20 %\rJürgen\r\n", 0))
+
     def test_logs_say_why_nothing_was_written(self):
         failed = self.job("-q", "--mem", "1G", "--", "false")
         self.assertEqual(self.berth("wait", failed).returncode, 1)

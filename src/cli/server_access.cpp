@@ -14,6 +14,7 @@
 #include "format/json_reading.hpp"
 #include "http/request_checks.hpp"
 #include "http/url.hpp"
+#include "world/duration.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
@@ -126,13 +127,19 @@ Result<Answer> ServerAccess::call(const Call& call) {
   return Answer{std::move(response->body), *object};
 }
 
-Result<void> ServerAccess::lines(const std::string& target, bool follow, const http::Client::OnLine& on_line) {
-  http::CallOptions options;
-  if (follow) options.timeout = {};
-  const Result<http::Response> response = client_.stream_lines(target, on_line, std::move(options));
+Result<void> ServerAccess::end_of_stream(const Result<http::Response>& response) const {
+  if (!response && response.error().code == ErrorCode::timeout)
+    return Error{ErrorCode::timeout, client_.url() + " has been silent for " + duration_text(silent_stream_max),
+                 "check that it runs and can be reached"};
   if (!response) return connection_error(response.error());
   if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
   return {};
+}
+
+Result<void> ServerAccess::output(const std::string& target, bool follow, const OnOutput& on_output) {
+  http::CallOptions options;
+  options.timeout = follow ? std::nullopt : std::optional(silent_stream_max);
+  return end_of_stream(client_.stream_lines(target, on_output, std::move(options)));
 }
 
 Result<void> ServerAccess::events(std::uint64_t after, const OnEvent& on_event) {
@@ -145,10 +152,7 @@ Result<void> ServerAccess::events(std::uint64_t after, const OnEvent& on_event) 
     const json::object* const object = parsed ? parsed->if_object() : nullptr;
     return object == nullptr || on_event(*object);
   };
-  const Result<http::Response> response = client_.stream_events("/api/v1/stream", take, std::move(options));
-  if (!response) return connection_error(response.error());
-  if (response->status != 200) return error_of_answer(response->status, response->body, client_.url());
-  return {};
+  return end_of_stream(client_.stream_events("/api/v1/stream", take, std::move(options)));
 }
 
 Error error_of_answer(int status, std::string_view body, const std::string& server) {

@@ -59,12 +59,15 @@ class ServerAccess {
   // that is known already may come again. timeout: the server is silent, also its keep-alive.
   using OnEvent = std::function<bool(const boost::json::object& event)>;
   Result<void> events(std::uint64_t after, const OnEvent& on_event);
-  // GET of text, line by line, until it ends or the function returns false. `follow`: it may be silent for long.
-  Result<void> lines(const std::string& target, bool follow, const http::Client::OnLine& on_line);
+  // The output of a replica, byte by byte as it was written, in pieces, until it ends or the function returns false.
+  // `follow`: it may be silent for long.
+  using OnOutput = std::function<bool(std::string_view piece)>;
+  Result<void> output(const std::string& target, bool follow, const OnOutput& on_output);
 
  private:
   ServerAccess(http::Client client, bool is_own) : client_(std::move(client)), is_own_(is_own) {}
   Error connection_error(const Error& error) const;
+  Result<void> end_of_stream(const Result<http::Response>& response) const;
 
   http::Client client_;
   bool is_own_;  // this user's own server, at its usual place

@@ -169,15 +169,17 @@ TEST_F(ServerAccessTest, ReplicasOfADeploymentAreAListAndOneExplainsItself) {
   EXPECT_EQ(run_words({"why", "j1", "chat/0", "--server", server.url()}, add_why).status, wrong_input);
 }
 
-TEST_F(ServerAccessTest, LogsOfAReplicaAreItsLines) {
-  http::Response text{200, {{"content-type", "text/plain; charset=utf-8"}}, "one\ntwo\x1b\nthree"};
+TEST_F(ServerAccessTest, LogsOfAReplicaAreItsBytes) {
+  const std::string bytes = "one\ntwo\x1b\r\xff\nthree";
+  http::Response text{200, {{"content-type", "text/plain; charset=utf-8"}}, bytes};
   const TestServer server({{"GET /api/v1/replicas/chat/0/logs", {text}}});
   const Outcome logs = run_words({"logs", "chat/0", "--tail", "5", "-f", "--server", server.url()}, add_logs);
-  EXPECT_EQ(logs.out, "one\ntwo\x1b\nthree\n");
+  EXPECT_EQ(logs.out, bytes);
   EXPECT_EQ(logs.status, done);
   EXPECT_EQ(logs.err, "berth: the output has ended: chat/0 is gone\n");
   EXPECT_EQ(server.requests().front().query,
             (std::map<std::string, std::string, std::less<>>{{"follow", "1"}, {"tail", "5"}}));
+  EXPECT_EQ(run_words({"logs", "chat/0", "--server", server.url()}, add_logs).out, bytes);
   EXPECT_EQ(run_words({"logs", "chat/1", "--server", server.url()}, add_logs).status, wrong_input);
 }
 

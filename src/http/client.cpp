@@ -1,5 +1,6 @@
 #include "http/client.hpp"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -47,6 +48,15 @@ bool is_token(std::string_view text) {
 bool is_target(std::string_view text) {
   return text.starts_with('/') &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '#'; });
+}
+
+// A machine that is gone, rather than silent, is noticed after 15 s and four unanswered probes.
+void set_tcp_options(Socket& socket) {
+  ErrorValue ignored;  // slower then, but not wrong
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  for (const auto& [option, value] : {std::pair(TCP_KEEPIDLE, 15), {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 4}})
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, option, &value, sizeof value);
 }
 
 }  // namespace
@@ -100,7 +110,8 @@ struct Client::State {
       if (!failure) {
         const Duration left = deadline - real_clock().now();
         if (stop.stop_requested()) failure = stopped();
-        if (!failure && left <= Duration::zero()) failure = timed_out();
+        // What has come while this process was suspended has come in time.
+        if (!failure && left <= Duration::zero() && context.poll() == 0) failure = timed_out();
         if (failure) {
           if (socket == nullptr) return *failure;
           ErrorValue ignored;
@@ -135,7 +146,7 @@ struct Client::State {
       refused = unavailable("cannot connect to", connected.error);
       return {};
     }
-    if (url.kind != Url::Kind::unix_socket) socket.set_option(asio::ip::tcp::no_delay(true), error);
+    if (url.kind != Url::Kind::unix_socket) set_tcp_options(socket);
     if (!tls) {
       wire = plain_wire(std::move(socket));
       return {};
@@ -421,8 +432,9 @@ Result<Response> Client::stream_lines(const std::string& target, const OnLine& o
       // Up to the end of the line, of the data, or of what a line may have.
       const std::size_t room = line_bytes_max - partial.size();
       const std::size_t newline = bytes.substr(0, room).find('\n');
-      partial += bytes.substr(0, std::min(newline, room));
-      bytes.remove_prefix(newline == bytes.npos ? std::min(room, bytes.size()) : newline + 1);
+      const std::size_t used = newline == bytes.npos ? std::min(room, bytes.size()) : newline + 1;
+      partial += bytes.substr(0, used);
+      bytes.remove_prefix(used);
       if (newline == bytes.npos && partial.size() < line_bytes_max) return true;
       if (!on_line(std::exchange(partial, {}))) return false;
     }

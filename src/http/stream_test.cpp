@@ -31,7 +31,7 @@ TEST(Stream, GivesLinesAsTheyAreWritten) {
   const auto answer = call.get();
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->status, 200);
-  EXPECT_EQ(lines, (std::vector<std::string>{"one", "two", "", "last"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"one\n", "two\n", "\n", "last"}));
   EXPECT_FALSE(stream.write("after the end"));
   EXPECT_FALSE(stream.is_open());
 }
@@ -50,7 +50,7 @@ TEST(Stream, ALongLineIsGivenInPieces) {
     return true;
   });
   ASSERT_TRUE(answer) << answer.error().to_text();
-  EXPECT_EQ(sizes, (std::vector<std::size_t>{1 << 20, 1 << 20, 2'500'000 - (2 << 20), 1}));
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{1 << 20, 1 << 20, 2'500'001 - (2 << 20), 2}));
 }
 
 TEST(Stream, TheConnectionServesTheNextRequest) {
@@ -273,7 +273,7 @@ TEST(Stream, IsKeptAliveByComments) {
   });
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->headers.get("content-type"), "text/event-stream");
-  EXPECT_EQ(lines, (std::vector<std::string>{": ", "", ": ", ""}));
+  EXPECT_EQ(lines, (std::vector<std::string>{": \n", "\n", ": \n", "\n"}));
 }
 
 TEST(Stream, SilenceIsATimeout) {
@@ -308,7 +308,7 @@ TEST(Stream, ManyWritersOnManyThreads) {
   auto call = std::async(std::launch::async, [&] {
     int lines = 0;
     EXPECT_TRUE(client_of(server).stream_lines("/", [&](std::string_view line) {
-      EXPECT_EQ(line.size(), 20u);
+      EXPECT_EQ(line.size(), 21u);
       return ++lines, true;
     }));
     return lines;

@@ -23,6 +23,20 @@ struct LogsArguments {
   std::size_t tail = 0;  // 0: all
 };
 
+// The output of a command: to a file or a pipe as it is, to a terminal without what would control it. The command may
+// be that of another user, or run on another machine.
+class OutputPrinter {
+ public:
+  // False: it cannot be printed.
+  bool put(const std::string& piece) { return is_printed(is_terminal_ ? shown_.put(piece) : piece); }
+  bool end() { return is_printed(shown_.end()); }
+
+ private:
+  static bool is_printed(const std::string& text) { return text.empty() || print(text) == done; }
+  const bool is_terminal_ = stdout_is_terminal();
+  PrintableOutput shown_;
+};
+
 void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
 
 // Why a job that has written nothing has not; absent: it runs, or ran.
@@ -41,16 +55,18 @@ int run_logs_of_job(const LogsArguments& arguments) {
   Result<OutputReader> output = OutputReader::open(job->output());
   if (!output) return print_error(output.error());
   if (arguments.tail > 0) output->skip_to_tail(arguments.tail);
+  OutputPrinter printer;
   bool has_written = false;
   while (true) {
     // Looked at before the output is read, which is whole then.
     const bool has_ended_now = !job || job->has_ended();
     for (std::string piece; !(piece = output->read(piece_bytes)).empty(); has_written = true)
-      if (print(piece) != done) return environment_error;
+      if (!printer.put(piece)) return environment_error;
     if (has_ended_now || !arguments.follow) break;
     real_clock().sleep_for(read_again);
     job = job_named(job->id);
   }
+  if (!printer.end()) return environment_error;
   const std::optional<std::string> reason = job && !has_written ? reason_for_silence(*job) : std::nullopt;
   if (reason) print_note(*reason);
   return done;
@@ -76,10 +92,12 @@ int run_logs_of_replica(const LogsArguments& arguments) {
   if (!server) return print_error(server.error());
   std::string query = arguments.follow ? "?follow=1" : "";
   if (arguments.tail > 0) query += (query.empty() ? "?tail=" : "&tail=") + std::to_string(arguments.tail);
+  OutputPrinter printer;
   bool printed = true;
-  const Result<void> ended = server->lines(*target + "/logs" + query, arguments.follow, [&](std::string_view line) {
-    return printed = print(std::string(line) + "\n") == done;
+  const Result<void> ended = server->output(*target + "/logs" + query, arguments.follow, [&](std::string_view piece) {
+    return printed = printer.put(std::string(piece));
   });
+  printed = printed && printer.end();
   if (!ended) return print_error(ended.error());
   if (!printed) return environment_error;
   if (arguments.follow) print_note("the output has ended: " + reason_for_end(arguments.name, server->call({*target})));
