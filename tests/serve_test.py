@@ -213,6 +213,19 @@ class Logs(Fleet):
     def test_every_line_is_logfmt_and_names_who_did_it(self):
         self.check(*self.tell(read_logfmt))
 
+    def test_on_a_terminal_it_is_for_people(self):
+        self.server.terminate()
+        self.server.wait()
+        place = {"BERTH_RUNTIME_DIR": str(self.folder / "server")}
+        serve = ("serve", "--no-agent", "--store", "memory", "--listen", "127.0.0.1:0")
+        shown, status = self.on_terminal(200, *serve, until=b"the page asks", NO_COLOR="1", **place)
+        self.assertEqual(status, 0, shown)
+        for line in shown.replace("^C", "").splitlines():
+            self.assertRegex(line, r"^\d\d:\d\d:\d\d \w.* component=server$")
+        self.assertRegex(shown, r"(?m)^\d\d:\d\d:\d\d began to lead {36}kind=server subject=server actor=server:\S+ event=1 component=server\r$")
+        shown, status = self.on_terminal(200, *serve, "--log", "logfmt", until=b"the page asks", **place)
+        self.assertEqual(read_logfmt(shown.splitlines()[0])["level"], "info", "as told")
+
     def test_or_json(self):
         self.server.terminate()
         self.server.wait()

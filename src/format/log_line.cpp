@@ -27,6 +27,28 @@ std::string value_text(std::string_view text) {
   return quoted + '"';
 }
 
+std::string fields_text(const LogFields& fields) {
+  std::string text;
+  for (const auto& [key, value] : fields) text += " " + key + "=" + value_text(value);
+  return text;
+}
+
+std::string terminal_line(std::uint64_t wall_time_us, const LogRecord& record, bool has_colour) {
+  constexpr std::size_t message_columns = 48;  // of most messages; longer ones push their fields to the right
+  const auto paint = [&](const char* code, const std::string& text) {
+    return has_colour && !text.empty() ? std::string("\033[") + code + "m" + text + "\033[0m" : text;
+  };
+  const std::string level = record.level == LogLevel::info ? "" : std::string(to_string(record.level)) + ": ";
+  const std::string message = world::printable(record.message);
+  const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  const std::size_t columns =
+      level.size() + static_cast<std::size_t>(std::count_if(message.begin(), message.end(), begins_character));
+  const std::string fields = fields_text(record.fields);
+  const std::string blanks(fields.empty() || columns > message_columns ? 0 : message_columns - columns, ' ');
+  return world::time_of_day_text(wall_time_us) + " " + paint(record.level == LogLevel::error ? "31" : "33", level) +
+         message + blanks + paint("2", fields) + "\n";
+}
+
 }  // namespace
 
 std::string_view to_string(LogLevel level) noexcept {
@@ -39,6 +61,8 @@ std::string_view to_string(LogLevel level) noexcept {
 }
 
 std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& record) {
+  if (form == LogForm::terminal || form == LogForm::coloured_terminal)
+    return terminal_line(wall_time_us, record, form == LogForm::coloured_terminal);
   const std::string time = time_text(wall_time_us);
   if (form == LogForm::json) {
     boost::json::object out{
@@ -46,10 +70,8 @@ std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& 
     for (const auto& [key, value] : record.fields) out[key] = world::printable(value);
     return boost::json::serialize(out) + "\n";
   }
-  std::string line =
-      "time=" + time + " level=" + std::string(to_string(record.level)) + " msg=" + value_text(record.message);
-  for (const auto& [key, value] : record.fields) line += " " + key + "=" + value_text(value);
-  return line + "\n";
+  return "time=" + time + " level=" + std::string(to_string(record.level)) + " msg=" + value_text(record.message) +
+         fields_text(record.fields) + "\n";
 }
 
 }  // namespace berth::format

@@ -1,5 +1,5 @@
-// Lines of a log: what a server or an agent says, as logfmt for people and journals, or as JSON for tools. Callers put
-// no secret in: no token, no value of an environment.
+// Lines of a log: what a server or an agent says, as logfmt for journals and files, as JSON for tools, or for people at
+// a terminal. Callers put no secret in: no token, no value of an environment.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct LogRecord {
 };
 using Log = std::function<void(const LogRecord&)>;
 
-enum class LogForm : std::uint8_t { logfmt, json };
-// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, or the same as an
-// object.
+enum class LogForm : std::uint8_t { logfmt, json, terminal, coloured_terminal };
+// With its line end. `time=2026-11-15T12:01:02.345Z level=info msg="a sentence" key=value ...`, the same as an object,
+// or `12:01:02 a sentence    key=value ...` in local time, where a level other than info comes before the sentence.
 std::string log_line(LogForm form, std::uint64_t wall_time_us, const LogRecord& record);
 
 }  // namespace berth::format

@@ -98,7 +98,10 @@ std::string agent_version() {
 }
 
 Log log_to_stderr(const AgentArguments& arguments, const LogFields& common) {
-  return [form = arguments.log == "json" ? LogForm::json : LogForm::logfmt, common](LogRecord record) {
+  const LogForm own = !stderr_is_terminal()   ? LogForm::logfmt
+                      : stderr_style().colour ? LogForm::coloured_terminal
+                                              : LogForm::terminal;
+  return [form = arguments.log.value_or(own), common](LogRecord record) {
     record.fields.insert(record.fields.end(), common.begin(), common.end());
     // In one write, so that lines of several threads do not mix.
     std::fputs(log_line(form, wall_time_us(), record).c_str(), stderr);
@@ -113,10 +116,12 @@ void add_agent_options(Verb& verb, AgentArguments& arguments) {
   const auto take_form = [&arguments](const std::string& form) -> Result<void> {
     if (form != "logfmt" && form != "json")
       return Error{ErrorCode::invalid_argument, "\"" + form + "\" is no form of a log", "use logfmt or json"};
-    arguments.log = form;
+    arguments.log = form == "json" ? LogForm::json : LogForm::logfmt;
     return {};
   };
-  verb.option("--log", "FORM", take_form, "of the log on standard error: logfmt (the default) or json");
+  verb.option("--log", "FORM", take_form,
+              "of the log on standard error: logfmt or json; without it logfmt, and on a terminal lines that are "
+              "easier to read");
 }
 
 Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {

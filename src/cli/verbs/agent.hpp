@@ -15,7 +15,7 @@ struct AgentArguments {
   std::optional<std::string> name;  // of the node; absent: of this machine
   std::optional<std::string> file;
   BackendOptions backends;
-  std::string log = "logfmt";
+  std::optional<LogForm> log;  // absent: for people on a terminal, else logfmt
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
 // But for the server.
