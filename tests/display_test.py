@@ -254,6 +254,26 @@ class Messages(Machine):
         for names in (["--device", "cuda:0,cuda:0"], ["--device", "cuda:0", "--device", first]):
             self.assertRefused(self.berth("pick", *names, "-n", "2"), 2, f"--device names {first} twice")
 
+    def test_intents_as_json_are_the_device_as_devices_shows_it(self):
+        def answer(*words):
+            said = self.berth(*words, "--json")
+            self.assertEqual((said.returncode, said.stderr), (0, ""), words)
+            document = json.loads(said.stdout)
+            self.assertEqual(document["schema"], 1)
+            return document["device"]
+        keys = set(json.loads(self.berth("devices", "--json").stdout)[0]) - {"intent", "intent_by", "intent_age_ms"}
+        for words, intent in ((["drain", "cuda:0", "--plan"], None), (["cordon", "cuda:0"], "cordoned"), (["drain", "cuda:0", "--wait", "1s"], "draining"),
+                              (["uncordon", "cuda:0"], None)):
+            device = answer(*words)
+            self.assertLessEqual(keys, set(device), words)
+            self.assertEqual((device["ordinal"], device.get("intent")), (0, intent), words)
+        # Of a device that is gone, its id is all that is known.
+        self.assertEqual(self.berth("cordon", "cuda:1").returncode, 0)
+        gone = self.gpus()[1]
+        self.machine.write_text("gpus 1 memory=80GiB\n")
+        self.assertEqual(answer("uncordon", gone), {"id": gone})
+        self.assertRefused(self.berth("cordon", "cuda:0", "--reason", "x"), 2, "--server, --ca and --reason are for the fleet")
+
     def test_uncordon_does_not_call_a_sick_device_in_service(self):
         self.machine.write_text(self.script + "set 1 recovery_action=1\n")
         for name in ("cuda:1", self.gpus()[1]):

@@ -6,6 +6,8 @@
 #include "cli/options.hpp"
 #include "cli/request.hpp"
 #include "cli/text/devices_text.hpp"
+#include "format/device_json.hpp"
+#include "format/json_reading.hpp"
 #include "machine/machine_observer.hpp"
 
 namespace berth::cli {
@@ -15,7 +17,8 @@ void add_device_options(Verb& verb, DeviceArguments& arguments) {
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");
   verb.option("--reason", "TEXT", &arguments.reason, "shown with a device of the fleet, and in its event");
   add_address_options(verb, arguments.server);
-  verb.flag("--json", arguments.server.json, "of the fleet: print the answer of the server, one JSON object");
+  verb.flag("--json", arguments.server.json,
+            "print one JSON object: the device as in berth devices --json; of the fleet the answer of the server");
   add_backend_options(verb, arguments.backends);
 }
 
@@ -65,11 +68,14 @@ Health IntentDevice::health() const { return health_of(row()); }
 std::string IntentDevice::table(const Style& style) const {
   return occupants_text(std::span(&row(), 1), users(), style);
 }
+std::string IntentDevice::json() const { return device_document(device_to_json(row(), real_clock().now())); }
 ProcessUsers IntentDevice::users() const { return users_of(std::span(&row(), 1)); }
 
 const DeviceRow& IntentDevice::row() const {
   return *std::find_if(rows_.begin(), rows_.end(), [&](const DeviceRow& r) { return r.info.id == id_; });
 }
+
+std::string device_document(boost::json::object device) { return document({{"device", std::move(device)}}) + "\n"; }
 
 Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent) {
   Result<Ledger::Lock> lock = ledger.lock();

@@ -35,6 +35,7 @@ class IntentDevice {
   // Of the last look().
   Health health() const;
   std::string table(const Style& style) const;
+  std::string json() const;  // one object, with its line end
   ProcessUsers users() const;
 
  private:
@@ -46,6 +47,9 @@ class IntentDevice {
   std::unique_ptr<TelemetryPoller> observer_;
   std::vector<DeviceRow> rows_;
 };
+
+// What --json prints about a device of this machine.
+std::string device_document(boost::json::object device);
 
 Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent);
 

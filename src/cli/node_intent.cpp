@@ -117,8 +117,8 @@ bool is_node(const DeviceArguments& arguments) { return arguments.device.starts_
 
 Result<void> check_options(const DeviceArguments& arguments) {
   const ServerArguments& server = arguments.server;
-  if (!server.json && server.server.empty() && server.ca_file.empty() && arguments.reason.empty()) return {};
-  return Error{ErrorCode::invalid_argument, "--json, --server, --ca and --reason are for the fleet",
+  if (server.server.empty() && server.ca_file.empty() && arguments.reason.empty()) return {};
+  return Error{ErrorCode::invalid_argument, "--server, --ca and --reason are for the fleet",
                "write node/NAME or node/NAME/DEVICE"};
 }
 

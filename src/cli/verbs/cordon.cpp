@@ -14,8 +14,9 @@ int run_cordon(const DeviceArguments& arguments) {
   if (!device) return print_error(device.error());
   if (const Result<void> set = set_intent(**ledger, device->id(), Intent::cordoned); !set)
     return print_error(set.error());
-  return print(device->name() + " is cordoned" +
-               (device->look().empty() ? "\n" : "; running work is not interrupted\n"));
+  const bool is_empty = device->look().empty();
+  if (arguments.server.json) return print(device->json());
+  return print(device->name() + " is cordoned" + (is_empty ? "\n" : "; running work is not interrupted\n"));
 }
 
 }  // namespace

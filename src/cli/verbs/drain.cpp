@@ -38,13 +38,15 @@ int run_drain(const DrainArguments& arguments) {
   const Deadline deadline = Deadline::after(real_clock(), wait);
   Occupation occupation = device->look();
   const Style style = stdout_style();
-  const std::string text = draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
+  const bool json = arguments.device.server.json;
+  const std::string text =
+      json ? device->json() : draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
   if (const int printed = print(text); printed != done) return printed;
   if (occupation.empty() || arguments.plan || wait == Duration::zero()) return done;
   while (!deadline.passed(real_clock().now())) {
     real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
     occupation = device->look();
-    if (occupation.empty()) return print(device->name() + " is empty\n");
+    if (occupation.empty()) return json ? done : print(device->name() + " is empty\n");
   }
   const StillThere failure = still_there(device->name(), occupation, device->users());
   print_error(failure.error);

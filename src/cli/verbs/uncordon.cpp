@@ -1,4 +1,6 @@
 // `berth uncordon`: puts a device or a node back into service.
+#include <boost/json.hpp>
+
 #include "cli/device_intent.hpp"
 #include "cli/node_intent.hpp"
 #include "inventory/short_id.hpp"
@@ -12,8 +14,9 @@ Result<bool> has_intent(Ledger& ledger, const DeviceId& device) {
   return lock->snapshot().intent(device) != nullptr;
 }
 
-int print_uncordoned(IntentDevice& device) {
+int print_uncordoned(IntentDevice& device, bool json) {
   device.look();
+  if (json) return print(device.json());
   const Health health = device.health();
   if (health == Health::healthy) return print(device.name() + " is in service\n");
   return print(device.name() + " is no longer cordoned; it is " + std::string(to_string(health)) + "\n");
@@ -31,13 +34,15 @@ int run_uncordon(const DeviceArguments& arguments) {
   if (*known) {
     if (const Result<void> set = set_intent(**ledger, whole, Intent::in_service); !set) return print_error(set.error());
     Result<IntentDevice> device = IntentDevice::open(arguments);
-    return device ? print_uncordoned(*device) : print(short_id(whole) + " is no longer cordoned\n");
+    if (device) return print_uncordoned(*device, arguments.server.json);
+    return print(arguments.server.json ? device_document({{"id", whole.text()}})
+                                       : short_id(whole) + " is no longer cordoned\n");
   }
   Result<IntentDevice> device = IntentDevice::open(arguments);
   if (!device) return print_error(device.error());
   if (const Result<void> set = set_intent(**ledger, device->id(), Intent::in_service); !set)
     return print_error(set.error());
-  return print_uncordoned(*device);
+  return print_uncordoned(*device, arguments.server.json);
 }
 
 }  // namespace
