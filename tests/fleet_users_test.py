@@ -6,6 +6,7 @@ import subprocess
 import time
 import unittest
 
+from berth_case import BERTH
 from fleet_case import Fleet, in_own_mounts
 
 UID, GID, EXTRA = 5077, 5077, 5078
@@ -164,6 +165,24 @@ class Users(Fleet):
             self.assertTrue(self.change_as_user(state, state=claimed))
             self.stays(lambda: folder.exists() and self.replicas("evil")[0]["job"] == evil["job"])
         self.assertEqual(sum("sleep 600" in text for text in self.processes().values()), 2, self.processes())
+
+    def test_a_user_cannot_make_the_lease_of_another_one_of_its_replica(self):
+        node = self.add()
+        own = subprocess.Popen([BERTH, "run", "-q", "-n", "1", "--", "sleep", "600"], env=node.environment())
+        self.started.append(own)
+        lease, = self.until(node.leases, "it runs")
+        device, = (one["id"] for one in lease["devices"])
+        self.apply(self.serve_as("mine", "svc"), wait=False)
+        self.until_ready("mine", 1)
+        folder = self.folder_of("mine")
+        file, _, _ = json.loads((folder / "user/state.json").read_text())["lease"].partition(":")
+        self.assertTrue(self.change_as_user(folder / "user/state.json", lease=f"{file}:{lease['id']}"))
+
+        def holders():
+            devices = self.get("nodes/a")["node"]["devices"]
+            return [(one["kind"], one["user"]) for one in next(one for one in devices if one["id"] == device)["holders"]]
+        self.until(lambda: holders(), self.situation)
+        self.stays(lambda: holders() == [("lease", "root")])
 
     def test_long_texts_of_a_job_do_not_silence_its_node(self):
         self.add()

@@ -111,9 +111,9 @@ class Agent {
       one->since = seen.since;
       if (one->is_live()) {
         const auto lease = parse_lease(job.progress.lease);
-        if (lease) here.leases.by_number[lease->id] = name_of(one->key);
+        if (lease) here.leases.by_lease[{job.user, lease->id}] = name_of(one->key);
         if (job.is_supervised && machine::is_process_of(job, job.progress.supervisor))
-          here.leases.by_holder[job.progress.supervisor.pid] = name_of(one->key);
+          here.leases.by_holder[{job.user, job.progress.supervisor.pid}] = name_of(one->key);
       }
       here.found.push_back(*std::move(one));
       here.by_id.emplace(job.id, std::move(job));

@@ -112,14 +112,13 @@ NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
 // Reads the files of the jobs only where there is a lease that was not looked for before, or is so new that its job
 // may not have written it down.
 void NodeWatch::find_jobs() {
-  const std::string user = world::user_name(geteuid());
-  std::map<std::uint64_t, std::uint32_t> open;  // lease and process
-  std::set<std::uint64_t> all;
+  std::map<inventory::LeaseKey, std::uint32_t> open;  // lease and process
+  std::set<inventory::LeaseKey> all;
   const auto consider = [&](const auto& lease) {
-    all.insert(lease.lease);
-    const auto known = jobs_.find(lease.lease);
+    all.insert(lease.key());
+    const auto known = jobs_.find(lease.key());
     const bool is_known = known != jobs_.end() && (!known->second.id.empty() || lease.age > recent);
-    if (lease.user == user && !is_known) open.emplace(lease.lease, lease.pid);
+    if (lease.user_id == geteuid() && !is_known) open.emplace(lease.key(), lease.pid);
   };
   for (const inventory::DeviceRow& row : seen_.rows) std::for_each(row.held_by.begin(), row.held_by.end(), consider);
   std::for_each(seen_.waiting.begin(), seen_.waiting.end(), consider);
@@ -132,7 +131,7 @@ void NodeWatch::find_jobs() {
     if (!job.is_supervised) continue;
     const auto own = parse_lease(job.progress.lease);
     for (const auto& [lease, pid] : open) {
-      if (pid == job.progress.supervisor.pid || (own && own->id == lease))
+      if (pid == job.progress.supervisor.pid || (own && own->id == lease.number))
         jobs_[lease] = {job.id, job.request.name.empty() ? job.id : job.request.name};
     }
   }
@@ -153,41 +152,41 @@ void NodeWatch::run() {
 
 // The rows are older than the list of replicas. The lease of one that ended just now is still in them, and taken for
 // that of another program it would keep the fleet from using the device; so would one that was taken just now.
-std::map<std::uint64_t, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
+std::map<inventory::LeaseKey, std::string> NodeWatch::with_recent(const ReplicaLeases& replicas) const {
   const TimePoint now = real_clock().now();
-  for (const auto& [lease, name] : replicas.by_number) known_[lease] = {name, now};
+  for (const auto& [lease, name] : replicas.by_lease) known_[lease] = {name, now};
   for (const inventory::DeviceRow& row : seen_.rows) {
     for (const inventory::DeviceLease& lease : row.held_by) {
-      const auto holder = replicas.by_holder.find(lease.pid);
-      if (holder != replicas.by_holder.end()) known_[lease.lease] = {holder->second, now};
+      const auto holder = replicas.by_holder.find({lease.user_id, lease.pid});
+      if (holder != replicas.by_holder.end()) known_[lease.key()] = {holder->second, now};
     }
   }
   std::erase_if(known_, [&](const auto& one) { return one.second.seen + recent < now; });
-  std::map<std::uint64_t, std::string> all;
+  std::map<inventory::LeaseKey, std::string> all;
   for (const auto& [lease, one] : known_) all.emplace(lease, one.name);
   return all;
 }
 
 NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
   Look seen;
-  std::map<std::uint64_t, std::string> replicas;
-  std::map<std::uint64_t, JobName> own_jobs;
+  std::map<inventory::LeaseKey, std::string> replicas;
+  std::map<inventory::LeaseKey, JobName> own_jobs;
   {
     const std::lock_guard lock(mutex_);
     seen = seen_;
     replicas = with_recent(current);
     own_jobs = jobs_;
   }
-  std::set<std::uint64_t> own;
+  std::set<inventory::LeaseKey> own;
   for (const auto& [lease, name] : replicas) own.insert(lease);
   NodeObservation out;
   out.node = node_;
   json::array devices, leases;
-  std::map<std::uint64_t, json::object> jobs;
+  std::map<inventory::LeaseKey, json::object> jobs;
   const TimePoint now = real_clock().now();
   const auto name_of = [&](const inventory::DeviceLease& lease) -> std::pair<const char*, std::string> {
-    if (const auto replica = replicas.find(lease.lease); replica != replicas.end()) return {"replica", replica->second};
-    const auto job = own_jobs.find(lease.lease);
+    if (const auto replica = replicas.find(lease.key()); replica != replicas.end()) return {"replica", replica->second};
+    const auto job = own_jobs.find(lease.key());
     if (job == own_jobs.end() || job->second.id.empty()) return {"lease", lease.command};
     return {"job", job->second.name};
   };
@@ -202,7 +201,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
                      {"exclusive", lease.exclusive},
                      {"age_s", seconds(lease.age)}};
     if (lease.memory_bytes) job["memory_bytes"] = lease.memory_bytes;
-    if (const auto own = own_jobs.find(lease.lease); own != own_jobs.end() && !own->second.id.empty()) {
+    if (const auto own = own_jobs.find(lease.key()); own != own_jobs.end() && !own->second.id.empty()) {
       job["kind"] = "job";
       job["name"] = own->second.name;
       job["id"] = own->second.id;
@@ -221,15 +220,15 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     devices.push_back(std::move(shown));
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {
-      if (lease.within || replicas.contains(lease.lease)) continue;
-      json::object& job = jobs[lease.lease];
+      if (lease.within || replicas.contains(lease.key())) continue;
+      json::object& job = jobs[lease.key()];
       if (job.empty()) job = job_of(lease, "running");
       job["devices"].as_array().emplace_back(row.info.id.text());
     }
   }
   for (auto& [id, job] : jobs) leases.push_back(std::move(job));
   for (const machine::WaitingLease& lease : seen.waiting) {
-    if (replicas.contains(lease.lease) || current.by_holder.contains(lease.pid)) continue;
+    if (replicas.contains(lease.key()) || current.by_holder.contains({lease.user_id, lease.pid})) continue;
     json::object job = job_of(lease, "waiting");
     if (lease.place) job["place"] = *lease.place;
     job["devices_wanted"] = lease.count;

@@ -21,8 +21,12 @@ namespace berth::agent {
 // Leases of this machine that belong to replicas, with names such as "chat/0". The holder is the supervisor of its job,
 // which is known before it writes down the lease that it got.
 struct ReplicaLeases {
-  std::map<std::uint64_t, std::string> by_number;
-  std::map<std::uint32_t, std::string> by_holder;
+  struct Holder {
+    std::uint32_t user = 0, pid = 0;
+    friend auto operator<=>(const Holder&, const Holder&) = default;
+  };
+  std::map<inventory::LeaseKey, std::string> by_lease;
+  std::map<Holder, std::string> by_holder;
 };
 
 struct NodeObservation {
@@ -52,7 +56,7 @@ class NodeWatch {
   };
   static Look look(machine::TelemetryPoller& poller);
   void find_jobs();
-  std::map<std::uint64_t, std::string> with_recent(const ReplicaLeases& replicas) const;
+  std::map<inventory::LeaseKey, std::string> with_recent(const ReplicaLeases& replicas) const;
 
   machine::Machine machine_;
   NodeView node_;  // but for its devices
@@ -67,12 +71,12 @@ class NodeWatch {
   struct JobName {
     std::string id, name;  // without a name of its own the id
   };
-  std::map<std::uint64_t, JobName> jobs_;
+  std::map<inventory::LeaseKey, JobName> jobs_;
   struct Known {
     std::string name;
     TimePoint seen{};
   };
-  mutable std::map<std::uint64_t, Known> known_;  // leases of replicas, also of those that ended lately
+  mutable std::map<inventory::LeaseKey, Known> known_;  // leases of replicas, also of those that ended lately
   std::thread thread_;
 };
 

@@ -18,6 +18,13 @@ namespace berth::inventory {
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
 
 // An entry of the ledger that holds a device.
+// Numbers of leases are unique for a user only: others may write any number into a ledger file of theirs.
+struct LeaseKey {
+  std::uint32_t user = 0;
+  std::uint64_t number = 0;
+  friend auto operator<=>(const LeaseKey&, const LeaseKey&) = default;
+};
+
 struct DeviceLease {
   std::uint64_t lease = 0;
   std::string user;     // by name
@@ -28,7 +35,10 @@ struct DeviceLease {
   std::uint64_t memory_bytes = 0;        // promised; 0: all of the device
   std::vector<std::uint32_t> processes;  // of this entry, that use the device
   // The lease that it is nested in, and whose bytes it uses.
-  std::optional<std::uint64_t> within = {};
+  std::optional<LeaseKey> within = {};
+  std::uint32_t user_id = 0;
+
+  LeaseKey key() const { return {user_id, lease}; }
 };
 
 // One device with its last observation.

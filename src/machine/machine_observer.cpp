@@ -34,7 +34,9 @@ std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, cons
     inventory::DeviceLease lease{
         entry.id(),       world::user_name(entry.user),    entry.name, entry.holder.pid, now - entry.since,
         claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
-    if (const LedgerEntry* const outer = snapshot.outer_of(entry)) lease.within = outer->id();
+    if (const LedgerEntry* const outer = snapshot.outer_of(entry))
+      lease.within = inventory::LeaseKey{outer->user, outer->id()};
+    lease.user_id = entry.user;
     for (const ledger::ObservedProcess& process : device.processes) {
       if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
     }
@@ -73,6 +75,7 @@ std::vector<WaitingLease> waiting_in(const LedgerSnapshot& snapshot, const Machi
     if (!entry.claims.empty() && !std::all_of(entry.claims.begin(), entry.claims.end(), is_whole))
       one.memory_bytes = entry.claims.front().memory_bytes;
     one.exclusive = entry.is_exclusive();
+    one.user_id = entry.user;
     out.push_back(std::move(one));
   }
   std::stable_sort(out.begin(), out.end(), [](const WaitingLease& a, const WaitingLease& b) {

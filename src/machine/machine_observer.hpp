@@ -22,6 +22,9 @@ struct WaitingLease {
   std::size_t count = 1;             // devices that it needs
   std::uint64_t memory_bytes = 0;    // on each; 0: whole devices
   bool exclusive = false;
+  std::uint32_t user_id = 0;
+
+  inventory::LeaseKey key() const { return {user_id, lease}; }
 };
 
 // Adds what the ledger says about the devices; processes of its entries count as

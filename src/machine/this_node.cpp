@@ -32,32 +32,32 @@ NodeDevice node_device(const inventory::DeviceRow& row) {
   return device;
 }
 
-std::optional<std::uint64_t> outermost_of(const inventory::DeviceRow& row, const inventory::DeviceLease& lease,
-                                          const std::set<std::uint64_t>& leases) {
+std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row, const inventory::DeviceLease& lease,
+                                                const std::set<inventory::LeaseKey>& leases) {
   const inventory::DeviceLease* at = &lease;
   for (int depth = 0; at && depth < 16; ++depth) {
-    if (leases.contains(at->lease)) return at->lease;
+    if (leases.contains(at->key())) return at->key();
     const auto outer = std::find_if(row.held_by.begin(), row.held_by.end(),
-                                    [&](const inventory::DeviceLease& one) { return one.lease == at->within; });
+                                    [&](const inventory::DeviceLease& one) { return one.key() == at->within; });
     at = at->within && outer != row.held_by.end() ? &*outer : nullptr;
   }
   return std::nullopt;
 }
 
-NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<std::uint64_t>& leases) {
+NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<inventory::LeaseKey>& leases) {
   NodeDevice device = node_device(row);
   const auto take = [](std::uint64_t& from, std::uint64_t bytes) { from -= std::min(from, bytes); };
   device.held_exclusively = false;
-  // By the number of the lease: what it was promised, and what it and those nested in it have allocated.
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> own;
+  // By lease: what it was promised, and what it and those nested in it have allocated.
+  std::map<inventory::LeaseKey, std::pair<std::uint64_t, std::uint64_t>> own;
   for (const inventory::DeviceLease& lease : row.held_by) {
-    const std::optional<std::uint64_t> outermost = outermost_of(row, lease, leases);
+    const std::optional<inventory::LeaseKey> outermost = outermost_of(row, lease, leases);
     if (!outermost) {
       device.held_exclusively |= lease.exclusive;
       continue;
     }
     auto& [promised, used] = own[*outermost];
-    if (lease.lease == *outermost)
+    if (lease.key() == *outermost)
       promised = lease.memory_bytes ? lease.memory_bytes : device.info.memory_bytes_total.value_or(0);
     if (row.seen && row.seen->processes) {
       for (const DeviceProcess& process : *row.seen->processes) {

@@ -17,11 +17,11 @@ namespace berth::machine {
 // Memory in use counts as taken by others.
 NodeDevice node_device(const inventory::DeviceRow& row);
 
-// The number of the lease among `leases` that this one is, or that it is nested in; absent: none of them.
-std::optional<std::uint64_t> outermost_of(const inventory::DeviceRow& row, const inventory::DeviceLease& lease,
-                                          const std::set<std::uint64_t>& leases);
-// What the leases of these numbers (of this user) hold on the device counts as free.
-NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<std::uint64_t>& leases);
+// The lease among `leases` that this one is, or that it is nested in; absent: none of them.
+std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row, const inventory::DeviceLease& lease,
+                                                const std::set<inventory::LeaseKey>& leases);
+// What these leases hold on the device counts as free.
+NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<inventory::LeaseKey>& leases);
 
 // The name, processors and memory of this machine, with egress and without devices.
 NodeView this_node();

@@ -8,6 +8,9 @@ namespace {
 
 using world::gib;
 
+inventory::LeaseKey ann(std::uint64_t number) { return {1000, number}; }
+inventory::LeaseKey bob(std::uint64_t number) { return {1001, number}; }
+
 // 80 GiB: 10 used by lease 1's process, 5 by a pool nested in it (lease 2), 20 by lease 3.
 inventory::DeviceRow shared_device() {
   inventory::DeviceRow row;
@@ -26,8 +29,9 @@ inventory::DeviceRow shared_device() {
     row.seen->processes->push_back(process);
   }
   row.held_by = {{1, "ann", "serve", 11, {}, false, 30 * gib, {11}, std::nullopt},
-                 {2, "ann", "serve", 12, {}, false, 8 * gib, {12}, 1},
+                 {2, "ann", "serve", 12, {}, false, 8 * gib, {12}, ann(1)},
                  {3, "bob", "train", 13, {}, true, 25 * gib, {13}, std::nullopt}};
+  for (inventory::DeviceLease& lease : row.held_by) lease.user_id = lease.user == "ann" ? 1000 : 1001;
   row.holders = 3;
   row.held_exclusively = true;
   row.memory_bytes_promised = 15 * gib + 5 * gib;  // not yet allocated, of leases 1 and 3
@@ -43,15 +47,24 @@ TEST(ThisNode, CountsAllThatIsHeld) {
 }
 
 TEST(ThisNode, LeavesOutALeaseWithThoseNestedInIt) {
-  const NodeDevice device = node_device_without(shared_device(), {1});
+  const NodeDevice device = node_device_without(shared_device(), {ann(1)});
   EXPECT_EQ(device.memory_bytes_promised, 5 * gib);
   EXPECT_EQ(device.memory_bytes_foreign, 20 * gib);
   EXPECT_EQ(device.holders, 1u);
   EXPECT_TRUE(device.held_exclusively);
 }
 
+TEST(ThisNode, TheNumberOfALeaseIsThatOfItsUser) {
+  inventory::DeviceRow row = shared_device();
+  row.held_by[2].lease = 1;
+  const NodeDevice device = node_device_without(row, {ann(1)});
+  EXPECT_EQ(device.holders, 1u);
+  EXPECT_TRUE(device.held_exclusively) << "by bob, who has a lease of the same number";
+  EXPECT_EQ(node_device_without(row, {bob(2)}).holders, 3u);
+}
+
 TEST(ThisNode, WithoutAllLeasesTheDeviceIsFree) {
-  const NodeDevice device = node_device_without(shared_device(), {1, 3});
+  const NodeDevice device = node_device_without(shared_device(), {ann(1), bob(3)});
   EXPECT_EQ(device.memory_bytes_promised, 0u);
   EXPECT_EQ(device.memory_bytes_foreign, 0u);
   EXPECT_EQ(device.holders, 0u);
