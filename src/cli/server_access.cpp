@@ -139,7 +139,7 @@ Result<void> ServerAccess::end_of_stream(const Result<http::Response>& response)
 Result<void> ServerAccess::output(const std::string& target, bool follow, const OnOutput& on_output) {
   http::CallOptions options;
   options.timeout = follow ? std::chrono::milliseconds::zero() : silent_stream_max;
-  return end_of_stream(client_.stream_lines(target, on_output, std::move(options)));
+  return end_of_stream(client_.stream_bytes(target, on_output, std::move(options)));
 }
 
 Result<void> ServerAccess::events(std::uint64_t after, const OnEvent& on_event) {

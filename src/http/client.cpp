@@ -21,7 +21,6 @@ namespace beast = boost::beast::http;
 using Parser = beast::response_parser<beast::string_body>;
 
 constexpr std::uint32_t header_bytes_max = 64 * 1024;
-constexpr std::size_t line_bytes_max = 1024 * 1024;
 
 // Lower case, without colons; absent: not 64 hexadecimal digits.
 std::optional<std::string> plain_fingerprint(const std::string& text) {
@@ -372,9 +371,7 @@ struct Client::State {
     return whole(*parser);
   }
 
-  // `on_bytes` returns false to end the call.
-  template <class OnBytes>
-  Result<Response> stream(const std::string& target, const CallOptions& call, OnBytes on_bytes) {
+  Result<Response> stream(const std::string& target, const CallOptions& call, const OnBytes& on_bytes) {
     begin_call(call);
     const std::string text = BERTH_TRY(head_of("GET", target, 0, call.headers));
     std::optional<Parser> parser;
@@ -425,23 +422,8 @@ Result<Response> Client::request(const std::string& method, const std::string& t
   return state_->request(method, target, body, options);
 }
 
-Result<Response> Client::stream_lines(const std::string& target, const OnLine& on_line, CallOptions options) {
-  std::string partial;
-  const auto response = state_->stream(target, options, [&](std::string_view bytes) {
-    while (!bytes.empty()) {
-      // Up to the end of the line, of the data, or of what a line may have.
-      const std::size_t room = line_bytes_max - partial.size();
-      const std::size_t newline = bytes.substr(0, room).find('\n');
-      const std::size_t used = newline == bytes.npos ? std::min(room, bytes.size()) : newline + 1;
-      partial += bytes.substr(0, used);
-      bytes.remove_prefix(used);
-      if (newline == bytes.npos && partial.size() < line_bytes_max) return true;
-      if (!on_line(std::exchange(partial, {}))) return false;
-    }
-    return true;
-  });
-  if (response && !partial.empty()) on_line(partial);  // the last line has no end
-  return response;
+Result<Response> Client::stream_bytes(const std::string& target, const OnBytes& on_bytes, CallOptions options) {
+  return state_->stream(target, options, on_bytes);
 }
 
 Result<Response> Client::stream_events(const std::string& target, const OnEvent& on_event, CallOptions options) {

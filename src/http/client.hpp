@@ -56,10 +56,9 @@ class Client {
 
   // GET whose answer is given piece by piece, until the server ends it, `options.stop`, or the function returns false
   // (then the call succeeds). An answer with another status than 200 is returned whole, with its body, and no piece is
-  // given; else the Response has an empty body. Lines come with their end, which the last one may lack, and are at most
-  // 1 MiB long; longer ones are given in pieces.
-  using OnLine = std::function<bool(std::string_view line)>;
-  Result<Response> stream_lines(const std::string& target, const OnLine& on_line, CallOptions options = {});
+  // given; else the Response has an empty body. Pieces are what has come: they may begin and end anywhere.
+  using OnBytes = std::function<bool(std::string_view bytes)>;
+  Result<Response> stream_bytes(const std::string& target, const OnBytes& on_bytes, CallOptions options = {});
   // The same for server-sent events; comments (keep-alive) count as data for the timeout, and are not given.
   using OnEvent = std::function<bool(const Event& event)>;
   Result<Response> stream_events(const std::string& target, const OnEvent& on_event, CallOptions options = {});

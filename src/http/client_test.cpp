@@ -107,7 +107,7 @@ TEST(Client, AnotherThreadStopsAStream) {
     begun.get_future().wait();
     stop.request_stop();
   });
-  const auto stopped = client_of(server).stream_lines("/", [](std::string_view) { return true; },
+  const auto stopped = client_of(server).stream_bytes("/", [](std::string_view) { return true; },
                                                       {.timeout = 0ms, .stop = stop.get_token()});
   stopper.join();
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);

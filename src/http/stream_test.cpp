@@ -11,15 +11,15 @@ namespace {
 
 using namespace test;
 
-TEST(Stream, GivesLinesAsTheyAreWritten) {
+TEST(Stream, GivesBytesAsTheyAreWritten) {
   std::promise<Stream> begun;
   RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
-  std::vector<std::string> lines;
+  std::string all;
   std::promise<void> first;
   auto call = std::async(std::launch::async, [&] {
-    return client_of(server).stream_lines("/", [&](std::string_view line) {
-      lines.emplace_back(line);
-      if (lines.size() == 1) first.set_value();
+    return client_of(server).stream_bytes("/", [&](std::string_view bytes) {
+      if (all.empty()) first.set_value();
+      all += bytes;
       return true;
     });
   });
@@ -31,26 +31,9 @@ TEST(Stream, GivesLinesAsTheyAreWritten) {
   const auto answer = call.get();
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->status, 200);
-  EXPECT_EQ(lines, (std::vector<std::string>{"one\n", "two\n", "\n", "last"}));
+  EXPECT_EQ(all, "one\ntwo\n\nlast");
   EXPECT_FALSE(stream.write("after the end"));
   EXPECT_FALSE(stream.is_open());
-}
-
-TEST(Stream, ALongLineIsGivenInPieces) {
-  RunningServer server(
-      [](const Request&, const Responder& responder) {
-        const Stream stream = responder.stream({});
-        stream.write(std::string(2'500'000, 'x') + "\ny\n");
-        stream.close();
-      },
-      {.limits = {.stream_bytes = 4'000'000}});
-  std::vector<std::size_t> sizes;
-  const auto answer = client_of(server).stream_lines("/", [&](std::string_view line) {
-    sizes.push_back(line.size());
-    return true;
-  });
-  ASSERT_TRUE(answer) << answer.error().to_text();
-  EXPECT_EQ(sizes, (std::vector<std::size_t>{1 << 20, 1 << 20, 2'500'001 - (2 << 20), 2}));
 }
 
 TEST(Stream, TheConnectionServesTheNextRequest) {
@@ -62,7 +45,7 @@ TEST(Stream, TheConnectionServesTheNextRequest) {
   });
   Client client = client_of(server);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(client.stream_lines("/stream", [](std::string_view) { return true; }));
+    EXPECT_TRUE(client.stream_bytes("/stream", [](std::string_view) { return true; }));
     EXPECT_EQ(client.request("GET", "/once")->body, "x");
     EXPECT_EQ(client.request("GET", "/stream")->body, "a\n");
     EXPECT_EQ(client.request("HEAD", "/stream")->body, "");
@@ -78,7 +61,7 @@ TEST(Stream, EndsWhenItsLastOwnerIsGone) {
 TEST(Stream, AnotherStatusIsReturnedWhole) {
   RunningServer server(
       [](const Request&, const Responder& responder) { responder.send(error_response(404, "not_found", "no")); });
-  const auto answer = client_of(server).stream_lines("/", [](std::string_view) { return ADD_FAILURE(), true; });
+  const auto answer = client_of(server).stream_bytes("/", [](std::string_view) { return ADD_FAILURE(), true; });
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 404);
   EXPECT_NE(answer->body.find("not_found"), std::string::npos);
@@ -92,13 +75,11 @@ TEST(Stream, TheReaderMayEndIt) {
       EXPECT_FALSE(stream.is_open());
       gone.set_value();
     });
-    stream.write("a\nb\n");
+    stream.write("a");
   });
   Client client = client_of(server);
-  int lines = 0;
-  const auto answer = client.stream_lines("/", [&](std::string_view) { return ++lines < 2; });
+  const auto answer = client.stream_bytes("/", [&](std::string_view) { return false; });
   ASSERT_TRUE(answer);
-  EXPECT_EQ(lines, 2);
   EXPECT_EQ(gone.get_future().wait_for(5s), std::future_status::ready);
 }
 
@@ -194,7 +175,7 @@ TEST(Stream, AReaderMayPauseWhereTheHandlerAllowsIt) {
   }
 }
 
-TEST(Stream, TheTimeThatALineTakesItsReceiverIsNotTheServers) {
+TEST(Stream, TheTimeThatAPieceTakesItsReceiverIsNotTheServers) {
   RunningServer server([](const Request&, const Responder& responder) {
     const Stream stream = responder.stream({});
     stream.write("a\n" + std::string(1'000'000, 'x') + "\nb\n");
@@ -202,16 +183,17 @@ TEST(Stream, TheTimeThatALineTakesItsReceiverIsNotTheServers) {
   });
   std::promise<void> never;
   const auto taken = never.get_future();
-  int lines = 0;
-  const auto slowly = [&](std::string_view) {
-    if (++lines == 1) {
+  std::size_t received = 0;
+  const auto slowly = [&](std::string_view bytes) {
+    if (received == 0) {
       EXPECT_EQ(taken.wait_for(300ms), std::future_status::timeout);
     }
+    received += bytes.size();
     return true;
   };
-  const auto answer = client_of(server).stream_lines("/", slowly, {.timeout = 100ms});
+  const auto answer = client_of(server).stream_bytes("/", slowly, {.timeout = 100ms});
   EXPECT_TRUE(answer) << answer.error().to_text();
-  EXPECT_EQ(lines, 3);
+  EXPECT_EQ(received, 1'000'005u);
 }
 
 TEST(Stream, OnlyWhatWaitsCountsAsBuffered) {
@@ -235,7 +217,7 @@ TEST(Stream, ABreakInTheMiddleIsAnError) {
   });
   auto call = std::async(std::launch::async, [&] {
     Client client = client_of(server);
-    return client.stream_lines("/", [&](std::string_view) {
+    return client.stream_bytes("/", [&](std::string_view) {
       EXPECT_FALSE(begun.get_future().get().write(std::string(2'000'000, 'x'))) << "more than the bound drops it";
       return true;
     });
@@ -249,7 +231,7 @@ TEST(Stream, AShutdownEndsIt) {
   std::promise<Stream> begun;
   RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
   auto call = std::async(std::launch::async,
-                         [&] { return client_of(server).stream_lines("/", [](std::string_view) { return true; }); });
+                         [&] { return client_of(server).stream_bytes("/", [](std::string_view) { return true; }); });
   const Stream stream = begun.get_future().get();
   stream.write("x\n");
   server.join(5s);
@@ -265,21 +247,21 @@ TEST(Stream, IsKeptAliveByComments) {
     head.keep_alive_every = 10ms;
     begun.set_value(responder.stream(head));
   });
-  std::vector<std::string> lines;
+  std::string all;
   Client client = client_of(server);
-  const auto answer = client.stream_lines("/", [&](std::string_view line) {
-    lines.emplace_back(line);
-    return lines.size() < 4;
+  const auto answer = client.stream_bytes("/", [&](std::string_view bytes) {
+    all += bytes;
+    return all.size() < 8;
   });
   ASSERT_TRUE(answer) << answer.error().to_text();
   EXPECT_EQ(answer->headers.get("content-type"), "text/event-stream");
-  EXPECT_EQ(lines, (std::vector<std::string>{": \n", "\n", ": \n", "\n"}));
+  EXPECT_EQ(all.substr(0, 8), ": \n\n: \n\n");
 }
 
 TEST(Stream, SilenceIsATimeout) {
   std::promise<Stream> begun;
   RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); });
-  const auto answer = client_of(server).stream_lines("/", [](std::string_view) { return true; }, {.timeout = 50ms});
+  const auto answer = client_of(server).stream_bytes("/", [](std::string_view) { return true; }, {.timeout = 50ms});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, ErrorCode::timeout);
 }
@@ -305,25 +287,26 @@ TEST(Stream, ManyWritersOnManyThreads) {
   std::promise<Stream> begun;
   RunningServer server([&](const Request&, const Responder& responder) { begun.set_value(responder.stream({})); },
                        {.limits = {.stream_bytes = 10'000'000}});
+  const std::string line = "01234567890123456789\n";
   auto call = std::async(std::launch::async, [&] {
-    int lines = 0;
-    EXPECT_TRUE(client_of(server).stream_lines("/", [&](std::string_view line) {
-      EXPECT_EQ(line.size(), 21u);
-      return ++lines, true;
-    }));
-    return lines;
+    std::string all;
+    EXPECT_TRUE(client_of(server).stream_bytes("/", [&](std::string_view bytes) { return all += bytes, true; }));
+    return all;
   });
   {
     const Stream stream = begun.get_future().get();
     std::vector<std::thread> writers;
     for (int w = 0; w < 4; ++w)
-      writers.emplace_back([stream] {
-        for (int i = 0; i < 500; ++i) EXPECT_TRUE(stream.write("01234567890123456789\n"));
+      writers.emplace_back([stream, &line] {
+        for (int i = 0; i < 500; ++i) EXPECT_TRUE(stream.write(line));
       });
     for (std::thread& writer : writers) writer.join();
     begun = {};  // its copy of the stream
   }
-  EXPECT_EQ(call.get(), 2000);
+  const std::string all = call.get();
+  ASSERT_EQ(all.size(), 2000 * line.size());
+  for (std::size_t at = 0; at < all.size(); at += line.size())
+    ASSERT_EQ(all.substr(at, line.size()), line) << "what is written at once stays together";
 }
 
 }  // namespace
