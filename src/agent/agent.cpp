@@ -143,19 +143,19 @@ class Agent {
     machine::kill_job(job);
   }
 
-  void start(const Start& order, const std::vector<FoundJob>& found) {
-    const fleet::ReplicaKey key = order.order.assigned.key();
+  void start(const Start& next, const std::vector<FoundJob>& found) {
+    const fleet::ReplicaKey key = next.order.assigned.key();
     const auto fail = [&](const std::string& reason) {
       log(LogLevel::warning, "cannot start a replica", {{"replica", to_string(key)}, {"reason", reason}});
       start_failed(memory_, key, reason, real_clock().now());
       wake_->set();
     };
-    if (std::optional<std::string> reason = leads_out(order.order.spec, rules_)) {
+    if (std::optional<std::string> reason = leads_out(next.order.spec, rules_)) {
       memory_[key].refused = std::move(reason);
       return wake_->set();
     }
     std::optional<std::uint16_t> port;
-    if (order.needs_port) {
+    if (next.needs_port) {
       const auto is_used = [&](std::uint16_t one) {
         return std::any_of(found.begin(), found.end(), [&](const FoundJob& job) { return job.port == one; });
       };
@@ -163,7 +163,7 @@ class Agent {
       if (!port) return fail("no port is free");
     }
     NodeObservation seen = watch_->observe({});
-    const Result<machine::JobOrder> job = job_order(order, port, seen.node, options_.file, options_.backends);
+    const Result<machine::JobOrder> job = job_order(next, port, seen.node, options_.file, options_.backends);
     if (!job) return fail(job.error().to_text());
     const Result<machine::Job> started = machine::start_job(jobs_, *job);
     if (!started) return fail(started.error().to_text());

@@ -159,7 +159,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now) {
   return found;
 }
 
-Probing probing_of(const fleet::NodeOrders::Order& order, const machine::Job& job, const NodeView& node,
+Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, const NodeView& node,
                    const AgentFile& file, const BackendOptions& backends) {
   const DeploymentSpec& spec = order.spec;
   Probing probing;

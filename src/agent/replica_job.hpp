@@ -1,4 +1,4 @@
-// A replica as a job of this machine, in both directions: the order of a server becomes the order of a job, and a job
+// A replica as a job of this machine, in both directions: a ReplicaOrder of the server becomes a JobOrder, and a job
 // that is found again, also after a restart of the agent, says by its labels which replica it is.
 #pragma once
 
@@ -22,7 +22,7 @@ std::optional<FoundJob> found_job(const machine::Job& job, TimePoint now);
 
 // What the probes of a job that runs need. Their commands get the variables of the replica, secrets included, but not
 // its lease: a probe that hangs must not keep it.
-Probing probing_of(const fleet::NodeOrders::Order& order, const machine::Job& job, const NodeView& node,
+Probing probing_of(const fleet::ReplicaOrder& order, const machine::Job& job, const NodeView& node,
                    const AgentFile& file, const BackendOptions& backends);
 
 // A port of the loopback address that no process listens on at this moment.

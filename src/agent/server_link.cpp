@@ -96,7 +96,7 @@ ServerLink::Received ServerLink::received() const {
 bool ServerLink::is_ordered(const fleet::ReplicaKey& key) const {
   const std::lock_guard lock(mutex_);
   return received_.orders && std::any_of(received_.orders->orders.begin(), received_.orders->orders.end(),
-                                         [&](const fleet::NodeOrders::Order& one) {
+                                         [&](const fleet::ReplicaOrder& one) {
                                            return one.assigned.key() == key && !one.assigned.stopping;
                                          });
 }

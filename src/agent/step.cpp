@@ -13,8 +13,8 @@
 namespace berth::agent {
 namespace {
 
-using fleet::NodeOrders;
 using fleet::ReplicaKey;
+using fleet::ReplicaOrder;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 
@@ -49,9 +49,9 @@ class Stepper {
   }
 
   Step run() {
-    std::map<ReplicaKey, const NodeOrders::Order*> orders;
+    std::map<ReplicaKey, const ReplicaOrder*> orders;
     if (input_.orders) {
-      for (const NodeOrders::Order& order : input_.orders->orders) orders.emplace(order.assigned.key(), &order);
+      for (const ReplicaOrder& order : input_.orders->orders) orders.emplace(order.assigned.key(), &order);
     }
     for (const auto& [key, jobs] : jobs_) {
       for (const FoundJob* job : jobs) keep_single(*job);
@@ -142,7 +142,7 @@ class Stepper {
     return nullptr;
   }
 
-  void carry_out(const ReplicaKey& key, const NodeOrders::Order& order) {
+  void carry_out(const ReplicaKey& key, const ReplicaOrder& order) {
     const auto found = jobs_.find(key);
     const FoundJob* job = found == jobs_.end() ? nullptr : found->second.front();
     if (job) {
@@ -176,7 +176,7 @@ class Stepper {
   }
 
   // A job that lives and is wanted.
-  void follow(const ReplicaKey& key, const NodeOrders::Order& order, const FoundJob& job, Attempts& attempts) {
+  void follow(const ReplicaKey& key, const ReplicaOrder& order, const FoundJob& job, Attempts& attempts) {
     const DeploymentSpec& spec = order.spec;
     if (job.is_stopping || stopped_.contains(job.id)) {  // for its probe, or since no server was heard
       report(key, ReplicaState::unready, attempts.reason.empty() ? "it was told to end" : attempts.reason, &job);
@@ -239,7 +239,7 @@ class Stepper {
     }
   }
 
-  void start_or_wait(const ReplicaKey& key, const NodeOrders::Order& order, const FoundJob* ended, Attempts& attempts) {
+  void start_or_wait(const ReplicaKey& key, const ReplicaOrder& order, const FoundJob* ended, Attempts& attempts) {
     const DeploymentSpec& spec = order.spec;
     if (spec.command.empty()) {  // a remote runtime: nothing to start
       report(key, ReplicaState::ready, "", nullptr);
@@ -311,7 +311,7 @@ std::vector<std::string> programs_of(const DeploymentSpec& spec) {
   return programs;
 }
 
-std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules) {
+std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rules& rules) {
   const DeploymentSpec& spec = order.spec;
   for (const DeviceId& id : order.assigned.place.devices) {
     if (rules.devices && !rules.devices->contains(id)) return "the agent may not use device " + id.text();

@@ -100,7 +100,7 @@ struct Input {
 };
 
 struct Start {
-  fleet::NodeOrders::Order order;
+  fleet::ReplicaOrder order;
   bool needs_port = false;
   std::optional<FoundJob::Single> single;
 };
@@ -137,7 +137,7 @@ void start_failed(Memory& memory, const fleet::ReplicaKey& key, std::string reas
 // The programs that a node starts for a replica: its own, and those of its probes.
 std::vector<std::string> programs_of(const DeploymentSpec& spec);
 // Why the rules of this machine forbid an order; absent: they allow it.
-std::optional<std::string> forbidden(const fleet::NodeOrders::Order& order, const Rules& rules);
+std::optional<std::string> forbidden(const fleet::ReplicaOrder& order, const Rules& rules);
 
 // 1 s after the first failure in a row, doubling up to 5 minutes.
 Duration back_off(std::uint32_t failures);

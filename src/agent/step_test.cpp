@@ -10,15 +10,15 @@ namespace {
 using namespace std::chrono_literals;
 using fleet::NodeOrders;
 using fleet::ReplicaKey;
+using fleet::ReplicaOrder;
 using fleet::ReplicaReport;
 using fleet::ReplicaState;
 using Words = std::vector<std::string>;
 
 TimePoint at(Duration since_start) { return TimePoint{} + since_start; }
 
-NodeOrders::Order order(const std::string& name, std::uint32_t replica, std::uint64_t generation,
-                        bool stopping = false) {
-  NodeOrders::Order order;
+ReplicaOrder order(const std::string& name, std::uint32_t replica, std::uint64_t generation, bool stopping = false) {
+  ReplicaOrder order;
   order.spec.name = DeploymentId(name);
   order.spec.model = "llama-3.1-8b";
   order.spec.gpus = 1;
@@ -29,7 +29,7 @@ NodeOrders::Order order(const std::string& name, std::uint32_t replica, std::uin
   return order;
 }
 
-FoundJob job_of(const NodeOrders::Order& order, const std::string& id, FoundState state, Duration since = 0s) {
+FoundJob job_of(const ReplicaOrder& order, const std::string& id, FoundState state, Duration since = 0s) {
   FoundJob job;
   job.key = order.assigned.key();
   job.id = id;
@@ -54,7 +54,7 @@ struct AgentStepTest : testing::Test {
     memory = out.memory;
     return out;
   }
-  NodeOrders::Order& add(NodeOrders::Order one) {
+  ReplicaOrder& add(ReplicaOrder one) {
     orders->orders.push_back(std::move(one));
     return orders->orders.back();
   }
@@ -284,7 +284,7 @@ TEST_F(AgentStepTest, ALivenessFailureStopsAndStartsAgain) {
 }
 
 TEST_F(AgentStepTest, WhatACommandHasLeftBehindIsStoppedBeforeItIsStartedAgain) {
-  const NodeOrders::Order& wanted = add(order("chat", 0, 1));
+  const ReplicaOrder& wanted = add(order("chat", 0, 1));
   jobs = {job_of(wanted, "j1", FoundState::running)};
   EXPECT_TRUE(step_at(30s).stop.empty());
   jobs[0].is_leftover = true;
@@ -450,8 +450,8 @@ TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
 }
 
 struct SingleReplicaTest : AgentStepTest {
-  NodeOrders::Order& add_single(std::uint64_t generation) {
-    NodeOrders::Order one = order("one", 0, generation);
+  ReplicaOrder& add_single(std::uint64_t generation) {
+    ReplicaOrder one = order("one", 0, generation);
     one.spec.single = true;
     return add(one);
   }

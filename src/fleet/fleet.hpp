@@ -112,15 +112,17 @@ struct NodeReport {
   std::string devices_json, leases_json;
 };
 
-// What a node is to run, all of it: one order for each assignment. `number` grows with every change for that node
-// within an epoch; in JSON its name is "revision".
+// One incarnation that a node is to run, or to stop.
+struct ReplicaOrder {
+  Assigned assigned;
+  DeploymentSpec spec;  // of the revision that this incarnation runs
+};
+
+// What a node is to run, all of it. `number` grows with every change for that node within an epoch; in JSON its name is
+// "revision".
 struct NodeOrders {
   std::uint64_t epoch = 0, number = 0;
-  struct Order {
-    Assigned assigned;
-    DeploymentSpec spec;  // of the revision that this incarnation runs
-  };
-  std::vector<Order> orders;
+  std::vector<ReplicaOrder> orders;
 };
 
 enum class EventKind : std::uint8_t {

@@ -208,7 +208,7 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
 
 json::object to_json(const fleet::NodeOrders& orders) {
   json::array list;
-  for (const fleet::NodeOrders::Order& order : orders.orders)
+  for (const fleet::ReplicaOrder& order : orders.orders)
     list.push_back(json::object{{"assigned", to_json(order.assigned)}, {"spec", spec_to_json(order.spec)}});
   return {{"epoch", orders.epoch}, {"revision", orders.number}, {"orders", std::move(list)}};
 }
@@ -219,7 +219,7 @@ fleet::NodeOrders node_orders_of(const json::value& value, const std::string& wh
   orders.epoch = whole(object, "epoch", where);
   orders.number = whole(object, "revision", where);
   orders.orders = entries_of(member(object, "orders", where), where + ".orders",
-                             [](const json::value& entry, const std::string& at) -> fleet::NodeOrders::Order {
+                             [](const json::value& entry, const std::string& at) -> fleet::ReplicaOrder {
                                const json::object& order = object_of(entry, at);
                                return {assigned_of(member(order, "assigned", at), at + ".assigned"),
                                        spec_of(member(order, "spec", at), at + ".spec")};

@@ -208,7 +208,7 @@ inline fleet::NodeReport some_node_report(Random& random) {
 
 inline fleet::NodeOrders some_orders(Random& random) {
   return {some_number(random), some_number(random),
-          several(random, [](Random& r) { return fleet::NodeOrders::Order{some_assigned(r), some_spec(r)}; })};
+          several(random, [](Random& r) { return fleet::ReplicaOrder{some_assigned(r), some_spec(r)}; })};
 }
 
 inline fleet::Event some_event(Random& random) {
