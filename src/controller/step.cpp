@@ -1,10 +1,9 @@
 // The naive way asks for a plan and carries out the difference. Its defects: what is to end still holds its devices;
 // a plan knows of no order in time, so an update stops everything at once; a server that was cut off from all nodes
-// would stop what serves; and the place that one replica made free for its successor goes to
-// another. So a step first settles what has ended, then decides what must be replaced and how many of
-// those may be at a time, and only then asks the planner for places, in up to three turns: for replicas that were
-// stopped to make room for themselves, for all that is missing or moves, and, where nothing was found, whether
-// stopping the old one would make the room.
+// would stop what serves; and the place that one replica made free for its successor goes to another. So a step first
+// settles what has ended, then decides what must be replaced and how many of those may be at a time, and only then asks
+// the planner for places, in up to three turns: for replicas that were stopped to make room for themselves, for all
+// that is missing or moves, and, where nothing was found, whether stopping the old one would make the room.
 #include "controller/step.hpp"
 
 #include <algorithm>

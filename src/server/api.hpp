@@ -39,7 +39,7 @@ class Api {
   // The largest body of a request, of which the head is known: what strangers send takes little memory.
   std::size_t body_bytes(const http::Request& head) const;
 
-  // Begins what it does every second, once the server runs.
+  // What it does every second; called once, when the server runs.
   void tick();
   // The server stops: agents that wait for orders and those who read streams are not waited for.
   void end();
@@ -53,9 +53,6 @@ class Api {
     void (Api::*handler)(const Call& call);
   };
   static const std::vector<Route>& routes();
-  // From the leader.
-  void changed();
-  void orders_changed(const NodeId& node);
   // One request that has a route.
   struct Call {
     const Route& route;
@@ -65,6 +62,10 @@ class Api {
     // Of the path, what the route has in braces.
     const std::string& part(std::string_view name) const { return route.path.part(request.segments, name); }
   };
+
+  // From the leader.
+  void changed();
+  void orders_changed(const NodeId& node);
   // After a change that somebody asked for, so that the answer and the next question show what follows from it.
   void decide();
   // Who asks; absent: may not, and has been told so.
