@@ -2,7 +2,7 @@
 
 Every test runs the real command on scripted GPUs. The codes in comments name the finding of the review that a test
 reproduces. Findings between users are in shared_users_test.py, about a Pool inside a program (H2, H6) in
-src/pool/shared_pool_test.cpp, about signals and limits (M7, M8) in run_test.py.
+src/pool/shared_pool_test.cpp, about signals and limits (M7, M8) in run_command_test.py.
 """
 import fcntl
 import json

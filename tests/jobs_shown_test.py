@@ -1,0 +1,148 @@
+"""Jobs as berth ps, logs, why and rm show them, also those that cannot be read."""
+import json
+import os
+import shutil
+import subprocess
+import time
+import unittest
+
+from berth_case import BERTH
+from jobs_case import JobsCase
+
+
+class Shown(JobsCase):
+    def test_logs_follow_until_the_end(self):
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done")
+        self.assertEqual(self.berth("logs", "-f", job).stdout, "1\n2\n3\n")
+
+    def test_logs_do_not_control_the_terminal_of_their_reader(self):
+        written = "\033[1;31mred\033[0m \033]52;c;cm0gLXJm\a\033[2J 10 %\r20 %\rJürgen\n"
+        job = self.job("-q", "--mem", "1G", "--", "printf", "%s", written)
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        for follow in ((), ("-f",)):
+            self.assertEqual(subprocess.run([BERTH, "logs", *follow, job], capture_output=True, env=self.environment()).stdout.decode(), written,
+                             "a file or a pipe gets all of it")
+            shown, status = self.on_terminal(100, "logs", *follow, job)
+            self.assertEqual((shown, status), ("\033[1;31mred\033[0m \\x1b]52;c;cm0gLXJm\\x07\\x1b[2J 10 %\r20 %\rJürgen\r\n", 0))
+
+    def test_logs_say_why_nothing_was_written(self):
+        failed = self.job("-q", "--mem", "1G", "--", "false")
+        self.assertEqual(self.berth("wait", failed).returncode, 1)
+        job = self.job("-q", "--mem", "1G", "--after", failed, "--", "echo", "never")
+        self.berth("wait", job)
+        for follow in ((), ("-f",)):
+            answer = self.berth("logs", *follow, job)
+            self.assertEqual((answer.returncode, answer.stdout), (0, ""))
+            self.assertEqual(answer.stderr, f"berth: {job} has written nothing: skipped, {failed} did not end well: failed\n")
+        silent = self.job("-q", "--mem", "1G", "--", "true")
+        self.assertEqual(self.berth("wait", silent).returncode, 0)
+        self.assertEqual(self.berth("logs", silent).stderr, "", "it ran")
+
+    def test_jobs_that_have_ended_can_be_removed_and_others_not(self):
+        ended, running = self.job("--mem", "1G", "--", "true"), self.job("--mem", "1G", "--", "sleep", "600")
+        self.assertEqual(self.berth("wait", ended).returncode, 0)
+        self.until_state(running, "running")
+        self.assertRefused(self.berth("rm", running), 1, "has not ended", "berth stop")
+        self.assertEqual(self.berth("rm", "--ended").returncode, 0)
+        self.assertEqual(list(self.jobs()), [running])
+        self.assertFalse(self.folder_of(ended).exists())
+
+    def test_wrong_input(self):
+        self.assertRefused(self.berth("run", "-d"), 2, "no command")
+        self.assertRefused(self.berth("run", "-d", "--mem", "20", "--", "true"), 2, "20G")
+        self.assertRefused(self.berth("run", "-d", "--mem", "1G", "--", "no-such-command"), 127, "no-such-command")
+        for option in (("--time", "1h"), ("--name", "x"), ("--after", "j1"), ("--retries", "1"), ("--json",)):
+            self.assertRefused(self.berth("run", *option, "--", "true"), 2, "for jobs", "-d")
+        for name in ("17", "j17", "a b", "../x", "x\x1b[2J", "-x", "..", "_x"):
+            self.assertRefused(self.berth("run", "-d", f"--name={name}", "--", "true"), 2, "no name for a job")
+        self.assertRefused(self.berth("run", "-d", "--time", "0s", "--", "true"), 2, "--time")
+        self.assertRefused(self.berth("run", "--limit", "watch", "--mem", "1G", "--", "true"), 2, "works for jobs only", "add -d")
+        for verb in ("logs", "wait", "stop", "rm"):
+            self.assertRefused(self.berth(verb, "j7"), 2, "there is no job 'j7'", "berth ps -a")
+        for verb in ("wait", "stop", "rm"):
+            self.assertRefused(self.berth(verb), 2, "no job was named")
+        self.assertEqual(self.jobs(), {}, "none of these is a job")
+
+    def test_jobs_that_cannot_be_read_are_listed_with_the_reason_and_removed_by_force(self):
+        self.assertEqual(self.berth("wait", self.job("-q", "--mem", "1G", "--", "true")).returncode, 0)
+        outside = self.folder / "outside"
+        shutil.copytree(self.folder_of("j1"), outside)
+        for number in range(2, 8):
+            shutil.copytree(outside, self.folder_of(f"j{number}"))
+        (self.folder_of("j2") / "job.json").write_text("{")
+        (self.folder_of("j3") / "state.json").unlink()
+        os.mkfifo(self.folder_of("j3") / "state.json")
+        (self.folder_of("j4") / "job.json").unlink()
+        (self.folder_of("j4") / "job.json").symlink_to(outside / "job.json")
+        self.folder_of("j5").rename(self.folder / "moved")
+        self.folder_of("j5").symlink_to(outside)
+        (self.folder_of("j6") / "job.json").unlink()
+        os.utime(self.folder_of("j6"), (0, 0))
+        self.folder_of("j8").write_text("a file")
+        # Of a machine that has vanished.
+        asked = json.loads((outside / "job.json").read_text())
+        (self.folder_of("j7") / "job.json").write_text(json.dumps({**asked, "machine": "gone", "boot": "gone"}))
+        state = json.loads((outside / "state.json").read_text())
+        (self.folder_of("j7") / "state.json").write_text(json.dumps({**state, "state": "running"}))
+        listed = self.jobs()
+        reasons = {"j2": "not JSON", "j3": "is not a file", "j4": "symbolic link", "j5": "is not a folder", "j6": "job.json", "j8": "is not a folder"}
+        for job, reason in reasons.items():
+            self.assertEqual(listed[job]["state"], "unreadable", job)
+            self.assertIn(reason, listed[job]["reason"])
+            self.assertRegex(self.berth("rm", job).stderr, "berth rm --force")
+            self.assertEqual(self.berth("logs", job).returncode == 0, job == "j3", "that needs no state")
+        self.assertRegex(self.berth("ps", "-a").stdout, "! j2  unreadable: .*not JSON")
+        self.assertEqual(self.berth("rm", "--ended").returncode, 0)
+        self.assertEqual(set(self.jobs()), {*reasons, "j7"}, "what cannot be read may not have ended")
+        self.assertRefused(self.berth("rm", "j7"), 1, "belongs to gone", "berth rm --force j7")
+        self.assertEqual(self.berth("rm", "--force", "j7", *reasons).returncode, 0)
+        self.assertEqual(os.listdir(self.folder_of("j1").parent), ["last"])
+        self.assertTrue((outside / "job.json").exists(), "a link is removed, not what it points to")
+        running = self.job("-q", "--mem", "1G", "--", "sleep", "600")
+        self.until_state(running, "running")
+        self.assertRefused(self.berth("rm", "--force", running), 1, "has not ended", "berth stop")
+
+    def test_a_narrow_terminal_shows_whole_reasons(self):
+        job = self.job("--name", "toobig", "--mem", "81G", "--", "true")
+        self.assertEqual(self.berth("wait", job).returncode, 3)
+        shown, status = self.on_terminal(80, "ps", "-a")
+        self.assertEqual(status, 0)
+        self.assertRegex(shown, r"(?m)^! j1 toobig  refused: no device has 81\.0 GiB in total ")
+        self.assertLessEqual(max(len(line.rstrip()) for line in shown.splitlines()), 80, shown)
+        self.assertNotRegex(shown, r"GPU-[0-9a-f]{8}-", "ids are short")
+
+    def test_what_can_never_fit_is_not_explained_by_requests_ahead(self):
+        self.hold("--mem", "10G")
+        self.start("run", "-q", "--wait", "5m", "-n", "2", "--exclusive", "--", "true")
+        self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
+        answer = self.berth("run", "--mem", "300G", "--", "true")
+        self.assertRefused(answer, 3, "no device has 300.0 GiB in total", "even when idle")
+        self.assertIn("ask for 80.0 GiB instead of 300.0 GiB", self.berth("why").stdout)
+
+    def test_why_says_the_reason_when_the_record_is_gone(self):
+        job = self.job("--mem", "81G", "--", "true")
+        self.assertEqual(self.berth("wait", job).returncode, 3)
+        shutil.rmtree(self.runtime / f"decisions-{os.geteuid()}")  # only the last 256 decisions are kept
+        self.assertIn("81.0 GiB", self.berth("why", job).stdout)
+
+    def test_commands_are_listed_whole_without_a_terminal_and_numbers_are_plain(self):
+        script = "sleep 0.01; " + "echo a rather long command; " * 8
+        job = self.job("-q", "--mem", "1G", "--", "sh", "-c", script)
+        self.assertEqual(self.berth("wait", job).returncode, 0)
+        self.assertIn(script, self.berth("ps", "-a").stdout)
+        for text in (self.berth("ps", "-a", "--json").stdout, (self.folder_of(job) / "state.json").read_text()):
+            self.assertRegex(text, r'"device_seconds":\d+\.\d+[,}]')
+
+    def test_a_thousand_jobs_that_have_ended_are_listed_and_removed(self):
+        self.assertEqual(self.berth("wait", self.job("-q", "--mem", "1G", "--", "true")).returncode, 0)
+        for number in range(2, 1001):
+            shutil.copytree(self.folder_of("j1"), self.folder_of(f"j{number}"))
+        for arguments in (("ps",), ("ps", "-a"), ("logs", "j999"), ("rm", "--ended")):
+            began = time.monotonic()
+            self.assertEqual(self.berth(*arguments).returncode, 0)
+            self.assertLess(time.monotonic() - began, 20, arguments)
+        self.assertEqual(self.jobs(), {})
+
+
+if __name__ == "__main__":
+    unittest.main()
