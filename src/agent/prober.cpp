@@ -1,7 +1,6 @@
 #include "agent/prober.hpp"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -57,27 +56,11 @@ std::optional<std::string> ask_tcp(std::uint16_t port, Duration timeout) {
   return failed == 0 ? std::nullopt : std::optional(where + ": " + std::strerror(failed));
 }
 
-// With the account of the replica; absent: as the agent's own.
-struct Account {
-  world::UserAccount user;
-  std::vector<gid_t> groups;
-
-  // After a fork.
-  bool become() const {
-    return ::setgroups(groups.size(), groups.data()) == 0 && ::setgid(user.group) == 0 && ::setuid(user.user) == 0;
-  }
-};
-
-Result<std::optional<Account>> account_of(const std::string& user) {
-  if (user.empty()) return std::optional<Account>();
-  Account account{BERTH_TRY(world::find_user(user)), std::vector<gid_t>(64)};
-  if (account.user.user == ::geteuid()) return std::optional<Account>();
-  int count = static_cast<int>(account.groups.size());
-  if (::getgrouplist(user.c_str(), account.user.group, account.groups.data(), &count) < 0) {
-    account.groups.resize(static_cast<std::size_t>(count));
-    ::getgrouplist(user.c_str(), account.user.group, account.groups.data(), &count);
-  }
-  account.groups.resize(static_cast<std::size_t>(count));
+// Of the replica; absent: it is the agent's own.
+Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
+  if (user.empty()) return std::optional<world::UserAccount>();
+  world::UserAccount account = BERTH_TRY(world::find_user(user));
+  if (account.user == ::geteuid()) return std::optional<world::UserAccount>();
   return std::optional(std::move(account));
 }
 
@@ -89,12 +72,12 @@ std::optional<std::string> ask_command(const std::vector<std::string>& command, 
   const Result<std::string> program =
       machine::find_command(command.front(), path == launch.environment.end() ? nullptr : path->second.c_str());
   if (!program) return program.error().message;
-  const Result<std::optional<Account>> account = account_of(probing.user);
+  const Result<std::optional<world::UserAccount>> account = account_of(probing.user);
   if (!account) return account.error().message;
   launch.program = *program;
   launch.arguments = command;
   if (*account) {
-    launch.environment.emplace("HOME", (*account)->user.home);
+    launch.environment.emplace("HOME", (*account)->home);
     for (const char* const name : {"USER", "LOGNAME"}) launch.environment.emplace(name, probing.user);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) launch.removed.insert(name);
   }
@@ -104,7 +87,7 @@ std::optional<std::string> ask_command(const std::vector<std::string>& command, 
         ::setpgid(0, 0);
         const int nothing = ::open("/dev/null", O_RDWR);
         for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, standard);
-        if (*account && !(*account)->become()) ::_exit(126);
+        if (*account && !world::become(**account)) ::_exit(126);
         if (::chdir(probing.folder.c_str()) != 0) ::_exit(126);
       },
       [](pid_t) {});

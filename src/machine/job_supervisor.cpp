@@ -1,7 +1,6 @@
 #include "machine/job_supervisor.hpp"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,7 +28,7 @@
 #include "machine/job_store.hpp"
 #include "machine/mps.hpp"
 #include "machine/record_store.hpp"
-#include "machine/restart_limit.hpp"
+#include "machine/restart_rule.hpp"
 #include "machine/run_steps.hpp"
 #include "machine/scope.hpp"
 #include "machine/supervise.hpp"
@@ -49,7 +48,6 @@ using world::wall_time_us;
 
 constexpr Duration look_again = std::chrono::milliseconds(200);
 constexpr Duration memory_grace = std::chrono::seconds(10);
-constexpr Duration longest_pause = std::chrono::minutes(1);
 constexpr int end_written_tries = 600;  // one a second
 
 // Into the output of the job.
@@ -57,7 +55,8 @@ void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printa
 
 class JobSupervisor {
  public:
-  JobSupervisor(const JobOrder& order, Job job) : order_(order), job_(std::move(job)) {}
+  JobSupervisor(const JobOrder& order, Job job)
+      : order_(order), job_(std::move(job)), restarts_(order.restarts_on_fault, order.retries) {}
 
   // `ready` is told when the job can be seen and stopped.
   [[noreturn]] void run(int ready) {
@@ -196,7 +195,7 @@ class JobSupervisor {
         });
       };
       const Deadline deadline = order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{};
-      Result<Reservation> reserved = reserve_devices(*context_, failed_, deadline, waiting);
+      Result<Reservation> reserved = reserve_devices(*context_, restarts_.failed(), deadline, waiting);
       if (!reserved) fail(reserved.error(), world::exit_status(reserved.error()));
       const format::DecisionRecord record = record_decision("run", program_.path, *reserved);
       // Also with the job: of all decisions only the last ones are kept.
@@ -214,23 +213,50 @@ class JobSupervisor {
     return *std::move(got);
   }
 
-  void attempt() {
-    std::optional<Reservation> reserved;
+  // What one start of the command has.
+  struct Attempt {
+    std::optional<Reservation> reserved;  // absent: no devices
     std::vector<Granted> granted;
-    if (context_) {
-      reserved.emplace(reserve_or_end());
-      granted = granted_by(context_->wanted, *reserved);
-      if (!order_.quiet)
-        std::fputs(announcement(context_->wanted, granted, context_->observer.devices(), order_.limit, mps_).c_str(),
-                   stderr);
-    }
-    const std::vector<DeviceInfo> none;
-    Launch command = make_launch(program_, granted, context_ ? context_->observer.devices() : none, order_.limit, mps_,
-                                 order_.devices.backends);
     std::optional<LeaseReference> lease;
-    if (reserved) {
-      put_in_lease(command, *context_->ledger, reserved->lease, order_.host);
-      lease = reserved->lease.reference();
+    std::optional<TimePoint> above_since;  // it has used more memory than it may
+  };
+
+  // Returns when it is to be started again.
+  void attempt() {
+    Attempt now = get_devices();
+    const Launch command = launch_of(now);
+    if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
+    const TimePoint began = real_clock().now();
+    const Result<SupervisedExit> over = supervise(command, supervision_of(now), *stop_);
+    const Duration took = real_clock().now() - began;
+    shorten_output(job_.output(), output_bytes_max);
+    if (now.reserved) give_back(*context_->ledger, std::move(now.reserved->lease));
+    if (!over) fail(over.error(), world::start_status(over.error()));
+    update([&](JobProgress& progress) {
+      progress.status = over->ended.status;
+      progress.device_seconds += static_cast<double>(now.granted.size()) * std::chrono::duration<double>(took).count();
+    });
+    end_unless_repeated(*over, now.granted, began);
+  }
+
+  Attempt get_devices() {
+    Attempt now;
+    if (!context_) return now;
+    now.reserved.emplace(reserve_or_end());
+    now.granted = granted_by(context_->wanted, *now.reserved);
+    now.lease = now.reserved->lease.reference();
+    if (!order_.quiet)
+      std::fputs(announcement(context_->wanted, now.granted, context_->observer.devices(), order_.limit, mps_).c_str(),
+                 stderr);
+    return now;
+  }
+
+  Launch launch_of(const Attempt& now) {
+    const std::vector<DeviceInfo> none;
+    Launch command = make_launch(program_, now.granted, context_ ? context_->observer.devices() : none, order_.limit,
+                                 mps_, order_.devices.backends);
+    if (now.reserved) {
+      put_in_lease(command, *context_->ledger, now.reserved->lease, order_.host);
     } else if (order_.host.any()) {
       command.before_start = [this](pid_t pid) {
         open_scope("berth-" + job_.id + "-" + std::to_string(pid) + ".scope", "Berth job " + job_.id, pid, order_.host);
@@ -240,50 +266,44 @@ class JobSupervisor {
       command.before_start = [this, open = std::move(command.before_start)](pid_t pid) {
         open(pid);
         if (auto reason = missing_limits(pid, order_.host))
-          update([&](JobProgress& now) { now.reason = "it runs without limits on the host: " + *reason; });
+          update([&](JobProgress& progress) { progress.reason = "it runs without limits on the host: " + *reason; });
       };
     }
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
     command.environment[job_folder_variable] = real_folder(job_);
-    if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
+    return command;
+  }
+
+  Supervision supervision_of(Attempt& now) {
     Supervision supervision;
     supervision.output = STDERR_FILENO;
     supervision.time = order_.time;
     supervision.grace = order_.stop_grace;
     supervision.ends_with_supervisor = order_.stop_unless_renewed.has_value();
-    supervision.started = [&](pid_t pid) {
-      update([&](JobProgress& now) {
-        now.state = JobState::running;
-        now.reason.clear();
-        now.status.reset();  // of the attempt before
-        now.command = find_process(static_cast<std::uint32_t>(pid));
-        now.lease = lease ? to_string(*lease) : "";
-        now.devices.clear();
-        for (const Granted& one : granted) now.devices.push_back(one.device.id.text());
-        now.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
-        ++now.attempts;
-        now.started_us = wall_time_us();
-      });
-    };
-    std::optional<TimePoint> above_since;
-    supervision.look = [&]() -> std::optional<std::string> {
+    supervision.started = [this, &now](pid_t pid) { write_started(now, pid); };
+    supervision.look = [this, &now]() -> std::optional<std::string> {
       shorten_output(job_.output(), output_bytes_max);
       if (auto reason = not_renewed()) return reason;
-      return lease ? look(granted, *lease, above_since) : std::nullopt;
+      return now.lease ? look(now.granted, *now.lease, now.above_since) : std::nullopt;
     };
-    const TimePoint began = real_clock().now();
-    const Result<SupervisedExit> over = supervise(command, supervision, *stop_);
-    const Duration took = real_clock().now() - began;
-    shorten_output(job_.output(), output_bytes_max);
-    if (reserved) give_back(*context_->ledger, std::move(reserved->lease));
-    if (!over) fail(over.error(), world::start_status(over.error()));
-    update([&](JobProgress& now) {
-      now.status = over->ended.status;
-      now.device_seconds += static_cast<double>(granted.size()) * std::chrono::duration<double>(took).count();
+    return supervision;
+  }
+
+  void write_started(const Attempt& now, pid_t pid) {
+    update([&](JobProgress& progress) {
+      progress.state = JobState::running;
+      progress.reason.clear();
+      progress.status.reset();  // of the attempt before
+      progress.command = find_process(static_cast<std::uint32_t>(pid));
+      progress.lease = now.lease ? to_string(*now.lease) : "";
+      progress.devices.clear();
+      for (const Granted& one : now.granted) progress.devices.push_back(one.device.id.text());
+      progress.memory_bytes = now.granted.empty() ? 0 : now.granted.front().memory_bytes;
+      ++progress.attempts;
+      progress.started_us = wall_time_us();
     });
-    end_unless_repeated(*over, granted, began);
   }
 
   // Returns when it is to be started again.
@@ -295,26 +315,15 @@ class JobSupervisor {
       case SupervisedExit::Cause::itself: break;
     }
     if (over.ended.status == 0) end(JobState::done, "");
-    const std::string how = ending_text(over.ended);
-    std::optional<Duration> pause;
-    if (order_.restarts_on_fault && context_) {
-      if (auto fault = find_fault(over.ended, context_->observer, granted, began)) {
-        failed_ = *std::move(fault);
-        pause = restarts_.next_delay(real_clock().now());
-      }
-    }
-    if (!pause && retried_ < order_.retries) {
-      pause = std::min<Duration>(longest_pause, std::chrono::seconds(1) * (1 << std::min<std::size_t>(retried_, 6)));
-      ++retried_;
-    }
-    if (!pause) end(JobState::failed, how);
-    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", how.c_str(),
-                 duration_text(*pause).c_str());
+    const RestartRule::Decision next =
+        restarts_.decide(over.ended, context_ ? &context_->observer : nullptr, granted, began);
+    if (!next.pause) end(JobState::failed, next.text);
+    std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
     update([&](JobProgress& now) {
       now.state = JobState::waiting;
-      now.reason = how + "; it is started again";
+      now.reason = next.text;
     });
-    while_it_can_be_stopped([&] { real_clock().sleep_for(*pause); });
+    while_it_can_be_stopped([&] { real_clock().sleep_for(*next.pause); });
   }
 
   // Why it must end, because renew_job() was not called in time.
@@ -376,9 +385,7 @@ class JobSupervisor {
   Duration renewed_{};
   bool lost_ = false;  // it was not renewed
   StopRequests* stop_ = nullptr;
-  RestartLimit restarts_;
-  std::vector<DeviceId> failed_;
-  std::size_t retried_ = 0;
+  RestartRule restarts_;
   std::mutex mutex_;  // guards progress_
   JobProgress progress_;
 };
@@ -392,13 +399,6 @@ std::string read_all(int file) {
     text.append(part.data(), static_cast<std::size_t>(got));
   }
   return text;
-}
-
-// False: this process stays what it is.
-bool become(const world::UserAccount& account) {
-  if (geteuid() == account.user) return true;
-  return initgroups(account.name.c_str(), account.group) == 0 && setgid(account.group) == 0 &&
-         setuid(account.user) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
 }
 
 [[noreturn]] void supervise_job(const std::string& folder) {
@@ -431,7 +431,7 @@ bool become(const world::UserAccount& account) {
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
-    if (!account || !become(*account)) _exit(1);
+    if (!account || !world::become(*account)) _exit(1);
     order->environment.emplace("HOME", account->home);
     for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);

@@ -1,7 +1,10 @@
 #include "world/user_name.hpp"
 
+#include <grp.h>
 #include <pwd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -23,15 +26,38 @@ std::string user_name(std::uint32_t user) {
   return known[user] = entry != nullptr ? printable(entry->pw_name) : std::to_string(user);
 }
 
+namespace {
+
+std::vector<gid_t> groups_of(const char* name, gid_t group) {
+  std::vector<gid_t> groups(64);
+  int count = static_cast<int>(groups.size());
+  if (getgrouplist(name, group, groups.data(), &count) < 0) {
+    groups.resize(static_cast<std::size_t>(count));
+    getgrouplist(name, group, groups.data(), &count);
+  }
+  groups.resize(static_cast<std::size_t>(count));
+  return groups;
+}
+
+}  // namespace
+
 Result<UserAccount> find_user(const std::string& name) {
   std::vector<char> buffer(std::size_t{1} << 16);
   passwd entry{};
   passwd* found = nullptr;
   const int failed = getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
-  if (found) return UserAccount{entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir};
+  if (found)
+    return UserAccount{entry.pw_uid, entry.pw_gid, entry.pw_name, entry.pw_dir, groups_of(entry.pw_name, entry.pw_gid)};
   if (failed != 0 && failed != ENOENT && failed != ESRCH)
     return Error{ErrorCode::io, "the user '" + printable(name) + "' cannot be looked up: " + std::strerror(failed)};
   return Error{ErrorCode::not_found, "there is no user '" + printable(name) + "'", "getent passwd lists them"};
+}
+
+bool become(const UserAccount& account) noexcept {
+  if (geteuid() == account.user) return true;
+  // Its files in /proc are the user's again, by which berth finds what it holds.
+  return setgroups(account.groups.size(), account.groups.data()) == 0 && setgid(account.group) == 0 &&
+         setuid(account.user) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
 }
 
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {

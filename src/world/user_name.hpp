@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "berth/result.hpp"
 
@@ -16,9 +17,12 @@ std::string user_name(std::uint32_t user);
 struct UserAccount {
   std::uint32_t user = 0, group = 0;
   std::string name, home;
+  std::vector<std::uint32_t> groups;  // all that the user is in
 };
 // not_found: there is no such user; io: the database does not answer.
 Result<UserAccount> find_user(const std::string& name);
+// Makes this process one of that user; also right after a fork. False: it must not go on.
+[[nodiscard]] bool become(const UserAccount& account) noexcept;
 
 // The owner of the process; absent: there is no such process, or it is hidden.
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid);

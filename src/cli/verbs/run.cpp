@@ -10,7 +10,7 @@
 #include "device/deadline_call.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/mps.hpp"
-#include "machine/restart_limit.hpp"
+#include "machine/restart_rule.hpp"
 #include "machine/run_steps.hpp"
 #include "world/duration.hpp"
 
@@ -44,13 +44,13 @@ int run_command(const RunArguments& arguments) {
                  printable(with_short_ids(progress.reason, ids)).c_str());
   };
 
-  RestartLimit restarts;
-  std::vector<DeviceId> failed;
+  RestartRule restarts(checked->restarts);
   std::optional<CommandExit> last;
   for (;;) {
     const TimePoint asked = real_clock().now();
-    Result<Reservation> reserved = reserve_devices(*context, failed, Deadline::after(real_clock(), checked->wait),
-                                                   arguments.quiet ? std::function<void(const Progress&)>() : report);
+    Result<Reservation> reserved =
+        reserve_devices(*context, restarts.failed(), Deadline::after(real_clock(), checked->wait),
+                        arguments.quiet ? std::function<void(const Progress&)>() : report);
     if (!reserved) return print_error(reserved.error());
     record_decision("run", *program, *reserved);
     if (!reserved->lease) {
@@ -79,20 +79,10 @@ int run_command(const RunArguments& arguments) {
     const Result<CommandExit> ended = launch(command);
     give_back(*context->ledger, std::move(reserved->lease));
     if (!ended) return print_start_error(ended.error());
-    std::optional<std::vector<DeviceId>> fault;
-    if (checked->restarts) fault = find_fault(*ended, context->observer, granted, began);
-    if (!fault) exit_like(*ended);
-    const std::string how = ending_text(*ended) + (ended->signal == 0 ? " while its device reported an error" : "");
-    const std::optional<Duration> delay = restarts.next_delay(real_clock().now());
-    if (!delay) {
-      std::fprintf(stderr, "berth: the command %s; it is not started again, after %zu restarts within a minute\n",
-                   how.c_str(), RestartLimit::restarts_max);
-      exit_like(*ended);
-    }
-    std::fprintf(stderr, "berth: the command %s; it is started again in %s\n", how.c_str(),
-                 duration_text(*delay).c_str());
-    real_clock().sleep_for(*delay);
-    failed = *std::move(fault);
+    const RestartRule::Decision next = restarts.decide(*ended, &context->observer, granted, began);
+    if (next.is_fault) std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
+    if (!next.pause) exit_like(*ended);
+    real_clock().sleep_for(*next.pause);
     last = *ended;
   }
 }

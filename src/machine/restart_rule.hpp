@@ -1,0 +1,43 @@
+// Decides whether a command that has ended is started again, in the foreground and as a job: after a fault of its
+// devices as often as RestartLimit lets it (--on-fault restart), and after any failure a number of times (--retries).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "machine/restart_limit.hpp"
+#include "machine/run_steps.hpp"
+
+namespace berth::machine {
+
+class RestartRule {
+ public:
+  explicit RestartRule(bool restarts_on_fault, std::size_t retries = 0)
+      : restarts_on_fault_(restarts_on_fault), retries_left_(retries) {}
+
+  struct Decision {
+    std::string text;               // "was ended by signal 11 (Segmentation fault); it is started again in 1 s"
+    std::optional<Duration> pause;  // before it is started again; absent: it is not
+    bool is_fault = false;
+  };
+  // `observer`: of the devices of the command; null: it has none.
+  Decision decide(const CommandExit& ended, MachineObserver* observer, std::span<const Granted> granted,
+                  TimePoint began);
+  // The same with the devices that a fault was found on (find_fault).
+  Decision decide(const CommandExit& ended, std::optional<std::vector<DeviceId>> fault, TimePoint now);
+
+  // The devices to avoid in the next try.
+  const std::vector<DeviceId>& failed() const { return failed_; }
+
+ private:
+  const bool restarts_on_fault_;
+  std::size_t retries_left_;
+  std::size_t retried_ = 0;
+  RestartLimit limit_;
+  std::vector<DeviceId> failed_;
+};
+
+}  // namespace berth::machine
