@@ -4,76 +4,12 @@
 
 #include <algorithm>
 
+#include "agent/test_step.hpp"
+
 namespace berth::agent {
 namespace {
 
 using namespace std::chrono_literals;
-using fleet::NodeOrders;
-using fleet::ReplicaKey;
-using fleet::ReplicaOrder;
-using fleet::ReplicaReport;
-using fleet::ReplicaState;
-using Words = std::vector<std::string>;
-
-TimePoint at(Duration since_start) { return TimePoint{} + since_start; }
-
-ReplicaOrder order(const std::string& name, std::uint32_t replica, std::uint64_t generation, bool stopping = false) {
-  ReplicaOrder order;
-  order.spec.name = DeploymentId(name);
-  order.spec.model = "llama-3.1-8b";
-  order.spec.gpus = 1;
-  order.spec.command = {"serve", "--port", "{port}"};
-  order.assigned.place = {order.spec.name, replica, NodeId("n"), {DeviceId("g0")}, 0, true};
-  order.assigned.generation = generation;
-  order.assigned.stopping = stopping;
-  return order;
-}
-
-FoundJob job_of(const ReplicaOrder& order, const std::string& id, FoundState state, Duration since = 0s) {
-  FoundJob job;
-  job.key = order.assigned.key();
-  job.id = id;
-  job.state = state;
-  job.since = at(since);
-  if (order.spec.single) job.single = {order.spec.stop_after, at(since)};
-  return job;
-}
-
-// An agent and what surrounds it, as plain data.
-struct AgentStepTest : testing::Test {
-  std::optional<NodeOrders> orders = NodeOrders{1, 1, {}};
-  std::optional<TimePoint> heard = at(0s);
-  std::vector<FoundJob> jobs;
-  std::map<std::string, Probed> probed;
-  Rules rules;
-  Memory memory;
-  std::pair<std::uint64_t, std::uint64_t> newest{};
-
-  Step step_at(Duration now) {
-    Step out = agent::step({orders ? &*orders : nullptr, heard, jobs, probed, &rules, memory, at(now), newest});
-    memory = out.memory;
-    return out;
-  }
-  ReplicaOrder& add(ReplicaOrder one) {
-    orders->orders.push_back(std::move(one));
-    return orders->orders.back();
-  }
-};
-
-Words starts(const Step& step) {
-  Words out;
-  for (const Start& start : step.start) out.push_back(to_string(start.order.assigned.key()));
-  return out;
-}
-Words stops(const Step& step) {
-  Words out;
-  for (const Stop& stop : step.stop) out.push_back(stop.job);
-  return out;
-}
-ReplicaState state_of(const Step& step) {
-  EXPECT_EQ(step.reports.size(), 1u);
-  return step.reports.at(0).state;
-}
 
 TEST_F(AgentStepTest, APortIsChosenWhereAPlaceholderOrAProbeAsksForIt) {
   const auto needs_port = [&](Words command, std::map<std::string, std::string> environment,
@@ -447,68 +383,6 @@ TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
   EXPECT_EQ(stops(step), Words{"j1"}) << "by their time, not by their ids";
   EXPECT_EQ(state_of(step), ReplicaState::ready);
   EXPECT_EQ(step.reports[0].job, "j2");
-}
-
-struct SingleReplicaTest : AgentStepTest {
-  ReplicaOrder& add_single(std::uint64_t generation) {
-    ReplicaOrder one = order("one", 0, generation);
-    one.spec.single = true;
-    return add(one);
-  }
-};
-
-TEST_F(SingleReplicaTest, IsRenewedWithTheTimeTheServerWasHeardAndStopsWithoutIt) {
-  const auto& one = add_single(7);
-  jobs = {job_of(one, "j1", FoundState::running, 0s)};
-  heard = at(2s);
-  Step step = step_at(3s);
-  ASSERT_EQ(step.renew.size(), 1u);
-  EXPECT_EQ(step.renew[0].heard, at(2s)) << "the time of sending, not of now";
-  jobs[0].single->renewed = at(2s);
-  step = step_at(4s);
-  EXPECT_TRUE(step.renew.empty());
-  EXPECT_EQ(step.look_again, at(22s));
-  EXPECT_TRUE(step_at(22s - 1ns).stop.empty());
-  EXPECT_EQ(stops(step_at(22s)), Words{"j1"});
-  // The server is back: what was cut off starts again at once, with no failure counted.
-  jobs[0].state = FoundState::ended;
-  heard = at(24s);
-  step = step_at(25s);
-  EXPECT_EQ(starts(step), Words{"one/0#7"});
-  EXPECT_EQ(step.start[0].single->renewed, at(24s));
-  EXPECT_EQ(step.reports[0].failures, 0u);
-}
-
-TEST_F(SingleReplicaTest, PastItsTimeItStopsEvenWhereTheServerIsHeardAgain) {
-  jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
-  heard = at(30s);
-  const Step step = step_at(31s);
-  EXPECT_EQ(stops(step), Words{"j1"});
-  EXPECT_TRUE(step.renew.empty());
-}
-
-TEST_F(SingleReplicaTest, StopsWithoutOrdersToo) {
-  jobs = {job_of(add_single(7), "j1", FoundState::running, 0s)};
-  orders.reset();
-  heard.reset();
-  EXPECT_TRUE(step_at(19s).stop.empty());
-  EXPECT_EQ(stops(step_at(20s)), Words{"j1"});
-}
-
-TEST_F(SingleReplicaTest, StartsOnlyWhereTheServerWasHeardAndNoOtherIncarnationLives) {
-  auto& old = add_single(7);
-  old.assigned.stopping = true;
-  jobs = {job_of(old, "j1", FoundState::running, 0s)};
-  jobs[0].is_stopping = true;
-  add_single(8);
-  heard = at(1s);
-  EXPECT_TRUE(step_at(1s).start.empty());
-  jobs[0].state = FoundState::ended;
-  heard.reset();
-  EXPECT_TRUE(step_at(2s).start.empty());
-  heard = at(2s);
-  EXPECT_TRUE(step_at(22s).start.empty());
-  EXPECT_EQ(starts(step_at(3s)), Words{"one/0#8"});
 }
 
 }  // namespace
