@@ -168,13 +168,14 @@ bool charge_current(PlannedFleet& planned, const Location& location, Requirement
 }
 
 // Charges what is in use, whatever the plan would have said to it. A device that is gone holds nothing.
-std::optional<std::size_t> charge_in_use(PlannedFleet& planned, Assignment in_use) {
+std::optional<std::size_t> charge_in_use(PlannedFleet& planned, const Assignment& in_use) {
   std::optional<Location> location = planned.find(in_use);
   if (!location) {
-    std::erase_if(in_use.devices, [&](const DeviceId& id) {
+    Assignment left = in_use;
+    std::erase_if(left.devices, [&](const DeviceId& id) {
       return !planned.find({in_use.deployment, in_use.replica, in_use.node, {id}, 0, false});
     });
-    if (in_use.devices.empty() || !(location = planned.find(in_use))) return std::nullopt;
+    if (left.devices.empty() || !(location = planned.find(left))) return std::nullopt;
   }
   planned.charge(*location, in_use.memory_bytes, in_use.exclusive);
   return location->node;

@@ -36,6 +36,15 @@ DeviceView view_of(const NodeDevice& device, const NodeView& node, bool node_is_
   return view;
 }
 
+DeviceView idle(DeviceView view) {
+  view.in_flight = view.holders = view.other_processes = 0;
+  view.held_exclusively = false;
+  view.memory_bytes_promised = 0;
+  view.memory_bytes_free = view.info->memory_bytes_total ? Maybe(*view.info->memory_bytes_total) : Maybe();
+  view.sample = SampleState::fresh;
+  return view;
+}
+
 // Links to anything but the GPUs of the node are left out.
 Topology topology_of(const NodeView& node, std::span<const DeviceView> gpus) {
   if (node.links.empty()) return {};
@@ -73,7 +82,11 @@ PlannedFleet::PlannedFleet(const Fleet& fleet) {
     for (std::size_t i = 0; i < entry.gpus.size(); ++i) entry.gpus[i].id_order = static_cast<std::uint32_t>(i);
     entry.topology = topology_of(*node, entry.gpus);
     entry.held_exclusively.resize(entry.gpus.size());
-    for (const DeviceView& gpu : entry.gpus) entry.promised_before.push_back(gpu.memory_bytes_promised);
+    for (const DeviceView& gpu : entry.gpus) {
+      entry.gpus_before.push_back(gpu);
+      entry.gpus_before.back().in_flight = 0;
+      entry.gpus_idle.push_back(idle(gpu));
+    }
   }
 }
 

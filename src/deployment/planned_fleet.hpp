@@ -21,11 +21,12 @@ struct PlannedNode {
   // GPUs by id. `intent` and `health` join the node's and the device's;
   // `in_flight` counts replicas, `memory_bytes_promised` their bytes.
   std::vector<DeviceView> gpus;
-  Topology topology;                           // the node's links between its GPUs
-  std::vector<bool> held_exclusively;          // by a replica; parallel to gpus
-  std::vector<std::uint64_t> promised_before;  // outside of the plan; parallel to gpus
-  std::uint64_t memory_bytes_promised = 0;     // of the node, to CPU replicas
-  std::uint64_t replicas_without_gpu = 0;      // CPU and remote replicas here
+  std::vector<DeviceView> gpus_before;      // as if the plan had put nothing on them; parallel to gpus
+  std::vector<DeviceView> gpus_idle;        // as if nothing ran on them, in the plan or outside; parallel to gpus
+  Topology topology;                        // the node's links between its GPUs
+  std::vector<bool> held_exclusively;       // by a replica; parallel to gpus
+  std::uint64_t memory_bytes_promised = 0;  // of the node, to CPU replicas
+  std::uint64_t replicas_without_gpu = 0;   // CPU and remote replicas here
 
   bool is_usable() const { return node->health != Health::quarantined && node->health != Health::lost; }
   bool accepts_replicas() const { return is_usable() && node->intent == Intent::in_service; }

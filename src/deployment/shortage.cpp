@@ -22,69 +22,41 @@ enum Stage : std::size_t {
   apart,           // on a node without a replica of the same deployment
   stages,
 };
-using Passes = std::array<bool, stages>;
-
-// As if nothing ran on it, in the plan or outside.
-DeviceView idle(DeviceView view) {
-  view.in_flight = view.holders = view.other_processes = 0;
-  view.held_exclusively = false;
-  view.memory_bytes_promised = 0;
-  view.memory_bytes_free = view.info->memory_bytes_total ? Maybe(*view.info->memory_bytes_total) : Maybe();
-  view.sample = SampleState::fresh;
-  return view;
-}
-
-// As if this plan had put nothing on it.
-DeviceView before_the_plan(DeviceView view, const PlannedNode& node, std::size_t gpu) {
-  view.in_flight = 0;
-  view.memory_bytes_promised = node.promised_before[gpu];
-  return view;
-}
-
-// Each limit that a GPU passes, and all before it.
-Passes passes_of(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_willing, bool is_apart) {
-  const DeviceView& view = node.gpus[gpu];
-  const auto ideal = reject(job.requirements, idle(view));
-  Passes passes{};
-  passes[there] = true;
-  passes[labelled] = has_labels(*node.node, job.spec->node_selector);
-  passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
-  passes[serving] = passes[untainted] && ideal != Rejection::not_in_service && ideal != Rejection::unhealthy;
-  passes[fit] = passes[serving] && !ideal;
-  passes[left_free] = passes[fit] && !reject(job.requirements, before_the_plan(view, node, gpu));
-  passes[without_others] = passes[left_free] && is_free_for(job, node, gpu);
-  passes[available] = passes[without_others] && !reject(job.requirements, view);
-  passes[willing] = passes[available] && is_willing;
-  passes[apart] = passes[willing] && is_apart;
-  return passes;
+// The first limit that a GPU does not pass; stages: it passes all.
+std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, std::size_t gpu, bool is_willing, bool is_apart) {
+  if (!has_labels(*node.node, job.spec->node_selector)) return labelled;
+  if (!tolerated(*node.node, job.spec->tolerates)) return untainted;
+  if (const auto ideal = reject(job.requirements, node.gpus_idle[gpu]))
+    return ideal == Rejection::not_in_service || ideal == Rejection::unhealthy ? serving : fit;
+  if (reject(job.requirements, node.gpus_before[gpu])) return left_free;
+  if (!is_free_for(job, node, gpu)) return without_others;
+  if (reject(job.requirements, node.gpus[gpu])) return available;
+  if (!is_willing) return willing;
+  return is_apart ? stages : apart;
 }
 
 // The same for a replica without a GPU, which a node takes or not.
-Passes passes_of(const PlanJob& job, const PlannedNode& node, bool is_willing, bool is_apart) {
+std::size_t stopped_at(const PlanJob& job, const PlannedNode& node, bool is_willing, bool is_apart) {
   const std::uint64_t needed = job.remote() ? 0 : job.spec->memory_bytes;
-  Passes passes{};
-  passes[there] = !job.remote() || node.node->egress;
-  passes[labelled] = passes[there] && has_labels(*node.node, job.spec->node_selector);
-  passes[untainted] = passes[labelled] && tolerated(*node.node, job.spec->tolerates);
-  passes[serving] = passes[untainted] && node.accepts_replicas();
-  passes[fit] = passes[left_free] = passes[without_others] =
-      passes[serving] && needed <= node.node->memory_bytes.value_or(0);
-  passes[available] = passes[fit] && needed <= node.memory_bytes_available().value_or(0);
-  passes[willing] = passes[available] && is_willing;
-  passes[apart] = passes[willing] && is_apart;
-  return passes;
+  if (job.remote() && !node.node->egress) return there;
+  if (!has_labels(*node.node, job.spec->node_selector)) return labelled;
+  if (!tolerated(*node.node, job.spec->tolerates)) return untainted;
+  if (!node.accepts_replicas()) return serving;
+  if (needed > node.node->memory_bytes.value_or(0)) return fit;
+  if (needed > node.memory_bytes_available().value_or(0)) return available;
+  if (!is_willing) return willing;
+  return is_apart ? stages : apart;
 }
 
 // What keeps the first GPU of the node out at this stage: "a/gpu2: cordoned".
 std::string example(const PlanJob& job, const PlannedNode& node, std::size_t stage) {
   for (std::size_t gpu = 0; gpu < node.gpus.size(); ++gpu) {
-    const Passes passes = passes_of(job, node, gpu, true, true);
-    if (stage == there || !passes[stage - 1] || passes[stage]) continue;
+    if (stopped_at(job, node, gpu, true, true) != stage) continue;
     const std::string name = node.gpus[gpu].info->id.text() + ": ";
     if (stage == without_others) return name + "used by another replica";
-    DeviceView view = node.gpus[gpu];
-    if (stage == fit) view = idle(view);
-    if (stage == left_free) view = before_the_plan(view, node, gpu);
+    const DeviceView& view = stage == fit         ? node.gpus_idle[gpu]
+                             : stage == left_free ? node.gpus_before[gpu]
+                                                  : node.gpus[gpu];
     Explanation explanation;
     choose(*job.policy, job.requirements, std::span(&view, 1), 0, &explanation);
     const std::string& detail = explanation.candidates.front().detail;
@@ -100,12 +72,12 @@ Offers offers_of(const PlanJob& job, const PlannedFleet& planned, std::size_t po
   const bool is_willing = !job.avoided.contains(position);
   const bool is_apart = job.spec->spread != Spread::one_per_node || job.count_on(position) == 0;
   Offers offers{};
-  const auto count = [&](const Passes& passes) {
-    for (std::size_t stage = 0; stage < stages; ++stage) offers[stage] += passes[stage] ? 1 : 0;
+  const auto count = [&](std::size_t end) {
+    for (std::size_t stage = 0; stage < end; ++stage) ++offers[stage];
   };
-  if (!job.on_gpus()) count(passes_of(job, node, is_willing, is_apart));
+  if (!job.on_gpus()) count(stopped_at(job, node, is_willing, is_apart));
   for (std::size_t gpu = 0; job.on_gpus() && gpu < node.gpus.size(); ++gpu)
-    count(passes_of(job, node, gpu, is_willing, is_apart));
+    count(stopped_at(job, node, gpu, is_willing, is_apart));
   return offers;
 }
 
