@@ -223,6 +223,7 @@ struct NodeDevice {
   Health health = Health::healthy;
   // An accelerator; the processor and what stands in for one is not.
   bool is_gpu() const { return !info.is_fallback && info.backend != "host"; }
+  friend bool operator==(const NodeDevice&, const NodeDevice&) = default;
 };
 
 struct NodeView {
@@ -236,6 +237,7 @@ struct NodeView {
   Health health = Health::healthy;
   std::vector<NodeDevice> devices;
   std::vector<Link> links;  // between devices, as far as known; a replica gets GPUs that are joined best
+  friend bool operator==(const NodeView&, const NodeView&) = default;
 };
 
 // Node ids and device ids are unique; of two equal ones a plan uses the first.

@@ -107,10 +107,9 @@ class Observer {
   }
 
   const Pending* pending_of(const DeploymentId& id) const {
-    for (const Pending& pending : out_.pending) {
-      if (pending.deployment == id) return &pending;
-    }
-    return nullptr;
+    const auto found = std::lower_bound(out_.pending.begin(), out_.pending.end(), id,
+                                        [](const Pending& a, const DeploymentId& b) { return a.deployment < b; });
+    return found != out_.pending.end() && found->deployment == id ? &*found : nullptr;
   }
 
   // Why a rollout is paused, by this step or before it; null: it is not.
@@ -223,7 +222,7 @@ class Observer {
       const auto wanted = survey_.desired.deployments.find(one.assigned.place.deployment);
       const DeploymentSpec* spec =
           wanted == survey_.desired.deployments.end() ? nullptr : spec_of(wanted->second, one.assigned.revision);
-      if (spec) consider(node->second.heard + replace_time(*spec));
+      consider(node->second.heard + (spec ? replace_time(*spec) : std::chrono::seconds(one.assigned.replace_s)));
     }
     for (const auto& [pair, avoided] : out_.memory.avoided) consider(avoided.until);
   }

@@ -47,10 +47,14 @@ void Api::put_project(const Call& call) {
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  const auto applied = leader_.apply(body->project, body->version, body->dry_run, call.who.actor);
+  const auto planned = leader_.plan(body->project, body->version);
+  if (!planned) return send(call.responder, planned.error());
+  const auto& [changes, preview] = *planned;
+  if (body->dry_run) return send(call.responder, applied_view(leader_, changes, preview, true));
+  const auto applied = leader_.apply(body->project, body->version, call.who.actor);
   if (!applied) return send(call.responder, applied.error());
-  if (!body->dry_run) decide();
-  send(call.responder, applied_view(leader_, *applied, body->dry_run));
+  decide();
+  send(call.responder, applied_view(leader_, *applied, preview, false));
 }
 
 void Api::get_deployments(const Call& call) {

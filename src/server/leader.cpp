@@ -21,19 +21,29 @@ constexpr Duration inventories_apart = std::chrono::seconds(60);
 constexpr std::size_t inventory_bytes_max = 256 * 1024;
 constexpr std::size_t event_bytes_max = 2000;  // one event that a store refuses would hold up all decisions
 
-// What stays true between two reports, as it is kept. Empty: it is too large.
-std::string inventory_text(NodeView node) {
+// Without what changes from one report to the next.
+NodeView lasting_view(NodeView node) {
   for (NodeDevice& device : node.devices) {
     NodeDevice lasting{.info = std::move(device.info)};
     lasting.intent = device.intent;
     lasting.health = device.health;
     device = std::move(lasting);
   }
+  return node;
+}
+
+// A node as it is kept. Empty: it is too large.
+std::string inventory_text(NodeView node) {
   std::string text = format::document(format::node_view_to_json(node));
   if (text.size() <= inventory_bytes_max) return text;
   node.links.clear();
   text = format::document(format::node_view_to_json(node));
   return text.size() <= inventory_bytes_max ? text : std::string();
+}
+
+// A step decides the same on both.
+bool are_same_to_a_step(const fleet::NodeReport& a, const fleet::NodeReport& b) {
+  return a.node == b.node && a.replicas == b.replicas && a.epoch == b.epoch;
 }
 
 }  // namespace
@@ -178,6 +188,7 @@ Result<store::State> Leader::read() const {
 Result<void> Leader::load() {
   const std::uint64_t last_event = state_.last_event;
   is_current_ = false;
+  is_settled_ = false;
   Result<store::State> now = read();
   if (!now) return std::move(now).error();
   is_current_ = true;
@@ -221,6 +232,7 @@ Result<void> Leader::take_report(Heard next) {
   if (clock_->now() >= leads_until_)
     return Error{ErrorCode::unavailable, server_ + " may not lead any more", "try again"};
   next.at = clock_->now();
+  bool is_same = false;
   if (const Heard* const last = heard(node)) {
     const bool is_same_agent = last->report.agent == next.report.agent;
     // An agent that was started again speaks at once, and what its earlier start has sent comes too late.
@@ -232,7 +244,9 @@ Result<void> Leader::take_report(Heard next) {
                    "give one of the two another --name"};
     const bool is_numbered = next.report.number > 0;  // older agents do not number their reports
     if (is_same_agent && is_numbered && next.report.number < last->report.number) return {};
+    is_same = health(node) == controller::NodeHealth::healthy && are_same_to_a_step(last->report, next.report);
   }
+  is_settled_ = is_settled_ && is_same;
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
   ++change_count_;
@@ -242,17 +256,22 @@ Result<void> Leader::take_report(Heard next) {
 
 // So that a server that is restarted knows the node before it reports.
 void Leader::keep_inventory(const NodeView& node) {
-  const auto kept = kept_.find(node.id);
-  if (kept != kept_.end() && clock_->now() - kept->second < inventories_apart) return;
+  NodeView view = lasting_view(node);
+  Kept& kept = kept_[node.id];
+  if (view == kept.view || (kept.at && clock_->now() - *kept.at < inventories_apart)) return;
   fleet::NodeRecord record = state_.nodes.at(node.id);
-  std::string text = inventory_text(node);
-  if (text.empty() || text == record.inventory) return;
-  kept_[node.id] = clock_->now();
+  std::string text = inventory_text(view);
+  if (text.empty()) return;
+  if (text == record.inventory) {
+    kept.view = std::move(view);
+    return;
+  }
+  kept.at = clock_->now();
   record.inventory = std::move(text);
   store::Change change = change_of(state_);
   change.nodes[node.id] = std::move(record);
   // A store that fails now is asked again later; the report counts without it.
-  static_cast<void>(commit(std::move(change), {}));
+  if (commit(std::move(change), {})) kept.view = std::move(view);
 }
 
 Result<void> Leader::commit_step(const controller::Step& step) {
@@ -296,22 +315,24 @@ void Leader::set_problem(std::string& problem, std::string now) {
 
 Result<std::optional<TimePoint>> Leader::take_steps() {
   if (!is_current_) BERTH_TRY(load());
-  std::optional<TimePoint> again;
+  if (is_settled_ && (!look_again_ || clock_->now() < *look_again_)) return look_again_;
   for (int steps = 0; steps < steps_max; ++steps) {
+    is_settled_ = true;  // unless something is committed
     controller::Step next = controller::step(input());
     const bool acts = next.has_actions();
     const bool shows = acts || next.deployments != deployments_ || next.pending != pending_;
     if (acts || !next.events.empty()) BERTH_TRY(commit_step(next));
+    is_settled_ = is_settled_ && next.memory == memory_;
     memory_ = std::move(next.memory);
     deployments_ = std::move(next.deployments);
     if (shows) evidence_.clear();
     pending_ = std::move(next.pending);
-    again = next.look_again;
+    look_again_ = next.look_again;
     if (shows) {
       ++change_count_;
       if (changed_) changed_();
     }
-    if (!acts) return again;
+    if (!acts) return look_again_;
   }
   return std::optional(clock_->now());
 }

@@ -69,19 +69,20 @@ class Leader {
   struct Applied {
     std::uint64_t version = 0;
     bool changed = false;
-    controller::Preview preview;
     std::vector<DeploymentId> added, removed;
     std::map<DeploymentId, std::pair<DeploymentSpec, DeploymentSpec>> altered;  // before and after
   };
-  Result<Applied> apply(const Project& project, std::optional<std::uint64_t> version, bool dry_run,
-                        const std::string& actor);
+  Result<Applied> apply(const Project& project, std::optional<std::uint64_t> version, const std::string& actor);
+  // What apply() would do, and where it would lead: as long as dozens of steps, so only for those who look at it.
+  Result<std::pair<Applied, controller::Preview>> plan(const Project& project,
+                                                       std::optional<std::uint64_t> version) const;
   Result<void> remove(const DeploymentId& name, const std::string& actor);
   Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
                        const std::string& actor);
   Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
   // not_found: the node has no such device, as far as is known.
   Result<void> set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted);
-  // already_exists: it is not lost and holds replicas.
+  // already_exists: it is not lost and holds replicas, or a single one may still run there.
   Result<void> forget_node(const NodeId& node, const std::string& actor);
 
   // A node that joins gets a record and a credential; `used_up` is the join token's id.
@@ -107,7 +108,14 @@ class Leader {
 
  private:
   Leader() = default;
+  struct Proposal {
+    Applied applied;
+    fleet::Desired desired;
+    store::Change change;
+  };
   static Error no_node(const NodeId& node);
+  Result<void> check_singles_ended(const NodeId& node) const;
+  Result<Proposal> propose(const Project& project, std::optional<std::uint64_t> version) const;
   Result<void> commit(store::Change change, std::vector<fleet::Event> events);
   Result<std::optional<TimePoint>> take_steps();
   Result<store::State> read() const;
@@ -132,9 +140,15 @@ class Leader {
   std::uint64_t change_count_ = 1;
   std::map<NodeId, std::uint64_t> orders_numbers_;
   std::map<NodeId, Heard> heard_;
-  std::map<NodeId, Heard> stored_;    // made of the inventories in the store when this server began
-  std::map<NodeId, TimePoint> kept_;  // when an inventory was written
+  std::map<NodeId, Heard> stored_;  // made of the inventories in the store when this server began
+  struct Kept {
+    std::optional<TimePoint> at;  // when an inventory was written last
+    NodeView view;                // what the store has
+  };
+  std::map<NodeId, Kept> kept_;
   controller::Memory memory_;
+  bool is_settled_ = false;  // until `look_again_`, another step would find what the last one found: nothing to do
+  std::optional<TimePoint> look_again_;
   std::string step_problem_, renewal_problem_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "server/leader.hpp"
+#include "world/duration.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::server {
@@ -40,8 +41,8 @@ std::string intent_words(Intent intent) {
 
 }  // namespace
 
-Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version, bool dry_run,
-                                      const std::string& actor) {
+// What `project` would change, decided on `state_`.
+Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<std::uint64_t> version) const {
   const fleet::Desired& before = state_.desired;
   if (version && *version != before.version) return stale(*version, before.version);
   // Where nothing is deployed, a project of another name takes nothing away.
@@ -51,9 +52,10 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
         "this server runs the project of cluster \"" + before.cluster + "\", not of \"" + project.cluster.name + "\"",
         "correct the name in [cluster], or ask another server"};
   if (const auto valid = validate(project); !valid) return valid.error();
-  store::Change change = change_of(state_);
-  Applied applied;
-  fleet::Desired next = before;
+  Proposal out{{}, before, change_of(state_)};
+  Applied& applied = out.applied;
+  fleet::Desired& next = out.desired;
+  store::Change& change = out.change;
   next.cluster = project.cluster.name;
   next.egress_preference = project.egress_preference;
   std::set<DeploymentId> named;
@@ -80,19 +82,31 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
   if (next.cluster != before.cluster) change.cluster = next.cluster;
   if (next.egress_preference != before.egress_preference) change.egress_preference = next.egress_preference;
   applied.changed = next != before;
-  applied.preview = controller::preview(input(), next);
-  if (!dry_run && applied.changed) {
-    const auto counted = [](std::size_t count, const char* what) {
-      return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
-    };
-    BERTH_TRY(commit(std::move(change),
-                     {event(EventKind::applied, actor, project.cluster.name,
-                            "version " + std::to_string(before.version + 1) + " of the project" +
-                                counted(applied.added.size(), "added") + counted(applied.altered.size(), "changed") +
-                                counted(applied.removed.size(), "removed"))}));
-  }
+  applied.version = before.version;
+  return out;
+}
+
+Result<std::pair<Leader::Applied, controller::Preview>> Leader::plan(const Project& project,
+                                                                     std::optional<std::uint64_t> version) const {
+  Proposal proposal = BERTH_TRY(propose(project, version));
+  return std::pair(std::move(proposal.applied), controller::preview(input(), proposal.desired));
+}
+
+Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version,
+                                      const std::string& actor) {
+  Proposal proposal = BERTH_TRY(propose(project, version));
+  Applied& applied = proposal.applied;
+  if (!applied.changed) return std::move(applied);
+  const auto counted = [](std::size_t count, const char* what) {
+    return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
+  };
+  BERTH_TRY(commit(std::move(proposal.change),
+                   {event(EventKind::applied, actor, project.cluster.name,
+                          "version " + std::to_string(applied.version + 1) + " of the project" +
+                              counted(applied.added.size(), "added") + counted(applied.altered.size(), "changed") +
+                              counted(applied.removed.size(), "removed"))}));
   applied.version = state_.desired.version;
-  return applied;
+  return std::move(applied);
 }
 
 Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) {
@@ -168,12 +182,31 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& devic
                                               (wanted.reason.empty() ? "" : ": " + wanted.reason))});
 }
 
+// What is forgotten is replaced at once, and a single replica may run on a node that is silent, for a while.
+Result<void> Leader::check_singles_ended(const NodeId& node) const {
+  const auto list = state_.assignments.find(node);
+  if (list == state_.assignments.end()) return {};
+  const Heard* const last = heard(node);
+  const Duration silent = clock_->now() - (last ? std::max(last->at, began_) : began_);
+  for (const fleet::Assigned& one : list->second.assigned) {
+    const auto wanted = state_.desired.deployments.find(one.place.deployment);
+    const DeploymentSpec* const spec =
+        wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, one.revision);
+    const std::chrono::seconds replaced_after(one.replace_s);
+    if ((spec && !spec->single) || silent >= replaced_after) continue;
+    return Error{ErrorCode::already_exists, to_string(one.key()) + " is single and may still run on " + node.text(),
+                 "try again in " + world::duration_text(replaced_after - silent)};
+  }
+  return {};
+}
+
 Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   if (!state_.nodes.contains(node)) return no_node(node);
   const bool holds = state_.assignments.contains(node);
   if (holds && health(node) != controller::NodeHealth::lost)
     return Error{ErrorCode::already_exists, node.text() + " runs replicas",
                  "berth drain node/" + node.text() + " first"};
+  if (const auto ended = check_singles_ended(node); !ended) return ended.error();
   store::Change change = change_of(state_);
   change.nodes[node] = std::nullopt;
   if (holds) change.assignments[node] = {state_.assignments.at(node).version, {}};
@@ -182,6 +215,7 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   }
   heard_.erase(node);
   stored_.erase(node);
+  kept_.erase(node);
   return commit(std::move(change),
                 {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")});
 }

@@ -13,7 +13,9 @@ using namespace std::chrono_literals;
 
 class LeaderTest : public testing::Test {
  protected:
-  LeaderTest() {
+  LeaderTest() { join(); }
+
+  void join() {
     fleet::Credential credential;
     credential.id = "t1";
     credential.role = fleet::Role::node;
@@ -22,14 +24,30 @@ class LeaderTest : public testing::Test {
   }
 
   Result<void> report(const std::string& agent, std::uint64_t number, std::uint64_t memory_bytes,
-                      std::uint64_t start_ms = 0) {
+                      std::uint64_t start_ms = 0, std::vector<fleet::ReplicaReport> replicas = {}) {
     Heard heard;
     heard.report.node.id = node_;
     heard.report.node.memory_bytes = memory_bytes;
     heard.report.agent = agent;
     heard.report.agent_start_monotonic_ms = start_ms;
     heard.report.number = number;
+    heard.report.epoch = 1;
+    heard.report.replicas = std::move(replicas);
     return leader_.take_report(std::move(heard));
+  }
+  // One replica without a GPU, which the node gets.
+  void deploy(DeploymentSpec spec) {
+    spec.name = DeploymentId("batch");
+    spec.model = "llama-3.1-8b";
+    spec.command = {"serve"};
+    spec.cpu = true;
+    Project project;
+    project.cluster.name = "lab";
+    project.deployments.push_back(std::move(spec));
+    EXPECT_TRUE(report("a-1", 1, 100));
+    EXPECT_TRUE(leader_.apply(project, std::nullopt, "user:ann"));
+    EXPECT_TRUE(leader_.step());
+    EXPECT_EQ(leader_.orders(node_).orders.size(), 1u);
   }
   std::optional<std::uint64_t> known_bytes() const { return leader_.heard(node_)->report.node.memory_bytes; }
 
@@ -158,6 +176,48 @@ TEST_F(LeaderTest, ALeaderThatAnotherOneReplacedEndsAtOnce) {
   ASSERT_FALSE(replaced);
   EXPECT_EQ(replaced.error().code, ErrorCode::unavailable);
   EXPECT_TRUE(next.renew());
+}
+
+TEST_F(LeaderTest, TheInventoryOfANodeThatJoinsAgainIsKeptAgain) {
+  const auto kept = [&] { return leader_.state().nodes.at(node_).inventory; };
+  ASSERT_TRUE(report("a-1", 1, 100));
+  const std::string before = kept();
+  EXPECT_FALSE(before.empty());
+  ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
+  join();
+  EXPECT_EQ(kept(), "");
+  ASSERT_TRUE(report("a-2", 1, 100));
+  EXPECT_EQ(kept(), before);
+}
+
+TEST_F(LeaderTest, AReportWithSomethingNewIsDecidedOn) {
+  deploy({});
+  const auto state = [&] { return leader_.deployments().front().state; };
+  EXPECT_EQ(state(), controller::DeploymentState::updating);
+  ASSERT_TRUE(report("a-1", 2, 100));
+  ASSERT_TRUE(leader_.step());
+  EXPECT_EQ(state(), controller::DeploymentState::updating);
+  fleet::ReplicaReport ready;
+  ready.key = leader_.orders(node_).orders.front().assigned.key();
+  ready.state = fleet::ReplicaState::ready;
+  ASSERT_TRUE(report("a-1", 3, 100, 0, {ready}));
+  ASSERT_TRUE(leader_.step());
+  EXPECT_EQ(state(), controller::DeploymentState::serving);
+}
+
+TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
+  DeploymentSpec spec;
+  spec.single = true;
+  spec.stop_after = 300s;
+  spec.replace_after = 320s;
+  deploy(spec);
+  clock_.advance(319s);
+  ASSERT_EQ(leader_.health(node_), controller::NodeHealth::lost);
+  const Result<void> early = leader_.forget_node(node_, "user:ann");
+  ASSERT_FALSE(early) << "another one would start while it may run";
+  EXPECT_EQ(early.error().code, ErrorCode::already_exists);
+  clock_.advance(1s);
+  EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
 }
 
 }  // namespace

@@ -385,7 +385,8 @@ json::value plan_view(const Leader& leader, const Plan& plan, const deployment::
   return json::parse(format::plan_to_json(plan, leader.state().desired.cluster, changes));
 }
 
-json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run) {
+json::object applied_view(const Leader& leader, const Leader::Applied& applied, const controller::Preview& preview,
+                          bool dry_run) {
   json::array changes;
   const auto add = [&](const DeploymentId& name, const char* change) -> json::object& {
     changes.push_back(json::object{{"deployment", name.text()}, {"change", change}});
@@ -396,13 +397,13 @@ json::object applied_view(const Leader& leader, const Leader::Applied& applied, 
     add(name, "changed")["fields"] = differences(specs.first, specs.second);
   for (const DeploymentId& name : applied.removed) add(name, "removed");
   json::array restarts;
-  for (const auto& [name, replica] : applied.preview.restarts)
+  for (const auto& [name, replica] : preview.restarts)
     restarts.emplace_back(name.text() + "/" + std::to_string(replica));
   json::object out{{"version", applied.version},
                    {"changed", applied.changed},
                    {"dry_run", dry_run},
                    {"changes", std::move(changes)},
-                   {"plan", plan_view(leader, applied.preview.plan, applied.preview.changes)}};
+                   {"plan", plan_view(leader, preview.plan, preview.changes)}};
   if (!restarts.empty()) out["restarts"] = std::move(restarts);
   return out;
 }

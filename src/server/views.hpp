@@ -26,7 +26,8 @@ boost::json::array pending_view(const Leader& leader, const std::optional<Deploy
 boost::json::object replica_view(const Leader& leader, const DeploymentId& name, std::uint32_t replica);
 boost::json::array jobs_view(const Leader& leader);
 boost::json::value plan_view(const Leader& leader, const Plan& plan, const deployment::SmallestChanges& changes = {});
-boost::json::object applied_view(const Leader& leader, const Leader::Applied& applied, bool dry_run);
+boost::json::object applied_view(const Leader& leader, const Leader::Applied& applied,
+                                 const controller::Preview& preview, bool dry_run);
 boost::json::array credentials_view(const Leader& leader);
 // Prometheus text.
 std::string metrics_text(const Leader& leader, std::size_t connections);

@@ -254,7 +254,9 @@ class Simulation {
       Project project;
       project.cluster.name = "lab";
       for (auto& [id, spec] : all) project.deployments.push_back(std::move(spec));
-      BERTH_TRY(leader.apply(project, leader.state().desired.version, false, operator_name));
+      const std::uint64_t version = leader.state().desired.version;
+      if (chance(10)) BERTH_TRY(leader.plan(project, version));
+      BERTH_TRY(leader.apply(project, version, operator_name));
       return {};
     });
   }
