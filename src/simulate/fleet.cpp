@@ -28,9 +28,9 @@ class Simulation {
     out_.seed = options.seed;
     faults_begin_ = TimePoint{} + set_up;
     faults_end_ = faults_begin_ + std::chrono::seconds(options.fault_seconds);
-    for (int i = 0; i < 2; ++i)
+    for (std::size_t i = 0; i < 2; ++i)
       servers_.emplace_back(timeline_, random_, engine_, "server-" + std::to_string(i),
-                            [this](const store::Transaction& transaction) { committed(transaction); });
+                            [this, i](const store::Transaction& done) { committed(servers_[i], done); });
     servers_.front().tick();
     for (std::uint32_t n = 0; n < options.nodes; ++n) add_node(n);
   }
@@ -95,11 +95,13 @@ class Simulation {
 
   // What the shared store holds now.
   store::State state() { return observer_->load().value(); }
-  void committed(const store::Transaction& transaction) {
+  void committed(const SimulatedServer& server, const store::Transaction& transaction) {
     const auto concerns = [](const store::Write& write) {
       return write.key != store::keys::counters && !write.key.starts_with(store::keys::events);
     };
     ++out_.commits;
+    checker_.decided(timeline_.now, server.call(), server.known_revision(),
+                     engine_->list(store::keys::leader, {}, 1).value().revision);
     if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
       checker_.committed(timeline_.now, state());
   }
@@ -118,13 +120,8 @@ class Simulation {
       checker_.add_device(view.id, device.info.id, 80 * gib);
       view.devices.push_back(std::move(device));
     }
-    fleet::Credential credential;
-    credential.id = "node-" + view.id.text();
-    credential.role = fleet::Role::node;
-    credential.node = view.id;
-    const auto added = servers_.front().ask(
-        [&](server::Leader& leader) { return leader.add_node(view.id, credential, "", operator_name); });
-    BERTH_ASSERT(added && *added);
+    const bool is_joined = join(view.id);
+    BERTH_ASSERT(is_joined);
     nodes_.push_back({Machine(timeline_, random_, checker_, std::move(view)), std::nullopt, false, {}, 0});
     start_agent(nodes_.back());
   }
@@ -226,7 +223,11 @@ class Simulation {
     spec.rollout.surge = static_cast<std::uint32_t>(random_.below(3));
     spec.rollout.unavailable = static_cast<std::uint32_t>(random_.below(3)) + (spec.rollout.surge == 0 ? 1 : 0);
     spec.single = chance(25) && !spec.command.empty();
-    if (spec.single) spec.replicas = 1;
+    if (spec.single) {
+      spec.replicas = 1;
+      spec.stop_after = 10s + 1s * random_.below(50);
+      spec.replace_after = spec.stop_after + 10s;
+    }
     if (chance(5) && !spec.command.empty()) spec.user = forbidden_user;
     return spec;
   }
@@ -269,7 +270,18 @@ class Simulation {
     });
   }
   bool set_intent(const NodeId& node, Intent intent) {
-    return change({}, [&](server::Leader& leader) { return leader.set_intent(node, intent, operator_name); });
+    checker_.asked(node, intent);
+    const bool is_accepted =
+        change({}, [&](server::Leader& leader) { return leader.set_intent(node, intent, operator_name); });
+    checker_.answered(node, intent);
+    return is_accepted;
+  }
+  bool join(const NodeId& node) {
+    fleet::Credential credential;
+    credential.id = "node-" + node.text();
+    credential.role = fleet::Role::node;
+    credential.node = node;
+    return change({}, [&](server::Leader& leader) { return leader.add_node(node, credential, "", operator_name); });
   }
 
   void change_some_deployment() {
@@ -310,6 +322,20 @@ class Simulation {
       default: remove(id); return;
     }
     apply({spec});
+  }
+
+  // As operators do with a machine that they take for gone. It may run on, and join again.
+  void remove_lost_node() {
+    for (Node& node : nodes_) {
+      const NodeId& id = node.machine.view.id;
+      const bool is_removed = change({}, [&](server::Leader& leader) -> Result<void> {
+        if (leader.health(id) == controller::NodeHealth::lost) return leader.forget_node(id, operator_name);
+        return Error{ErrorCode::already_exists, "it is not lost", ""};
+      });
+      if (!is_removed) continue;
+      timeline_.after(1ms * random_.below(20'000), [this, id] { join(id); });
+      return;
+    }
   }
 
   void next_fault() {
@@ -358,8 +384,10 @@ class Simulation {
       case 8: node.machine.crash_some_job(); break;
       default: change_some_deployment(); break;
     }
+    if (chance(30)) remove_lost_node();
     // About as many faults per node in a large fleet as in a small one.
-    timeline_.after(4s / options_.nodes + 1ms * random_.below(6000 / options_.nodes), [this] { next_fault(); });
+    const Duration pause = 4s / options_.nodes + 1ms * random_.below(6000 / options_.nodes);
+    timeline_.after(pause * pace_, [this] { next_fault(); });
   }
 
   void power_on(Node& node) {
@@ -387,6 +415,10 @@ class Simulation {
   void repair() {
     const store::State now = state();
     bool is_done = true;
+    for (const Node& node : nodes_) {
+      const NodeId& id = node.machine.view.id;
+      if (!now.nodes.contains(id)) is_done = join(id) && is_done;
+    }
     for (const auto& [id, node] : now.nodes) {
       if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
     }
@@ -417,6 +449,8 @@ class Simulation {
   TimePoint faults_begin_{}, faults_end_{};
   // Only a server that leads for a while replaces what a lost node ran: in half of the fleets servers do not fail.
   const bool servers_fail_ = chance(50);
+  // Where faults are fewer, more of them meet replicas that run.
+  const int pace_ = chance(50) ? 1 : 2;
   FleetRun out_;
 };
 

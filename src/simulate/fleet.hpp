@@ -1,9 +1,9 @@
 // A whole fleet in one thread on virtual time: the real store (in memory), the real leader with its controller on
 // servers that lead in turn, the real step of the agents, machines with ledgers and jobs, and a network that loses,
 // delays and repeats messages. For a while everything fails: servers crash or stand still at every commit, the store
-// does not answer, agents and machines crash at every step, nodes are cut off, devices are lost, operators apply, drain
-// and undo. Then the faults end, and what is wanted must run. FleetChecker watches all of it.
-// Pure: one seed gives one run.
+// does not answer, agents and machines crash at every step, nodes are cut off, devices are lost, operators apply,
+// drain, undo and remove nodes that are lost. Then the faults end, and what is wanted must run. FleetChecker watches
+// all of it. Pure: one seed gives one run.
 #pragma once
 
 #include <cstdint>

@@ -29,6 +29,15 @@ void FleetChecker::add_device(const NodeId&, const DeviceId& device, std::uint64
   bytes_[device] = memory_bytes;
 }
 
+void FleetChecker::decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known,
+                           std::uint64_t revision) {
+  // A call may commit several times: what it has done itself it knows.
+  expect(now, !known || call == last_call_ || *known >= last_revision_,
+         call + " committed what it decided on a state that is gone");
+  last_call_ = call;
+  last_revision_ = revision;
+}
+
 void FleetChecker::committed(TimePoint now, const store::State& state) {
   const std::map<std::uint64_t, fleet::Assigned> assigned = all_assigned(state);
   std::vector<fleet::Assigned> started;
@@ -49,6 +58,15 @@ void FleetChecker::committed(TimePoint now, const store::State& state) {
     expect(now, node != state.nodes.end() && node->second.intent == Intent::in_service,
            name + " was started by a decision on a state that is gone: its node is not in service");
   }
+  std::map<NodeId, Intent> intents;
+  for (const auto& [id, node] : state.nodes) {
+    intents.emplace(id, node.intent);
+    const auto before = intents_.find(id);
+    expect(
+        now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
+        "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for now");
+  }
+  intents_ = std::move(intents);
   // What runs is stopped without a successor only as far as the rollout allows.
   std::map<DeploymentId, std::uint32_t> taken_away;
   for (const auto& [generation, one] : assigned) {
@@ -147,6 +165,10 @@ void FleetChecker::answered(const DeploymentId& deployment, std::uint64_t reques
   for (Request& one : requests) {
     if (one.began == request) one.ended = ++moments_;
   }
+}
+
+void FleetChecker::answered(const NodeId& node, Intent intent) {
+  asked_intents_.erase(asked_intents_.find({node, intent}));
 }
 
 void FleetChecker::check_places(TimePoint now, const store::State& state, const std::map<NodeId, Machine>& machines) {

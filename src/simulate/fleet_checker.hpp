@@ -23,6 +23,9 @@ class FleetChecker {
   // What the machines of the fleet really have.
   void add_device(const NodeId& node, const DeviceId& device, std::uint64_t memory_bytes);
 
+  // A call of a server that knew the store as of revision `known` committed something, which made `revision`. Absent:
+  // it begins to lead, and decides nothing yet.
+  void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t revision);
   // The state after a commit.
   void committed(TimePoint now, const store::State& state);
   // A process of a replica began, or its last one is gone.
@@ -35,6 +38,10 @@ class FleetChecker {
   // learns nothing. Returns the number of the request.
   std::uint64_t asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec);
   void answered(const DeploymentId& deployment, std::uint64_t request, bool is_accepted);
+
+  // The same for what they say about a node.
+  void asked(const NodeId& node, Intent intent) { asked_intents_.emplace(node, intent); }
+  void answered(const NodeId& node, Intent intent);
 
   struct Machine {
     bool is_on = false;
@@ -67,6 +74,10 @@ class FleetChecker {
   std::map<DeploymentId, std::vector<Request>> requests_;
   std::uint64_t moments_ = 0;  // a number for each request and each answer
   std::map<NodeId, TimePoint> heard_;
+  std::string last_call_;
+  std::uint64_t last_revision_ = 0;
+  std::map<NodeId, Intent> intents_;                        // in the last state
+  std::multiset<std::pair<NodeId, Intent>> asked_intents_;  // that are not answered yet
   std::uint64_t starts_ = 0;
   std::set<std::uint64_t> assigned_;  // generations
   std::uint64_t highest_ = 0;         // generation

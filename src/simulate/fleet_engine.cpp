@@ -24,19 +24,27 @@ bool FleetEngine::pass() {
   return !is_crashed_;
 }
 
+bool FleetEngine::is_out() {
+  if (timeline_.now >= out_until_ && chance(faults_.error_percent)) {
+    const Duration length = 1ms + 1ms * random_.below(3'000);
+    out_until_ = std::min(timeline_.now + length, faults_.stalls_end);
+  }
+  return timeline_.now < out_until_;
+}
+
 Result<store::Listing> FleetEngine::list(std::string_view prefix, std::string_view after, std::size_t limit) {
   // A server that cannot renew its leadership ends, which crashes are for.
   const bool is_renewal = prefix == store::keys::leader;
-  if (is_crashed_ || (!is_renewal && chance(faults_.error_percent))) return failed();
+  if (is_crashed_ || (!is_renewal && is_out())) return failed();
   return shared_->list(prefix, after, limit);
 }
 
 Result<std::optional<std::uint64_t>> FleetEngine::commit(const store::Transaction& transaction) {
-  if (!pass() || chance(faults_.error_percent)) return failed();
+  if (!pass() || is_out()) return failed();
   auto revision = shared_->commit(transaction);
   if (revision && *revision) committed_(transaction);
   // What was committed stays, whether its server learns of it or not.
-  if (!pass() || chance(faults_.error_percent)) return failed();
+  if (!pass() || is_out()) return failed();
   return revision;
 }
 

@@ -1,6 +1,6 @@
-// How one simulated server reaches the store that all servers share. A call may fail; the server may crash before or
-// after a transaction, or stop there for so long that another server leads by then. A transaction is done as a whole
-// or not at all.
+// How one simulated server reaches the store that all servers share. A call may fail, and others after it for a while;
+// the server may crash before or after a transaction, or stop there for so long that another server leads by then. A
+// transaction is done as a whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,8 @@ class FleetEngine final : public store::Engine {
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   // Whether the process lives on.
   bool pass();
+  // Whether the store does not answer it now.
+  bool is_out();
 
   Timeline& timeline_;
   Random& random_;
@@ -55,6 +57,7 @@ class FleetEngine final : public store::Engine {
   const StoreFaults& faults_;
   const std::function<void(const store::Transaction&)> committed_;
   bool is_crashed_ = false;
+  TimePoint out_until_{};
 };
 
 }  // namespace berth::simulate

@@ -14,6 +14,8 @@ std::string Machine::start(const agent::Start& start) {
   job.found.key = start.order.assigned.key();
   job.found.id = id;
   job.found.since = timeline_.now;
+  // Mostly at once, sometimes only after a while.
+  job.lease_from = timeline_.now + 1ms * random_.below(random_.below(10) == 0 ? 10'000 : 500);
   job.found.single = start.single;
   job.place = start.order.assigned.place;
   job.stop_grace = start.order.spec.stop_grace;
@@ -33,6 +35,11 @@ void Machine::stop(const std::string& id) {
 void Machine::renew(const std::string& id, TimePoint heard) {
   const auto found = jobs_.find(id);
   if (found != jobs_.end() && found->second.found.single) found->second.found.single->renewed = heard;
+}
+
+void Machine::remove(const std::string& id) {
+  const auto found = jobs_.find(id);
+  if (found != jobs_.end() && !found->second.found.is_live()) jobs_.erase(found);
 }
 
 std::vector<agent::FoundJob> Machine::find_jobs() const {
@@ -81,7 +88,8 @@ void Machine::tick() {
       end(job, job.is_bad ? "exit status 1" : "signal 15");
     } else if (is_broken && job.found.state == FoundState::running) {
       end(job, "its device is lost");
-    } else if (job.found.state == FoundState::waiting && !job.found.is_stopping && !is_broken && has_room(job)) {
+    } else if (job.found.state == FoundState::waiting && !job.found.is_stopping && !is_broken && has_room(job) &&
+               now >= job.lease_from) {
       job.found.state = FoundState::running;
       job.found.since = now;
       if (job.is_bad) job.ends = now + 1s;

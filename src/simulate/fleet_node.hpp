@@ -39,7 +39,8 @@ class Machine {
   std::string start(const agent::Start& start);
   void stop(const std::string& id);
   void renew(const std::string& id, TimePoint heard);
-  void remove(const std::string& id) { jobs_.erase(id); }
+  // What lives is not removed.
+  void remove(const std::string& id);
   std::vector<agent::FoundJob> find_jobs() const;
 
   // Leases are given, single jobs end by themselves, what was told to end ends.
@@ -53,6 +54,7 @@ class Machine {
   struct Job {
     agent::FoundJob found;
     Assignment place;
+    TimePoint lease_from{};
     Duration stop_grace{};
     bool is_bad = false;
     std::optional<TimePoint> ends;

@@ -7,7 +7,6 @@ void SimulatedServer::end() {
   is_on_ = false;
   leader_.reset();
   engine_.reset();
-  look_again_.reset();
   if (random_.below(2) == 0) shared_->release(name_);
 }
 
@@ -24,21 +23,16 @@ void SimulatedServer::begin() {
     if (leader) leader_ = *std::move(leader);
   }
   is_busy_ = false;
-  is_dirty_ = true;
   if (engine_->is_crashed()) end();
 }
 
 void SimulatedServer::tick() {
   if (!is_on_ || is_busy_ || timeline_.now < paused_until) return;
   if (!leader_) begin();
-  const auto renewed = call([](server::Leader& leader) { return leader.renew(); });
+  const auto renewed = ask([](server::Leader& leader) { return leader.renew(); });
   if (!renewed) return;
   if (!*renewed) return end();  // another may lead
-  if (!is_dirty_ && (!look_again_ || timeline_.now < *look_again_)) return;
-  const auto again = call([](server::Leader& leader) { return leader.step(); });
-  if (!again) return;
-  is_dirty_ = !*again;
-  if (*again) look_again_ = **again;
+  ask([](server::Leader& leader) { return leader.step(); });
 }
 
 std::optional<std::pair<std::uint64_t, std::uint64_t>> SimulatedServer::report(const NodeId& node,
@@ -54,7 +48,7 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> SimulatedServer::report(c
 
 std::optional<fleet::NodeOrders> SimulatedServer::orders_for(const NodeId& node, std::uint64_t epoch,
                                                              std::uint64_t number) {
-  if (!answers()) return std::nullopt;
+  if (!answers() || !leader_->state().nodes.contains(node)) return std::nullopt;
   if (leader_->epoch() == epoch && leader_->orders_number(node) == number) return std::nullopt;
   return leader_->orders(node);
 }

@@ -40,8 +40,21 @@ class SimulatedServer {
   // What the leader says; absent: this server does not lead, does not run or crashed on the way, and says nothing.
   template <class Function>
   auto ask(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
-    is_dirty_ = true;
-    return call(std::forward<Function>(function));
+    if (!answers()) return std::nullopt;
+    ++calls_;
+    is_busy_ = true;
+    std::optional<std::invoke_result_t<Function, server::Leader&>> out(function(*leader_));
+    is_busy_ = false;
+    if (!engine_->is_crashed()) return out;
+    end();
+    return std::nullopt;
+  }
+
+  // The call that it is in or was in last.
+  std::string call() const { return name_ + " " + std::to_string(calls_); }
+  // Of the store, as its leader knows it; absent: it has none.
+  std::optional<std::uint64_t> known_revision() const {
+    return leader_ ? std::optional(leader_->state().revision) : std::nullopt;
   }
 
   // Epoch and number of the node's newest orders.
@@ -50,16 +63,6 @@ class SimulatedServer {
   std::optional<fleet::NodeOrders> orders_for(const NodeId& node, std::uint64_t epoch, std::uint64_t number);
 
  private:
-  template <class Function>
-  auto call(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
-    if (!answers()) return std::nullopt;
-    is_busy_ = true;
-    std::optional<std::invoke_result_t<Function, server::Leader&>> out(function(*leader_));
-    is_busy_ = false;
-    if (!engine_->is_crashed()) return out;
-    end();
-    return std::nullopt;
-  }
   bool answers() const { return leader_ && !is_busy_ && timeline_.now >= paused_until; }
   void begin();
   void end();
@@ -71,11 +74,10 @@ class SimulatedServer {
   const std::function<void(const store::Transaction&)> committed_;
 
   bool is_on_ = true;
-  bool is_busy_ = false;   // in a call, which may stand still while time goes on
-  bool is_dirty_ = false;  // something came in since the last step
+  bool is_busy_ = false;  // in a call, which may stand still while time goes on
+  std::uint64_t calls_ = 0;
   std::shared_ptr<FleetEngine> engine_;
   std::optional<server::Leader> leader_;
-  std::optional<TimePoint> look_again_;
 };
 
 }  // namespace berth::simulate
