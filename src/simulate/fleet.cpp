@@ -101,7 +101,7 @@ class Simulation {
     };
     ++out_.commits;
     checker_.decided(timeline_.now, server.call(), server.known_revision(),
-                     engine_->list(store::keys::leader, {}, 1).value().revision);
+                     engine_->list(store::keys::leader, {}, 1).value().change_number);
     if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
       checker_.committed(timeline_.now, state());
   }

@@ -54,7 +54,7 @@ class SimulatedServer {
   std::string call() const { return name_ + " " + std::to_string(calls_); }
   // Of the store, as its leader knows it; absent: it has none.
   std::optional<std::uint64_t> known_revision() const {
-    return leader_ ? std::optional(leader_->state().revision) : std::nullopt;
+    return leader_ ? std::optional(leader_->state().change_number) : std::nullopt;
   }
 
   // Epoch and number of the node's newest orders.
