@@ -2,6 +2,7 @@
 // agent what it reports about its node.
 #pragma once
 
+#include <compare>
 #include <condition_variable>
 #include <map>
 #include <mutex>

@@ -2,6 +2,7 @@
 // of the machine contains about it. Plain data.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
