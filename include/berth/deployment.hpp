@@ -178,9 +178,9 @@ struct DeploymentSpec {
   std::optional<Probe> readiness;         // absent: ready when it has run for 2 s
   std::optional<Probe> liveness;
   Duration ready_within = std::chrono::minutes(10);  // with a readiness probe; later it has failed
-  Duration stop_grace = std::chrono::seconds(10);  // from SIGTERM to SIGKILL
-  std::optional<std::uint64_t> host_memory_bytes;  // of the node, where control groups allow a limit
-  std::optional<double> cpus;                      // processors, likewise
+  Duration stop_grace = std::chrono::seconds(10);    // from SIGTERM to SIGKILL
+  std::optional<std::uint64_t> host_memory_bytes;    // of the node, where control groups allow a limit
+  std::optional<double> cpus;                        // processors, likewise
   Rollout rollout;
   // It never runs twice: the old incarnation ends before the new one starts, and a node that hears no server for
   // `stop_after` stops it.
