@@ -170,7 +170,7 @@ class Verbs(Fleet):
                 (["nodes", "none"], 2, "none"), (["deployments", "none"], 2, "none"), (["replicas", "none"], 2, "none"), (["delete", "none"], 2, "none"),
                 (["delete", "node/none"], 2, "none"), (["drain", "node/none"], 2, "none"), (["token", "remove", "none"], 2, "none"),
                 (["token", "add", "king"], 2, "king"), (["rollout", "undo", "none"], 2, "none"), (["logs", "none/0"], 2, "none/0"),
-                (["why", "replica", "none/0"], 2, "none"), (["cordon", "cuda:0", "--json"], 2, "node/NAME")]:
+                (["why", "replica", "none/0"], 2, "none"), (["cordon", "cuda:0", "--reason", "x"], 2, "node/NAME")]:
             error = self.text(*words, status=status)
             self.assertRegex(error, f"^berth: [^\n]*{sentence}[^\n]*\n$", words)
         self.server.kill()

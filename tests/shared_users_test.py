@@ -143,7 +143,7 @@ for action in (lambda: os.truncate({str(path)!r}, 0), lambda: open({str(path)!r}
             held.communicate("")
             self.assertTrue(self.fits("60G", prefix=user(MALLORY)), take)
             for path in self.runtime.glob("berth-ledger-*"):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                path.unlink() if path.is_symlink() or not path.is_dir() else shutil.rmtree(path)
         self.assertEqual(victim.read_text(), "mine")
 
     # M5

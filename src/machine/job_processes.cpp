@@ -86,6 +86,8 @@ std::vector<ProcessIdentity> JobProcesses::of(const Job& job) {
                            });
     if (has_lease || one.folder == folder) processes.push_back(one.process);
   }
+  std::stable_sort(processes.begin(), processes.end(),
+                   [](const ProcessIdentity& a, const ProcessIdentity& b) { return a.start_time < b.start_time; });
   return processes;
 }
 

@@ -27,6 +27,7 @@ void signal_process(const Job& job, const ProcessIdentity& process, int signal);
 // One search of /proc, at the first question. A process that hides its environment and its descriptors is not found.
 class JobProcesses {
  public:
+  // The oldest first: a supervisor that hears of a stop before its command ends takes it for a stop, not for a failure.
   std::vector<ProcessIdentity> of(const Job& job);
 
  private:
