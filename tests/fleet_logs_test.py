@@ -130,7 +130,7 @@ class Logs(Fleet):
         answer = subprocess.run([BERTH, "logs", "w/0"], capture_output=True, timeout=60, env=self.as_user())
         self.assertEqual(answer.stdout, output.read_bytes(), "a file or a pipe gets all of it")
         shown, _ = self.on_terminal(100, "logs", "w/0", BERTH_RUNTIME_DIR=str(self.folder / "server"))
-        self.assertTrue(shown.endswith("\033[31mred\033[0m \\x1b]52;c;cm0gLXJm\\x07\\x1b[2J\033[32mgreen\r\\xff\033[0m"), repr(shown))
+        self.assertTrue(shown.endswith("\033[31mred\033[0m \\x1b]52;c;cm0gLXJm\\x07\\x1b[2J\033[32mgreen\r\\xff\033[0m\r\n"), repr(shown))
 
     def test_a_reader_on_another_machine_notices_that_the_server_is_gone(self):
         self.add_nodes("a")

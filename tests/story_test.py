@@ -84,8 +84,9 @@ class Story(Fleet):
             time.sleep(0.2)
 
     def run_on(self, machine, command):
-        if command == "berth serve --no-agent &":  # which setUp has done
-            return self.server_output
+        if command == "berth serve --no-agent 2> server.log &":  # which setUp has done
+            (self.folder / "server.log").write_text(self.server_output)
+            return ""
         if join := re.fullmatch(r"berth agent --join .* --token-file (\S+) 2> agent.log &", command):
             node = self.make_node(machine)
             node.start((self.folder / join[1]).read_text().strip())

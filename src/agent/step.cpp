@@ -260,7 +260,8 @@ class Stepper {
       look_again(attempts.next_start);
       return hold(attempts.reason);
     }
-    // A second agent with the same name and credential gets the same orders, but its reports are not taken.
+    // A second agent with the same name and credential gets the same orders, but its reports are not taken, unless it
+    // was started later on the same machine.
     if (!input_.heard) return hold("the server has not taken a report of its node since its agent started");
     if (std::pair(input_.orders->epoch, input_.orders->number) < input_.newest)
       return hold("the server has newer orders for its node");

@@ -109,8 +109,8 @@ struct Client::State {
       if (!failure) {
         const Duration left = deadline - real_clock().now();
         if (stop.stop_requested()) failure = stopped();
-        // What has come while this process was suspended has come in time.
-        if (!failure && left <= Duration::zero() && context.poll() == 0) failure = timed_out();
+        // What has come on a stream while this process was suspended has come in time.
+        if (!failure && left <= Duration::zero() && !(streaming && context.poll() > 0)) failure = timed_out();
         if (failure) {
           if (socket == nullptr) return *failure;
           ErrorValue ignored;

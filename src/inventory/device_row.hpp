@@ -18,7 +18,6 @@ namespace berth::inventory {
 // A driver reports an event once; it is kept this long so that a user can see it.
 inline constexpr Duration events_kept_for = std::chrono::minutes(1);
 
-// An entry of the ledger that holds a device.
 // Numbers of leases are unique for a user only: others may write any number into a ledger file of theirs.
 struct LeaseKey {
   std::uint32_t user = 0;
@@ -26,6 +25,7 @@ struct LeaseKey {
   friend auto operator<=>(const LeaseKey&, const LeaseKey&) = default;
 };
 
+// An entry of the ledger that holds a device.
 struct DeviceLease {
   std::uint64_t lease = 0;
   std::string user;     // by name

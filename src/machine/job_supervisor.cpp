@@ -317,8 +317,8 @@ class JobSupervisor {
     if (over.ended.status == 0) end(JobState::done, "");
     const RestartRule::Decision next =
         restarts_.decide(over.ended, context_ ? &context_->observer : nullptr, granted, began);
+    if (next.pause || next.is_fault) std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
     if (!next.pause) end(JobState::failed, next.text);
-    std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
     update([&](JobProgress& now) {
       now.state = JobState::waiting;
       now.reason = next.text;
@@ -431,7 +431,8 @@ std::string read_all(int file) {
   }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
-    if (!account || !world::become(*account)) _exit(1);
+    // Its files in /proc are the user's again, by which berth finds what it holds: all that it knows is its order.
+    if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) _exit(1);
     order->environment.emplace("HOME", account->home);
     for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);

@@ -133,16 +133,16 @@ void Api::handle(const http::Request& request, const http::Responder& responder)
     return;
   }
   const Route* found = nullptr;
-  bool other_method = false;
+  bool is_known_path = false;
   for (const Route& route : routes()) {
     if (!route.path.matches(path)) continue;
     if (route.method == request.method) found = &route;
-    other_method = true;
+    is_known_path = true;
   }
   if (!found)
-    return responder.send(other_method ? http::error_response(405, "wrong_method", "this address has no such method")
-                                       : http::error_response(404, "not_found", "there is nothing at this address",
-                                                              "docs/openapi.json lists what there is"));
+    return responder.send(is_known_path ? http::error_response(405, "wrong_method", "this address has no such method")
+                                        : http::error_response(404, "not_found", "there is nothing at this address",
+                                                               "docs/openapi.json lists what there is"));
   Who who;
   if (found->role) {
     const std::optional<Who> known = admit(request, *found->role, responder);

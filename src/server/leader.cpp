@@ -41,7 +41,8 @@ std::string inventory_text(NodeView node) {
   return text.size() <= inventory_bytes_max ? text : std::string();
 }
 
-// A step decides the same on both.
+// A step decides the same on both: of a report it reads nothing else. How old a report is matters to it from
+// controller::suspect_after on.
 bool are_same_to_a_step(const fleet::NodeReport& a, const fleet::NodeReport& b) {
   return a.node == b.node && a.replicas == b.replicas && a.epoch == b.epoch;
 }

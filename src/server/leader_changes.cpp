@@ -194,8 +194,11 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
         wanted == state_.desired.deployments.end() ? nullptr : controller::spec_of(wanted->second, one.revision);
     const std::chrono::seconds replaced_after(one.replace_s);
     if ((spec && !spec->single) || silent >= replaced_after) continue;
-    return Error{ErrorCode::already_exists, to_string(one.key()) + " is single and may still run on " + node.text(),
-                 "try again in " + world::duration_text(replaced_after - silent)};
+    const auto left = std::chrono::ceil<std::chrono::seconds>(replaced_after - silent);
+    return Error{ErrorCode::already_exists,
+                 to_string(one.key()) + (spec ? " is single" : ", whose deployment is gone and may have been single,") +
+                     " and may still run on " + node.text(),
+                 "try again in " + std::to_string(left.count()) + " s"};
   }
   return {};
 }
@@ -213,11 +216,12 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   for (const auto& [id, credential] : state_.credentials) {
     if (credential.node == node) change.credentials[id] = std::nullopt;
   }
+  BERTH_TRY(
+      commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")}));
   heard_.erase(node);
   stored_.erase(node);
   kept_.erase(node);
-  return commit(std::move(change),
-                {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")});
+  return {};
 }
 
 Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,

@@ -190,6 +190,15 @@ TEST_F(LeaderTest, TheInventoryOfANodeThatJoinsAgainIsKeptAgain) {
   EXPECT_EQ(kept(), before);
 }
 
+TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
+  ASSERT_TRUE(report("a-1", 1, 100));
+  engine_->fail_after(0, store::FailingEngine::Failure::lost);
+  EXPECT_FALSE(leader_.forget_node(node_, "user:ann"));
+  engine_->recover();
+  EXPECT_EQ(leader_.health(node_), controller::NodeHealth::healthy);
+  ASSERT_NE(leader_.heard(node_), nullptr);
+}
+
 TEST_F(LeaderTest, AReportWithSomethingNewIsDecidedOn) {
   deploy({});
   const auto state = [&] { return leader_.deployments().front().state; };

@@ -51,18 +51,13 @@ class Simulation {
     timeline_.at(faults_begin_, [this] { next_fault(); });
     timeline_.at(faults_end_, [this] { end_faults(); });
 
-    // The longest that a replica of a lost node waits, and a little for messages.
+    // Every machine is back by now, and replicas that had no place get one.
     timeline_.run_until(faults_end_ + 30s + 2s);
-    std::map<NodeId, FleetChecker::Machine> machines;
-    for (const Node& node : nodes_) {
-      FleetChecker::Machine& machine = machines[node.machine.view.id];
-      machine.is_on = node.machine.is_on;
-      for (const NodeDevice& device : node.machine.view.devices) machine.in_service.insert(device.info.id);
-    }
-    checker_.check_places(timeline_.now, state(), machines);
+    checker_.check_places(timeline_.now, state(), machines());
 
     // Successors, back-off and grace take their time.
     timeline_.run_until(faults_end_ + 240s);
+    checker_.check_places(timeline_.now, state(), machines());
     std::set<fleet::ReplicaKey> ready;
     for (const Node& node : nodes_) {
       if (!node.agent) continue;
@@ -90,6 +85,16 @@ class Simulation {
     std::uint64_t life = 0;  // of the agent: answers to an earlier one are dropped
   };
 
+  std::map<NodeId, FleetChecker::Machine> machines() const {
+    std::map<NodeId, FleetChecker::Machine> machines;
+    for (const Node& node : nodes_) {
+      FleetChecker::Machine& machine = machines[node.machine.view.id];
+      machine.is_on = node.machine.is_on;
+      for (const NodeDevice& device : node.machine.view.devices) machine.in_service.insert(device.info.id);
+    }
+    return machines;
+  }
+
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
   bool is_troubled() const { return timeline_.now >= faults_begin_ && timeline_.now < faults_end_; }
 
@@ -100,7 +105,7 @@ class Simulation {
       return write.key != store::keys::counters && !write.key.starts_with(store::keys::events);
     };
     ++out_.commits;
-    checker_.decided(timeline_.now, server.call(), server.known_revision(),
+    checker_.decided(timeline_.now, server.call(), server.known_change(),
                      engine_->list(store::keys::leader, {}, 1).value().change_number);
     if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
       checker_.committed(timeline_.now, state());

@@ -10,6 +10,9 @@ std::string at(TimePoint now) {
          " ms: ";
 }
 
+// What happens to a machine may be unknown to servers for so long.
+constexpr Duration unknown_to_servers = std::chrono::seconds(10);
+
 // Of all nodes, by generation.
 std::map<std::uint64_t, fleet::Assigned> all_assigned(const store::State& state) {
   std::map<std::uint64_t, fleet::Assigned> all;
@@ -30,12 +33,12 @@ void FleetChecker::add_device(const NodeId&, const DeviceId& device, std::uint64
 }
 
 void FleetChecker::decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known,
-                           std::uint64_t revision) {
+                           std::uint64_t made) {
   // A call may commit several times: what it has done itself it knows.
-  expect(now, !known || call == last_call_ || *known >= last_revision_,
+  expect(now, !known || call == last_call_ || *known >= last_change_,
          call + " committed what it decided on a state that is gone");
   last_call_ = call;
-  last_revision_ = revision;
+  last_change_ = made;
 }
 
 void FleetChecker::committed(TimePoint now, const store::State& state) {
@@ -79,14 +82,20 @@ void FleetChecker::committed(TimePoint now, const store::State& state) {
         return process.key == other.key() && process.began + least <= now;
       });
     };
+    // Servers may not know yet that it has ended: its machine went off.
+    const auto has_just_ended = [&](const fleet::Assigned& other) {
+      const auto end = ended_.find(other.key());
+      return end != ended_.end() && now < end->second + unknown_to_servers;
+    };
     const bool has_successor = std::any_of(assigned.begin(), assigned.end(), [&](const auto& entry) {
       const fleet::Assigned& other = entry.second;
       return !other.stopping && other.place.deployment == one.place.deployment &&
              other.place.replica == one.place.replica &&
-             (runs_for(other, Duration::zero()) || std::find(started.begin(), started.end(), other) != started.end());
+             (runs_for(other, Duration::zero()) || has_just_ended(other) ||
+              std::find(started.begin(), started.end(), other) != started.end());
     });
     // Of what has only begun, or is out of reach, servers do not know that it runs.
-    const bool is_in_reach = now < heard_[one.place.node] + std::chrono::seconds(10);
+    const bool is_in_reach = now < heard_[one.place.node] + unknown_to_servers;
     if (is_in_reach && runs_for(one, std::chrono::seconds(5)) && !has_successor) ++taken_away[one.place.deployment];
   }
   for (const auto& [id, count] : taken_away) {
@@ -138,7 +147,8 @@ void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::Replica
   running.push_back({node, key, is_single, now});
 }
 
-void FleetChecker::ended(const NodeId& node, const fleet::ReplicaKey& key) {
+void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
+  ended_[key] = now;
   std::vector<Process>& running = processes_[{key.deployment, key.replica}];
   const auto found = std::find_if(running.begin(), running.end(),
                                   [&](const Process& one) { return one.node == node && one.key == key; });
@@ -149,6 +159,7 @@ void FleetChecker::refused(TimePoint now, const NodeId& node, const fleet::Repli
   std::vector<TimePoint>& times = refusals_[{node, {key.deployment, key.replica}}];
   std::erase_if(times, [&](TimePoint when) { return when + std::chrono::seconds(10) < now; });
   times.push_back(now);
+  last_refusal_[key.deployment] = now;
   expect(now, times.size() <= 6, to_string(key) + " was refused by " + node.text() + " again and again");
 }
 
@@ -188,6 +199,10 @@ void FleetChecker::check_places(TimePoint now, const store::State& state, const 
     const DeploymentSpec& spec = wanted.spec;
     // Those that start together, or end before they move, are looked at in the end.
     if (spec.single || spec.on_shortage == OnShortage::all || !spec.node_selector.empty() || spec.user) continue;
+    // A node that has refused again and again is left alone for a minute.
+    if (const auto refusal = last_refusal_.find(id);
+        refusal != last_refusal_.end() && now < refusal->second + std::chrono::seconds(62))
+      continue;
     for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
       if (placed.contains({id, replica})) continue;
       bool fits = spec.gpus_per_replica() == 0;

@@ -23,14 +23,14 @@ class FleetChecker {
   // What the machines of the fleet really have.
   void add_device(const NodeId& node, const DeviceId& device, std::uint64_t memory_bytes);
 
-  // A call of a server that knew the store as of revision `known` committed something, which made `revision`. Absent:
-  // it begins to lead, and decides nothing yet.
-  void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t revision);
+  // A call of a server that knew the store as of change `known` committed something: the change `made`. Absent: it
+  // begins to lead, and decides nothing yet.
+  void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t made);
   // The state after a commit.
   void committed(TimePoint now, const store::State& state);
   // A process of a replica began, or its last one is gone.
   void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key, bool is_single);
-  void ended(const NodeId& node, const fleet::ReplicaKey& key);
+  void ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   void refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   // A server took a report.
   void heard(TimePoint now, const NodeId& node) { heard_[node] = std::max(heard_[node], now); }
@@ -64,8 +64,10 @@ class FleetChecker {
     TimePoint began{};
   };
   std::map<DeviceId, std::uint64_t> bytes_;
+  std::map<fleet::ReplicaKey, TimePoint> ended_;
   std::map<std::pair<DeploymentId, std::uint32_t>, std::vector<Process>> processes_;
   std::map<std::pair<NodeId, std::pair<DeploymentId, std::uint32_t>>, std::vector<TimePoint>> refusals_;
+  std::map<DeploymentId, TimePoint> last_refusal_;
   // What may be wanted: a request that was over before an accepted one began counts no more.
   struct Request {
     std::uint64_t began = 0, ended = UINT64_MAX;
@@ -75,7 +77,7 @@ class FleetChecker {
   std::uint64_t moments_ = 0;  // a number for each request and each answer
   std::map<NodeId, TimePoint> heard_;
   std::string last_call_;
-  std::uint64_t last_revision_ = 0;
+  std::uint64_t last_change_ = 0;
   std::map<NodeId, Intent> intents_;                        // in the last state
   std::multiset<std::pair<NodeId, Intent>> asked_intents_;  // that are not answered yet
   std::uint64_t starts_ = 0;

@@ -33,23 +33,21 @@ bool FleetEngine::is_out() {
 }
 
 Result<store::Listing> FleetEngine::list(std::string_view prefix, std::string_view after, std::size_t limit) {
-  // A server that cannot renew its leadership ends, which crashes are for.
-  const bool is_renewal = prefix == store::keys::leader;
-  if (is_crashed_ || (!is_renewal && is_out())) return failed();
+  if (is_crashed_ || is_out()) return failed();
   return shared_->list(prefix, after, limit);
 }
 
 Result<std::optional<std::uint64_t>> FleetEngine::commit(const store::Transaction& transaction) {
   if (!pass() || is_out()) return failed();
-  auto revision = shared_->commit(transaction);
-  if (revision && *revision) committed_(transaction);
+  auto change_number = shared_->commit(transaction);
+  if (change_number && *change_number) committed_(transaction);
   // What was committed stays, whether its server learns of it or not.
   if (!pass() || is_out()) return failed();
-  return revision;
+  return change_number;
 }
 
-void FleetEngine::wait_for_change(std::uint64_t revision, Duration timeout) {
-  shared_->wait_for_change(revision, timeout);
+void FleetEngine::wait_for_change(std::uint64_t change_number, Duration timeout) {
+  shared_->wait_for_change(change_number, timeout);
 }
 
 Result<void> FleetEngine::hold(const std::string& owner, Duration duration) {

@@ -40,7 +40,7 @@ class FleetEngine final : public store::Engine {
   std::string name() const override { return shared_->name(); }
   Result<store::Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override;
   Result<std::optional<std::uint64_t>> commit(const store::Transaction& transaction) override;
-  void wait_for_change(std::uint64_t revision, Duration timeout) override;
+  void wait_for_change(std::uint64_t change_number, Duration timeout) override;
   Result<void> hold(const std::string& owner, Duration duration) override;
   void release(const std::string& owner) override;
 

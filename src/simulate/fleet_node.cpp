@@ -67,7 +67,7 @@ bool Machine::has_room(const Job& wanted) const {
 }
 
 void Machine::end(Job& job, const std::string& reason) {
-  if (job.found.state == FoundState::running) checker_.ended(view.id, job.found.key);
+  if (job.found.state == FoundState::running) checker_.ended(timeline_.now, view.id, job.found.key);
   job.found.state = FoundState::ended;
   job.found.reason = reason;
   job.found.since = timeline_.now;

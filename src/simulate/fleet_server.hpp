@@ -53,7 +53,7 @@ class SimulatedServer {
   // The call that it is in or was in last.
   std::string call() const { return name_ + " " + std::to_string(calls_); }
   // Of the store, as its leader knows it; absent: it has none.
-  std::optional<std::uint64_t> known_revision() const {
+  std::optional<std::uint64_t> known_change() const {
     return leader_ ? std::optional(leader_->state().change_number) : std::nullopt;
   }
 

@@ -76,7 +76,10 @@ class Statement {
       sqlite3_bind_int64(statement_, at, static_cast<sqlite3_int64>(number));
       return *this;
     }
-    int next() { return sqlite3_step(statement_); }
+    int next() {
+      errno = 0;  // SQLite forgets why a write of a commit failed, errno does not
+      return sqlite3_step(statement_);
+    }
     std::string text(int column) const {
       const void* const data = sqlite3_column_blob(statement_, column);
       const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement_, column));
@@ -359,7 +362,6 @@ class SqliteEngine final : public Engine {
 
   Result<void> step(Statement& statement) {
     Statement::Row row = statement.row();
-    errno = 0;  // SQLite forgets why a write of a commit failed, errno does not
     if (const int code = row.next(); code != SQLITE_DONE) return failed(code);
     return {};
   }

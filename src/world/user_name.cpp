@@ -55,9 +55,8 @@ Result<UserAccount> find_user(const std::string& name) {
 
 bool become(const UserAccount& account) noexcept {
   if (geteuid() == account.user) return true;
-  // Its files in /proc are the user's again, by which berth finds what it holds.
   return setgroups(account.groups.size(), account.groups.data()) == 0 && setgid(account.group) == 0 &&
-         setuid(account.user) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
+         setuid(account.user) == 0;
 }
 
 std::optional<std::uint32_t> user_of_process(std::uint32_t pid) {

@@ -21,7 +21,8 @@ struct UserAccount {
 };
 // not_found: there is no such user; io: the database does not answer.
 Result<UserAccount> find_user(const std::string& name);
-// Makes this process one of that user; also right after a fork. False: it must not go on.
+// Makes this process one of that user; also right after a fork. False: it must not go on. Until it executes another
+// program it stays closed to that user (prctl, PR_SET_DUMPABLE): its memory is a copy of what its parent knows.
 [[nodiscard]] bool become(const UserAccount& account) noexcept;
 
 // The owner of the process; absent: there is no such process, or it is hidden.

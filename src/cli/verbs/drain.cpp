@@ -39,15 +39,21 @@ int run_drain(const DrainArguments& arguments) {
   Occupation occupation = device->look();
   const Style style = stdout_style();
   const bool json = arguments.device.server.json;
-  const std::string text =
-      json ? device->json() : draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
-  if (const int printed = print(text); printed != done) return printed;
-  if (occupation.empty() || arguments.plan || wait == Duration::zero()) return done;
-  while (!deadline.passed(real_clock().now())) {
+  if (!json) {
+    const std::string text = draining_text(device->name(), arguments.plan, occupation, device->table(style), style);
+    if (const int printed = print(text); printed != done) return printed;
+  }
+  const bool waits = !occupation.empty() && !arguments.plan && wait > Duration::zero();
+  while (waits && !occupation.empty() && !deadline.passed(real_clock().now())) {
     real_clock().sleep_for(std::min(look_period, deadline.at - real_clock().now()));
     occupation = device->look();
-    if (occupation.empty()) return json ? done : print(device->name() + " is empty\n");
   }
+  if (json) {  // one object, of the end
+    if (const int printed = print(device->json()); printed != done) return printed;
+  } else if (waits && occupation.empty()) {
+    return print(device->name() + " is empty\n");
+  }
+  if (!waits || occupation.empty()) return done;
   const StillThere failure = still_there(device->name(), occupation, device->users());
   print_error(failure.error);
   return failure.status;

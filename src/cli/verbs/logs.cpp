@@ -28,13 +28,18 @@ struct LogsArguments {
 class OutputPrinter {
  public:
   // False: it cannot be printed.
-  bool put(const std::string& piece) { return is_printed(is_terminal_ ? shown_.put(piece) : piece); }
-  bool end() { return is_printed(shown_.end()); }
+  bool put(const std::string& piece) {
+    if (!piece.empty()) ends_line_ = piece.back() == '\n';
+    return is_printed(is_terminal_ ? shown_.put(piece) : piece);
+  }
+  // On a terminal, what is said next begins a line.
+  bool end() { return is_printed(shown_.end() + (is_terminal_ && !ends_line_ ? "\n" : "")); }
 
  private:
   static bool is_printed(const std::string& text) { return text.empty() || print(text) == done; }
   const bool is_terminal_ = stdout_is_terminal();
   PrintableOutput shown_;
+  bool ends_line_ = true;
 };
 
 void print_note(const std::string& text) { std::fprintf(stderr, "berth: %s\n", printable(text).c_str()); }
