@@ -14,7 +14,7 @@ configure:
 
 .PHONY: build
 build: configure ## set up, then build everything into build/release
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --build --preset release -j $(JOBS) --target all benches
 
 .PHONY: run
 run: configure ## set up, build the command, and serve a sample deployment on every device of this machine
@@ -22,7 +22,8 @@ run: configure ## set up, build the command, and serve a sample deployment on ev
 	@scripts/run-fleet $(release)/berth $(release)/examples/tiles
 
 .PHONY: test
-test: build ## every test that runs without a GPU
+test: configure ## every test that runs without a GPU
+	@cmake --build --preset release -j $(JOBS)
 	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
 
 .PHONY: install
@@ -61,6 +62,7 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 .PHONY: nightly
 nightly: test mutants ## every test, every mutant, every source alone, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets, all faults of a fleet
 	@cmake --preset dev -Wno-dev >/dev/null && cmake --build --preset dev -j $(JOBS) # each source and each header alone
+	@cmake --build --preset release -j $(JOBS) --target benches
 	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
 	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
