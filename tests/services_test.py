@@ -71,10 +71,14 @@ class Services(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.group = pathlib.Path(tree) / f"berth-services-{os.getpid()}"
         try:
-            cls.group.mkdir()
+            for group in (cls.group, cls.group / "machine", cls.group / "outside"):
+                group.mkdir()
         except OSError as error:
             raise unittest.SkipTest(f"no control group can be made here: {error}")
         cls.addClassCleanup(cls.remove_group)
+        # Limits on memory and processors hold in there where this machine has them for the groups of its own services.
+        for controller in (cls.group / "cgroup.controllers").read_text().split():
+            (cls.group / "cgroup.subtree_control").write_text(f"+{controller}")
         installed, box = (pathlib.Path(folder.name) / name for name in ("installed", "box"))
         box.mkdir()
         subprocess.run(["cmake", "--install", os.path.dirname(BERTH), "--prefix", "/usr/local"], check=True, stdout=subprocess.DEVNULL,
@@ -82,7 +86,7 @@ class Services(unittest.TestCase):
         boot = BOOT.format(folder=box, installed=installed, systemd=SYSTEMD)
         cls.log = open(pathlib.Path(folder.name) / "boot.log", "w+")
         cls.outer = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "sh", "-ec", f'echo $$ > {cls.group}/cgroup.procs; exec unshare -C -p -m -i -u -n -f --kill-child sh -ec "$1"', "sh", boot],
+            ["setpriv", "--pdeathsig", "KILL", "sh", "-ec", f'echo $$ > {cls.group}/machine/cgroup.procs; exec unshare -C -p -m -i -u -n -f --kill-child sh -ec "$1"', "sh", boot],
             stdin=subprocess.DEVNULL, stdout=cls.log, stderr=cls.log)
         cls.addClassCleanup(cls.end)
         first = pathlib.Path(f"/proc/{cls.outer.pid}/task/{cls.outer.pid}/children")
@@ -96,6 +100,8 @@ class Services(unittest.TestCase):
         children = first.read_text().split()
         if not children:
             return False
+        # A group that gives limits to groups below it has no process of its own.
+        (cls.group / "outside/cgroup.procs").write_text(str(cls.outer.pid))
         cls.inside = ["nsenter", "-t", children[0], "-a"]
         return subprocess.run([*cls.inside, "systemctl", "is-active", "booted.target"], capture_output=True).returncode == 0
 
@@ -188,9 +194,13 @@ class Services(unittest.TestCase):
             controllers = self.run_inside("cat", f"/sys/fs/cgroup{group}/cgroup.controllers").split()
             why = self.as_berth("berth", "why", "replica", "busy/0")
             limited = {"cpu": "processors", "memory": "memory"}
-            self.assertEqual("without limits" in why, not all(name in controllers for name in limited), why)
+            self.assertEqual("does not hold" in why, not all(name in controllers for name in limited), why)
             if "cpu" in controllers:
                 self.assertEqual(self.run_inside("cat", f"/sys/fs/cgroup{group}/cpu.max").split(), ["50000", "100000"])
+                used = lambda: int(self.run_inside("sed", "-n", "s/^usage_usec //p", f"/sys/fs/cgroup{group}/cpu.stat"))
+                before = used()
+                time.sleep(2)
+                self.assertLess(used() - before, 1_300_000, "an endless loop gets half a processor")
             if "memory" in controllers:
                 self.assertEqual(self.run_inside("cat", f"/sys/fs/cgroup{group}/memory.max").strip(), str(256 << 20))
             # Its own systemd holds it: the agent can stop.

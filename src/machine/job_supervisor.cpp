@@ -266,7 +266,7 @@ class JobSupervisor {
       command.before_start = [this, open = std::move(command.before_start)](pid_t pid) {
         open(pid);
         if (auto reason = missing_limits(pid, order_.host))
-          update([&](JobProgress& progress) { progress.reason = "it runs without limits on the host: " + *reason; });
+          update([&](JobProgress& progress) { progress.reason = "a limit on the host does not hold: " + *reason; });
       };
     }
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
