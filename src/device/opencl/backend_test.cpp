@@ -246,11 +246,7 @@ TEST_F(Opencl, ClosingWaitsForEnqueuedCopies) {
 }
 
 TEST_F(Opencl, ATerminatedContextClosesTheDevice) {
-  Api terminated = api_;
-  terminated.clGetEventInfo = [](cl_event, cl_event_info, std::size_t, void* to, std::size_t*) -> cl_int {
-    *static_cast<cl_int*>(to) = CL_CONTEXT_TERMINATED_KHR;
-    return CL_SUCCESS;
-  };
+  const Api terminated = with_event_status<CL_CONTEXT_TERMINATED_KHR>(api_);
   const auto stream = open_changed(terminated);
   const auto event = launch_empty(*stream).value();
   EXPECT_EQ(event->wait().error().code, ErrorCode::device_lost);

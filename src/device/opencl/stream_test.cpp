@@ -121,11 +121,7 @@ TEST_F(Opencl, OpenStreamsAreCountedInTheSample) {
 }
 
 TEST_F(Opencl, AnEventThatNeverCompletesEndsInATimeout) {
-  Api stuck = api_;
-  stuck.clGetEventInfo = [](cl_event, cl_event_info, std::size_t, void* to, std::size_t*) -> cl_int {
-    *static_cast<cl_int*>(to) = CL_SUBMITTED;
-    return CL_SUCCESS;
-  };
+  const Api stuck = with_event_status<CL_SUBMITTED>(api_);
   const auto stream = open_changed(stuck);
   const auto event = launch_empty(*stream).value();
   EXPECT_FALSE(event->done().value());
@@ -136,11 +132,7 @@ TEST_F(Opencl, AnEventThatNeverCompletesEndsInATimeout) {
 }
 
 TEST_F(Opencl, DeadlinesUseTheGivenClock) {
-  Api stuck = api_;
-  stuck.clGetEventInfo = [](cl_event, cl_event_info, std::size_t, void* to, std::size_t*) -> cl_int {
-    *static_cast<cl_int*>(to) = CL_SUBMITTED;
-    return CL_SUCCESS;
-  };
+  const Api stuck = with_event_status<CL_SUBMITTED>(api_);
   FakeClock clock;
   BackendOptions options;
   options.clock = &clock;
@@ -152,11 +144,7 @@ TEST_F(Opencl, DeadlinesUseTheGivenClock) {
 }
 
 TEST_F(Opencl, ANegativeStatusIsTheErrorOfTheEvent) {
-  Api failing = api_;
-  failing.clGetEventInfo = [](cl_event, cl_event_info, std::size_t, void* to, std::size_t*) -> cl_int {
-    *static_cast<cl_int*>(to) = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-    return CL_SUCCESS;
-  };
+  const Api failing = with_event_status<CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST>(api_);
   const auto stream = open_changed(failing);
   const auto event = launch_empty(*stream).value();
   const auto waited = event->wait();
