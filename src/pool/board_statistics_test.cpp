@@ -47,11 +47,11 @@ TEST(Learnt, S3_F6_PoisonousSamplesAreIgnoredOrClamped) {
   for (const double poison :
        {0.0, -5.0, std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()})
     EXPECT_EQ(sane.after(poison), sane);
-  const Learnt shaken = sane.after(1e300);
-  EXPECT_NEAR(shaken.unit_cost_ns, 1900, 1e-9) << "one odd sample counts as ten times the mean at most";
-  Learnt mended = shaken;
-  for (int i = 0; i < 50; ++i) mended = mended.after(1000);
-  EXPECT_NEAR(mended.unit_cost_ns, 1000, 10);
+  const Learnt disturbed = sane.after(1e300);
+  EXPECT_NEAR(disturbed.unit_cost_ns, 1900, 1e-9) << "one odd sample counts as ten times the mean at most";
+  Learnt recovered = disturbed;
+  for (int i = 0; i < 50; ++i) recovered = recovered.after(1000);
+  EXPECT_NEAR(recovered.unit_cost_ns, 1000, 10);
 }
 
 TEST(Learnt, SurvivesItsPackedForm) {

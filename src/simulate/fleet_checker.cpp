@@ -65,9 +65,8 @@ void FleetChecker::committed(TimePoint now, const store::State& state) {
   for (const auto& [id, node] : state.nodes) {
     intents.emplace(id, node.intent);
     const auto before = intents_.find(id);
-    expect(
-        now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
-        "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for now");
+    expect(now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
+           "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for");
   }
   intents_ = std::move(intents);
   // What runs is stopped without a successor only as far as the rollout allows.
