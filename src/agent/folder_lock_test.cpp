@@ -14,7 +14,7 @@ namespace {
 // What another process gets; it ends at once.
 bool another_process_gets(const std::string& folder) {
   const pid_t child = fork();
-  if (child == 0) _exit(FolderLock::take(folder) ? 0 : 1);
+  if (child == 0) _exit(lock_folder(folder) ? 0 : 1);
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -23,7 +23,7 @@ bool another_process_gets(const std::string& folder) {
 TEST(FolderLock, OneProcessAtATime) {
   const world::TestFolder folder;
   {
-    const auto lock = FolderLock::take(folder.path);
+    const auto lock = lock_folder(folder.path);
     ASSERT_TRUE(lock) << lock.error().to_text();
     EXPECT_FALSE(another_process_gets(folder.path));
   }
@@ -36,7 +36,7 @@ TEST(FolderLock, EndsWithItsProcessAndIsNotInherited) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t holder = fork();
   if (holder == 0) {
-    const auto lock = FolderLock::take(folder.path);
+    const auto lock = lock_folder(folder.path);
     const pid_t supervisor = fork();  // outlives the holder
     if (supervisor == 0) {
       close(ready[0]);

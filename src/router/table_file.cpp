@@ -1,12 +1,7 @@
 #include "router/table_file.hpp"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cstring>
 
 #include "world/files.hpp"
 #include "world/runtime_folder.hpp"
@@ -34,18 +29,10 @@ Result<std::string> default_table_file(std::string name) {
 
 // A file beside the table, because each write replaces the table itself.
 Result<void> TableFile::lock() {
-  if (path_.empty() || lock_fd_ >= 0) return {};
-  const std::string path = path_ + ".lock";
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return unusable(ErrorCode::io, path, std::string("cannot be opened: ") + std::strerror(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-    lock_fd_ = fd;
-    return {};
-  }
-  const int code = errno;
-  ::close(fd);
-  if (code != EWOULDBLOCK)
-    return unusable(ErrorCode::io, path, std::string("cannot be locked: ") + std::strerror(code));
+  if (path_.empty() || lock_) return {};
+  std::string other;
+  lock_ = BERTH_TRY(world::ProcessLock::take(path_ + ".lock", "another router", other));
+  if (lock_) return {};
   return Error{ErrorCode::unavailable, "another router writes " + path_ + "; what this one moves is not kept",
                "give each router a name or a table_file of its own"};
 }
@@ -81,7 +68,7 @@ Result<void> TableFile::write(const ShardTable& table) {
 
 void TableFile::close() {
   path_.clear();
-  if (lock_fd_ >= 0) ::close(std::exchange(lock_fd_, -1));
+  lock_.reset();
 }
 
 }  // namespace berth::router

@@ -11,6 +11,7 @@
 
 #include "berth/result.hpp"
 #include "berth/shard_table.hpp"
+#include "world/process_lock.hpp"
 
 namespace berth::router {
 
@@ -21,7 +22,6 @@ class TableFile {
  public:
   // An empty path: nothing is read or written.
   explicit TableFile(std::string path = {}) : path_(std::move(path)) {}
-  ~TableFile() { close(); }
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;
 
@@ -37,7 +37,7 @@ class TableFile {
 
  private:
   std::string path_;
-  int lock_fd_ = -1;
+  std::optional<world::ProcessLock> lock_;
 };
 
 }  // namespace berth::router

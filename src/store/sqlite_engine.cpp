@@ -24,7 +24,8 @@ Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
 #include <optional>
 #include <utility>
 
-#include "store/leader_lock.hpp"
+#include "world/descriptor.hpp"
+#include "world/process_lock.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::store {
@@ -41,20 +42,6 @@ constexpr const char* tables = R"(
   CREATE TABLE revision(one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL);
   INSERT INTO revision VALUES (1, 0);
 )";
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // A prepared statement; Row::next() steps it, and leaving the scope of the Row resets it.
 class Statement {
@@ -183,7 +170,7 @@ class SqliteEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     if (lock_) return owner_ == owner ? Result<void>() : Result<void>(led_by(owner_));
     std::string other;
-    Result<std::optional<LeaderLock>> taken = LeaderLock::take(path_ + ".leader", owner, other);
+    Result<std::optional<world::ProcessLock>> taken = world::ProcessLock::take(path_ + ".leader", owner, other);
     if (!taken) return std::move(taken).error();
     if (!*taken) return led_by(other);
     lock_ = std::move(*taken);
@@ -249,7 +236,7 @@ class SqliteEngine final : public Engine {
       error.advice = "give the path of a file in a folder that only this user can write to";
       return error;
     }
-    const File file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const world::Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     struct stat status{};
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
       return Error{ErrorCode::io, "cannot open the store " + path_ + ": " + std::strerror(errno),
@@ -266,7 +253,7 @@ class SqliteEngine final : public Engine {
     if ((status.st_mode & 0077) != 0) ::fchmod(file.get(), 0600);
     // A new name must survive a power cut as well as what is in the file.
     if (status.st_size == 0) {
-      const File parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      const world::Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (parent.get() >= 0) ::fsync(parent.get());
     }
     return {};
@@ -385,7 +372,7 @@ class SqliteEngine final : public Engine {
   Statement begin_, begin_reading_, end_, find_, list_, put_, remove_, change_number_, set_change_number_;
   std::condition_variable changed_;
   std::uint64_t known_change_number_ = 0;
-  std::optional<LeaderLock> lock_;
+  std::optional<world::ProcessLock> lock_;
   std::string owner_;
 };
 

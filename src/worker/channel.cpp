@@ -67,37 +67,29 @@ std::uint64_t checksum_of(const AnswerHeader& header, std::span<const std::byte>
 Result<SealedMemory> SealedMemory::make(const char* name, std::uint64_t bytes) {
   // Newer kernels want to hear that it holds no code, older ones refuse the flag.
   constexpr unsigned no_code = 8U;
-  int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_code);
-  if (descriptor < 0) descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) return system_error("cannot make memory to share with a worker");
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    Error error = system_error("cannot make memory to share with a worker");
-    close(descriptor);
-    return error;
-  }
-  return open(descriptor);
+  world::Descriptor descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | no_code));
+  if (!descriptor) descriptor = world::Descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor || ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return system_error("cannot make memory to share with a worker");
+  return open(std::move(descriptor));
 }
 
-Result<SealedMemory> SealedMemory::open(int descriptor) {
+Result<SealedMemory> SealedMemory::open(world::Descriptor descriptor) {
   struct stat status{};
   void* at = MAP_FAILED;
-  if (fstat(descriptor, &status) == 0 && status.st_size > 0)
-    at = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (at == MAP_FAILED) {
-    Error error = system_error("cannot map memory shared with a worker");
-    close(descriptor);
-    return error;
-  }
-  return SealedMemory(descriptor, {static_cast<std::byte*>(at), static_cast<std::size_t>(status.st_size)});
+  if (fstat(descriptor.get(), &status) == 0 && status.st_size > 0)
+    at = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(),
+              0);
+  if (at == MAP_FAILED) return system_error("cannot map memory shared with a worker");
+  return SealedMemory(std::move(descriptor), {static_cast<std::byte*>(at), static_cast<std::size_t>(status.st_size)});
 }
 
 SealedMemory::SealedMemory(SealedMemory&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), bytes_(std::exchange(other.bytes_, {})) {}
+    : descriptor_(std::move(other.descriptor_)), bytes_(std::exchange(other.bytes_, {})) {}
 
 SealedMemory::~SealedMemory() {
   if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 Result<Channel> Channel::make(const Setup& setup) {
@@ -109,8 +101,8 @@ Result<Channel> Channel::make(const Setup& setup) {
   return channel;
 }
 
-Result<Channel> Channel::open(int descriptor) {
-  SealedMemory memory = BERTH_TRY(SealedMemory::open(descriptor));
+Result<Channel> Channel::open(world::Descriptor descriptor) {
+  SealedMemory memory = BERTH_TRY(SealedMemory::open(std::move(descriptor)));
   const auto* setup = reinterpret_cast<const Setup*>(memory.bytes().data());
   if (memory.bytes().size() < mailboxes_begin || setup->layout != Setup::layout_now ||
       memory.bytes().size() != mailboxes_begin + setup->mailboxes * sizeof(Mailbox))

@@ -19,6 +19,7 @@
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
 #include "berth/worker.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::worker {
 
@@ -123,17 +124,18 @@ struct Mailbox {
 class SealedMemory {
  public:
   static Result<SealedMemory> make(const char* name, std::uint64_t bytes);
-  // What a process inherited as this descriptor, which stays open.
-  static Result<SealedMemory> open(int descriptor);
+  // What a process inherited as this descriptor.
+  static Result<SealedMemory> open(world::Descriptor descriptor);
   SealedMemory(SealedMemory&& other) noexcept;
   SealedMemory& operator=(SealedMemory&&) = delete;
   ~SealedMemory();
-  int descriptor() const noexcept { return descriptor_; }
+  int descriptor() const noexcept { return descriptor_.get(); }
   std::span<std::byte> bytes() const noexcept { return bytes_; }
 
  private:
-  SealedMemory(int descriptor, std::span<std::byte> bytes) noexcept : descriptor_(descriptor), bytes_(bytes) {}
-  int descriptor_;
+  SealedMemory(world::Descriptor descriptor, std::span<std::byte> bytes) noexcept
+      : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+  world::Descriptor descriptor_;
   std::span<std::byte> bytes_;
 };
 
@@ -141,7 +143,7 @@ class Channel {
  public:
   static Result<Channel> make(const Setup& setup);
   // In the worker.
-  static Result<Channel> open(int descriptor);
+  static Result<Channel> open(world::Descriptor descriptor);
 
   int descriptor() const noexcept { return memory_.descriptor(); }
   const Setup& setup() const noexcept { return *reinterpret_cast<const Setup*>(memory_.bytes().data()); }

@@ -64,7 +64,7 @@ TEST(Channel, IsReadOnlyByTheSameVersion) {
   setup.mailboxes = 3;
   setup.device = "GPU-1";
   const Channel made = Channel::make(setup).value();
-  const Channel opened = Channel::open(dup(made.descriptor())).value();
+  const Channel opened = Channel::open(world::Descriptor(dup(made.descriptor()))).value();
   EXPECT_EQ(opened.mailboxes(), 3U);
   EXPECT_EQ(opened.setup().device.text(), "GPU-1");
   opened.mailbox(2).state.store(Mailbox::answered);
@@ -72,11 +72,11 @@ TEST(Channel, IsReadOnlyByTheSameVersion) {
 
   setup.layout += 1;
   const Channel other = Channel::make(setup).value();
-  const auto refused = Channel::open(dup(other.descriptor()));
+  const auto refused = Channel::open(world::Descriptor(dup(other.descriptor())));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::not_supported);
   const SealedMemory small = SealedMemory::make("test", 16).value();
-  EXPECT_FALSE(Channel::open(dup(small.descriptor())));
+  EXPECT_FALSE(Channel::open(world::Descriptor(dup(small.descriptor()))));
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ struct Harmful {
 };
 
 // The channel, as a broken pointer might find it.
-inline Channel channel_of_this_worker() { return Channel::open(dup(worker_channel)).value(); }
+inline Channel channel_of_this_worker() { return Channel::open(world::Descriptor(dup(worker_channel))).value(); }
 
 // Sanitizers have handlers of their own, which would end the process in another way.
 inline void without_sanitizer([[maybe_unused]] int signal) {

@@ -90,10 +90,8 @@ void confine(const Setup& setup) {
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   // When the machine is out of memory, a worker goes before the program does.
-  if (const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
-    static_cast<void>(!write(file, "1000", 4));
-    close(file);
-  }
+  if (const world::Descriptor file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC)); file)
+    static_cast<void>(!write(file.get(), "1000", 4));
 }
 
 Result<std::shared_ptr<Device>> open_device(const Setup& setup) {
@@ -246,8 +244,8 @@ void tell_program(std::string line) {
 }
 
 Result<void> work() {
-  Channel channel = BERTH_TRY(Channel::open(worker_channel));
-  SealedMemory shared = BERTH_TRY(SealedMemory::open(worker_shared));
+  Channel channel = BERTH_TRY(Channel::open(world::Descriptor(worker_channel)));
+  SealedMemory shared = BERTH_TRY(SealedMemory::open(world::Descriptor(worker_shared)));
   const Setup& setup = channel.setup();
   confine(setup);
   BERTH_TRY(load_libraries(setup));

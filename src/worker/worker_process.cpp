@@ -44,27 +44,19 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 // A copy above the numbers that a worker inherits, so that giving it those overwrites none.
-class RaisedDescriptor {
- public:
-  explicit RaisedDescriptor(int descriptor) noexcept : copy_(fcntl(descriptor, F_DUPFD_CLOEXEC, 16)) {
-    if (copy_ < 0 && errno == EINVAL) errno = EMFILE;  // the limit on descriptors is below 16
-  }
-  ~RaisedDescriptor() {
-    if (copy_ >= 0) close(copy_);
-  }
-  RaisedDescriptor(const RaisedDescriptor&) = delete;
-  RaisedDescriptor& operator=(const RaisedDescriptor&) = delete;
-  int get() const noexcept { return copy_; }
-
- private:
-  const int copy_;
-};
+world::Descriptor raised(int descriptor) noexcept {
+  world::Descriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 16));
+  if (!copy && errno == EINVAL) errno = EMFILE;  // the limit on descriptors is below 16
+  return copy;
+}
 
 // 0 or an error number.
 int spawn(const std::string& program, std::vector<std::string> variables, const Setup& setup, int socket, int channel,
           int shared, pid_t& pid) {
-  const RaisedDescriptor raised_socket(socket), raised_channel(channel), raised_shared(shared);
-  if (raised_socket.get() < 0 || raised_channel.get() < 0 || raised_shared.get() < 0) return errno;
+  const world::Descriptor raised_socket = raised(socket);
+  const world::Descriptor raised_channel = raised(channel);
+  const world::Descriptor raised_shared = raised(shared);
+  if (!raised_socket || !raised_channel || !raised_shared) return errno;
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   if (const int failed = posix_spawn_file_actions_init(&files)) return failed;
@@ -108,33 +100,25 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& p
                                                             const std::vector<std::string>& environment,
                                                             const Setup& setup, int shared) {
   Channel channel = BERTH_TRY(Channel::make(setup));
-  std::array<int, 2> sockets{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) return start_error(errno);
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return start_error(errno);
+  world::Descriptor own(ends[0]), given(ends[1]);
   pid_t pid = 0;
   const int failed =
-      spawn(program, environment_for(setup, environment), setup, sockets[1], channel.descriptor(), shared, pid);
-  close(sockets[1]);
-  if (failed != 0) {
-    close(sockets[0]);
-    return start_error(failed);
-  }
-  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (process < 0) {
+      spawn(program, environment_for(setup, environment), setup, given.get(), channel.descriptor(), shared, pid);
+  given.close();
+  if (failed != 0) return start_error(failed);
+  world::Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) {
     const int code = errno;
     // Where the program ignores its children, it may be gone, and another have its number.
     if (code != ESRCH) {
       ::kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
     }
-    close(sockets[0]);
     return start_error(code);
   }
-  return std::shared_ptr<WorkerProcess>(new WorkerProcess(std::move(channel), pid, process, sockets[0]));
-}
-
-WorkerProcess::~WorkerProcess() {
-  close(process_);
-  close(socket_);
+  return std::shared_ptr<WorkerProcess>(new WorkerProcess(std::move(channel), pid, std::move(process), std::move(own)));
 }
 
 void WorkerProcess::kill(Error why, bool blames_device) noexcept {
@@ -146,7 +130,7 @@ void WorkerProcess::kill(Error why, bool blames_device) noexcept {
     }
   }
   killed_.store(true, std::memory_order_release);
-  syscall(SYS_pidfd_send_signal, process_, SIGKILL, nullptr, 0);
+  syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
 }
 
 Error WorkerProcess::reason() const {
@@ -157,7 +141,7 @@ Error WorkerProcess::reason() const {
 std::optional<Result<void>> WorkerProcess::read_message() {
   std::array<char, 512> part{};
   ssize_t got = 0;
-  while (may_send_ && (got = recv(socket_, part.data(), part.size(), MSG_DONTWAIT)) >= 0) {
+  while (may_send_ && (got = recv(socket_.get(), part.data(), part.size(), MSG_DONTWAIT)) >= 0) {
     if (got == 0) may_send_ = false;
     received_.append(part.data(), static_cast<std::size_t>(got));
     if (received_.size() > worker_text_bytes_max) {
@@ -180,7 +164,7 @@ std::optional<Result<void>> WorkerProcess::read_message() {
 }
 
 bool WorkerProcess::has_ended() const noexcept {
-  pollfd ended{process_, POLLIN, 0};
+  pollfd ended{process_.get(), POLLIN, 0};
   return poll(&ended, 1, 0) > 0;
 }
 
@@ -188,11 +172,11 @@ void WorkerProcess::reap() noexcept {
   siginfo_t ended{};
   // A program may have waited for all of its children, ours among them.
   const auto by_descriptor = static_cast<idtype_t>(P_PIDFD);
-  const bool known = waitid(by_descriptor, static_cast<id_t>(process_), &ended, WEXITED | WNOWAIT) == 0;
+  const bool known = waitid(by_descriptor, static_cast<id_t>(process_.get()), &ended, WEXITED | WNOWAIT) == 0;
   if (known) {
     ::kill(-pid_, SIGKILL);  // what it has started goes with it; its group has this number until it is reaped
     siginfo_t again{};
-    waitid(by_descriptor, static_cast<id_t>(process_), &again, WEXITED);
+    waitid(by_descriptor, static_cast<id_t>(process_.get()), &again, WEXITED);
   }
   const std::lock_guard lock(mutex_);
   if (reason_) return;

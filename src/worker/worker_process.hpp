@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker/channel.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::worker {
 
@@ -21,7 +22,6 @@ class WorkerProcess {
   static Result<std::shared_ptr<WorkerProcess>> start(const std::string& program,
                                                       const std::vector<std::string>& environment, const Setup& setup,
                                                       int shared);
-  ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
@@ -38,8 +38,8 @@ class WorkerProcess {
   Error reason() const;
 
   // For the thread that supervises it.
-  int descriptor() const noexcept { return process_; }  // readable when the process has ended
-  int messages() const noexcept { return socket_; }
+  int descriptor() const noexcept { return process_.get(); }  // readable when the process has ended
+  int messages() const noexcept { return socket_.get(); }
   // Says that it is ready, or why it cannot be; absent: nothing yet.
   std::optional<Result<void>> read_message();
   // It has not closed its end.
@@ -55,13 +55,13 @@ class WorkerProcess {
   std::optional<std::uint64_t> private_memory_bytes() const;
 
  private:
-  WorkerProcess(Channel channel, pid_t pid, int process, int socket) noexcept
-      : channel_(std::move(channel)), pid_(pid), process_(process), socket_(socket) {}
+  WorkerProcess(Channel channel, pid_t pid, world::Descriptor process, world::Descriptor socket) noexcept
+      : channel_(std::move(channel)), pid_(pid), process_(std::move(process)), socket_(std::move(socket)) {}
 
   const Channel channel_;
   const pid_t pid_;
-  const int process_;
-  const int socket_;
+  const world::Descriptor process_;
+  const world::Descriptor socket_;
   std::string received_;
   std::optional<std::uint64_t> death_;
   bool may_send_ = true;

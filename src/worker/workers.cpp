@@ -67,8 +67,8 @@ Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) 
   if (scheduler.state_->is_of_another_process()) return forked_error();
   WorkerOptions options = BERTH_TRY(checked(std::move(given)));
   std::shared_ptr<worker::SharedArena> arena = BERTH_TRY(worker::SharedArena::make(options.shared_bytes));
-  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake < 0) return Error{ErrorCode::io, std::string("cannot make an event: ") + std::strerror(errno)};
+  world::Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) return Error{ErrorCode::io, std::string("cannot make an event: ") + std::strerror(errno)};
   // In a forked child there is no thread to wait for, and the workers are not its own.
   const auto destroy = [process = getpid()](WorkersState* state) {
     if (getpid() == process) delete state;
@@ -76,9 +76,8 @@ Result<Workers> Workers::start(const Scheduler& scheduler, WorkerOptions given) 
   const Pool& pool = scheduler.pool();
   std::shared_ptr<WorkersState> state;
   try {
-    state.reset(new WorkersState(std::move(options), pool, std::move(arena), wake), destroy);
+    state.reset(new WorkersState(std::move(options), pool, std::move(arena), std::move(wake)), destroy);
   } catch (const std::system_error& error) {
-    ::close(wake);
     return Error{ErrorCode::unavailable, std::string("cannot start a thread for the workers: ") + error.what(),
                  "raise the limit on threads"};
   }

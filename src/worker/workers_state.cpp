@@ -34,13 +34,14 @@ int milliseconds_until(TimePoint when, TimePoint now) {
 
 }  // namespace
 
-WorkersState::WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, int wake)
+WorkersState::WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena,
+                           world::Descriptor wake)
     : options_(std::move(options)),
       environment_(std::make_shared<const std::vector<std::string>>(own_environment())),
       backends_(detail::PoolInternals::backend_options(pool)),
       clock_(pool.clock()),
       arena_(std::move(arena)),
-      wake_(wake),
+      wake_(std::move(wake)),
       process_(getpid()),
       supervisor_([this] { supervise(); }) {}
 
@@ -48,7 +49,6 @@ WorkersState::~WorkersState() {
   stopping_.store(true);
   wake_supervisor();
   supervisor_.join();
-  ::close(wake_);
 }
 
 Result<DeviceWorker*> WorkersState::worker_of(const Device& device) {
@@ -113,7 +113,7 @@ void WorkersState::close() noexcept {
   for (DeviceWorker* worker : all()) worker->close();
 }
 
-void WorkersState::wake_supervisor() const noexcept { eventfd_write(wake_, 1); }
+void WorkersState::wake_supervisor() const noexcept { eventfd_write(wake_.get(), 1); }
 
 void WorkersState::supervise() noexcept {
   for (;;) {
@@ -121,7 +121,7 @@ void WorkersState::supervise() noexcept {
     const std::vector<DeviceWorker*> workers = all();
     const TimePoint now = real_clock().now();
     TimePoint next = TimePoint::max();
-    std::vector<pollfd> watched{{wake_, POLLIN, 0}};
+    std::vector<pollfd> watched{{wake_.get(), POLLIN, 0}};
     bool all_gone = true;
     for (DeviceWorker* worker : workers) {
       if (stopping) worker->stop();
@@ -133,7 +133,7 @@ void WorkersState::supervise() noexcept {
     poll(watched.data(), watched.size(), milliseconds_until(next, now));
     if (watched[0].revents != 0) {
       eventfd_t count = 0;
-      eventfd_read(wake_, &count);
+      eventfd_read(wake_.get(), &count);
     }
   }
 }

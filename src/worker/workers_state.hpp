@@ -10,13 +10,14 @@
 
 #include "worker/device_worker.hpp"
 #include "worker/shared_arena.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::worker {
 
 class WorkersState {
  public:
   // `wake` is an eventfd, which it closes.
-  WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, int wake);
+  WorkersState(WorkerOptions options, const Pool& pool, std::shared_ptr<SharedArena> arena, world::Descriptor wake);
   // Ends all workers.
   ~WorkersState();
   WorkersState(const WorkersState&) = delete;
@@ -42,7 +43,7 @@ class WorkersState {
   const BackendOptions backends_;
   const Clock& clock_;
   const std::shared_ptr<SharedArena> arena_;
-  const int wake_;
+  const world::Descriptor wake_;
   const int process_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;  // guards the next two

@@ -9,26 +9,13 @@
 #include <cstring>
 #include <utility>
 
+#include "world/descriptor.hpp"
+
 namespace berth::world {
 namespace {
 
 // Larger than any text of Berth; bounds endless files such as /dev/zero.
 constexpr std::size_t text_bytes_max = std::size_t{1} << 30;
-
-class OpenFile {
- public:
-  explicit OpenFile(int fd) : fd_(fd) {}
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int get() const { return fd_; }
-  int close() { return ::close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_;
-};
 
 Error failed(const std::string& what, const std::string& path, int code) {
   std::string advice = "check the path and its permissions";
@@ -42,7 +29,7 @@ Error failed(const std::string& what, const std::string& path, int code) {
 }
 
 // 0, or the errno of the write or sync that failed.
-int write_all(OpenFile& file, std::string_view text) {
+int write_all(Descriptor& file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -56,8 +43,8 @@ int write_all(OpenFile& file, std::string_view text) {
 
 // Written to a temporary file in the same folder, then renamed.
 Result<void> replace(const std::string& path, std::string temporary, mode_t mode, std::string_view text) {
-  OpenFile file(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0) return failed("write", path, errno);
+  Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file) return failed("write", path, errno);
   ::fchmod(file.get(), mode);
   int code = write_all(file, text);
   if (code == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) code = errno;
@@ -66,7 +53,7 @@ Result<void> replace(const std::string& path, std::string temporary, mode_t mode
   return failed("write", path, code);
 }
 
-Result<std::string> read_all(const OpenFile& file, const std::string& path, std::size_t bytes_max) {
+Result<std::string> read_all(const Descriptor& file, const std::string& path, std::size_t bytes_max) {
   std::string text;
   char block[1 << 16];
   for (;;) {
@@ -82,14 +69,14 @@ Result<std::string> read_all(const OpenFile& file, const std::string& path, std:
 }  // namespace
 
 Result<std::string> read_text(const std::string& path) {
-  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return failed("read", path, errno);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return failed("read", path, errno);
   return read_all(file, path, text_bytes_max);
 }
 
 Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_max) {
-  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) return failed("read", path, errno);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) return failed("read", path, errno);
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return failed("read", path, errno);
   if (!S_ISREG(status.st_mode)) return Error{ErrorCode::io, path + " is not a file", "remove it"};
@@ -99,8 +86,8 @@ Result<std::string> read_plain_text(const std::string& path, std::size_t bytes_m
 Result<void> write_text(const std::string& path, std::string_view text) {
   struct stat status{};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    OpenFile file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (file.get() < 0) return failed("write", path, errno);
+    Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file) return failed("write", path, errno);
     if (const int code = write_all(file, text); code != 0) return failed("write", path, code);
     return {};
   }
@@ -115,10 +102,10 @@ Result<void> write_private_text(const std::string& path, std::string_view text) 
 }
 
 Result<void> create_text(const std::string& path, std::string_view text) {
-  OpenFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0 && errno == EEXIST)
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file && errno == EEXIST)
     return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first"};
-  if (file.get() < 0) return failed("write", path, errno);
+  if (!file) return failed("write", path, errno);
   const int code = write_all(file, text);
   if (code == 0) return {};
   ::unlink(path.c_str());

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "world/descriptor.hpp"
+
 namespace berth::world {
 
 ReadyNotice::ReadyNotice() {
@@ -22,12 +24,12 @@ void ReadyNotice::send() const {
   if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, socket_.data(), socket_.size());
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // a name that is no file
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // an abstract name, not a file
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return;
-  ::sendto(descriptor, state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), size);
-  ::close(descriptor);
+  const Descriptor descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!descriptor) return;
+  ::sendto(descriptor.get(), state.data(), state.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+           size);
 }
 
 }  // namespace berth::world

@@ -74,7 +74,7 @@ int run_agent_verb(const Arguments& arguments) {
   machine::StopRequests requests;
   if (const auto folder = private_folder(options->folder); !folder) return print_error(folder.error());
   // Before it joins: a second one must not take the credential of the first.
-  const Result<agent::FolderLock> lock = agent::FolderLock::take(options->folder);
+  const Result<world::ProcessLock> lock = agent::lock_folder(options->folder);
   if (!lock) return print_error(lock.error());
   Result<std::string> credential = credential_of(arguments, *options);
   if (!credential) return print_error(credential.error());

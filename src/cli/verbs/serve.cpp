@@ -84,13 +84,13 @@ int run_serve(const ServeArguments& arguments) {
   // Where another server runs, it has the agent's folder and the port as well.
   if (const auto checked = server::check_start(options); !checked) return print_error(checked.error());
   std::optional<agent::AgentOptions> own;
-  std::optional<agent::FolderLock> lock;
+  std::optional<world::ProcessLock> lock;
   if (!arguments.no_agent) {
     Result<agent::AgentOptions> found = agent_options(arguments.agent);
     if (!found) return print_error(found.error());
     own = *std::move(found);
     if (const auto made = private_folder(own->folder); !made) return print_error(made.error());
-    Result<agent::FolderLock> taken = agent::FolderLock::take(own->folder);
+    Result<world::ProcessLock> taken = agent::lock_folder(own->folder);
     if (!taken) return print_error(taken.error());
     lock.emplace(*std::move(taken));
   }
