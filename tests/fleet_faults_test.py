@@ -98,20 +98,25 @@ class Networked(Fleet):
         self.certificate, key = self.folder / "head.pem", self.folder / "head.key"
         if not self.certificate.exists():
             run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "4", "-subj", "/CN=head",
-                "-addext", f"subjectAltName=IP:{HEAD}", "-keyout", str(key), "-out", str(self.certificate), env=self.certificate_environment())
+                "-addext", f"subjectAltName=IP:{HEAD},IP:127.0.0.1", "-keyout", str(key), "-out", str(self.certificate), env=self.certificate_environment())
         super().serve("--listen", f"{HEAD}:{PORT}", "--tls-certificate", str(self.certificate), "--tls-key", str(key), *options)
 
     def certificate_environment(self):
         return dict(os.environ)
 
-    def place(self, node):
-        network, number = self.network(), len(self.nodes) + 1
-        link = f"to-{node.name}"
-        self.inside(self.head, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(network))
-        self.inside(self.head, "ip", "link", "set", link, "master", "fleet", "up")
-        self.inside(network, "ip", "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
+    def link(self, name):
+        """A network namespace with a link to the server."""
+        network = self.network()
+        self.links = getattr(self, "links", 1) + 1
+        self.inside(self.head, "ip", "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(network))
+        self.inside(self.head, "ip", "link", "set", f"to-{name}", "master", "fleet", "up")
+        self.inside(network, "ip", "address", "add", f"10.77.0.{self.links}/24", "dev", "eth0")
         self.inside(network, "ip", "link", "set", "eth0", "up")
-        node.prefix, node.url = self.into(network), f"https://{HEAD}:{PORT}"
+        return network
+
+    def place(self, node):
+        node.network = self.link(node.name)
+        node.prefix, node.url = self.into(node.network), f"https://{HEAD}:{PORT}"
         node.options += ["--ca", str(self.certificate)]
 
     def set_link(self, name, state):
