@@ -25,6 +25,7 @@ run: configure ## set up, build the command, and serve a sample deployment on ev
 test: configure ## every test that runs without a GPU
 	@cmake --build --preset release -j $(JOBS)
 	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
+	@scripts/skips $(release)
 
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from berth_case import BERTH, Machine
+from berth_case import BERTH, Machine, may_mount
 
 # A replica: answers requests with a line about itself, and writes down when it lived. Time is that of the machine, so it can be
 # compared between processes.
@@ -108,8 +108,8 @@ class Forwarder:
 
 def in_own_mounts(name):
     """The rest of the test in a mount namespace of its own, which ends with it. Needs root and ip."""
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        print(f"{name}: needs root and ip, for users, mounts and networks of its own\n[  SKIPPED ] {name}")
+    if not may_mount() or not shutil.which("ip"):
+        print(f"[  SKIPPED ] {name}: needs root and ip, for users, mounts and networks of its own")
         sys.exit(77)
     if not os.environ.get("BERTH_TEST_MOUNTS"):
         os.environ["BERTH_TEST_MOUNTS"] = "own"

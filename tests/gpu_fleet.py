@@ -24,7 +24,7 @@ def find_torch():
         check = "import torch; torch.ones(1, device='cuda')"
         if subprocess.run([python, "-c", check], capture_output=True).returncode == 0:
             return python
-    print("gpu_fleet: no GPU with PyTorch here\n[  SKIPPED ] gpu_fleet")  # as scripts/skips reads it
+    print("[  SKIPPED ] gpu_fleet: no GPU with PyTorch here")  # as scripts/skips reads it
     sys.exit(77)
 
 

@@ -306,7 +306,7 @@ def text(value, unit=""):
 def main():
     device = gpu()
     if not device:
-        print("storm: there is no GPU here\n[  SKIPPED ] run_storm")  # as scripts/skips reads it
+        print("[  SKIPPED ] run_storm: there is no GPU here")  # as scripts/skips reads it
         return 77
     gpu_gib = device["memory_bytes_total"] / GIB
     torch = find_python()

@@ -19,7 +19,7 @@ if "BERTH_TEST_NETWORK" not in os.environ:
     tools = all(map(shutil.which, ("unshare", "ip", "openssl")))
     own_network = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
     if not tools or subprocess.run([*own_network, "true"], capture_output=True).returncode != 0:
-        print("server_access: needs ip, openssl and a network namespace\n[  SKIPPED ] server_access")
+        print("[  SKIPPED ] server_access: needs ip, openssl and a network namespace")
         sys.exit(77)
     network = f"ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\""
     os.environ["BERTH_TEST_NETWORK"] = ADDRESS

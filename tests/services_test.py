@@ -6,12 +6,11 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, may_mount
 
 SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if os.path.exists(path)), None)
 # Only what logins and services need is started, not what else this machine has. Settings of the kernel stay as they are.
@@ -61,7 +60,7 @@ command = ["sh", "-c", "while :; do :; done"]
 class Services(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if os.geteuid() != 0 or SYSTEMD is None or not all(map(shutil.which, ("dbus-daemon", "loginctl", "pgrep", "ss"))):
+        if not may_mount() or SYSTEMD is None or not all(map(shutil.which, ("dbus-daemon", "loginctl", "pgrep", "ss"))):
             raise unittest.SkipTest("needs root, systemd, dbus-daemon, loginctl, pgrep and ss")
         mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
         tree = next((mount[1] for mount in mounts if mount[2] == "cgroup2"), None)
@@ -215,7 +214,4 @@ class Services(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    for _, reason in result.skipped:
-        print(f"services: {reason}\n[  SKIPPED ] services")
-    sys.exit(77 if result.skipped else not result.wasSuccessful())
+    unittest.main()

@@ -4,10 +4,10 @@ import subprocess
 import sys
 import unittest
 
-from berth_case import ROOT, Machine
+from berth_case import ROOT, Machine, may_mount
 
 ALICE, MALLORY = 5001, 5002
-NEEDS_ROOT = unittest.skipUnless(os.geteuid() == 0, "needs root: several users and namespaces")
+NEEDS_ROOT = unittest.skipUnless(may_mount(), "needs root: several users and namespaces")
 # The machine's own folders, empty: /run, /dev/shm and /tmp, with the project where that is below /tmp.
 NEW_TMP = "mount -t tmpfs -o mode=1777 none /tmp"
 if str(ROOT).startswith("/tmp/"):
@@ -63,7 +63,7 @@ class SharedFolder(OneUser):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0:
+        if not may_mount():
             self.skipTest("needs root: several users and namespaces")
         self.folder.chmod(0o755)
         self.machine.chmod(0o644)

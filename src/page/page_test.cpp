@@ -73,7 +73,10 @@ TEST(Page, HasNothingInlineAndNothingFromOutside) {
 
 #else
 
-TEST(Page, HasNoFilesWhereItIsNotBuilt) { EXPECT_TRUE(page_files().empty()); }
+TEST(Page, NeedsNodeAndNpm) {
+  EXPECT_TRUE(page_files().empty());
+  GTEST_SKIP() << "the page is not built here";
+}
 
 #endif
 

@@ -323,6 +323,8 @@ TEST_P(EngineContract, AgreesWithASimpleModelForAnySeed) {
     RC_ASSERT(!testing::Test::HasFailure());
   }));
 }
+#else
+TEST(EngineLaws, NeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not installed"; }
 #endif
 
 }  // namespace

@@ -136,4 +136,6 @@ TEST(StoreLaws, TheStoreIsWhatTheCommittedChangesMadeOfIt) {
 
 }  // namespace
 }  // namespace berth::store
+#else
+TEST(StoreLaws, NeedRapidcheck) { GTEST_SKIP() << "rapidcheck is not installed"; }
 #endif

@@ -6,7 +6,7 @@ import { chromium } from 'playwright-core';
 // Exits with 77 where there is no browser: a skipped test.
 export async function launch(name, executable = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync)) {
   if (!executable) {
-    console.log(`${name}: chromium is missing, the page was not tried in a browser\n[  SKIPPED ] ${name}`);
+    console.log(`[  SKIPPED ] ${name}: chromium is missing, the page was not tried in a browser`);
     process.exit(77);
   }
   // A sandbox of its own needs rights that root in a container does not have.

@@ -1,7 +1,6 @@
+#include <gtest/gtest.h>
 #ifdef BERTH_HAS_SQLITE
 #include "store/store.hpp"
-
-#include <gtest/gtest.h>
 
 #include <filesystem>
 
@@ -62,4 +61,6 @@ TEST_F(StoreVerb, AWrongPathMakesNoStore) {
 
 }  // namespace
 }  // namespace berth::cli
+#else
+TEST(StoreVerb, NeedsSqlite) { GTEST_SKIP() << "SQLite is not installed"; }
 #endif

@@ -1,0 +1,157 @@
+"""The scripts that judge other tests can fail: each is run on a small tree with a planted defect.
+
+usage: tests/scripts_test.py ROOT"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+
+
+class ScriptCase(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tree = pathlib.Path(folder.name)
+
+    def copy(self, *names):
+        for name in names:
+            target = self.tree / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
+
+    def write(self, name, text):
+        (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.tree / name).write_text(text)
+
+    def change(self, name, old, new):
+        text = (self.tree / name).read_text()
+        self.assertIn(old, text)
+        self.write(name, text.replace(old, new, 1))
+
+    def run_script(self, *words, **environment):
+        return subprocess.run([sys.executable, str(self.tree / words[0]), *words[1:]], capture_output=True, text=True,
+                              env={**os.environ, **environment}, timeout=60)
+
+    def assertRed(self, done, *words):
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, done.stdout)
+
+    def assertGreen(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class Skips(ScriptCase):
+    LOG = "1/1 Testing: {entry}\n1/1 Test: {entry}\nCommand: x\nOutput:\n----------------------------------------------------------\n{output}<end of output>\n"
+
+    def skips(self, expected, entry, output):
+        self.copy("scripts/skips")
+        self.write("tests/expected_skips.txt", expected)
+        self.write("build/CMakeCache.txt", "BERTH_RAPIDCHECK:FILEPATH=/usr/lib/librapidcheck.a\nBERTH_SANITIZE:STRING=\n")
+        self.write("build/Testing/Temporary/LastTest.log", self.LOG.format(entry=entry, output=output))
+        return self.run_script("scripts/skips", str(self.tree / "build"), OCL_ICD_VENDORS=str(self.tree))
+
+    def test_of_gtest_and_of_unittest_are_expected_by_name(self):
+        for output in ("[  SKIPPED ] A.B (0 ms)\n", "[  SKIPPED ] A.B: no time\n", "ok\n[  SKIPPED ] A.B\n"):
+            self.assertGreen(self.skips("x_test:A.* | | always\n", "x_test", output))
+            self.assertRed(self.skips("x_test:C.D | | always\n", "x_test", output), "not expected here: x_test:A.B", "but was not: x_test:C.D")
+            self.assertRed(self.skips("", "x_test", output), "not expected here: x_test:A.B")
+
+    def test_that_are_expected_must_happen_where_the_entry_ran(self):
+        self.assertRed(self.skips("x_test:A.B | | always\n", "x_test", "ok\n"), "but was not: x_test:A.B")
+        self.assertGreen(self.skips("x_test:A.B | | always\n", "y_test", "ok\n"))
+        self.assertGreen(self.skips("?x_test:A.B | | perhaps\n", "x_test", "ok\n"))
+
+    def test_depend_on_what_is_there(self):
+        skip = "[  SKIPPED ] A.B (0 ms)\n"
+        for word, is_there in (("sh", True), ("no-such-program", False), ("rapidcheck", True), ("tsan", False), ("!tsan", True), ("opencl", False),
+                               ("rapidcheck no-such-program", False)):
+            done = self.skips(f"x_test:A.B | {word} | reason\n", "x_test", skip)
+            (self.assertRed if is_there else self.assertGreen)(done)
+
+    def test_of_python_are_printed_in_the_form_that_is_read(self):
+        self.write("case.py", "import sys, unittest\nsys.path.insert(0, sys.argv.pop(1))\nimport berth_case\n"
+                   "class A(unittest.TestCase):\n    @unittest.skip('two\\nlines')\n    def test_one(self): pass\n"
+                   "class B(unittest.TestCase):\n    @classmethod\n    def setUpClass(cls): raise unittest.SkipTest('all')\n    def test_two(self): pass\nunittest.main()\n")
+        done = self.run_script("case.py", str(ROOT / "tests"), "x", "y", "z")
+        self.assertGreen(self.skips("x_test:A.test_one | | r\nx_test:B | | r\n", "x_test", done.stderr))
+
+
+class Documentation(ScriptCase):
+    def setUp(self):
+        super().setUp()
+        self.copy("scripts/readme-check")
+        self.write("examples/first.cpp", "int main() {}\n")
+        self.write("docs/results.json", json.dumps({"ways": [{"n": 17, "s": 31.9}], "benches": [{"bench": "b", "cases": [{"case": "c/d", "ours": 1.256}]}]}))
+        for page in ("SECURITY.md", "CONTRIBUTING.md"):
+            self.write(page, "")
+        self.write("README.md", "# A\n```cpp\nint main() {}\n```\n[r](docs/results.json): 17 of them in 32 s, 1.26 times\n"
+                   '<!-- figures: docs/results.json "17 of" ways.0.n "32 s" ways.0.s "1.26 times" benches.b.c/d.ours -->\n')
+
+    def test_figures_are_those_of_the_file_that_is_cited(self):
+        self.assertGreen(self.run_script("scripts/readme-check"))
+        self.change("docs/results.json", "31.9", "29.2")
+        self.assertRed(self.run_script("scripts/readme-check"), '"32 s", but docs/results.json has 29')
+        self.assertGreen(self.run_script("scripts/readme-check", "--write"))
+        self.assertGreen(self.run_script("scripts/readme-check"))
+        self.assertIn("17 of them in 29 s", (self.tree / "README.md").read_text())
+
+    def test_a_figure_beside_the_link_that_is_not_declared_is_an_error(self):
+        self.change("README.md", "1.26 times\n", "1.26 times; 421 ms later\n")
+        self.assertRed(self.run_script("scripts/readme-check"), '"421 ms" stands beside a link')
+
+    def test_a_place_that_does_not_exist_and_a_figure_that_is_not_written_are_errors(self):
+        self.change("README.md", "ways.0.n", "ways.1.n")
+        self.change("README.md", "1.26 times\n", "\n")
+        self.assertRed(self.run_script("scripts/readme-check"), "has no ways.1.n", '"1.26 times" is only in the comment')
+
+
+class GpuResults(ScriptCase):
+    def setUp(self):
+        super().setUp()
+        self.copy("scripts/gpu-check", "scripts/gpu-bundle", "scripts/gpu-test", "scripts/gpu-bench", "docs/gpu.md", "docs/gpu/results.json", "include/berth",
+                  *(f"src/{name}" for name in ("world", "inventory", "device", "placement", "ledger", "pool", "scheduler", "machine", "worker")),
+                  *(f"bench/{name}" for name in ("gpu.hpp", "report.hpp", "launch.cpp", "copies.cpp", "frames.cpp", "isolation.cpp", "partitions.cpp", "submit.cpp")),
+                  *(f"tests/{name}" for name in ("hold_memory.cpp", "gpu_storm.py", "gpu_fleet.py", "storm_program.py")),
+                  *(f"tests/{path.name}" for path in (ROOT / "tests").glob("cuda_*")))
+        hash_now = subprocess.run([self.tree / "scripts/gpu-bundle", "--hash"], capture_output=True, text=True, check=True).stdout.strip()
+        self.results = json.loads((ROOT / "docs/gpu/results.json").read_text())
+        self.results["stamp"]["hash"] = hash_now
+        self.save()
+
+    def save(self):
+        self.write("docs/gpu/results.json", json.dumps(self.results))
+
+    def test_of_other_sources_are_declared_and_not_old(self):
+        self.assertGreen(self.run_script("scripts/gpu-check", "--write"))
+        self.assertGreen(self.run_script("scripts/gpu-check"))
+        for name in ("src/pool/pool.cpp", "bench/frames.cpp", "tests/gpu_storm.py"):
+            self.write(name, (self.tree / name).read_text() + "\n")
+            self.assertRed(self.run_script("scripts/gpu-check"), "docs/gpu.md does not say", "have changed since")
+            self.change(name, (self.tree / name).read_text(), (ROOT / name).read_text())
+            self.assertGreen(self.run_script("scripts/gpu-check"))
+        self.results["stamp"].update(hash="0", date="2020-01-01")
+        self.save()
+        self.assertRed(self.run_script("scripts/gpu-check", "--write"), "days old")
+
+    def test_with_a_failed_test_or_without_a_stamp_are_refused(self):
+        self.results["tests"]["failed_programs"] = ["worker_test"]
+        self.save()
+        self.assertRed(self.run_script("scripts/gpu-check", "--write"), "tests failed in these results: worker_test")
+        self.write("docs/gpu/results.json", "{}")
+        self.assertRed(self.run_script("scripts/gpu-check"), "is missing or not what make gpu-test writes")
+
+    def test_in_the_page_are_those_of_the_file(self):
+        self.assertGreen(self.run_script("scripts/gpu-check", "--write"))
+        self.change("docs/gpu.md", "**missed**", "met")
+        self.assertRed(self.run_script("scripts/gpu-check"))
+
+
+if __name__ == "__main__":
+    unittest.main()
