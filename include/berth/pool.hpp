@@ -56,8 +56,11 @@ struct PoolOptions {
   std::size_t capacity = 256;  // ids the pool can ever know, at most 4096
   HealthRules health;
   // Bytes of real devices are promised in the ledger of the machine, beside those
-  // of other programs (ledger.hpp). Where that is not possible they are promised
-  // within this program alone; see Pool::ledger_error.
+  // of other programs (ledger.hpp). Only where the machine has no folder for a ledger
+  // are they promised within this program alone. Where it has one, a device gets work
+  // once this program's claim on it is in the ledger: until then acquire returns
+  // `unavailable` and says what is in the way, and every poll tries again. See
+  // Pool::ledger_error.
   bool machine_wide = true;
   // How long opening the pool waits for the drivers to list their devices, and how
   // long to open them. A back end or device that is late is reported as `timeout`, by
@@ -207,7 +210,7 @@ class Pool {
   // name, the same number. Names beyond the fifteenth share the class of unnamed work.
   std::uint16_t work_class(std::string_view name) const;
 
-  // The error that keeps this pool out of the machine's ledger; absent: none.
+  // Why this pool, or one of its devices, is not in the machine's ledger; absent: all are.
   std::optional<Error> ledger_error() const;
   std::uint64_t policy_errors() const noexcept;  // answers outside of the candidate list, overruled
   const Policy& policy() const noexcept;

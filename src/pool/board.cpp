@@ -300,7 +300,7 @@ Result<std::vector<Lease>> Board::acquire_group(const Policy& policy, const Requ
     }
     if (result.kind == Attempt::charged) return leases;
     leases.clear();
-    if (result.kind == Attempt::none_eligible) return refusal_of(std::move(explanation));
+    if (result.kind == Attempt::none_eligible) return refusal(std::move(explanation));
     if (result.kind == Attempt::full || round > claims_max * count) return refusal(result, policy, requirements, 0);
     if (result.kind == Attempt::unclaimed)
       promises_.grow(result.slot, result.bytes);
@@ -373,7 +373,29 @@ Error Board::refusal(const Attempt& attempt, const Policy& policy, const Require
   }
   Explanation explanation;
   decide(policy, requirements, snapshot(requirements).views, ticket, &explanation);
-  return refusal_of(std::move(explanation));
+  return refusal(std::move(explanation));
+}
+
+// unavailable where the request might fit on a device that is not in the ledger yet.
+Error Board::refusal(Explanation explanation) const {
+  std::optional<Error> why;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Explanation::Candidate& candidate : explanation.candidates) {
+      if (candidate.rejection != Rejection::held) continue;
+      const std::optional<std::size_t> slot = membership_.find(candidate.device);
+      if (!slot || !membership_.is_unshared(*slot)) continue;
+      why = promises_.error_locked().value_or(Error{ErrorCode::unavailable, "it is being entered", "try again"});
+      why->message = "nothing can be promised on " + candidate.device.text() +
+                     " until this program is in the ledger of the machine: " + why->message;
+      why->where = candidate.device.text();
+      break;
+    }
+  }
+  if (!why) return refusal_of(std::move(explanation));
+  why->code = ErrorCode::unavailable;
+  why->explanation = std::make_shared<const Explanation>(std::move(explanation));
+  return *std::move(why);
 }
 
 // ---- the end of a lease ----

@@ -146,6 +146,8 @@ class Board {
                   Ticket ticket, Explanation* explanation) const;
   Error refusal(const Attempt& attempt, const Policy& policy, const Requirements& requirements, Ticket ticket) const;
 
+  Error refusal(Explanation explanation) const;
+
   void wait(Waiter& waiter, Deadline deadline);
   bool claim_exclusively(Lease& lease);  // not locked
   void settle(Lease& lease, const Outcome* outcome) noexcept;

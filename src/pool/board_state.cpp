@@ -16,14 +16,14 @@ Result<std::size_t> Board::join(std::shared_ptr<Device> device) {
 
 Result<std::size_t> Board::join(const DeviceInfo& info, std::shared_ptr<Device> device, std::optional<Error> why) {
   // Before the lock: the ledger may have to be waited for.
-  Result<void> shared = device ? promises_.share(info) : Result<void>();
+  MachineClaims::Added shared = device ? promises_.share(info) : MachineClaims::Added();
   const std::lock_guard lock(mutex_);
   const Result<std::size_t> slot = membership_.place(info);
   if (!slot) return slot;
   promises_.add(*slot, membership_.memory_home(*slot), device, std::move(shared));
   learnt_.forget(*slot);
   times_.open(*slot);
-  membership_.join(*slot, std::move(device), std::move(why));
+  membership_.join(*slot, std::move(device), std::move(why), !promises_.is_shared(*slot));
   serve_waiters();
   return slot;
 }
@@ -117,18 +117,19 @@ void Board::tick(TimePoint now) {
     {
       const std::lock_guard lock(mutex_);
       const LedgerSnapshot& snapshot = others->snapshot;
+      surplus = promises_.apply(*others);
       const auto intent_of = [&](const DeviceId& id) {
         const DeviceIntent* const intent = snapshot.intent(id);
         return intent ? intent->intent : Intent::in_service;
       };
       for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
         if (!promises_.in_ledger(slot) || !membership_.is_present(slot)) continue;
+        if (promises_.is_shared(slot)) membership_.set_shared(slot);
         const DeviceInfo& info = membership_.info(slot);
         const Intent intent = std::max(intent_of(info.id), info.parent ? intent_of(*info.parent) : Intent::in_service);
         membership_.set_machine(slot, intent, snapshot.holders(info.id, others->self),
                                 snapshot.held_exclusively(info.id, others->self));
       }
-      surplus = promises_.apply(*others);
     }
     promises_.give_back(surplus);
   }

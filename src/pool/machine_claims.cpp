@@ -32,19 +32,6 @@ Error forked() {
 MachineClaims::MachineClaims(std::shared_ptr<Ledger> ledger, std::string name)
     : ledger_(std::move(ledger)), name_(std::move(name)), process_(static_cast<std::uint32_t>(getpid())) {}
 
-Result<std::unique_ptr<MachineClaims>> MachineClaims::open(std::shared_ptr<Ledger> ledger, std::string name) {
-  std::unique_ptr<MachineClaims> claims(new MachineClaims(std::move(ledger), std::move(name)));
-  const std::lock_guard guard(claims->mutex_);
-  const TimePoint began = claims->ledger_->clock().now();
-  Result<Ledger::Lock> lock = claims->ledger_->lock();
-  if (!lock) return std::move(lock).error();
-  LedgerSnapshot snapshot = lock->snapshot();
-  claims->within_ = Ledger::current_lease(snapshot);
-  claims->recent_.push_back({began, claims->ledger_->clock().now(), std::move(snapshot)});
-  if (Result<void> written = claims->write(*lock); !written) return std::move(written).error();
-  return claims;
-}
-
 MachineClaims::~MachineClaims() {
   if (is_foreign_process() || !lease_) return;
   // Where the lock cannot be had, the entry ends with its descriptor.
@@ -74,8 +61,15 @@ Result<void> MachineClaims::write(Ledger::Lock& lock) {
   if (lease_) {
     Result<void> written = lock.set_claims(lease_, claims_);
     unwritten_ = !written;
+    if (written) written_until_ = additions_;
     // The file was removed (a logout clears /dev/shm), or the entry released.
     if (written || written.error().code != ErrorCode::not_found) return written;
+  }
+  if (recent_.empty()) {
+    const TimePoint began = ledger_->clock().now();
+    LedgerSnapshot snapshot = lock.snapshot();
+    within_ = Ledger::current_lease(snapshot);
+    recent_.push_back({began, ledger_->clock().now(), std::move(snapshot)});
   }
   Ledger::Request request;
   request.kind = EntryKind::pool;
@@ -86,19 +80,24 @@ Result<void> MachineClaims::write(Ledger::Lock& lock) {
   if (!lease) return std::move(lease).error();
   lease_ = *std::move(lease);
   unwritten_ = false;
+  written_until_ = additions_;
   return {};
 }
 
-Result<void> MachineClaims::add_device(const DeviceId& device, const std::string& domain) {
-  if (is_foreign_process()) return forked();
+MachineClaims::Added MachineClaims::add_device(const DeviceId& device, const std::string& domain) {
+  if (is_foreign_process()) return {0, forked()};
   const std::lock_guard guard(mutex_);
-  if (claim_on(device)) return {};
-  Result<Ledger::Lock> lock = ledger_->lock(patience);
+  if (!claim_on(device)) claims_.push_back({device, domain, 0, 0, false});
+  ++additions_;
+  return {additions_, enter()};
+}
+
+std::optional<Error> MachineClaims::enter() {
+  // Where an earlier write failed, the lock is likely still held: the next poll tries again.
+  Result<Ledger::Lock> lock = ledger_->lock(std::exchange(unwritten_, true) ? Duration::zero() : patience);
   if (!lock) return std::move(lock).error();
-  claims_.push_back({device, domain, 0, 0, false});
-  Result<void> written = write(*lock);
-  if (!written) claims_.pop_back();
-  return written;
+  if (Result<void> written = write(*lock); !written) return std::move(written).error();
+  return std::nullopt;
 }
 
 void MachineClaims::remove_device(const DeviceId& device) {
@@ -215,13 +214,16 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
     if (!lock) return std::move(lock).error();
     others.snapshot = lock->snapshot();
     // Its file was removed: what it holds must be seen again.
-    if (unwritten_ || !others.snapshot.find(lease_.reference())) static_cast<void>(write(*lock));
+    if (unwritten_ || !others.snapshot.find(lease_.reference())) {
+      if (Result<void> written = write(*lock); !written) others.write_error = std::move(written).error();
+    }
   }
   recent_.push_back({began, ledger_->clock().now(), others.snapshot});
   if (recent_.size() > recent_max) recent_.erase(recent_.begin());
   for (const Report& report : reports)
     others.promised[report.domain] = promised_by_others(with_entries_since(others.snapshot, report.asked_at), report);
   others.self = self();
+  others.written_until = written_until_;
   return others;
 }
 

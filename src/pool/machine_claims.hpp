@@ -26,14 +26,20 @@ namespace berth::pool {
 
 class MachineClaims {
  public:
-  static Result<std::unique_ptr<MachineClaims>> open(std::shared_ptr<Ledger> ledger, std::string name);
+  // Touches the ledger only when a device is added.
+  MachineClaims(std::shared_ptr<Ledger> ledger, std::string name);
   // Gives everything back, unless this is a child that was forked since.
   ~MachineClaims();
   MachineClaims(const MachineClaims&) = delete;
   MachineClaims& operator=(const MachineClaims&) = delete;
 
-  // From now on every program sees that this pool uses the device.
-  Result<void> add_device(const DeviceId& device, const std::string& domain);
+  // Enters the device in the ledger, where every program then sees that this pool uses it. On a
+  // failure the claim is kept, and every later write includes it.
+  struct Added {
+    std::uint64_t number = 0;    // of the addition
+    std::optional<Error> error;  // why the claim is not written yet
+  };
+  Added add_device(const DeviceId& device, const std::string& domain);
   void remove_device(const DeviceId& device);
 
   // A memory as it was last reported.
@@ -65,6 +71,8 @@ class MachineClaims {
     LedgerSnapshot snapshot;
     std::map<std::string, std::uint64_t> promised;  // by memory domain: by others, and not allocated
     std::optional<LeaseReference> self;             // what of it is this pool's own
+    std::uint64_t written_until = 0;                // the claims of additions up to this number are written
+    std::optional<Error> write_error;               // why the others are not
   };
   // Looks at the ledger, if its lock is free at once. unavailable: it is not.
   Result<Others> look(const std::vector<Report>& reports);
@@ -73,8 +81,8 @@ class MachineClaims {
   void shrink(const std::vector<Shrink>& shrinks);
 
  private:
-  MachineClaims(std::shared_ptr<Ledger> ledger, std::string name);
   bool is_foreign_process() const;
+  std::optional<Error> enter();  // mutex_ is held; the error that keeps the claims out of the ledger
   // All of these: mutex_ and the ledger's lock are held.
   Result<void> write(Ledger::Lock& lock);
   // With all that stood there since the report was asked for: bytes that were
@@ -92,8 +100,9 @@ class MachineClaims {
   const std::uint32_t process_;
   std::mutex mutex_;  // guards everything below; taken before the ledger's lock
   std::vector<Claim> claims_;
+  std::uint64_t additions_ = 0, written_until_ = 0;
   bool unwritten_ = false;  // claims_ differ from what the ledger says
-  LedgerLease lease_;
+  LedgerLease lease_;       // empty until the first write
   std::optional<LeaseReference> within_;
   // The ledger as it was read at the last polls, oldest first.
   struct Reading {

@@ -106,9 +106,10 @@ std::size_t Membership::memory_home(std::size_t slot) const {
   return home;
 }
 
-void Membership::join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why) {
+void Membership::join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why, bool unshared) {
   Member& member = members_[slot];
   static_cast<Incarnation&>(member) = {};
+  member.unshared = unshared;
   member.present = true;
   member.device = std::move(device);
   member.error = std::move(why);
@@ -156,7 +157,7 @@ void Membership::publish(std::size_t slot) {
       static_cast<std::uint64_t>(std::max(member.intent, member.machine_intent)) << intent_shift |
       static_cast<std::uint64_t>(member.sample) << sample_shift | (member.present ? present_bit : 0) |
       (member.health != HealthState{} ? troubled_bit : 0) | (member.retired.empty() ? 0 : retired_bit) |
-      (member.held_here || member.held_by_others ? held_bit : 0);
+      (member.held_here || member.held_by_others || member.unshared ? held_bit : 0);
   const auto is_on_probation = [](std::uint64_t status) {
     return (status & present_bit) != 0 && health_of(status) == Health::probation;
   };

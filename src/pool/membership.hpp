@@ -50,7 +50,8 @@ class Membership {
   // A slot for the device, which must not be present and joins next.
   Result<std::size_t> place(const DeviceInfo& info);
   // Without a device, which `why` explains: in the pool, and never chosen.
-  void join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why);
+  // `unshared`: the ledger does not know yet that this pool uses it; it gets no work.
+  void join(std::size_t slot, std::shared_ptr<Device> device, std::optional<Error> why, bool unshared);
   // What can be freed, after the lock.
   std::vector<std::shared_ptr<Device>> leave(std::size_t slot, TimePoint now);
   std::vector<std::shared_ptr<Device>> drop_retired(std::size_t slot);
@@ -61,6 +62,8 @@ class Membership {
   void set_weight(std::size_t slot, double weight);
   // What other programs hold, and what the operator wants, as the ledger says.
   void set_machine(std::size_t slot, Intent intent, std::uint32_t other_holders, bool held_by_others);
+  void set_shared(std::size_t slot) { members_[slot].unshared = false; }  // published by set_machine
+  bool is_unshared(std::size_t slot) const { return members_[slot].unshared; }
   void set_held_here(std::size_t slot, bool held);
   void set_held_by_others(std::size_t slot) { members_[slot].held_by_others = true; }
   bool is_held_here(std::size_t slot) const { return members_[slot].held_here; }
@@ -100,6 +103,7 @@ class Membership {
     Intent machine_intent = Intent::in_service;  // of the operator, as the ledger says
     bool held_here = false;                      // by an exclusive lease of this pool
     bool held_by_others = false;                 // exclusively, as the ledger says
+    bool unshared = false;                       // others may hold it: it is not in the ledger yet
   };
   struct Member : Incarnation {
     DeviceId id;

@@ -38,12 +38,7 @@ Promises::Promises(const Counters& counters, std::mutex& mutex, std::shared_ptr<
       claimed_(counters.capacity()),
       memories_(counters.capacity()) {
   for (Word& word : claimed_) word.store(~std::uint64_t{0}, std::memory_order_relaxed);
-  if (!ledger) return;
-  Result<std::unique_ptr<MachineClaims>> claims = MachineClaims::open(std::move(ledger), program_name());
-  if (claims)
-    claims_ = *std::move(claims);
-  else
-    error_ = std::move(claims).error();
+  if (ledger) claims_ = std::make_unique<MachineClaims>(std::move(ledger), program_name());
 }
 
 Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint64_t bytes) noexcept {
@@ -61,15 +56,15 @@ Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint6
   return Promise::unclaimed;
 }
 
-Result<void> Promises::share(const DeviceInfo& info) {
-  return claims_ ? claims_->add_device(info.id, info.memory_home()) : Result<void>();
+MachineClaims::Added Promises::share(const DeviceInfo& info) {
+  return claims_ ? claims_->add_device(info.id, info.memory_home()) : MachineClaims::Added();
 }
 
 void Promises::unshare(const DeviceId& id) {
   if (claims_) claims_->remove_device(id);
 }
 
-void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, Result<void> shared) {
+void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, MachineClaims::Added shared) {
   columns_.memory_home[slot].store(home, std::memory_order_relaxed);
   columns_.memory_free[slot].store(Maybe().raw(), std::memory_order_relaxed);
   Memory& memory = memories_[slot];
@@ -77,12 +72,25 @@ void Promises::add(std::size_t slot, std::size_t home, std::shared_ptr<Device> d
   memory.reported = false;
   memory.last = {};
   memory.last.domain = info(slot).memory_home();
-  if (!memory.device) return;
-  if (!shared) {
-    if (!error_) error_ = std::move(shared).error();
-  } else if (claims_ && !std::exchange(memories_[home].in_ledger, true)) {
-    claimed_[home].store(0);
+  memory.unwritten = 0;
+  if (!memory.device || !claims_) return;
+  if (shared.error) {
+    memory.unwritten = std::max<std::uint64_t>(shared.number, 1);
+    error_ = std::move(shared.error);
+  } else {
+    enter(slot);
   }
+}
+
+void Promises::enter(std::size_t slot) noexcept {
+  memories_[slot].unwritten = 0;
+  if (!std::exchange(memories_[home(slot)].in_ledger, true)) claimed_[home(slot)].store(0);
+}
+
+void Promises::set_error(std::optional<Error> error) {
+  const bool is_entered =
+      std::all_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.unwritten == 0; });
+  if (error || is_entered) error_ = std::move(error);
 }
 
 void Promises::poll_started(std::size_t slot) { memories_[slot].allocated_before = allocated_in_domain(slot); }
@@ -143,7 +151,7 @@ void Promises::grow(std::size_t slot, std::uint64_t bytes) {
   const Result<std::uint64_t> promised_by_others = claims_->grow(report, bytes, claimed_[at]);
   const std::lock_guard lock(mutex_);
   if (promised_by_others) {
-    error_.reset();
+    set_error({});
     memories_[at].grown = true;
   } else if (!error_) {
     error_ = promised_by_others.error();
@@ -182,15 +190,19 @@ std::optional<MachineClaims::Others> Promises::look_at_others() {
     }
   }
   Result<MachineClaims::Others> others = claims_->look(reports);
-  if (!others) return std::nullopt;
-  return *std::move(others);
+  if (others) return *std::move(others);
+  // The program learns who is in the way now.
+  const std::lock_guard lock(mutex_);
+  if (std::any_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.unwritten != 0; }))
+    set_error(std::move(others).error());
+  return std::nullopt;
 }
 
 Promises::Surplus Promises::apply(const MachineClaims::Others& others) {
-  error_.reset();
   Surplus surplus;
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
     Memory& memory = memories_[slot];
+    if (memory.unwritten != 0 && memory.unwritten <= others.written_until) enter(slot);
     if (in_ledger(slot)) {
       if (const auto found = others.promised.find(info(slot).memory_home()); found != others.promised.end())
         memory.promised_by_others = found->second;
@@ -203,6 +215,7 @@ Promises::Surplus Promises::apply(const MachineClaims::Others& others) {
     if (keep || claimed_[slot].load() <= promised(slot)) continue;
     surplus.shrinks.push_back({info(slot).memory_home(), &claimed_[slot], &columns_.memory_promised[slot]});
   }
+  set_error(others.write_error);
   return surplus;
 }
 

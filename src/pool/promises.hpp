@@ -37,12 +37,12 @@ class Promises {
     return claimed_[home].load() >= columns_.memory_promised[home].load() + more;
   }
 
-  // Enters the device in the ledger; may wait for it. An error: promises for it are kept
-  // within this process.
-  Result<void> share(const DeviceInfo& info);
+  // Enters the device in the ledger; may wait for it. With an error nothing may be promised on
+  // the device until is_shared() says otherwise: what others hold there is not known.
+  MachineClaims::Added share(const DeviceInfo& info);
   void unshare(const DeviceId& id);
   // Locked. The device is new, and has reported nothing yet.
-  void add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, Result<void> shared);
+  void add(std::size_t slot, std::size_t home, std::shared_ptr<Device> device, MachineClaims::Added shared);
   void drop_device(std::size_t slot) { memories_[slot].device.reset(); }  // locked
   // Locked. A question was sent: what was allocated before it is not in its answer.
   void poll_started(std::size_t slot);
@@ -71,7 +71,10 @@ class Promises {
   void give_back(const Surplus& surplus);  // not locked
 
   bool in_ledger(std::size_t slot) const noexcept { return memories_[home(slot)].in_ledger; }
-  std::optional<Error> error() const;  // why promises are not shared with other programs
+  // Locked. Without a ledger, or with the device in it.
+  bool is_shared(std::size_t slot) const noexcept { return !memories_[slot].unwritten; }
+  std::optional<Error> error() const;  // why devices are not in the ledger, or claims cannot change
+  std::optional<Error> error_locked() const { return error_; }  // locked
 
  private:
   // Of one device; what says "home" belongs to its memory domain.
@@ -81,12 +84,15 @@ class Promises {
     bool reported = false;               // its free bytes are known
     MachineClaims::Report last;
     std::uint64_t promised_by_others = 0;  // and not allocated, as last seen
+    std::uint64_t unwritten = 0;           // the addition that is not in the ledger yet; 0: none
     bool in_ledger = false;                // home: the ledger counts its bytes
     bool grown = false;                    // home: its claim has grown since the last look
     bool held_exclusively = false;         // by a lease of this pool
     bool exclusive_ended = false;          // the ledger has still to be told
   };
   std::uint64_t allocated_in_domain(std::size_t slot) const noexcept;
+  void enter(std::size_t slot) noexcept;
+  void set_error(std::optional<Error> error);  // none is kept out while a device is not in the ledger yet
   void refresh_free(std::size_t slot) noexcept;
   MachineClaims::Report report_of(std::size_t slot) const;
   std::uint64_t promised(std::size_t home) const noexcept { return Columns::load(columns_.memory_promised[home]); }
