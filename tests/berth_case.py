@@ -22,6 +22,8 @@ import unittest
 BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 ROOT = pathlib.Path(ROOT)
 GIB = 1 << 30
+# A build without SQLite keeps the store of a server in memory.
+needs_sqlite = unittest.skipUnless(b"libsqlite3.so" in pathlib.Path(BERTH).read_bytes(), "the store in a file needs SQLite")
 
 
 def print_skip(result, test, reason, before=unittest.TextTestResult.addSkip):
@@ -69,7 +71,7 @@ class Machine(unittest.TestCase):
             process.communicate()
 
     def environment(self, **more):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "POCL_"))}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "OCL_", "POCL_"))}
         return {**env, "LD_LIBRARY_PATH": DOUBLE, "BERTH_DOUBLE": str(self.machine), "BERTH_RUNTIME_DIR": str(self.runtime),
                 "POCL_DEVICES": "basic basic", "OCL_ICD_VENDORS": str(self.vendors), **more}
 

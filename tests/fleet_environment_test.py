@@ -5,6 +5,7 @@ import os
 import unittest
 
 from fleet_case import Fleet
+from berth_case import needs_sqlite
 
 
 class Environment(Fleet):
@@ -51,6 +52,7 @@ class Environment(Fleet):
 
 
 class Secrets(Fleet):
+    @needs_sqlite
     def test_secrets_reach_the_replica_and_nothing_else(self):
         in_file, in_variable = "planted-in-a-file-8c1f", "planted-in-a-variable-77aa"
         folder = self.folder / "secrets"

@@ -9,6 +9,7 @@ import subprocess
 import unittest
 
 from fleet_case import Fleet
+from berth_case import needs_sqlite
 
 
 class BadInput(Fleet):
@@ -62,6 +63,7 @@ class BadInput(Fleet):
         self.until_ready("web", 1)
         self.assertEqual(self.pids(), pids)
 
+    @needs_sqlite
     def test_of_a_server(self):
         # Its port is in use, its folder is in use.
         taken = socket.create_server(("127.0.0.1", 0))
@@ -100,7 +102,7 @@ class BadInput(Fleet):
         self.assertIn('a node "a" is there already', other.log.read_text())
         other.name = "b"
         twin = subprocess.run(a.agent.args[:-2], env=a.environment(), capture_output=True, text=True, timeout=30)
-        self.assertRefused(twin, 2, "runs already")
+        self.assertRefused(twin, 2, "already runs")
         other.start()
         self.until_healthy("b")
         self.assertEqual(self.get("status")["nodes"]["healthy"], 2)
@@ -261,6 +263,7 @@ class HostileUser(Fleet):
                     self.assertIn(b" 401 " if expected else b" 403 ", one.recv(4096), path)
 
 
+@needs_sqlite
 class StoreThatFails(Fleet):
     def test_a_controller_that_cannot_decide_says_so(self):
         self.add_nodes("a")

@@ -1,4 +1,6 @@
 """`berth logs NAME/N`: the output of a replica on its way from the node over the server to a reader, however slow."""
+import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -143,8 +145,9 @@ class Logs(Fleet):
         self.started.append(reader)
         self.assertEqual(next(line for line in reader.stdout if not line.startswith("berth: ")), "one\n")
         # The kernel asks the silent server whether it is there.
-        probed = subprocess.run(["ss", "-tnpo"], capture_output=True, text=True).stdout
-        self.assertRegex(probed, rf"pid={reader.pid},.*timer:\(keepalive,")
+        sockets = {os.readlink(file) for file in pathlib.Path(f"/proc/{reader.pid}/fd").iterdir()}
+        timers = [words[5] for words in map(str.split, pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]) if f"socket:[{words[9]}]" in sockets]
+        self.assertEqual([timer[:2] for timer in timers], ["02"], "the keep-alive timer runs")
 
     def test_what_has_no_output_is_named(self):
         self.add_nodes("a")

@@ -2,6 +2,7 @@
 import unittest
 
 from fleet_case import Fleet
+from berth_case import needs_sqlite
 
 
 class Placement(Fleet):
@@ -86,6 +87,7 @@ class Placement(Fleet):
         self.assertEqual(self.get("deployments/web")["deployment"]["state"], "serving")
         self.until_nothing_runs()
 
+    @needs_sqlite
     def test_S1_F4_deployments_never_meet_on_a_gpu_also_after_the_server_was_killed(self):
         self.add_nodes("a")
         self.apply(self.web("one"))

@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from berth_case import GIB, ROOT
+from berth_case import GIB, ROOT, needs_sqlite
 from fleet_case import Fleet, is_alive
 from openapi_check import Document
 
@@ -32,6 +32,7 @@ class Killed(Fleet):
         self.apply(self.web(replicas=1))
         self.until(lambda: self.pids().keys() == {0}, self.situation)
 
+    @needs_sqlite
     def test_server(self):
         a, b, before = self.start_web("a", "b")
         pids, epoch = self.pids(), self.get("status")["epoch"]
@@ -48,6 +49,7 @@ class Killed(Fleet):
         self.apply(self.web(replicas=3))
         self.assertEqual(self.until_ready("web", 3)[0]["generation"], before[0]["generation"])
 
+    @needs_sqlite
     def test_an_older_server_is_not_obeyed_by_an_agent_that_was_started_anew(self):
         older = self.folder / "older.db"
         a, = self.add_nodes("a")
@@ -146,6 +148,7 @@ class Killed(Fleet):
         self.assertGreaterEqual(began[2] - killed[1], 1.9, "which doubles")
         self.assertTrue(any("2 times in a row: " in one["text"] for one in self.get("events?subject=web/0")["events"]))
 
+    @needs_sqlite
     def test_everything(self):
         a, b, before = self.start_web("a", "b")
         # As after a power failure: no process is left.
@@ -168,6 +171,7 @@ class Killed(Fleet):
 class OwnAgent(Fleet):
     server_options = ("--name", "here")
 
+    @needs_sqlite
     def test_a_server_with_the_agent_of_its_machine_is_killed_and_finds_its_replicas(self):
         self.until_healthy("here")
         self.apply(self.web(replicas=2))

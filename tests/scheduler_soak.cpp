@@ -78,9 +78,14 @@ class Soak {
     std::mt19937_64 random(seed + 1'000'003);
     for (TimePoint next = real_clock().now() + seconds(5); next < until; next += seconds(20)) {
       real_clock().sleep_until(next);
-      const std::vector<WorkerStatus> all = workers_.status();
-      const WorkerStatus& one = all[random() % all.size()];
-      if (one.pid && ::kill(static_cast<pid_t>(*one.pid), SIGKILL) == 0) ++counts.kills;
+      // Tasks end workers all the time: one that is there now is killed, as soon as there is one.
+      for (bool killed = false; !killed && real_clock().now() < until; real_clock().sleep_for(milliseconds(1))) {
+        std::vector<WorkerStatus> all = workers_.status();
+        std::erase_if(all, [](const WorkerStatus& worker) { return !worker.pid; });
+        if (all.empty()) continue;
+        killed = ::kill(static_cast<pid_t>(*all[random() % all.size()].pid), SIGKILL) == 0;
+        counts.kills += killed;
+      }
     }
   }
   const Scheduler& scheduler() const noexcept { return scheduler_; }

@@ -13,7 +13,7 @@ import subprocess
 import time
 import unittest
 
-from berth_case import BERTH, ROOT
+from berth_case import BERTH, ROOT, needs_sqlite
 from fleet_case import Fleet, toml
 
 
@@ -289,6 +289,7 @@ class Units(Fleet):
 
 
 class Restart(Fleet):
+    @needs_sqlite
     def test_nodes_are_known_before_they_report(self):
         node, = self.add_nodes("a", options=["--agent-file", str(self.rules())])
         before = self.get("nodes/a")["node"]
@@ -399,6 +400,7 @@ class Alone(Fleet):
     """A server with the agent of its machine."""
     server_options = ("--name", "here")
 
+    @needs_sqlite
     def test_a_second_one_names_the_first(self):
         self.until_healthy("here")
         first = f"(process {self.server.pid}) uses the store {self.store}"
