@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import time
 import unittest
+import warnings
 
 from berth_case import BERTH, ROOT, needs_sqlite
 from fleet_case import Fleet, toml
@@ -145,6 +146,33 @@ class Reload(Service):
         self.reload('msg="keeps its configuration"')
         self.assertEqual(seen(), new)
         kept.close()
+
+
+class OldTls(Service):
+    """OpenSSL's own configuration of this machine would allow everything."""
+
+    def environment(self, **more):
+        file = self.folder / "openssl.cnf"
+        file.write_text("openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = lax\n[lax]\nMinProtocol = TLSv1\nCipherString = ALL:@SECLEVEL=0\n")
+        return super().environment(OPENSSL_CONF=str(file), **more)
+
+    def test_versions_before_1_2_are_refused(self):
+        self.make_certificate("head")
+        self.write(tls_certificate=str(self.folder / "head.pem"), tls_key=str(self.folder / "head.key"))
+        self.reload("has read its configuration again")
+
+        def version(minimum, maximum):
+            context = ssl._create_unverified_context()
+            context.set_ciphers("ALL:@SECLEVEL=0")
+            context.minimum_version, context.maximum_version = minimum, maximum
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection, context.wrap_socket(connection) as wrapped:
+                return wrapped.version()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the versions that must not work
+            self.assertEqual(version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2), "TLSv1.2")
+            self.assertEqual(version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3), "TLSv1.3")
+            with self.assertRaises(ssl.SSLError):
+                version(ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1)
 
 
 def read_logfmt(line):

@@ -3,12 +3,19 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { reconcile } from '../src/live/reconcile.js';
 import { matcher, describe_device } from '../src/model/filter.js';
-import { words } from '../src/model/states.js';
+import { kind_of, words } from '../src/model/states.js';
 import { bytes, bytes_of, duration, percent, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
 import { large_fleet } from './fleet.mjs';
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
+
+test('what is lost, failed or refused looks bad, and only what works looks well', () => {
+  for (const state of ['lost', 'failed', 'quarantined', 'refused']) assert.equal(kind_of(state), 'bad', state);
+  for (const state of ['suspect', 'degraded', 'unready', 'backing_off', 'pending']) assert.equal(kind_of(state), 'warn', state);
+  for (const state of ['healthy', 'ready', 'serving', 'running', 'in_service']) assert.equal(kind_of(state), 'ok', state);
+  assert.equal(kind_of('a state of a newer server'), 'off');
+});
 
 test('an answer without a change keeps every identity', () => {
   const answer = { nodes: large_fleet(3).nodes };
