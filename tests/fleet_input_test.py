@@ -111,7 +111,7 @@ class BadInput(Fleet):
             other.kill()
             other.start(bad)
             self.assertEqual(other.agent.wait(timeout=30), 1)
-            self.assertIn(f"the token in {other.folder}/token is wrong, used or expired; berth token add join prints another",
+            self.assertIn(f"http://127.0.0.1:{self.port} does not prove that it knows this token; the token is wrong, used or revoked",
                           " ".join(other.log.read_text().split()))
             other.log.unlink()
         short = json.loads(self.ask("POST", "/api/v1/tokens", {"role": "read", "ttl_s": 1})[2])

@@ -86,7 +86,7 @@ TEST_F(ServerAccessTest, TheSocketOfTheOwnServerIsTheDefault) {
 }
 
 TEST_F(ServerAccessTest, ATokenIsReadFromAPrivateFileOnly) {
-  const TestServer server({{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}});
+  const TestServer server({{"GET /api/v1/nodes", {ok_answer(nodes_answer)}}}, "unix:" + folder_ + "/socket");
   setenv("BERTH_TOKEN_FILE", write("open", "secret-1\n", 0644).c_str(), 1);
   const Result<Answer> refused = get(server.arguments());
   ASSERT_FALSE(refused);

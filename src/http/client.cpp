@@ -151,10 +151,15 @@ struct Client::State {
       return {};
     }
     auto secured = tls_wire(std::move(socket), *tls);
-    if (!expect_host(secured->tls(), url.host, options))
+    if (url.kind == Url::Kind::https && !expect_host(secured->tls(), url.host, options))
       return Error{ErrorCode::invalid_argument, "'" + url.host + "' is no name for TLS"};
     const auto shaken =
         BERTH_TRY(await([&](Wire::Done done) { secured->handshake(false, std::move(done)); }, &secured->socket()));
+    if (url.kind == Url::Kind::http) {
+      if (shaken.error || !has_proven_key(secured->tls())) return unproven_error(options.url, shaken.error);
+      wire = std::move(secured);
+      return {};
+    }
     if (shaken.error) return handshake_error(secured->tls(), url.host, shaken.error);
     BERTH_TRY(check_fingerprint(secured->tls(), url.host, options.fingerprint));
     wire = std::move(secured);
@@ -277,7 +282,8 @@ struct Client::State {
     if (!is_target(target))
       return Error{ErrorCode::invalid_argument, "the path of a request must begin with '/' and be encoded"};
     std::string head = method + ' ' + target + " HTTP/1.1\r\nhost: " + url.authority + "\r\n";
-    if (!options.token.empty()) head += "authorization: Bearer " + options.token + "\r\n";
+    if (!options.token.empty() && url.kind != Url::Kind::http)
+      head += "authorization: Bearer " + options.token + "\r\n";
     for (const auto& [name, value] : headers) {
       if (!is_token(name) || !is_header_text(value))
         return Error{ErrorCode::invalid_argument, "the header '" + name + "' of a request is malformed"};
@@ -412,7 +418,10 @@ Result<Client> Client::create(ClientOptions options) {
                    "it has 64 hexadecimal digits"};
     options.fingerprint = *std::move(plain);
   }
+  options.token = parse_token(options.token).secret;
   if (state->url.kind == Url::Kind::https) state->tls = BERTH_TRY(client_tls(options));
+  if (state->url.kind == Url::Kind::http && !options.token.empty())
+    state->tls = proving_client_tls(proof_of(sha256(options.token)));
   state->options = std::move(options);
   return Client(std::move(state));
 }

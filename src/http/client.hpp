@@ -1,6 +1,6 @@
 // An HTTP/1.1 client for the command and the agent: blocking calls with a deadline, which another thread can stop. It
-// keeps one connection open between calls. The token goes into the Authorization header only: no error text contains
-// it. One call at a time per Client; a long poll beside other requests takes a Client of its own.
+// keeps one connection open between calls. No error text contains the token. One call at a time per Client; a long poll
+// beside other requests takes a Client of its own.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,9 @@ namespace berth::http {
 struct ClientOptions {
   // "http://127.0.0.1:8080", "https://host:8443" or "unix:/path/to/socket".
   std::string url;
-  std::string token = {};    // sent as "Authorization: Bearer"; empty: no such header
+  // Sent as "Authorization: Bearer" over TLS or a Unix socket; empty: no such header. Over http:// it is not sent: both
+  // sides prove that they know it before anything is asked (secret.hpp), and the connection is encrypted.
+  std::string token = {};
   std::string ca_file = {};  // certificates to trust instead of those of the system
   // SHA-256 of the server's certificate as 64 hexadecimal digits, with or without colons: only this certificate is
   // accepted, whoever signed it and whatever its names and dates are.

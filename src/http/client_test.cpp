@@ -53,17 +53,20 @@ TEST(Client, SaysThatNoServerListens) {
             ErrorCode::unavailable);
 }
 
-TEST(Client, SendsTheTokenAndNeverShowsIt) {
+TEST(Client, SendsTheTokenOverASocketAndNeverShowsIt) {
+  const Folder folder;
   std::promise<std::string> seen;
   std::string url;
   std::optional<Client> client;
   {
-    RunningServer server([&](const Request& request, const Responder& responder) {
-      seen.set_value(std::string(request.headers.get("authorization").value_or("")));
-      responder.send({200});
-    });
-    client = *Client::create({.url = server.url(), .token = "geheim"});
-    EXPECT_TRUE(client->request("GET", "/"));
+    RunningServer server(
+        [&](const Request& request, const Responder& responder) {
+          seen.set_value(std::string(request.headers.get("authorization").value_or("")));
+          responder.send({200});
+        },
+        {}, "unix:" + (folder / "socket"));
+    client = *Client::create({.url = server.address(), .token = "geheim"});
+    ASSERT_TRUE(client->request("GET", "/"));
   }
   EXPECT_EQ(seen.get_future().get(), "Bearer geheim");
   EXPECT_EQ(client->request("GET", "/").error().to_text().find("geheim"), std::string::npos);

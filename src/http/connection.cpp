@@ -1,5 +1,7 @@
 #include "http/connection.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -7,6 +9,7 @@
 
 #include "http/beast.hpp"
 #include "http/request_checks.hpp"
+#include "http/tls.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::http {
@@ -108,9 +111,30 @@ void Connection::set_phase(Phase phase, std::chrono::milliseconds time) {
 
 void Connection::start() {
   set_phase(Phase::handshake, serving_.options.limits.header_time);
+  if (tls_ || !serving_.proving || peer_.unix_uid) return shake_hands();
+  // The first byte tells a handshake of TLS, which is a proof here, from a request in plain text.
+  wire_->socket().async_wait(Socket::wait_read, [self = shared_from_this()](ErrorValue error) {
+    if (self->phase_ == Phase::closed) return;
+    char first = 0;
+    if (error || recv(self->wire_->socket().native_handle(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+      return self->close(false);
+    constexpr char handshake_record = 0x16;
+    if (first == handshake_record) {
+      self->tls_ = self->serving_.proving;
+      self->wire_ = tls_wire(std::move(self->wire_->socket()), *self->tls_);
+    }
+    self->shake_hands();
+  });
+}
+
+void Connection::shake_hands() {
   wire_->handshake(true, [self = shared_from_this()](ErrorValue error, std::size_t) {
     if (self->phase_ == Phase::closed) return;
     if (error) return self->close(false);
+    if (self->wire_->tls() && self->tls_ == self->serving_.proving) {
+      self->peer_.credential = proven_credential(self->wire_->tls());
+      if (self->peer_.credential.empty()) return self->close(false);
+    }
     self->set_phase(Phase::waiting, self->serving_.options.limits.header_time);
     self->parse();
   });

@@ -23,6 +23,7 @@ struct Serving {
   Server::Handler handler;
   bool draining = false;  // a shutdown has begun: no second request on any connection
   std::function<void(Connection&)> on_closed;
+  std::shared_ptr<asio::ssl::context> proving;  // null: ServerOptions::key_of is
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -61,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   struct Parser;
 
+  void shake_hands();
   void read();
   void on_read(ErrorValue error, std::size_t bytes);
   void parse();

@@ -43,6 +43,8 @@ struct Peer {
   std::optional<std::uint32_t> unix_uid;  // of the process that connected to the Unix socket
   bool is_loopback = false;               // also true for a Unix socket
   bool is_tls = false;
+  // What the connection has proven to be: a name from ServerOptions::key_of. Empty: nothing.
+  std::string credential = {};
 };
 
 struct Request {

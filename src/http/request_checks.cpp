@@ -1,6 +1,9 @@
 #include "http/request_checks.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <string>
 
 namespace berth::http {
 namespace {
@@ -97,9 +100,9 @@ std::optional<std::string> host_name(std::string_view authority) {
 
 bool is_loopback_name(std::string_view name) {
   if (name == "localhost" || name == "::1") return true;
-  // Four numbers, not a name such as 127.0.0.1.example.org.
-  if (!name.starts_with("127.") || std::count(name.begin(), name.end(), '.') != 3) return false;
-  return name.back() != '.' && name.find("..") == name.npos && name.find_first_not_of("0123456789.") == name.npos;
+  // An address, not a name such as 127.0.0.1.example.org or 127.999.1.1, which a resolver is asked for.
+  in_addr address{};
+  return name.starts_with("127.") && inet_pton(AF_INET, std::string(name).c_str(), &address) == 1;
 }
 
 bool is_own_host(std::string_view host, std::string_view local_address, std::span<const std::string> names) {

@@ -37,7 +37,7 @@ TEST(RequestChecks, RefusesMalformedTargets) {
 TEST(RequestChecks, LoopbackNamesAreExact) {
   for (const char* name : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) EXPECT_TRUE(is_loopback_name(name)) << name;
   for (const char* name : {"", "localhost.evil.example", "127.0.0.1.evil.example", "127.evil.example", "127.0.0.",
-                           "127..0.1", "1127.0.0.1", "0.0.0.0", "128.0.0.1", "127.a.b.c"})
+                           "127..0.1", "1127.0.0.1", "0.0.0.0", "128.0.0.1", "127.a.b.c", "127.999.1.1", "127.0.0.1 "})
     EXPECT_FALSE(is_loopback_name(name)) << name;
 }
 

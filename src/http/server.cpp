@@ -180,6 +180,7 @@ Server::Server(ServerOptions options, Handler handler) {
   serving.handler = std::move(handler);
   asio::io_context& context = serving.loop->context;
   state_ = std::make_shared<State>(context, std::move(serving));
+  if (state_->serving.options.key_of) state_->serving.proving = proving_server_tls(state_->serving.options.key_of);
   state_->serving.on_closed = [state = state_.get()](Connection& connection) { state->forget(connection); };
 }
 

@@ -87,6 +87,11 @@ struct Limits {
   std::chrono::milliseconds write_time{30'000};   // for each 64 KiB of an answer
 };
 
+struct KnownKey {
+  std::string credential;
+  std::string key;
+};
+
 struct ServerOptions {
   // Names and addresses, without a port, that requests may give as Host in addition to loopback names and the address
   // that the client connected to.
@@ -95,6 +100,9 @@ struct ServerOptions {
   // The largest body of a request, if it is not Limits::body_bytes for all: asked before the body is read, on the
   // server's thread. Null: it is.
   std::function<std::size_t(const Request& head)> body_bytes = nullptr;
+  // The key of a Proof with this identity, and what Peer::credential is then. Listeners without TLS take connections
+  // that begin with a proof, beside plain ones; asked on the server's thread. Null: none.
+  std::function<std::optional<KnownKey>(std::string_view identity)> key_of = nullptr;
 };
 
 // Both files in PEM form; the certificate file may hold a chain.

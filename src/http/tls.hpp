@@ -1,18 +1,32 @@
 // TLS contexts (1.2 and 1.3) of the server and the client, and what a failed handshake means in words.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "berth/result.hpp"
 #include "http/asio.hpp"
 #include "http/client.hpp"
+#include "http/secret.hpp"
 #include "http/server.hpp"
 
 namespace berth::http {
 
 // invalid_argument: a file is missing or wrong, or they do not belong together.
 Result<std::shared_ptr<asio::ssl::context>> server_tls(const TlsFiles& files);
+
+// For connections that begin with a Proof (secret.hpp) in place of a certificate. `key_of` outlives the context.
+using KeyOf = std::function<std::optional<KnownKey>(std::string_view identity)>;
+std::shared_ptr<asio::ssl::context> proving_server_tls(const KeyOf& key_of);
+// What the client has proven in the handshake; empty: nothing.
+std::string proven_credential(SSL* tls);
+std::shared_ptr<asio::ssl::context> proving_client_tls(const Proof& proof);
+// After the handshake: whether the server has proven that it knows the key.
+bool has_proven_key(SSL* tls);
+Error unproven_error(const std::string& url, const ErrorValue& error);
 
 // invalid_argument: the CA file.
 Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& options);

@@ -1,49 +1,30 @@
 #include "server/access.hpp"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
-#include "berth/assert.hpp"
+#include "http/secret.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::server {
+
+using http::sha256;
+
 namespace {
 
 constexpr Duration session_time = std::chrono::hours(12);
 constexpr std::size_t sessions_max = 1000, sessions_of_credential_max = 20;
 
-std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) {
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
-  }
-  return text;
-}
+// The name of a connection that knows the token of the server's own user: not the id of a credential.
+constexpr std::string_view local_name = "local";
 
-bool same(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+Who who_is(const fleet::Credential& credential) {
+  return {credential.role, credential.node ? "node:" + credential.node->text() : "token:" + credential.id,
+          credential.id, credential.node};
 }
 
 }  // namespace
-
-std::string make_token() {
-  std::array<unsigned char, 32> bytes{};
-  BERTH_ASSERT(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  return "berth_" + hexadecimal(bytes.data(), bytes.size());
-}
-
-std::string sha256(std::string_view text) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), sum.data());
-  return hexadecimal(sum.data(), sum.size());
-}
 
 bool may(const Who& who, fleet::Role needed) noexcept {
   return who.role <= fleet::Role::deploy && needed <= fleet::Role::deploy ? who.role >= needed : who.role == needed;
@@ -75,14 +56,26 @@ std::optional<std::string_view> Access::cookie_of(const http::Request& request) 
 
 std::optional<Who> Access::who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
                                    std::uint64_t now_ms) const {
-  const std::string sum = sha256(token);
-  if (same(sum, local_sum_)) return Who{fleet::Role::deploy, "user:" + user_, {}, {}};
+  const std::string sum = sha256(http::parse_token(token).secret);
+  if (http::is_same_text(sum, local_sum_)) return own_user();
   for (const auto& [id, credential] : credentials) {
-    if (!same(sum, credential.sha256)) continue;
-    if (credential.expires_ms && *credential.expires_ms <= now_ms) return std::nullopt;
-    return Who{credential.role, credential.node ? "node:" + credential.node->text() : "token:" + id, id,
-               credential.node};
+    if (!http::is_same_text(sum, credential.sha256)) continue;
+    if (!is_valid(id, credentials, now_ms)) return std::nullopt;
+    return who_is(credential);
   }
+  return std::nullopt;
+}
+
+std::optional<http::KnownKey> Access::key_of(std::string_view identity,
+                                             const std::map<std::string, fleet::Credential>& credentials) const {
+  const auto key_from = [&](std::string_view name, std::string_view sum) -> std::optional<http::KnownKey> {
+    http::Proof proof = http::proof_of(sum);
+    if (proof.identity != identity) return std::nullopt;
+    return http::KnownKey{std::string(name), std::move(proof.key)};
+  };
+  if (auto own = key_from(local_name, local_sum_)) return own;
+  for (const auto& [id, credential] : credentials)
+    if (auto key = key_from(id, credential.sha256)) return key;
   return std::nullopt;
 }
 
@@ -97,6 +90,11 @@ std::optional<Who> Access::who(const http::Request& request,
     if (found != sessions_.end() && is_valid(found->second.who.credential, credentials, now_ms))
       return found->second.who;
   }
+  if (const std::string& proven = request.peer.credential; proven == local_name) {
+    return own_user();
+  } else if (!proven.empty() && is_valid(proven, credentials, now_ms)) {
+    return who_is(credentials.at(proven));
+  }
   const std::optional<std::uint32_t> uid = request.peer.unix_uid;
   if (uid && (*uid == geteuid() || *uid == 0))
     return Who{fleet::Role::deploy, "user:" + world::user_name(*uid), {}, {}};
@@ -109,7 +107,7 @@ std::string Access::open_session(Who who, TimePoint now) {
                                    [&](const auto& one) { return one.second.who.credential == who.credential; });
   if (static_cast<std::size_t>(of_it) >= sessions_of_credential_max) close_oldest(&who.credential);
   if (sessions_.size() >= sessions_max) close_oldest(nullptr);
-  std::string cookie = make_token();
+  std::string cookie = http::make_secret();
   who.role = fleet::Role::read;
   sessions_[sha256(cookie)] = {std::move(who), now + session_time, next_session_++};
   return cookie;

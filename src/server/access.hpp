@@ -1,5 +1,5 @@
-// Who may do what: tokens, the sessions of the page, and the users of the Unix socket. A token is kept as its SHA-256
-// sum and compared in constant time.
+// Who may do what: tokens, connections that have proven to know one, the sessions of the page, and the users of the
+// Unix socket. A token is kept as its SHA-256 sum and compared in constant time.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,9 @@
 #include "berth/clock.hpp"
 #include "fleet/fleet.hpp"
 #include "http/message.hpp"
+#include "http/server.hpp"
 
 namespace berth::server {
-
-// 32 random bytes: "berth_" and 64 hexadecimal digits.
-std::string make_token();
-std::string sha256(std::string_view text);
 
 struct Who {
   fleet::Role role = fleet::Role::read;
@@ -45,6 +42,11 @@ class Access {
   std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
                              std::uint64_t now_ms) const;
 
+  // The key with which a connection proves to know a token; the name that it gets is understood by who(). Also of a
+  // token that has expired, so that this can be said.
+  std::optional<http::KnownKey> key_of(std::string_view identity,
+                                       const std::map<std::string, fleet::Credential>& credentials) const;
+
   // A session of the page for somebody who has shown a token: it may read, whatever the token may, since a browser
   // sends a cookie to every port of the host. The text of its cookie. Of one token the newest sessions stay.
   std::string open_session(Who who, TimePoint now);
@@ -63,6 +65,7 @@ class Access {
   std::string local_sum_;
   std::string cookie_name_;
   std::optional<std::string_view> cookie_of(const http::Request& request) const;
+  Who own_user() const { return {fleet::Role::deploy, "user:" + user_, {}, {}}; }
   void close_oldest(const std::string* credential);
   std::uint64_t next_session_ = 0;
   std::map<std::string, Session> sessions_;  // by the sum of the cookie

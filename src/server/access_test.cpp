@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "http/secret.hpp"
+
 namespace berth::server {
 namespace {
 
@@ -22,7 +24,7 @@ fleet::Credential credential(const std::string& id, Role role, const std::string
   fleet::Credential credential;
   credential.id = id;
   credential.role = role;
-  credential.sha256 = sha256(token);
+  credential.sha256 = http::sha256(token);
   return credential;
 }
 
@@ -52,6 +54,25 @@ TEST(Access, ATokenHasItsRoleUntilItExpiresOrIsRevoked) {
   EXPECT_FALSE(access.who(request, {}, 5)) << "revoked";
   EXPECT_FALSE(access.who_has("Secret", credentials, 5));
   EXPECT_FALSE(access.who_has("", credentials, 5));
+}
+
+TEST(Access, AConnectionThatProvesATokenHasItsRole) {
+  const Access access("ann", "token", "/run/a");
+  Credentials credentials{{"t1", credential("t1", Role::operate, "secret")}};
+  const auto known = access.key_of(http::proof_of(http::sha256("secret")).identity, credentials);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->key, http::proof_of(http::sha256("secret")).key);
+  EXPECT_FALSE(access.key_of(http::proof_of(http::sha256("other")).identity, credentials));
+  EXPECT_FALSE(access.key_of("", credentials));
+  http::Request request;
+  request.peer.credential = known->credential;
+  ASSERT_TRUE(access.who(request, credentials, 5));
+  EXPECT_EQ(access.who(request, credentials, 5)->actor, "token:t1");
+  credentials["t1"].expires_ms = 5;
+  EXPECT_FALSE(access.who(request, credentials, 5));
+  EXPECT_FALSE(access.who(request, {}, 1)) << "revoked";
+  request.peer.credential = access.key_of(http::proof_of(http::sha256("token")).identity, {})->credential;
+  EXPECT_EQ(access.who(request, {}, 5)->actor, "user:ann") << "the token of the server's own user";
 }
 
 TEST(Access, OnTheSocketOnlyTheServersUserAndRootNeedNoToken) {

@@ -38,6 +38,10 @@ class Api {
   void handle(const http::Request& request, const http::Responder& responder);
   // The largest body of a request, of which the head is known: what strangers send takes little memory.
   std::size_t body_bytes(const http::Request& head) const;
+  // Of a connection that proves to know a token.
+  std::optional<http::KnownKey> key_of(std::string_view identity) const {
+    return access_.key_of(identity, leader_.state().credentials);
+  }
 
   // What it does every second; called once, when the server runs.
   void tick();

@@ -3,6 +3,7 @@
 
 #include "deployment/identifiers.hpp"
 #include "format/fleet_json.hpp"
+#include "http/secret.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"
 #include "server/views.hpp"
@@ -116,7 +117,7 @@ fleet::Credential Api::new_credential(Role role, const Who& who, const std::stri
   fleet::Credential credential;
   credential.id = "t" + std::to_string(std::max(number, leader_.state().last_event + 1));
   credential.role = role;
-  credential.sha256 = sha256(token);
+  credential.sha256 = http::sha256(token);
   credential.made_by = who.actor;
   credential.made_ms = world::wall_time_ms();
   return credential;
@@ -138,7 +139,7 @@ void Api::post_token(const Call& call) {
     return read;
   });
   if (!body) return send(call.responder, body.error());
-  const std::string token = make_token();
+  const std::string token = http::make_secret();
   fleet::Credential credential = new_credential(body->role, call.who, token);
   // A token to join is for now, not for ever.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
@@ -190,7 +191,7 @@ void Api::post_join(const Call& call) {
     return read;
   });
   if (!name) return send(call.responder, name.error());
-  const std::string token = make_token();
+  const std::string token = http::make_secret();
   fleet::Credential credential = new_credential(Role::node, call.who, token);
   credential.node = NodeId(*name);
   if (const auto added = leader_.add_node(NodeId(*name), credential, call.who.credential, call.who.actor); !added)

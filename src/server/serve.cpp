@@ -4,6 +4,9 @@
 
 #include <csignal>
 
+#include "http/listening.hpp"
+#include "http/request_checks.hpp"
+#include "http/secret.hpp"
 #include "server/api.hpp"
 #include "world/files.hpp"
 #include "world/runtime_folder.hpp"
@@ -20,8 +23,8 @@ namespace {
 constexpr std::chrono::milliseconds tick_every{1'000}, step_soon{20}, shutdown_time{3'000};
 
 bool is_loopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  const Result<http::ListenAddress> parsed = http::parse_listen_address(address);
+  return parsed && http::is_loopback_name(parsed->host);
 }
 
 // The controller's turns: soon after something changed, when time alone may change something, and every second.
@@ -121,7 +124,7 @@ Result<void> check_start(const ServeOptions& options) {
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
   BERTH_TRY(check(options.endpoints));
   const std::string folder = BERTH_TRY(world::private_folder(options.folder));
-  const std::string token = make_token(), token_file = folder + "/token";
+  const std::string token = http::make_secret(), token_file = folder + "/token";
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
   std::shared_ptr<store::Store> store = BERTH_TRY(store::Store::open(std::move(engine)));
 
@@ -130,6 +133,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   std::optional<Api> api;
   http::ServerOptions server_options;
   server_options.body_bytes = [&](const http::Request& head) { return api->body_bytes(head); };
+  server_options.key_of = [&](std::string_view identity) { return api->key_of(identity); };
   http::Server server(std::move(server_options),
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
@@ -161,11 +165,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
   serving.add_own_node = [&](const NodeId& node) -> Result<std::string> {
-    std::string own = make_token();
+    std::string own = http::make_secret();
     fleet::Credential credential;
     credential.id = "node-" + node.text();
     credential.role = fleet::Role::node;
-    credential.sha256 = sha256(own);
+    credential.sha256 = http::sha256(own);
     credential.node = node;
     credential.made_by = "server:" + options.name;
     credential.made_ms = world::wall_time_us() / 1000;

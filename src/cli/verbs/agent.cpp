@@ -14,9 +14,9 @@
 #include "cli/options.hpp"
 #include "cli/server_access.hpp"
 #include "deployment/identifiers.hpp"
+#include "http/secret.hpp"
 #include "machine/supervise.hpp"
 #include "machine/this_node.hpp"
-#include "server/access.hpp"
 #include "world/files.hpp"
 #include "world/ready_notice.hpp"
 #include "world/runtime_folder.hpp"
@@ -53,7 +53,7 @@ Result<std::string> credential_of(const Arguments& arguments, const agent::Agent
   if (!token) return token.error();
   http::ClientOptions joining = options.server;
   joining.token = *token;
-  const std::string sum = server::sha256(joining.token) + "\n";
+  const std::string sum = http::sha256(joining.token) + "\n";
   if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
   // A token is good for one join: what would keep the agent from starting is found first.
   BERTH_TRY(agent::job_folder(options.folder, options.file));

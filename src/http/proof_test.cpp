@@ -1,0 +1,114 @@
+// Connections over plain http:// on which client and server prove that they know a token, without sending it.
+#include "http/certificate.hpp"
+#include "http/running_server.hpp"
+#include "http/secret.hpp"
+
+namespace berth::http {
+namespace {
+
+using namespace test;
+
+void tell(const Request& request, const Responder& responder) {
+  const auto header = request.headers.get("authorization");
+  responder.send({200, {}, request.peer.credential + "|" + std::string(header.value_or("no header"))});
+}
+
+// Knows one token.
+ServerOptions knowing(const std::string& token) {
+  ServerOptions options;
+  options.key_of = [token](std::string_view identity) -> std::optional<KnownKey> {
+    const Proof proof = proof_of(sha256(token));
+    if (identity != proof.identity) return std::nullopt;
+    return KnownKey{"t1", proof.key};
+  };
+  return options;
+}
+
+Result<Response> get_with_token(const std::string& address, const std::string& token) {
+  return Client::create({.url = "http://" + address, .token = token})->request("GET", "/");
+}
+
+TEST(Proof, AServerThatKnowsTheTokenKnowsWhoAsks) {
+  RunningServer server(tell, knowing("berth_secret"));
+  auto client = Client::create({.url = server.url(), .token = "berth_secret"});
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = client->request("POST", "/", std::string(100'000, 'x'));
+    ASSERT_TRUE(answer) << answer.error().to_text();
+    EXPECT_EQ(answer->body, "t1|no header");
+  }
+  EXPECT_EQ(server.connections(), 1u) << "it is kept";
+  EXPECT_EQ(get_with_token(server.address(), "berth_secret." + std::string(64, 'a'))->body, "t1|no header")
+      << "a fingerprint belongs to TLS alone";
+}
+
+TEST(Proof, PlainRequestsAreServedBesideIt) {
+  RunningServer server(tell, knowing("berth_secret"));
+  EXPECT_EQ(client_of(server).request("GET", "/")->body, "|no header");
+  RawConnection curl(server.address());
+  curl.send(get("/", "Authorization: Bearer berth_secret\r\n"));
+  EXPECT_NE(curl.read_until("|Bearer berth_secret").find("200 OK"), std::string::npos);
+}
+
+TEST(Proof, ASessionBeginsOnlyWithTheRightToken) {
+  RunningServer server(tell, knowing("berth_secret"));
+  const auto answer = get_with_token(server.address(), "berth_other");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(answer.error().message, server.url() + " does not prove that it knows this token");
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST(Proof, AnIdentityIsNotAKey) {
+  // Knows the identity, which travels in clear text, and has a key of its own.
+  ServerOptions options;
+  options.key_of = [](std::string_view identity) { return KnownKey{std::string(identity), std::string(32, 'k')}; };
+  RunningServer fake([](const Request&, const Responder&) { FAIL() << "a request came"; }, options);
+  const auto answer = get_with_token(fake.address(), "berth_secret");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+}
+
+TEST(Proof, ACertificateIsNotAProof) {
+  const Folder folder;
+  const TlsFiles files{folder / "pem", folder / "key"};
+  const std::vector<std::string> names{"127.0.0.1"};
+  ASSERT_TRUE(write_self_signed_certificate(names, files.certificate_file, files.key_file));
+  RunningServer fake([](const Request&, const Responder&) { FAIL() << "a request came"; }, {}, "127.0.0.1:0", files);
+  const auto answer = get_with_token(fake.address(), "berth_secret");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+}
+
+TEST(Proof, APlainServerGetsNeitherTokenNorRequest) {
+  RunningServer plain([](const Request&, const Responder&) { FAIL() << "a request came"; });
+  const auto answer = get_with_token(plain.address(), "berth_secret");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().message, plain.url() + " answers, but does not prove that it knows this token");
+}
+
+TEST(Proof, GarbageAndSilenceAreEnded) {
+  ServerOptions options = knowing("berth_secret");
+  options.limits.header_time = 150ms;
+  RunningServer server(tell, options);
+  RawConnection silent(server.address()), half(server.address());
+  half.send(std::string_view("\x16\x03\x01\x02\x00\x01\x00", 7));
+  half.read_all();
+  EXPECT_TRUE(half.is_closed());
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST(Secret, ATokenIsASecretAndAFingerprint) {
+  const std::string secret = make_secret();
+  EXPECT_EQ(secret.size(), 6u + 64);
+  EXPECT_NE(secret, make_secret());
+  for (const Token& token : {Token{secret, ""}, Token{secret, std::string(64, 'f')}}) {
+    EXPECT_EQ(parse_token(to_text(token)).secret, token.secret);
+    EXPECT_EQ(parse_token(to_text(token)).fingerprint, token.fingerprint);
+  }
+  EXPECT_NE(proof_of(sha256("a")).identity, proof_of(sha256("b")).identity);
+  EXPECT_EQ(proof_of(sha256("a")).key.size(), 32u);
+}
+
+}  // namespace
+}  // namespace berth::http

@@ -1,0 +1,63 @@
+#include "http/secret.hpp"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/random.h>
+
+#include <array>
+
+#include "berth/assert.hpp"
+
+namespace berth::http {
+namespace {
+
+std::array<unsigned char, SHA256_DIGEST_LENGTH> sum_of(std::string_view text) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), sum.data());
+  return sum;
+}
+
+}  // namespace
+
+std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string make_secret() {
+  std::array<unsigned char, 32> bytes{};
+  BERTH_ASSERT(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  return "berth_" + hexadecimal(bytes.data(), bytes.size());
+}
+
+std::string sha256(std::string_view text) {
+  const auto sum = sum_of(text);
+  return hexadecimal(sum.data(), sum.size());
+}
+
+bool is_same_text(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Token parse_token(std::string_view text) {
+  const std::size_t dot = text.rfind('.');
+  if (dot == text.npos) return {std::string(text), {}};
+  return {std::string(text.substr(0, dot)), std::string(text.substr(dot + 1))};
+}
+
+std::string to_text(const Token& token) {
+  return token.fingerprint.empty() ? token.secret : token.secret + '.' + token.fingerprint;
+}
+
+Proof proof_of(std::string_view sha256_of_secret) {
+  const auto key = sum_of("berth connection key " + std::string(sha256_of_secret));
+  return {sha256("berth connection identity " + std::string(sha256_of_secret)).substr(0, 32),
+          {reinterpret_cast<const char*>(key.data()), key.size()}};
+}
+
+}  // namespace berth::http

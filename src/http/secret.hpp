@@ -1,0 +1,36 @@
+// Tokens and what is derived from them. A token is one printed string: a secret, and behind a dot the fingerprint of
+// the authority that signs the certificate of the server, where it has one. Over plain HTTP on one machine a token is
+// never sent: client and server prove to each other that they know its sum (TLS 1.3 with a pre-shared key).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace berth::http {
+
+// 32 random bytes: "berth_" and 64 hexadecimal digits.
+std::string make_secret();
+std::string sha256(std::string_view text);
+// In constant time.
+bool is_same_text(std::string_view a, std::string_view b);
+
+std::string hexadecimal(const unsigned char* bytes, std::size_t count);
+
+struct Token {
+  std::string secret;
+  std::string fingerprint;  // 64 hexadecimal digits; empty: it carries none
+};
+// Any text: what is not behind the last dot is the secret.
+Token parse_token(std::string_view text);
+std::string to_text(const Token& token);
+
+// What a connection proves to know: `identity` is sent in clear text and names the key; the key never travels. Both
+// follow from the sum of a secret, which is all that a server keeps of it.
+struct Proof {
+  std::string identity;
+  std::string key;  // 32 bytes
+};
+Proof proof_of(std::string_view sha256_of_secret);
+
+}  // namespace berth::http
