@@ -61,10 +61,16 @@ def is_alive(pid):
 class Forwarder:
     """Passes connections on to a port of this machine, until it is cut: then nothing gets through, as with a broken cable."""
 
-    def __init__(self, port):
+    def __init__(self, port, path=None):
+        """`path`: listens on a Unix socket there, on which an agent speaks in plain text."""
         self.target, self.is_cut = port, False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
+        if path:
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(str(path))
+            self.listener.listen()
+        else:
+            self.listener = socket.create_server(("127.0.0.1", 0))
+            self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
