@@ -183,9 +183,7 @@ class Node:
         found = {}
         for folder in self.runtime.glob(f"agent-*/{self.name}/jobs/j*"):
             try:
-                below = folder / "user"  # of a job of another user
-                state = (below if below.exists() else folder) / "state.json"
-                found[json.loads((folder / "job.json").read_text())["name"]] = json.loads(state.read_text())
+                found[json.loads((folder / "job.json").read_text())["name"]] = json.loads((folder / "state.json").read_text())
             except (OSError, ValueError):
                 pass  # just made, or just removed
         return found

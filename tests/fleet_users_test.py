@@ -7,58 +7,11 @@ import time
 import unittest
 
 from berth_case import BERTH
-from fleet_case import Fleet, in_own_mounts
+from fleet_case import in_own_mounts
+from fleet_users_case import EXTRA, GID, UID, UsersCase
 
-UID, GID, EXTRA = 5077, 5077, 5078
 
-
-class Users(Fleet):
-    """One node, whose owner allows the user `svc`. The user database is of the test's own."""
-
-    def setUp(self):
-        super().setUp()
-        self.home = self.folder / "home"
-        self.home.mkdir()
-        os.chown(self.home, UID, GID)
-        for file, lines in (("passwd", f"svc:x:{UID}:{GID}::{self.home}:/bin/sh\nother:x:5079:5079::/:/bin/sh\n"),
-                            ("group", f"svc:x:{GID}:\nextra:x:{EXTRA}:svc\n")):
-            path = self.folder / file
-            path.write_text(pathlib.Path("/etc", file).read_text() + lines)
-            subprocess.run(["mount", "--bind", str(path), f"/etc/{file}"], check=True)
-            self.addCleanup(subprocess.run, ["umount", f"/etc/{file}"], check=True)
-        # What any user may pass: the ledger of the machine is in a folder for all users, as /run/berth is.
-        self.folder.chmod(0o711)
-        self.journal.chmod(0o1777)
-        self.program.chmod(0o644)
-        self.tools = self.folder / "tools"
-        self.tools.mkdir()
-        (self.tools / "serve").write_text(f"#!/bin/sh\n{{ id -u; id -G; echo $HOME; pwd; }} > {self.journal}/$1\nexec sleep 600\n")
-        (self.tools / "serve").chmod(0o755)
-        (self.tools / "link").symlink_to("/bin/sh")
-        self.rules = self.folder / "agent.toml"
-        self.rules.write_text(f'users = ["svc"]\ncommands = ["{self.tools}/", "/usr/bin/env", "/bin/test"]\nvariables = ["A"]\nsecret_folders = ["{self.folder}/secrets"]\n')
-
-    def add(self):
-        runtime = self.folder / "shared"
-        runtime.mkdir()
-        runtime.chmod(0o1777)
-        node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=runtime)
-        node.folder.chmod(0o711)
-        node.script.chmod(0o644)
-        self.until_healthy("a")
-        return node
-
-    def serve_as(self, name, user=None, **more):
-        return {"name": name, "gpus": 1, "memory": "1GiB", "sharing": "memory", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
-                **more}
-
-    def said(self, name):
-        """What `why replica` tells, without its line breaks."""
-        return " ".join(self.command("why", "replica", f"{name}/0").stdout.split())
-
-    def until_said(self, name, *words):
-        return self.until(lambda: (text := self.said(name)) and all(word in text for word in words) and text, lambda: self.said(name) + self.situation())
-
+class Users(UsersCase):
     def test_a_replica_runs_as_the_user_that_is_allowed(self):
         node = self.add()
         self.apply(self.serve_as("mine", "svc"), self.serve_as("root"), self.serve_as("bad", "other"), wait=False)
@@ -68,8 +21,8 @@ class Users(Fleet):
         self.assertEqual((lines[0], set(lines[1].split()), lines[2], lines[3]), (str(UID), {str(GID), str(EXTRA)}, str(self.home), str(self.home)))
         self.assertEqual((self.journal / "root").read_text().split("\n")[0], "0")
         folder, = (one.parent for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json") if json.loads(one.read_text())["name"].startswith("mine."))
-        modes = {name: ((folder / name).stat().st_uid, (folder / name).stat().st_mode & 0o777) for name in (".", "job.json", "user", "user/state.json")}
-        self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "user": (UID, 0o700), "user/state.json": (UID, 0o600)})
+        modes = {name: ((folder / name).stat().st_uid, (folder / name).stat().st_mode & 0o777) for name in (".", "job.json", "state.json", "output")}
+        self.assertEqual(modes, {".": (0, 0o711), "job.json": (0, 0o600), "state.json": (UID, 0o600), "output": (UID, 0o600)})
         self.assertEqual((folder.parent.parent / "credential").stat().st_mode & 0o777, 0o600)
         # Another user is refused, and that is said.
         self.until_said("bad", "the agent may not run commands as user other")
@@ -107,32 +60,6 @@ class Users(Fleet):
         self.until_said("secretdots", "in none of the folders that secrets may be read from")
         self.assertEqual(list(self.journal.iterdir()), [], "nothing of it ran")
 
-    def folder_of(self, name):
-        """The folder of the one job of a deployment."""
-        found = []
-        for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json"):
-            if json.loads(one.read_text())["name"].startswith(f"{name}."):
-                found.append(one.parent)
-        self.assertEqual(len(found), 1, found)
-        return found[0]
-
-    def change_as_user(self, path, **values):
-        """The user of the job writes over one of its files, if it can. `labels__port`: of an object within."""
-        text = json.loads(path.read_text())
-        for name, value in values.items():
-            inner, _, last = name.rpartition("__")
-            (text[inner] if inner else text)[last] = value
-        write = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
-        return subprocess.run(["setpriv", f"--reuid={UID}", f"--regid={GID}", "--clear-groups", "python3", "-c", write, str(path)],
-                              input=json.dumps(text), text=True, stderr=subprocess.DEVNULL, check=False).returncode == 0
-
-    def stays(self, condition, seconds=4):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if not condition():
-                self.fail(self.situation())
-            time.sleep(0.2)
-
     def test_what_a_user_writes_about_its_job_ends_no_process_of_another_user(self):
         self.add()
         victim = subprocess.Popen(["sleep", "600"])
@@ -141,7 +68,7 @@ class Users(Fleet):
         self.apply(self.serve_as("mine", "svc"), wait=False)
         self.until_ready("mine", 1)
         folder = self.folder_of("mine")
-        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        state = folder / "state.json"
         planted = {"pid": victim.pid, "start_time": start_time, "pid_namespace": json.loads(state.read_text())["supervisor"]["pid_namespace"]}
         self.assertTrue(self.change_as_user(state, supervisor=planted, command=planted))
         self.change_as_user(folder / "job.json", labels__generation="99")
@@ -158,7 +85,7 @@ class Users(Fleet):
         folder = self.folder_of("evil")
         labels = {f"labels__{name}": value for name, value in json.loads((self.folder_of("good") / "job.json").read_text())["labels"].items()}
         self.change_as_user(folder / "job.json", **{**labels, "labels__port": "4444"})
-        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        state = folder / "state.json"
         self.assertTrue(self.change_as_user(state, started_us=1))
         self.stays(lambda: self.replicas("good")[0]["job"] == good["job"] and "port" not in self.replicas("good")[0])
         for claimed in ("refused", "done"):
@@ -175,8 +102,8 @@ class Users(Fleet):
         self.apply(self.serve_as("mine", "svc"), wait=False)
         self.until_ready("mine", 1)
         folder = self.folder_of("mine")
-        file, _, _ = json.loads((folder / "user/state.json").read_text())["lease"].partition(":")
-        self.assertTrue(self.change_as_user(folder / "user/state.json", lease=f"{file}:{lease['id']}"))
+        file, _, _ = json.loads((folder / "state.json").read_text())["lease"].partition(":")
+        self.assertTrue(self.change_as_user(folder / "state.json", lease=f"{file}:{lease['id']}"))
 
         def holders():
             devices = self.get("nodes/a")["node"]["devices"]
@@ -189,7 +116,7 @@ class Users(Fleet):
         self.apply(self.serve_as("mine", "svc"), wait=False)
         self.until_ready("mine", 1)
         folder = self.folder_of("mine")
-        state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
+        state = folder / "state.json"
         for size in (15_000_000, 20_000):
             self.assertTrue(self.change_as_user(state, reason="A" * size))
             time.sleep(3)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,21 +29,7 @@ namespace {
 
 constexpr Duration killed_within = std::chrono::seconds(10), look_again = std::chrono::milliseconds(50);
 
-class Descriptor {
- public:
-  explicit Descriptor(int file = -1) noexcept : file_(file) {}
-  ~Descriptor() { reset(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const noexcept { return file_; }
-  void reset(int file = -1) noexcept {
-    if (file_ >= 0) close(file_);
-    file_ = file;
-  }
-
- private:
-  int file_;
-};
+using world::Descriptor;
 
 Error not_started(const std::string& why) {
   return {ErrorCode::io, "cannot start a supervisor: " + why, "look at the disk and at the limit on processes"};
@@ -50,8 +37,8 @@ Error not_started(const std::string& why) {
 
 // A file in memory, because the text may hold secrets; a pipe would not take all of it at once.
 bool put_into_memory(const std::string& text, Descriptor& file) {
-  file.reset(memfd_create("berth-order", MFD_CLOEXEC));
-  if (file.get() < 0) return false;
+  file = Descriptor(memfd_create("berth-order", MFD_CLOEXEC));
+  if (!file) return false;
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t put = write(file.get(), text.data() + at, text.size() - at);
     if (put < 0 && errno == EINTR) continue;
@@ -63,11 +50,12 @@ bool put_into_memory(const std::string& text, Descriptor& file) {
 
 // A job asks the machine, not the lease that it was started in, which ends without it.
 std::vector<std::string> environment_for(const Job& job, const JobOrder& order) {
-  std::vector<std::string> all{"BERTH_JOB=" + job.id};
+  std::vector<std::string> all{"BERTH_JOB=" + job.id, std::string(job_folder_variable) + "=" + job_mark(job)};
   for (char** at = environ; *at; ++at) {
     const std::string entry = *at;
     const std::string name = entry.substr(0, entry.find('='));
-    if (name != "BERTH_JOB" && name != "BERTH_LEASE" && !order.removed.contains(name)) all.push_back(entry);
+    if (name != "BERTH_JOB" && name != job_folder_variable && name != "BERTH_LEASE" && !order.removed.contains(name))
+      all.push_back(entry);
   }
   return all;
 }
@@ -87,11 +75,10 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   std::array<int, 2> ends{};
   if (!put_into_memory(to_text(order), text) || pipe2(ends.data(), O_CLOEXEC) != 0)
     return not_started(std::strerror(errno));
-  told.reset(ends[0]);
-  ready.reset(ends[1]);
+  told = Descriptor(ends[0]);
+  ready = Descriptor(ends[1]);
   // After the fork only what a signal handler may do: other threads of this process may hold any lock.
   std::vector<std::string> variables = environment_for(job, order);
-  variables.insert(variables.begin(), std::string(job_folder_variable) + "=" + real_folder(job));  // the first counts
   std::vector<std::string> words{"berth", supervisor_verb, job.folder};
   const std::vector<char*> environment = pointers_to(variables), arguments = pointers_to(words);
   std::fflush(nullptr);
@@ -105,7 +92,7 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
     execve("/proc/self/exe", arguments.data(), environment.data());
     _exit(1);
   }
-  ready.reset();
+  ready.close();
   // The supervisor is a child of this one, which ends at once: the caller need not wait for the end of the job.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -117,31 +104,35 @@ Result<void> start_supervisor(const Job& job, const JobOrder& order) {
   return {};
 }
 
-Result<void> check(const JobOrder& order) {
+// Absent: the user of this process.
+Result<std::optional<world::UserAccount>> check(const JobOrder& order) {
   const auto wrong = [](std::string message, std::string advice) {
     return Error{ErrorCode::invalid_argument, std::move(message), std::move(advice)};
   };
   if (order.command.empty() || order.command.front().empty()) return wrong("the job has no command", "name one");
-  if (order.user.empty()) return {};
-  const Result<world::UserAccount> account = world::find_user(order.user);
-  if (!account) return account.error();
-  if (geteuid() != 0 && account->user != geteuid())
-    return wrong("only root may start jobs of another user", "leave the user out");
-  return {};
+  if (order.user.empty()) return std::optional<world::UserAccount>();
+  world::UserAccount account = BERTH_TRY(world::find_user(order.user));
+  if (account.user == geteuid()) return std::optional<world::UserAccount>();
+  if (geteuid() != 0) return wrong("only root may start jobs of another user", "leave the user out");
+  return std::optional(std::move(account));
 }
 
-// A job of another user is marked as such before anything of that user runs.
-Result<void> give_to_user_of(const JobOrder& order, Job& job) {
-  if (order.user.empty()) return {};
-  const Result<world::UserAccount> account = world::find_user(order.user);
-  if (!account) return account.error();
-  return account->user == geteuid() ? Result<void>() : give_to_user(job, account->user, account->group);
+std::string random_mark() {
+  std::array<unsigned char, 16> bytes{};
+  BERTH_ASSERT(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
 }
 
 }  // namespace
 
 Result<Job> start_job(const std::string& jobs, const JobOrder& order) {
-  if (Result<void> right = check(order); !right) return std::move(right).error();
+  const std::optional<world::UserAccount> other = BERTH_TRY(check(order));
   JobRequest request;
   request.name = order.name;
   request.command = order.command;
@@ -155,11 +146,13 @@ Result<Job> start_job(const std::string& jobs, const JobOrder& order) {
   request.machine = machine_name();
   request.boot = boot_id();
   request.pid_namespace = this_process().pid_namespace;
+  request.mark = random_mark();
+  if (other) request.user = other->user;
   std::error_code failed;
   request.folder = order.folder.empty() ? std::filesystem::current_path(failed).string() : order.folder;
   Result<Job> job = create_job(jobs, request);
   if (!job) return job;
-  Result<void> started = give_to_user_of(order, *job);
+  Result<void> started = other ? give_to_user(*job, other->group) : Result<void>();
   if (started && order.stop_unless_renewed) started = renew_job(*job);
   if (started) started = start_supervisor(*job, order);
   if (started) return find_job(jobs, job->id);
@@ -193,7 +186,7 @@ Result<void> wait_for_stop(const Job& job) {
                  "stop it there"};
   }
   if (job.is_supervised) {
-    wait_for_supervisor(job.user_folder);
+    wait_for_supervisor(job.folder);
     // It has ended the job, unless it was killed.
     const Result<Job> now = find_job(std::filesystem::path(job.folder).parent_path(), job.id);
     if (!now || now->has_ended()) return {};
@@ -218,7 +211,7 @@ Result<void> renew_job(const Job& job, Duration ago) {
   char text[32];
   const int length =
       std::snprintf(text, sizeof text, "%020lld\n", static_cast<long long>((time_since_boot() - ago).count()));
-  if (file.get() < 0 || pwrite(file.get(), text, static_cast<std::size_t>(length), 0) != length)
+  if (!file || pwrite(file.get(), text, static_cast<std::size_t>(length), 0) != length)
     return Error{ErrorCode::io, "cannot write " + path + ": " + std::strerror(errno), "look at the disk"};
   return {};
 }

@@ -41,7 +41,7 @@ class JobControl : public testing::Test {
   }
   Job read(const Job& job) { return find_job(jobs(), job.id).value(); }
   Job ended(const Job& job) {
-    wait_for_supervisor(job.user_folder);
+    wait_for_supervisor(job.folder);
     return read(job);
   }
   // Until the file is there; a minute on a loaded machine.
@@ -240,7 +240,7 @@ TEST_F(JobControl, AJobThatMustBeRenewedEndsWithItsSupervisor) {
   Job now = read(job);
   while (!now.progress.command) now = read(job);
   kill(static_cast<pid_t>(now.progress.supervisor.pid), SIGKILL);
-  wait_for_supervisor(job.user_folder);
+  wait_for_supervisor(job.folder);
   const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(1));
   while (read(job).progress.state == JobState::running && !deadline.passed(real_clock().now()))
     std::this_thread::yield();
@@ -277,10 +277,13 @@ TEST_F(JobControl, RootStartsAJobOfAnotherUser) {
   unsetenv("XDG_STATE_HOME");
   const Job over = ended(job);
   struct stat about{};
-  ASSERT_EQ(stat(over.user_folder.c_str(), &about), 0);
-  EXPECT_NE(about.st_uid, 0u);
-  EXPECT_EQ(over.user, about.st_uid);
-  for (const std::string& name : {over.folder, over.folder + "/job.json"}) {
+  EXPECT_EQ(over.user, nobody.user);
+  for (const std::string& name : {over.output(), over.folder + "/state.json", over.decision()}) {
+    ASSERT_EQ(stat(name.c_str(), &about), 0);
+    EXPECT_EQ(about.st_uid, nobody.user) << name;
+    EXPECT_EQ(about.st_mode & 0777, 0600u) << name;
+  }
+  for (const std::string& name : {over.folder, over.folder + "/job.json", over.folder + "/supervisor"}) {
     ASSERT_EQ(stat(name.c_str(), &about), 0);
     EXPECT_EQ(about.st_uid, 0u) << "that user cannot change which job it is: " << name;
     EXPECT_EQ(about.st_mode & 0022, 0u) << name;

@@ -13,14 +13,20 @@
 namespace berth::machine {
 
 Result<int> open_output(const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file >= 0) return file;
+  // Not waiting: the file may be another user's, who can hold up an open with a lease on it.
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (file >= 0) {
+    fcntl(file, F_SETFL, O_APPEND);
+    return file;
+  }
   return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
 }
 
 namespace {
 
 constexpr std::int64_t block_bytes = 4096;
+// Where the user of a job makes its file larger than that, all of it is not searched for lines.
+constexpr std::int64_t tail_bytes_max = std::int64_t{128} << 20;
 using Part = std::array<char, 65536>;
 
 // Moves what is at `from` to the beginning, and what is written meanwhile with it.
@@ -70,6 +76,8 @@ OutputReader::~OutputReader() {
 // The first line that is left at or after `from`.
 std::int64_t OutputReader::first_left(std::int64_t from) const {
   const off_t begin = lseek(file_, from, SEEK_DATA);
+  struct stat about{};
+  if (begin < 0 && errno == ENXIO && fstat(file_, &about) == 0) return std::max(from, about.st_size);  // a hole is left
   if (begin <= from) return from;
   // Not in the middle of a line.
   Part part;
@@ -81,7 +89,7 @@ std::int64_t OutputReader::first_left(std::int64_t from) const {
 void OutputReader::skip_to_tail(std::size_t lines) {
   Part part;
   const off_t end = lseek(file_, 0, SEEK_END);
-  at_ = first_left(0);
+  at_ = std::max(first_left(0), end - tail_bytes_max);
   for (off_t at = end; at > at_;) {
     const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
     if (pread(file_, part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;

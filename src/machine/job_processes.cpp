@@ -21,14 +21,16 @@ bool may_be_of(const Job& job, std::uint32_t owner) {
 
 }  // namespace
 
-std::string real_folder(const Job& job) {
+std::string job_mark(const Job& job) {
   std::error_code failed;
   const std::filesystem::path real = std::filesystem::canonical(job.folder, failed);
-  return failed ? job.folder : real.string();
+  return (failed ? job.folder : real.string()) + ":" + job.request.mark;
 }
 
 bool is_process_of(const Job& job, const ProcessIdentity& process) {
   if (process.pid < 2 || ledger::process_state(process, job.user) != ledger::ProcessState::alive) return false;
+  // Root has written down this one itself; it is still root's when it starts.
+  if (job.request.user && process == job.progress.supervisor) return true;
   const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);
   return owner ? may_be_of(job, *owner) : geteuid() != 0;
 }
@@ -60,13 +62,11 @@ void JobProcesses::search() {
     constexpr std::string_view lease = "BERTH_LEASE=";
     const std::string folder = std::string(job_folder_variable) + "=";
     for (std::string variable; std::getline(file, variable, '\0');) {
-      if (variable.starts_with(folder)) one.folder = variable.substr(folder.size());
-      if (!variable.starts_with(lease)) continue;
-      if (const auto reference = parse_lease(std::string_view(variable).substr(lease.size())))
-        one.leases.push_back(*reference);
+      if (variable.starts_with(folder) && one.mark.empty()) one.mark = variable.substr(folder.size());
+      if (variable.starts_with(lease)) one.named = parse_lease(std::string_view(variable).substr(lease.size()));
     }
-    for (const LeaseReference& locked : ledger::locked_leases(pid)) one.leases.push_back(locked);
-    if (one.folder.empty() && one.leases.empty()) continue;
+    one.locked = ledger::locked_leases(pid);
+    if (one.mark.empty() && !one.named && one.locked.empty()) continue;
     if (const auto process = find_process(pid)) {
       one.process = *process;
       found_->push_back(std::move(one));
@@ -76,15 +76,18 @@ void JobProcesses::search() {
 
 std::vector<ProcessIdentity> JobProcesses::of(const Job& job) {
   if (!found_) search();
-  const std::string folder = real_folder(job);
+  const std::string mark = job_mark(job);
   const std::optional<LeaseReference> lease = parse_lease(job.progress.lease);
+  const auto is_lease = [&](const LeaseReference& other) { return other.file == lease->file && other.id == lease->id; };
   std::vector<ProcessIdentity> processes;
   for (const Found& one : *found_) {
     if (!may_be_of(job, one.user)) continue;
-    const bool has_lease = lease && std::any_of(one.leases.begin(), one.leases.end(), [&](const LeaseReference& other) {
-                             return other.file == lease->file && other.id == lease->id;
-                           });
-    if (has_lease || one.folder == folder) processes.push_back(one.process);
+    const bool has_lease =
+        lease && ((one.named && is_lease(*one.named) && one.user == job.user) ||
+                  std::any_of(one.locked.begin(), one.locked.end(), [&](const LeaseReference& locked) {
+                    return locked.user == job.user && is_lease(locked);
+                  }));
+    if (has_lease || (!job.request.mark.empty() && one.mark == mark)) processes.push_back(one.process);
   }
   std::stable_sort(processes.begin(), processes.end(),
                    [](const ProcessIdentity& a, const ProcessIdentity& b) { return a.start_time < b.start_time; });

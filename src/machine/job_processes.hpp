@@ -14,10 +14,11 @@
 
 namespace berth::machine {
 
-// In the environment of the supervisor of a job and of all that it starts: real_folder() of the job.
+// In the environment of the supervisor of a job and of all that it starts: job_mark().
 inline constexpr const char* job_folder_variable = "BERTH_JOB_FOLDER";
-// Without symbolic links: a folder of jobs may be named in several ways.
-std::string real_folder(const Job& job);
+// The folder of the job, without symbolic links, and the random mark that only processes of its user can know: any
+// user may start a process with the name of the folder.
+std::string job_mark(const Job& job);
 
 // Whether the process lives and may be one of the job.
 bool is_process_of(const Job& job, const ProcessIdentity& process);
@@ -34,8 +35,9 @@ class JobProcesses {
   struct Found {
     ProcessIdentity process;
     std::uint32_t user = 0;
-    std::string folder;                  // of its job
-    std::vector<LeaseReference> leases;  // without the user where it is from the environment
+    std::string mark;                     // of its job
+    std::optional<LeaseReference> named;  // the lease in its environment, which any process may name
+    std::vector<LeaseReference> locked;   // leases whose locked descriptor it has
   };
   void search();
   std::optional<std::vector<Found>> found_;

@@ -16,6 +16,7 @@
 #include "deployment/identifiers.hpp"
 #include "machine/job_processes.hpp"
 #include "machine/job_text.hpp"
+#include "machine/shared_text.hpp"
 #include "world/files.hpp"
 #include "world/wall_time.hpp"
 
@@ -26,7 +27,6 @@ namespace {
 constexpr std::uint64_t start_time_us = 10'000'000;
 // Of a job: what it is renamed to before it is removed begins with this.
 constexpr std::string_view removed_prefix = ".j";
-constexpr const char* user_below = "/user";
 // Between the end that a supervisor writes down and its own.
 constexpr Duration supervisor_ends_within = std::chrono::seconds(2);
 constexpr std::uint64_t number_max = 999'999'999'999;
@@ -55,33 +55,9 @@ std::vector<std::uint64_t> numbers_in(const std::string& jobs) {
   return numbers;
 }
 
-// Open-file-description locks: of this opening of the file, and gone with its process.
-bool lock_alive(int file, short kind, int how) {
-  struct flock lock{};
-  lock.l_type = kind;
-  lock.l_whence = SEEK_SET;
-  int result = 0;
-  do result = fcntl(file, how, &lock);
-  while (result != 0 && errno == EINTR);
-  return how == F_OFD_GETLK ? result == 0 && lock.l_type != F_UNLCK : result == 0;
-}
-
 bool is_marked_alive(const std::string& folder) {
-  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return false;
-  const bool alive = lock_alive(file, F_RDLCK, F_OFD_GETLK);
-  close(file);
-  return alive;
-}
-
-// The folder that the supervisor of the job writes into, and whose it is.
-void find_user_folder(Job& job, const struct stat& about) {
-  job.user_folder = job.folder;
-  job.user = about.st_uid;
-  struct stat below{};
-  if (lstat((job.folder + user_below).c_str(), &below) != 0 || !S_ISDIR(below.st_mode)) return;
-  job.user_folder += user_below;
-  job.user = below.st_uid;
+  const world::Descriptor file(open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return file && lock_file(file.get(), F_RDLCK, F_OFD_GETLK);
 }
 
 // Without a supervisor, and not known to have ended.
@@ -114,18 +90,24 @@ Result<Job> read_job(const std::string& jobs, const std::string& id, JobProcesse
     return Error{ErrorCode::io, job.folder + " is not a folder", "remove it: berth rm --force " + id};
   if (about.st_uid != geteuid())
     return Error{ErrorCode::io, job.folder + " belongs to another user", "remove it: berth rm --force " + id};
-  find_user_folder(job, about);
   Result<JobRequest> request = read_request(job.folder + "/job.json");
   if (!request) return std::move(request).error();
   job.request = *std::move(request);
+  job.user = job.request.user.value_or(about.st_uid);
+  ProcessIdentity supervisor;  // of a job of another user, whose state may name any process
+  if (job.request.user) supervisor = read_process(job.folder + "/supervisor").value_or(ProcessIdentity());
+  job.progress.supervisor = supervisor;
   job.is_elsewhere = job.request.machine != machine_name() && job.request.boot != boot_id();
   // Before the state is read: a supervisor that ends now has written its last state.
-  job.is_supervised = !job.is_elsewhere && is_marked_alive(job.user_folder);
+  job.is_supervised = !job.is_elsewhere && is_marked_alive(job.folder);
+  // That user may have copied the lock into a process that lives on (pidfd_getfd).
+  if (job.is_supervised && job.request.user) job.is_supervised = is_process_of(job, supervisor);
   // Its processes have other numbers here, or none. What has ended there is read as on this machine.
   const std::uint64_t space = job.request.pid_namespace;
   if (job.is_supervised && space != 0 && space != this_process().pid_namespace) job.is_elsewhere = true;
-  if (Result<JobProgress> progress = read_progress(job.user_folder + "/state.json")) {
+  if (Result<JobProgress> progress = read_progress(job.folder + "/state.json")) {
     job.progress = *std::move(progress);
+    if (job.request.user) job.progress.supervisor = supervisor;
   } else if (progress.error().code != ErrorCode::not_found) {
     job.progress.state = JobState::unreadable;
     job.progress.reason = progress.error().message;
@@ -148,8 +130,8 @@ std::optional<Job> unreadable_job(const std::string& jobs, const std::string& id
   if (lstat(job.folder.c_str(), &about) != 0) return std::nullopt;
   const std::uint64_t changed_us = static_cast<std::uint64_t>(about.st_mtim.tv_sec) * 1'000'000;
   if (error.code == ErrorCode::not_found && world::wall_time_us() < changed_us + start_time_us) return std::nullopt;
-  find_user_folder(job, about);
-  job.is_supervised = S_ISDIR(about.st_mode) && is_marked_alive(job.user_folder);
+  job.user = about.st_uid;
+  job.is_supervised = S_ISDIR(about.st_mode) && is_marked_alive(job.folder);
   return job;
 }
 
@@ -166,20 +148,6 @@ void remove_oldest(const std::string& jobs) {
     if (const Result<Job> job = find_job(jobs, "j" + std::to_string(numbers[i])); job && remove_job(*job)) --surplus;
 }
 
-// Needs no room on the disk where the file has a block of its own, so a full disk does not hide how a job ended. A
-// reader may see half of it, for a moment.
-bool overwrite(const std::string& path, std::string text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return false;
-  struct stat about{};
-  const bool is_file = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
-  // Blanks after the text: not cut off, because that would be a second step.
-  if (is_file) text.resize(std::max(text.size(), static_cast<std::size_t>(about.st_size)), ' ');
-  const bool written = is_file && pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-  close(file);
-  return written;
-}
-
 // What a process left that was killed while it removed a job.
 void remove_leftovers(const std::string& jobs) {
   std::error_code failed, ignored;
@@ -190,7 +158,7 @@ void remove_leftovers(const std::string& jobs) {
 
 bool supervisor_ends_soon(const Job& job) {
   const Deadline deadline = Deadline::after(real_clock(), supervisor_ends_within);
-  while (is_marked_alive(job.user_folder)) {
+  while (is_marked_alive(job.folder)) {
     if (deadline.passed(real_clock().now())) return false;
     real_clock().sleep_for(std::chrono::milliseconds(5));
   }
@@ -210,7 +178,8 @@ Result<void> check_removable(const Job& job, bool forced) {
   if (!job.has_ended()) return unavailable("has not ended", "stop it first: berth stop " + job.id);
   if (job.is_supervised && !supervisor_ends_soon(job))
     return unavailable("has a living supervisor", "stop it first: berth stop " + job.id);
-  if (job.progress.state == JobState::unreadable && !forced)
+  // What another user wrote need not be readable.
+  if (job.progress.state == JobState::unreadable && !forced && !job.request.user)
     return unavailable("cannot be read: " + job.progress.reason, "berth rm --force " + job.id);
   return {};
 }
@@ -249,9 +218,8 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
     Job job;
     job.id = "j" + std::to_string(number);
     job.folder = jobs + "/" + job.id;
-    job.user_folder = job.folder;
     job.request = request;
-    job.user = geteuid();
+    job.user = request.user.value_or(geteuid());
     if (mkdir(job.folder.c_str(), 0700) != 0) {
       if (errno == EEXIST) continue;  // another has taken it a moment ago
       return io_error("cannot create the folder " + job.folder);
@@ -271,13 +239,17 @@ Result<Job> create_job(const std::string& jobs, const JobRequest& request) {
   }
 }
 
-Result<void> give_to_user(Job& job, std::uint32_t user, std::uint32_t group) {
-  const std::string below = job.folder + user_below;
-  if (chmod(job.folder.c_str(), 0711) != 0 || mkdir(below.c_str(), 0700) != 0 || chown(below.c_str(), user, group) != 0)
-    return io_error("cannot create the folder " + below);
-  job.user_folder = below;
-  job.user = user;
+Result<void> give_to_user(const Job& job, std::uint32_t group) {
+  for (const std::string& path : {job.folder + "/state.json", job.output(), job.decision()}) {
+    const world::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file || fchown(file.get(), job.user, group) != 0) return io_error("cannot create " + path);
+  }
+  if (chmod(job.folder.c_str(), 0711) != 0) return io_error("cannot open " + job.folder + " to its user");
   return {};
+}
+
+Result<void> write_supervisor(const Job& job, const ProcessIdentity& supervisor) {
+  return world::write_private_text(job.folder + "/supervisor", to_text(supervisor));
 }
 
 std::vector<Job> list_jobs(const std::string& jobs) {
@@ -304,10 +276,14 @@ Result<Job> find_job(const std::string& jobs, const std::string& name) {
   return Error{ErrorCode::not_found, "there is no job '" + name + "'", "berth ps -a lists them"};
 }
 
-Result<void> write_progress(const std::string& folder, const JobProgress& progress) {
-  const std::string path = folder + "/state.json", text = to_text(progress);
+Result<void> write_file(const Job& job, const std::string& path, const std::string& text) {
+  if (job.request.user) return overwrite_text(path, text);
   Result<void> written = world::write_private_text(path, text);
-  return written || overwrite(path, text) ? Result<void>() : std::move(written);
+  return written || overwrite_text(path, text) ? Result<void>() : std::move(written);
+}
+
+Result<void> write_progress(const Job& job, const JobProgress& progress) {
+  return write_file(job, job.folder + "/state.json", to_text(progress));
 }
 
 Result<void> remove_job(const Job& job, bool forced) {
@@ -328,23 +304,15 @@ Result<void> remove_job(const Job& job, bool forced) {
 
 Result<AliveMark> AliveMark::set(const std::string& folder) {
   const std::string path = folder + "/alive";
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return io_error("cannot create " + path);
-  AliveMark mark(file);
-  if (!lock_alive(file, F_WRLCK, F_OFD_SETLKW)) return io_error("cannot lock " + path);
-  return mark;
-}
-
-AliveMark::AliveMark(AliveMark&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-AliveMark::~AliveMark() {
-  if (file_ >= 0) close(file_);
+  world::Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return io_error("cannot create " + path);
+  if (!lock_file(file.get(), F_WRLCK, F_OFD_SETLKW)) return io_error("cannot lock " + path);
+  return AliveMark(std::move(file));
 }
 
 void wait_for_supervisor(const std::string& folder) {
-  const int file = open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return;
-  lock_alive(file, F_RDLCK, F_OFD_SETLKW);
-  close(file);
+  const world::Descriptor file(open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file) lock_file(file.get(), F_RDLCK, F_OFD_SETLKW);
 }
 
 }  // namespace berth::machine

@@ -8,8 +8,10 @@
 //   renewed     when the job was renewed last (machine/job_control.hpp); only where it asks for that
 // The environment of a command is in none of them.
 //
-// A job that root starts for another user: the folder, job.json and renewed are root's, so that the user cannot change
-// which job it is; the other files are in a folder `user` below it, which is that user's, and are not trusted.
+// A job that root starts for another user: the folder and all names in it are root's, so that the user can put nothing
+// in the place of a file. Root makes state.json, output and decision.json before anything of that user runs, and gives
+// them to the user, whose supervisor writes them in place; what they say is not trusted. job.json, alive, renewed and
+// `supervisor`, the process that supervises the job, stay root's.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,7 @@
 
 #include "berth/ledger.hpp"
 #include "berth/result.hpp"
+#include "world/descriptor.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth::machine {
@@ -45,7 +48,10 @@ struct JobRequest {
   std::uint64_t created_us = 0;                    // wall time
   // Where it runs: a home folder may be shared by several machines and containers.
   std::string machine, boot;
-  std::uint64_t pid_namespace = 0;  // 0: unknown
+  std::uint64_t pid_namespace = 0;    // 0: unknown
+  std::optional<std::uint32_t> user;  // that root started it for; absent: the one who started it
+  // Random. Its processes have it in their environment (machine/job_processes.hpp), and no other user can read it.
+  std::string mark;
 };
 std::string machine_name();
 // Of this start of the machine; empty: unknown.
@@ -85,8 +91,7 @@ struct JobProgress {
 struct Job {
   std::string id;  // "j17"
   std::string folder;
-  std::string user_folder;  // where the supervisor writes; the same but for a job of another user
-  std::uint32_t user = 0;   // whose job it is
+  std::uint32_t user = 0;  // whose job it is
   JobRequest request;
   JobProgress progress;        // its state is `unknown` where the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see
@@ -95,8 +100,8 @@ struct Job {
   bool has_ended() const {
     return progress.state > JobState::running && !(progress.state == JobState::unreadable && is_supervised);
   }
-  std::string output() const { return user_folder + "/output"; }
-  std::string decision() const { return user_folder + "/decision.json"; }
+  std::string output() const { return folder + "/output"; }
+  std::string decision() const { return folder + "/decision.json"; }
   std::string renewed() const { return folder + "/renewed"; }
 };
 
@@ -105,15 +110,18 @@ Result<std::string> jobs_folder(world::IfMissing missing = world::IfMissing::cre
 // Makes the folder of a new job, with a number that none has had before, and removes the oldest jobs that have ended
 // beyond jobs_max.
 Result<Job> create_job(const std::string& jobs, const JobRequest& request);
-// For root: makes a new job one of another user.
-Result<void> give_to_user(Job& job, std::uint32_t user, std::uint32_t group);
+// For root: the files of a new job that its user writes (request.user).
+Result<void> give_to_user(const Job& job, std::uint32_t group);
+// For root, by the supervisor of a job of another user before it becomes that user: the user cannot name another one.
+Result<void> write_supervisor(const Job& job, const ProcessIdentity& supervisor);
 // In the order of their numbers. Of those whose job.json cannot be read only id, folder and reason are known.
 std::vector<Job> list_jobs(const std::string& jobs);
 // By its id ("j17" or "17") or the name of the newest job that has it. not_found: there is none; other errors: its
 // job.json cannot be read.
 Result<Job> find_job(const std::string& jobs, const std::string& name);
-// `folder`: the user's, as for the functions below.
-Result<void> write_progress(const std::string& folder, const JobProgress& progress);
+Result<void> write_progress(const Job& job, const JobProgress& progress);
+// Another file of the job, by its supervisor. not_found: the job was removed.
+Result<void> write_file(const Job& job, const std::string& path, const std::string& text);
 // `forced`: also a job of another machine, which may have vanished, and one that cannot be read. A symbolic link is
 // removed, not what it points to. unavailable: it has not ended.
 Result<void> remove_job(const Job& job, bool forced = false);
@@ -123,14 +131,11 @@ class AliveMark {
  public:
   // Waits for one that another process is about to let go of.
   static Result<AliveMark> set(const std::string& folder);
-  AliveMark(AliveMark&& other) noexcept;
-  AliveMark& operator=(AliveMark&&) = delete;
-  ~AliveMark();
-  int descriptor() const noexcept { return file_; }
+  int descriptor() const noexcept { return file_.get(); }
 
  private:
-  explicit AliveMark(int file) noexcept : file_(file) {}
-  int file_;
+  explicit AliveMark(world::Descriptor file) noexcept : file_(std::move(file)) {}
+  world::Descriptor file_;
 };
 // Sleeps until the supervisor of the job has ended.
 void wait_for_supervisor(const std::string& folder);

@@ -43,7 +43,7 @@ class JobStore : public testing::Test {
     JobProgress progress;
     progress.state = state;
     progress.supervisor = this_process();
-    ASSERT_TRUE(write_progress(job.folder, progress));
+    ASSERT_TRUE(write_progress(job, progress));
   }
 
  private:
@@ -68,7 +68,7 @@ TEST_F(JobStore, WhatIsWrittenIsRead) {
   progress.memory_bytes = 20;
   progress.memory_bytes_peak = 11;
   progress.device_seconds = 1.5;
-  ASSERT_TRUE(write_progress(job.folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   for (const std::string name : {"j1", "1", "train"}) {
     const Job read = find_job(jobs(), name).value();
     EXPECT_EQ(read.id, "j1");
@@ -106,7 +106,7 @@ TEST_F(JobStore, LongTextsAreCutAndLongStatesAreNotRead) {
   JobProgress progress;
   progress.state = JobState::failed;
   for (int i = 0; i < 50'000; ++i) progress.reason += "\u00e4";
-  ASSERT_TRUE(write_progress(job.folder, progress)) << "written in a way that can be read";
+  ASSERT_TRUE(write_progress(job, progress)) << "written in a way that can be read";
   const std::string reason = find_job(jobs(), job.id)->progress.reason;
   EXPECT_LE(reason.size(), 1024U);
   EXPECT_TRUE(reason.ends_with("\u00e4...")) << "not within a character";
@@ -137,12 +137,14 @@ TEST_F(JobStore, AJobOfAnotherContainerIsElsewhereWhileItsSupervisorLives) {
 TEST_F(JobStore, RootTrustsNothingThatAnotherUserCanReplace) {
   if (geteuid() != 0) GTEST_SKIP() << "not root";
   constexpr std::uint32_t other = 12345;
-  Job job = made();
-  ASSERT_TRUE(give_to_user(job, other, other));
+  JobRequest wanted = request();
+  wanted.user = other;
+  const Job job = create_job(jobs(), wanted).value();
+  ASSERT_TRUE(give_to_user(job, other));
   JobProgress progress;
   progress.state = JobState::running;
   progress.command = progress.supervisor = this_process();  // of root
-  ASSERT_TRUE(write_progress(job.user_folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   const Job read = find_job(jobs(), job.id).value();
   EXPECT_EQ(read.user, other);
   EXPECT_EQ(read.progress.state, JobState::unknown) << "a process of root is not one of its job";
@@ -184,11 +186,11 @@ TEST_F(JobStore, AJobWithoutASupervisorRunsOnOrIsUnknown) {
   JobProgress progress;
   progress.state = JobState::running;
   progress.command = this_process();
-  ASSERT_TRUE(write_progress(job.folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::running);
   EXPECT_EQ(remove_job(find_job(jobs(), job.id).value()).error().code, ErrorCode::unavailable);
   progress.command->start_time += 1;  // another process has its number by now
-  ASSERT_TRUE(write_progress(job.folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
   EXPECT_TRUE(remove_job(find_job(jobs(), job.id).value()));
   EXPECT_TRUE(list_jobs(jobs()).empty());
@@ -204,7 +206,7 @@ TEST_F(JobStore, AJobThatIsAboutToStartIsNotUnknownAndOneOfAnEarlierBootIs) {
   JobProgress progress;
   progress.state = JobState::running;
   progress.command = this_process();
-  ASSERT_TRUE(write_progress(job.folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   EXPECT_EQ(find_job(jobs(), job.id)->progress.state, JobState::unknown);
 }
 
@@ -257,7 +259,7 @@ TEST_F(JobStore, AJobThatHasEndedIsRemovedWhenItsSupervisorHasGone) {
   const Job& ended = *read;
   EXPECT_TRUE(remove_job(ended)) << "it has gone since";
   EXPECT_TRUE(remove_job(ended)) << "another was quicker";
-  EXPECT_EQ(write_progress(job.folder, {}).error().code, ErrorCode::not_found) << "the supervisor sees it";
+  EXPECT_EQ(write_progress(job, {}).error().code, ErrorCode::not_found) << "the supervisor sees it";
   EXPECT_FALSE(std::filesystem::exists(job.folder));
   // Left by a process that was killed on the way.
   std::filesystem::create_directories(jobs() + "/.j1/x");
@@ -270,7 +272,7 @@ TEST_F(JobStore, WithoutRoomTheStateIsWrittenInPlace) {
   JobProgress progress;
   progress.state = JobState::running;
   progress.reason = std::string(300, 'x');
-  ASSERT_TRUE(write_progress(job.folder, progress));
+  ASSERT_TRUE(write_progress(job, progress));
   // No second file can be made, also by root.
   std::filesystem::permissions(job.folder, std::filesystem::perms(0500));
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};

@@ -53,16 +53,20 @@ constexpr int end_written_tries = 600;  // one a second
 // Into the output of the job.
 void say(const Error& error) { std::fprintf(stderr, "berth: %s\n", world::printable(error.to_text()).c_str()); }
 
+void tell_ready(world::Descriptor ready) {
+  if (ready) static_cast<void>(!::write(ready.get(), "r", 1));
+}
+
 class JobSupervisor {
  public:
-  JobSupervisor(const JobOrder& order, Job job)
-      : order_(order), job_(std::move(job)), restarts_(order.restarts_on_fault, order.retries) {}
+  JobSupervisor(const JobOrder& order, Job job, AliveMark alive)
+      : order_(order),
+        job_(std::move(job)),
+        alive_(std::move(alive)),
+        restarts_(order.restarts_on_fault, order.retries) {}
 
-  // `ready` is told when the job can be seen and stopped.
-  [[noreturn]] void run(int ready) {
-    Result<AliveMark> mark = AliveMark::set(job_.user_folder);
-    if (!mark) _exit(1);
-    alive_.emplace(*std::move(mark));
+  // `ready` gets a byte when the job can be seen and stopped; absent: it has got it.
+  [[noreturn]] void run(world::Descriptor ready) {
     StopRequests stop;
     stop_ = &stop;
     const Result<void> written = write([&](JobProgress& now) {
@@ -70,8 +74,7 @@ class JobSupervisor {
       now.reason = "starting";
     });
     if (!written) _exit(1);  // start_job says that it did not start
-    static_cast<void>(!::write(ready, "r", 1));
-    close(ready);
+    tell_ready(std::move(ready));
     while_it_can_be_stopped([&] {
       wait_for_other_jobs();
       prepare();
@@ -85,7 +88,7 @@ class JobSupervisor {
   Result<void> write(Change change) {
     const std::lock_guard lock(mutex_);
     change(progress_);
-    return write_progress(job_.user_folder, progress_);
+    return write_progress(job_, progress_);
   }
   // While no command runs. Where there is no room, the job goes on, and the next change says it too; where its folder
   // was removed, it ends, because it could be neither seen nor stopped.
@@ -112,7 +115,7 @@ class JobSupervisor {
     if (fork() != 0) _exit(0);
     mutex_.unlock();
     // All but the sign of life: a lease and a place in line end with their descriptors.
-    const auto mark = static_cast<unsigned>(alive_->descriptor());
+    const auto mark = static_cast<unsigned>(alive_.descriptor());
     if (mark > STDERR_FILENO + 1) syscall(SYS_close_range, STDERR_FILENO + 1, mark - 1, 0);
     syscall(SYS_close_range, mark + 1, std::numeric_limits<unsigned>::max(), 0);
     for (int tries = 0; tries < end_written_tries; ++tries) {
@@ -157,7 +160,7 @@ class JobSupervisor {
       if (other->has_ended())
         end(JobState::skipped, id + " did not end well: " + std::string(to_string(other->progress.state)));
       if (other->is_supervised)
-        wait_for_supervisor(other->user_folder);
+        wait_for_supervisor(other->folder);
       else
         real_clock().sleep_for(look_again);
     }
@@ -199,7 +202,7 @@ class JobSupervisor {
       if (!reserved) fail(reserved.error(), world::exit_status(reserved.error()));
       const format::DecisionRecord record = record_decision("run", program_.path, *reserved);
       // Also with the job: of all decisions only the last ones are kept.
-      static_cast<void>(write_record(job_.decision(), record));
+      static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
       {
         const std::lock_guard lock(mutex_);
         progress_.decision = record.id;  // written with what follows from it
@@ -272,7 +275,7 @@ class JobSupervisor {
     for (const auto& [name, value] : order_.environment) command.environment.insert_or_assign(name, value);
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
-    command.environment[job_folder_variable] = real_folder(job_);
+    command.environment[job_folder_variable] = job_mark(job_);
     return command;
   }
 
@@ -381,7 +384,7 @@ class JobSupervisor {
   Program program_;
   std::optional<RunContext> context_;  // absent: the job has no devices
   bool mps_ = false;
-  std::optional<AliveMark> alive_;
+  AliveMark alive_;
   Duration renewed_{};
   bool lost_ = false;  // it was not renewed
   StopRequests* stop_ = nullptr;
@@ -415,11 +418,11 @@ std::string read_all(int file) {
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
   // A write beyond the limit on the size of files then fails instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  const int ready = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (ready < 0 || nothing < 0) _exit(1);
-  dup2(nothing, STDIN_FILENO);
-  close(nothing);
+  world::Descriptor ready(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  world::Descriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!ready || !nothing) _exit(1);
+  dup2(nothing.get(), STDIN_FILENO);
+  nothing.close();
   dup2(STDERR_FILENO, STDOUT_FILENO);
   close_inherited_descriptors();
   // As the user that started it: the job's own user cannot read all of it.
@@ -429,15 +432,25 @@ std::string read_all(int file) {
     say(job.error());
     _exit(1);
   }
+  Result<AliveMark> alive = AliveMark::set(job->folder);
+  if (!alive) _exit(1);
+  if (job->request.user) {
+    // Said before it becomes the user's process, which that user can hold up.
+    if (!write_supervisor(*job, this_process())) _exit(1);
+    tell_ready(std::move(ready));
+  }
   if (!order->user.empty()) {
     const Result<world::UserAccount> account = world::find_user(order->user);
     // Its files in /proc are the user's again, by which berth finds what it holds: all that it knows is its order.
-    if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) _exit(1);
+    if (!account || !world::become(*account) || prctl(PR_SET_DUMPABLE, 1) != 0) {
+      say({ErrorCode::io, "the supervisor cannot become user " + order->user});
+      _exit(1);
+    }
     order->environment.emplace("HOME", account->home);
     for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);
   }
-  JobSupervisor(*order, *std::move(job)).run(ready);
+  JobSupervisor(*order, *std::move(job), *std::move(alive)).run(std::move(ready));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "format/json_reading.hpp"
 #include "format/json_text.hpp"
+#include "machine/shared_text.hpp"
 #include "world/files.hpp"
 #include "world/printable.hpp"
 
@@ -57,6 +58,8 @@ json::object to_json(const JobRequest& request) {
   if (!labels.empty()) object["labels"] = std::move(labels);
   if (request.time) object["time_ms"] = *request.time / std::chrono::milliseconds(1);
   if (request.retries > 0) object["retries"] = request.retries;
+  if (request.user) object["user"] = *request.user;
+  if (!request.mark.empty()) object["mark"] = request.mark;
   return object;
 }
 
@@ -112,6 +115,10 @@ JobRequest request_of(const json::value& value) {
   request.pid_namespace = optional_member(object, "pid_namespace", "job", any_number).value_or(0);
   request.retries = optional_member(object, "retries", "job", any_number).value_or(0);
   request.created_us = any_number(member(object, "created_us", "job"), "created_us");
+  request.mark = optional_member(object, "mark", "job", text_of).value_or("");
+  request.user = optional_member(object, "user", "job", [](const json::value& number, const std::string& where) {
+    return static_cast<std::uint32_t>(number_of(number, std::numeric_limits<std::uint32_t>::max(), where));
+  });
   return request;
 }
 
@@ -155,9 +162,9 @@ JobProgress progress_of(const json::value& value) {
 }
 
 template <class Read>
-auto read_file(const std::string& path, std::size_t bytes_max, Read read) -> Result<decltype(read(json::value()))> {
+auto read_file(const std::string& path, const Result<std::string>& text, Read read)
+    -> Result<decltype(read(json::value()))> {
   const std::string advice = "restore the file, or remove the job: berth rm --force";
-  const Result<std::string> text = world::read_plain_text(path, bytes_max);
   if (!text) return Error{text.error().code, text.error().message, advice};
   const Result<json::value> value = parse_json(*text, path, advice);
   if (!value) return value.error();
@@ -174,7 +181,16 @@ std::string_view to_string(JobState state) noexcept { return state_names[static_
 
 std::string to_text(const JobRequest& request) { return json_text(to_json(request)) + "\n"; }
 std::string to_text(const JobProgress& progress) { return json_text(to_json(progress)) + "\n"; }
-Result<JobRequest> read_request(const std::string& path) { return read_file(path, request_bytes_max, request_of); }
-Result<JobProgress> read_progress(const std::string& path) { return read_file(path, progress_bytes_max, progress_of); }
+std::string to_text(const ProcessIdentity& process) { return json_text(to_json(process)) + "\n"; }
+Result<JobRequest> read_request(const std::string& path) {
+  return read_file(path, world::read_plain_text(path, request_bytes_max), request_of);
+}
+Result<JobProgress> read_progress(const std::string& path) {
+  return read_file(path, read_shared_text(path, progress_bytes_max), progress_of);
+}
+Result<ProcessIdentity> read_process(const std::string& path) {
+  return read_file(path, world::read_plain_text(path, progress_bytes_max),
+                   [](const json::value& value) { return process_of(value, "process"); });
+}
 
 }  // namespace berth::machine

@@ -10,8 +10,10 @@ namespace berth::machine {
 
 std::string to_text(const JobRequest& request);
 std::string to_text(const JobProgress& progress);
+std::string to_text(const ProcessIdentity& process);
 // A `reason` is cut at 1 KiB, by the writer too. not_found: there is no such file.
 Result<JobRequest> read_request(const std::string& path);
 Result<JobProgress> read_progress(const std::string& path);
+Result<ProcessIdentity> read_process(const std::string& path);
 
 }  // namespace berth::machine

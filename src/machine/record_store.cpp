@@ -128,8 +128,8 @@ std::vector<std::string> record_ids(const std::string& folder) {
   return ids;
 }
 
-Result<void> write_record(const std::string& path, const DecisionRecord& record) {
-  return world::write_private_text(path, format::json_text(format::record_to_json(record)) + "\n");
+std::string record_text(const DecisionRecord& record) {
+  return format::json_text(format::record_to_json(record)) + "\n";
 }
 
 Result<void> store_record(const std::string& folder, const DecisionRecord& record) {
@@ -140,7 +140,7 @@ Result<void> store_record(const std::string& folder, const DecisionRecord& recor
   if (!own) return own.error();
   const std::vector<StoredName> before = stored_in(folder);
   const std::uint64_t number = before.empty() ? 1 : before.back().number + 1;
-  const auto written = write_record(folder + "/" + file_name(number, record.id), record);
+  const auto written = world::write_private_text(folder + "/" + file_name(number, record.id), record_text(record));
   if (!written) return written;
   // Others may be doing the same: whatever is gone already is fine.
   const std::vector<StoredName> stored = stored_in(folder);

@@ -28,8 +28,7 @@ Result<std::string> decisions_folder(world::IfMissing missing = world::IfMissing
 // Writes NUMBER.<id>.json (mode 0600, atomically) and removes the oldest beyond
 // records_max. On failure, print a note; the decision must not fail.
 Result<void> store_record(const std::string& folder, const DecisionRecord& record);
-// One record as a file of its own (mode 0600, atomically).
-Result<void> write_record(const std::string& path, const DecisionRecord& record);
+std::string record_text(const DecisionRecord& record);
 // Ids in the folder, in the order in which they were stored; no folder: none.
 std::vector<std::string> record_ids(const std::string& folder);
 // The record with that id or unique prefix; empty: the last one. unavailable: there

@@ -13,7 +13,7 @@ constexpr Duration look_again = std::chrono::milliseconds(200);
 Result<Job> wait_for(Job job) {
   while (!job.has_ended()) {
     if (job.is_supervised)
-      wait_for_supervisor(job.user_folder);
+      wait_for_supervisor(job.folder);
     else
       real_clock().sleep_for(look_again);
     Result<Job> again = job_named(job.id);

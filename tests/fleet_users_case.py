@@ -1,0 +1,89 @@
+"""What tests of an agent that root runs for other users share: a user `svc`, a user database of the test's own, and ways to act as a user."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from fleet_case import Fleet
+
+UID, GID, EXTRA, STRANGER = 5077, 5077, 5078, 5079
+
+
+def as_user(uid):
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+
+
+class UsersCase(Fleet):
+    """One node, whose owner allows the user `svc`. The user database is of the test's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.home = self.folder / "home"
+        self.home.mkdir()
+        os.chown(self.home, UID, GID)
+        for file, lines in (("passwd", f"svc:x:{UID}:{GID}::{self.home}:/bin/sh\nother:x:{STRANGER}:{STRANGER}::/:/bin/sh\n"),
+                            ("group", f"svc:x:{GID}:\nextra:x:{EXTRA}:svc\n")):
+            path = self.folder / file
+            path.write_text(pathlib.Path("/etc", file).read_text() + lines)
+            subprocess.run(["mount", "--bind", str(path), f"/etc/{file}"], check=True)
+            self.addCleanup(subprocess.run, ["umount", f"/etc/{file}"], check=True)
+        # What any user may pass: the ledger of the machine is in a folder for all users, as /run/berth is.
+        self.folder.chmod(0o711)
+        self.journal.chmod(0o1777)
+        self.program.chmod(0o644)
+        self.tools = self.folder / "tools"
+        self.tools.mkdir()
+        (self.tools / "serve").write_text(f"#!/bin/sh\n{{ id -u; id -G; echo $HOME; pwd; }} > {self.journal}/$1\nexec sleep 600\n")
+        (self.tools / "serve").chmod(0o755)
+        (self.tools / "link").symlink_to("/bin/sh")
+        self.rules = self.folder / "agent.toml"
+        self.rules.write_text(f'users = ["svc"]\ncommands = ["{self.tools}/", "/usr/bin/env", "/bin/test"]\nvariables = ["A"]\nsecret_folders = ["{self.folder}/secrets"]\n')
+
+    def add(self):
+        runtime = self.folder / "shared"
+        runtime.mkdir()
+        runtime.chmod(0o1777)
+        node = self.add_node("a", options=["--agent-file", str(self.rules)], runtime=runtime)
+        node.folder.chmod(0o711)
+        node.script.chmod(0o644)
+        self.until_healthy("a")
+        return node
+
+    def serve_as(self, name, user=None, **more):
+        return {"name": name, "gpus": 1, "memory": "1GiB", "sharing": "memory", "command": [f"{self.tools}/serve", name], **({"user": user} if user else {}),
+                **more}
+
+    def said(self, name):
+        """What `why replica` tells, without its line breaks."""
+        return " ".join(self.command("why", "replica", f"{name}/0").stdout.split())
+
+    def until_said(self, name, *words):
+        return self.until(lambda: (text := self.said(name)) and all(word in text for word in words) and text, lambda: self.said(name) + self.situation())
+
+    def folder_of(self, name):
+        """The folder of the one job of a deployment."""
+        found = []
+        for one in (self.folder / "shared").glob("agent-0/a/jobs/j*/job.json"):
+            if json.loads(one.read_text())["name"].startswith(f"{name}."):
+                found.append(one.parent)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def change_as_user(self, path, **values):
+        """The user of the job writes over one of its files, if it can. `labels__port`: of an object within."""
+        text = json.loads(path.read_text())
+        for name, value in values.items():
+            inner, _, last = name.rpartition("__")
+            (text[inner] if inner else text)[last] = value
+        write = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+        return subprocess.run([*as_user(UID), sys.executable, "-c", write, str(path)],
+                              input=json.dumps(text), text=True, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+    def stays(self, condition, seconds=4):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not condition():
+                self.fail(self.situation())
+            time.sleep(0.2)
