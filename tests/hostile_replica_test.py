@@ -187,6 +187,33 @@ class HostileReplica(UsersCase):
                 self.assertIsNone(process.poll(), f"a process of a stranger was ended with {name}")
         self.until(lambda: not node.jobs(), self.situation)
 
+    def test_a_drain_by_a_stranger_moves_no_replica_and_its_user_is_named(self):
+        node = self.add()
+        self.apply(self.replica("root"), wait=False)
+        before = self.until_ready("root", 1)[0]
+        device, = before["devices"]
+
+        def as_stranger(verb):
+            return subprocess.run([*as_user(STRANGER), BERTH, verb, device], env={**node.environment(), "HOME": "/"}, capture_output=True, text=True, timeout=60)
+        answer = as_stranger("drain")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+
+        def shown():
+            return next(one for one in self.get("nodes/a")["node"]["devices"] if one["id"] == device)
+        self.until(lambda: shown().get("intent_by") == "other", self.situation)
+        self.assertEqual(shown()["intent"], "cordoned")
+        self.stays(lambda: self.until_ready("root", 1)[0]["generation"] == before["generation"])
+        for command in (["status"], ["nodes"], ["nodes", "a"]):
+            self.assertIn("is cordoned by other", " ".join(self.command(*command).stdout.split()))
+        # Nothing new comes there, and root's own word moves it.
+        self.apply(self.replica("root"), self.replica("next"), wait=False)
+        self.assertNotEqual(self.until_ready("next", 1)[0]["devices"], [device])
+        self.assertEqual(node.berth("drain", device).returncode, 0)
+        self.until(lambda: self.until_ready("root", 1)[0]["devices"] != [device], self.situation)
+        # Root lifts what others have set.
+        self.assertEqual(node.berth("uncordon", device).returncode, 0)
+        self.until(lambda: shown()["intent"] == "in_service", self.situation)
+
     def test_the_output_of_a_replica_with_a_user_is_kept_within_its_limit(self):
         self.add()
         self.apply(self.replica("mine", "svc", f"head -c {300 * MIB} /dev/zero; echo; echo last; exec sleep 600"), wait=False)

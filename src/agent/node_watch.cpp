@@ -210,6 +210,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
   };
   for (const inventory::DeviceRow& row : seen.rows) {
     NodeDevice device = machine::node_device_without(row, own);
+    device.intent = row.fleet_intent;
     const bool is_allowed = !allowed_ || allowed_->contains(row.info.id);
     // What stands in for an accelerator is one where the owner says so.
     if (allowed_ && is_allowed) device.info.is_fallback = false;
@@ -217,6 +218,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     shown.erase("held_by");
     shown["holders"] = holders_of(row, name_of);
     shown["is_fallback"] = device.info.is_fallback;
+    if (shown.contains("intent")) shown["intent"] = to_string(device.intent);
     devices.push_back(std::move(shown));
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {

@@ -59,6 +59,7 @@ struct DeviceRow {
   Intent intent = Intent::in_service;
   std::string intent_by{};  // the user who set it; empty: not known
   std::optional<Duration> intent_age{};
+  Intent fleet_intent = Intent::in_service;  // what it means for a fleet (machine/this_node.hpp)
 };
 
 // Use of a device by others: the number of processes that belong neither to this program

@@ -1,9 +1,12 @@
 #include "machine/machine_observer.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
+#include "machine/this_node.hpp"
 #include "machine/wait_queue.hpp"
 #include "world/user_name.hpp"
 
@@ -102,6 +105,7 @@ Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<Wai
     rows[i].held_exclusively = views[i].held_exclusively;
     rows[i].held_by = leases_on(observed.devices[i], *snapshot, now);
     rows[i].intent = views[i].intent;
+    rows[i].fleet_intent = fleet_intent(*snapshot, rows[i].info, geteuid());
     const DeviceIntent* intent = snapshot->intent(rows[i].info.id);
     if (!intent && rows[i].info.parent) intent = snapshot->intent(*rows[i].info.parent);
     if (intent) {

@@ -75,6 +75,16 @@ NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<i
   return device;
 }
 
+Intent fleet_intent(const LedgerSnapshot& snapshot, const DeviceInfo& device, std::uint32_t user) {
+  Intent strictest = Intent::in_service;
+  for (const DeviceIntent& one : snapshot.intents) {
+    if (one.device != device.id && one.device != device.parent) continue;
+    const bool moves_replicas = one.user == user || one.user == 0;
+    strictest = std::max(strictest, moves_replicas ? one.intent : std::min(one.intent, Intent::cordoned));
+  }
+  return strictest;
+}
+
 NodeView this_node() {
   NodeView node;
   char name[256] = "";

@@ -23,6 +23,10 @@ std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row,
 // What these leases hold on the device counts as free.
 NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<inventory::LeaseKey>& leases);
 
+// What the settings of all users of this machine mean for a fleet whose agent runs as `user`. A drain moves replicas,
+// so it counts where that user or root has set it; of any other user it keeps new replicas off the device, no more.
+Intent fleet_intent(const LedgerSnapshot& snapshot, const DeviceInfo& device, std::uint32_t user);
+
 // The name, processors and memory of this machine, with egress and without devices.
 NodeView this_node();
 

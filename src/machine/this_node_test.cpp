@@ -71,5 +71,28 @@ TEST(ThisNode, WithoutAllLeasesTheDeviceIsFree) {
   EXPECT_FALSE(device.held_exclusively);
 }
 
+TEST(ThisNode, ADrainByAStrangerIsACordonForTheFleet) {
+  constexpr std::uint32_t agent = 990, stranger = 1001;
+  DeviceInfo device, part;
+  device.id = DeviceId("GPU-a");
+  part.id = DeviceId("GPU-a/sm64.0");
+  part.parent = device.id;
+  const auto intent = [&](std::vector<DeviceIntent> all) {
+    LedgerSnapshot snapshot;
+    snapshot.intents = std::move(all);
+    EXPECT_EQ(fleet_intent(snapshot, part, agent), fleet_intent(snapshot, device, agent));
+    return fleet_intent(snapshot, device, agent);
+  };
+  const auto set = [&](Intent what, std::uint32_t user) { return DeviceIntent{device.id, what, user, {}}; };
+  EXPECT_EQ(intent({}), Intent::in_service);
+  EXPECT_EQ(intent({set(Intent::draining, stranger)}), Intent::cordoned);
+  EXPECT_EQ(intent({set(Intent::cordoned, stranger)}), Intent::cordoned);
+  EXPECT_EQ(intent({set(Intent::draining, agent)}), Intent::draining);
+  EXPECT_EQ(intent({set(Intent::draining, 0)}), Intent::draining);
+  EXPECT_EQ(intent({set(Intent::draining, stranger), set(Intent::draining, 0)}), Intent::draining);
+  EXPECT_EQ(intent({set(Intent::draining, stranger), set(Intent::cordoned, agent)}), Intent::cordoned);
+  EXPECT_EQ(intent({{DeviceId("GPU-b"), Intent::draining, 0, {}}}), Intent::in_service);
+}
+
 }  // namespace
 }  // namespace berth::machine

@@ -150,7 +150,7 @@ std::uint64_t bytes_of(const std::optional<double>& number) {
 // Memory that is free is that which new work could have: of devices that take new work, without what is promised.
 struct DeviceCounts {
   std::uint64_t total = 0, gpus = 0, free = 0, in_use = 0, unavailable = 0, bytes_total = 0, bytes_free = 0;
-  json::array unhealthy;
+  json::array unhealthy, cordoned;
 };
 DeviceCounts count_devices(const Leader& leader) {
   DeviceCounts counts;
@@ -169,6 +169,16 @@ DeviceCounts count_devices(const Leader& leader) {
         ++counts.gpus;
         counts.bytes_total += total;
         if (takes_work) counts.bytes_free += free - std::min(free, bytes_of(device.memory_bytes_promised));
+      }
+      // By a user of that machine: what operators of the fleet have set is shown with its nodes.
+      if (device.intent > Intent::in_service && device.json.contains("id")) {
+        json::object& out =
+            counts.cordoned
+                .emplace_back(json::object{
+                    {"node", id.text()}, {"device", device.json.at("id")}, {"intent", to_string(*device.intent)}})
+                .as_object();
+        if (const json::value* const by = device.json.if_contains("intent_by"); by && by->is_string())
+          out["intent_by"] = *by;
       }
       if (!device.is_healthy && device.json.contains("id") && device.json.contains("health"))
         counts.unhealthy.push_back(
@@ -218,6 +228,7 @@ json::object status_view(const Leader& leader, const std::string& version, std::
             {"memory_bytes_total", devices.bytes_total},
             {"memory_bytes_free", devices.bytes_free}}},
           {"unhealthy_devices", std::move(devices.unhealthy)},
+          {"cordoned_devices", std::move(devices.cordoned)},
           {"deployments", std::move(deployments)},
           {"pending", pending_view(leader)}};
 }

@@ -245,13 +245,20 @@ std::string device_table(const Fields& node, const Style& style) {
 std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
   return paragraph("! " + node + "  ", device + " is " + row.word("health"), style);
 }
-// For each device of a node that is not healthy. Of a lost node, that says it all.
+std::string intent_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {
+  return paragraph("! " + node + "  ",
+                   device + " is " + row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : ""),
+                   style);
+}
+// For each device of a node that is not healthy or not in service. Of a lost node, that says it all.
 std::string unhealthy_text(const Fields& node, const Style& style) {
   std::string text;
   for (const json::value& value : node.list("devices")) {
     const Fields device(value);
     if (node.raw("health") != "lost" && device.has("health") && device.raw("health") != "healthy")
       text += unhealthy_line(node.text("name"), device.text("id"), device, style);
+    if (node.raw("health") != "lost" && device.has("intent_by") && device.raw("intent") != "in_service")
+      text += intent_line(node.text("name"), device.text("id"), device, style);
   }
   return text;
 }
@@ -311,6 +318,10 @@ std::string status_text(const json::object& answer, const Style& style) {
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);
     if (++unhealthy <= shown_max) text += unhealthy_line(device.text("node"), device.text("device"), device, style);
+  }
+  for (const json::value& value : all.list("cordoned_devices")) {
+    const Fields device(value);
+    if (++unhealthy <= shown_max) text += intent_line(device.text("node"), device.text("device"), device, style);
   }
   if (unhealthy > shown_max) text += "  and " + std::to_string(unhealthy - shown_max) + " more\n";
   if (!all.list("pending").empty()) text += "\n" + pending_text(all.list("pending"), style);

@@ -111,6 +111,20 @@ TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   EXPECT_NE(status_text(all, {}).find("\n! gpu-1  GPU-ea3b8f50 is lost\n"), std::string::npos);
 }
 
+TEST(FleetText, TheUserWhoTookADeviceOutOfServiceIsNamed) {
+  json::object answer = read(R"({"schema":1,"node":)" + node + R"(,"nodes":[)" + node + "]}");
+  const std::string line = "! gpu-1  GPU-5b1c0000 is cordoned by ann\n";
+  EXPECT_EQ(node_text(answer, {}).find(line), std::string::npos);
+  answer["node"].get_object()["devices"].get_array()[1].get_object()["intent_by"] = "ann";
+  answer["nodes"].get_array()[0] = answer["node"];
+  EXPECT_NE(node_text(answer, {}).find(line), std::string::npos) << node_text(answer, {});
+  EXPECT_NE(nodes_text(answer, {}).find(line), std::string::npos) << nodes_text(answer, {});
+  json::object all = read(status);
+  all["cordoned_devices"] = json::parse(
+      R"([{"node":"gpu-1","device":"GPU-5b1c0000-1111-2222-3333-444444444444","intent":"cordoned","intent_by":"ann"}])");
+  EXPECT_NE(status_text(all, {}).find("\n" + line), std::string::npos) << status_text(all, {});
+}
+
 TEST(FleetText, APauseIsSaidOnce) {
   const json::object answer =
       read(R"({"schema":1,"deployment":{"name":"chat","revision":4,"replicas":4,"ready":3,"updated":1,"state":"paused",
