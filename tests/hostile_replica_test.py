@@ -5,14 +5,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import unittest
 
 from berth_case import BERTH
 from fleet_case import in_own_mounts
-from fleet_users_case import GID, STRANGER, UID, UsersCase, as_user
+from fleet_users_case import GID, PYTHON, STRANGER, UID, UsersCase, as_user
 
 MIB = 1 << 20
+AGENT = 5081
 
 # Waits for the folder of each job, and puts a pipe in the place of its output before the agent opens it.
 PIPES = """
@@ -123,7 +123,7 @@ class HostileReplica(UsersCase):
         secret.write_text("planted")
         os.chown(secret, UID, GID)
         for script in (PIPES, REPLACE):
-            self.spawn(UID, sys.executable, "-c", script, str(self.jobs_folder()), str(secret), env={**os.environ, "HOME": str(self.home)})
+            self.spawn(UID, PYTHON, "-c", script, str(self.jobs_folder()), str(secret), env={**os.environ, "HOME": str(self.home)})
         self.until((self.home / "spins").exists, "the attack runs")
         self.kept = tuple(self.replica(f"mine{number}", "svc") for number in range(10))
         self.apply(*self.kept, wait=False)
@@ -139,7 +139,7 @@ class HostileReplica(UsersCase):
         self.apply(self.replica("mine", "svc", "echo hello; exec sleep 600"), wait=False)
         self.until_ready("mine", 1)
         folder = self.folder_of("mine")
-        done = subprocess.run([*as_user(UID), sys.executable, "-c", NAMES, str(folder)], capture_output=True, text=True, check=True).stdout
+        done = subprocess.run([*as_user(UID), PYTHON, "-c", NAMES, str(folder)], capture_output=True, text=True, check=True).stdout
         self.assertEqual(done, "")
         self.assertEqual({path.stat().st_uid for path in (folder, *folder.rglob("*")) if path.is_dir()}, {0})
         answer = self.command("logs", "mine/0")
@@ -153,7 +153,7 @@ class HostileReplica(UsersCase):
         folder = self.folder_of("mine")
         state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
         supervisor = json.loads(state.read_text())["supervisor"]["pid"]
-        thief = self.spawn(UID, sys.executable, "-c", LOCK, str(folder), str(supervisor), stdout=subprocess.PIPE)
+        thief = self.spawn(UID, PYTHON, "-c", LOCK, str(folder), str(supervisor), stdout=subprocess.PIPE)
         self.assertIn("kept", thief.stdout.readline())
         self.delete("mine")
         self.assertSteps("after")
@@ -165,7 +165,7 @@ class HostileReplica(UsersCase):
                 "        try:\n" \
                 "            if path.read_text() == 'berth-job\\n': os.kill(int(path.parent.name), signal.SIGSTOP)\n" \
                 "        except OSError: pass\n"
-        self.spawn(UID, sys.executable, "-c", spins)
+        self.spawn(UID, PYTHON, "-c", spins)
         self.apply(self.replica("mine", "svc"), wait=False)
         self.until(lambda: self.nodes["a"].jobs() or list(self.jobs_folder().glob("j*")), self.situation)
         self.apply(self.replica("after"), self.replica("mine", "svc"), wait=False)
@@ -225,6 +225,38 @@ class HostileReplica(UsersCase):
         answer = self.command("logs", "--tail", "1", "mine/0")
         self.assertEqual((answer.returncode, answer.stdout.splitlines()[-1:]), (0, ["last"]), answer.stderr)
         self.delete("mine")
+
+    def test_without_threads_the_agent_goes_on_and_tries_later(self):
+        """The agent runs as a user: the limit does not hold for root."""
+        runtime = self.folder / "own"
+        runtime.mkdir()
+        os.chown(runtime, AGENT, AGENT)
+        node = self.make_node("a", runtime=runtime)
+        node.folder.chmod(0o711)
+        node.script.chmod(0o644)
+        node.prefix = ("sh", "-c", f'chown {AGENT} {node.folder}/token && exec {" ".join(as_user(AGENT))} "$@"', "sh")
+        node.start(self.token("join"))
+        self.until_healthy("a")
+
+        def web(name):
+            return {**self.web(name), "command": [PYTHON, "-SE", str(self.program), "{port}", str(self.journal), "v1"]}
+        self.apply(web("web"), wait=False)
+        self.until_ready("web", 1)
+
+        def limit(most):
+            subprocess.run([*as_user(AGENT), "prlimit", "--pid", str(node.agent.pid), f"--nproc={most}:"], check=True)
+        limit(1)
+        answer = self.command("logs", "web/0")
+        self.assertIsNone(node.agent.poll(), node.log.read_text())
+        self.assertEqual(answer.returncode, 1, answer.stdout)
+        self.assertIn("cannot start another thread", " ".join(answer.stderr.split()))
+        self.apply(web("web"), web("two"), wait=False, status=None)
+        self.until(lambda: "cannot start" in node.log.read_text() or "thread" in str(self.get("nodes/a")), self.situation)
+        self.stays(lambda: node.agent.poll() is None and self.get("nodes")["nodes"][0]["last_report_age_s"] < 9)
+        self.assertEqual(self.replicas("web")[0]["state"], "ready")
+        limit(4096)
+        self.until_ready("two", 1)
+        self.assertEqual(self.command("logs", "web/0").returncode, 0)
 
     def test_an_output_without_an_end_does_not_keep_the_agent_from_ending(self):
         node = self.add()

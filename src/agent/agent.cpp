@@ -7,6 +7,7 @@
 #include <csignal>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "agent/node_watch.hpp"
 #include "agent/owner_rules.hpp"
@@ -121,6 +122,7 @@ class Agent {
     std::erase_if(stopping_, [&](const auto& one) { return !here.by_id.contains(one.first); });
     std::erase_if(ended_, [&](const std::string& job) { return !here.by_id.contains(job); });
     std::erase_if(seen_, [&](const auto& one) { return !here.by_id.contains(one.first); });
+    std::erase_if(unasked_, [&](const std::string& job) { return !here.by_id.contains(job); });
     return here;
   }
 
@@ -171,7 +173,7 @@ class Agent {
     wake_->set();
   }
 
-  void watch_probes(Prober& prober, const FoundJobs& here, const std::optional<fleet::NodeOrders>& orders) const {
+  void watch_probes(Prober& prober, const FoundJobs& here, const std::optional<fleet::NodeOrders>& orders) {
     std::set<std::string> watched;
     for (const FoundJob& job : here.found) {
       if (job.state != FoundState::running || !orders) continue;
@@ -181,9 +183,14 @@ class Agent {
       if (order == orders->orders.end()) continue;
       if (forbidden(*order, rules_) || leads_out(order->spec, rules_)) continue;
       watched.insert(job.id);
-      if (!prober.watches(job.id))
-        prober.watch(job.id, probing_of(*order, here.by_id.at(job.id), watch_->observe({}).node, options_.file,
-                                        options_.backends));
+      if (prober.watches(job.id)) continue;
+      const bool is_asked = prober.watch(job.id, probing_of(*order, here.by_id.at(job.id), watch_->observe({}).node,
+                                                            options_.file, options_.backends));
+      // Tried again at the next look.
+      if (!is_asked && unasked_.insert(job.id).second)
+        log(LogLevel::warning, "cannot start another thread for the probes of a replica",
+            {{"replica", to_string(job.key)}, {"job", job.id}});
+      if (is_asked) unasked_.erase(job.id);
     }
     prober.keep(watched);
   }
@@ -195,6 +202,7 @@ class Agent {
   Memory memory_;
   std::map<std::string, TimePoint> stopping_;  // jobs that were told to end, and when
   std::set<std::string> ended_;                // jobs of which no process is left
+  std::set<std::string> unasked_;              // jobs whose probes wait for a thread, which was said
   struct FirstSeen {
     FoundState state{};
     TimePoint since{};
@@ -222,6 +230,11 @@ Result<std::string> join(const http::ClientOptions& server, const std::string& t
   });
 }
 
+Error no_thread(const std::system_error& shortage) {
+  return {ErrorCode::unavailable, std::string("the agent cannot start another thread: ") + shortage.code().message(),
+          "raise the limit on processes (ulimit -u, TasksMax= of its unit), or end some"};
+}
+
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop) {
   const std::string jobs = BERTH_TRY(job_folder(options.folder, options.file));
   std::signal(SIGPIPE, SIG_IGN);  // the other end of a pipe may be a command that ended at once
@@ -243,7 +256,11 @@ Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop)
       options.log(
           {LogLevel::warning, "the agent's file names a device that this machine does not have", {{"device", name}}});
   }
-  Agent(options, std::move(watch), jobs).run(stop);
+  try {
+    Agent(options, std::move(watch), jobs).run(stop);
+  } catch (const std::system_error& shortage) {
+    return no_thread(shortage);
+  }
   return {};
 }
 

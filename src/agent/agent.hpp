@@ -6,6 +6,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <system_error>
 
 #include "agent/agent_file.hpp"
 #include "berth/device.hpp"
@@ -29,6 +30,9 @@ struct AgentOptions {
 // that name.
 Result<std::string> join(const http::ClientOptions& server, const std::string& token_file, const NodeId& node,
                          const std::string& version);
+
+// Why a thread was not started.
+Error no_thread(const std::system_error& shortage);
 
 // Until `stop`. Replicas run on after it. An error: it cannot begin.
 Result<void> run_agent(const AgentOptions& options, const std::stop_token& stop);

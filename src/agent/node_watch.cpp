@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "agent/agent.hpp"
 #include "berth/ledger.hpp"
 #include "device/query.hpp"
 #include "format/device_json.hpp"
@@ -89,7 +90,11 @@ Result<std::unique_ptr<NodeWatch>> NodeWatch::open(const NodeId& name, const Age
   machine::TelemetryPoller poller(watch->machine_.backends, watch->machine_.devices);
   watch->seen_ = look(poller);
   watch->find_jobs();
-  watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
+  try {
+    watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
+  } catch (const std::system_error& shortage) {
+    return no_thread(shortage);
+  }
   return watch;
 }
 

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "agent/replica_job.hpp"
@@ -28,10 +29,7 @@ class OutputSending {
   OutputSending(http::Client client, OutputRequest request, const OutputSender::Source& source, std::stop_token stop)
       : client_(std::move(client)), request_(std::move(request)), source_(source), stop_(std::move(stop)) {}
 
-  void refuse() {
-    post_last("refused",
-              "node " + source_.node.text() + " sends output to " + std::to_string(readers_max) + " readers already");
-  }
+  void refuse(const std::string& reason) { post_last("refused", "node " + source_.node.text() + " " + reason); }
 
   void run() {
     std::string last;  // the job that was sent last
@@ -146,15 +144,24 @@ OutputSender::~OutputSender() {
 void OutputSender::start(OutputRequest request) {
   sendings_.remove_if([](const Sending& one) { return one.has_ended->load(); });
   const bool is_refused = sendings_.size() >= readers_max;
+  const auto with_client = [this, request = std::move(request)](std::stop_token stop, const auto& act) {
+    if (Result<http::Client> client = http::Client::create(server_))
+      act(OutputSending(*std::move(client), request, source_, std::move(stop)));
+  };
   auto has_ended = std::make_shared<std::atomic<bool>>(false);
-  std::jthread thread([this, is_refused, has_ended, request = std::move(request)](std::stop_token stop) {
-    if (Result<http::Client> client = http::Client::create(server_)) {
-      OutputSending sending(*std::move(client), request, source_, std::move(stop));
-      is_refused ? sending.refuse() : sending.run();
-    }
-    has_ended->store(true);
-  });
-  sendings_.push_back({std::move(has_ended), std::move(thread)});
+  try {
+    sendings_.push_back({has_ended, std::jthread([with_client, is_refused, has_ended](std::stop_token stop) {
+                           with_client(std::move(stop), [&](OutputSending sending) {
+                             if (!is_refused) return sending.run();
+                             sending.refuse("sends output to " + std::to_string(readers_max) + " readers already");
+                           });
+                           has_ended->store(true);
+                         })});
+  } catch (const std::system_error& shortage) {
+    with_client({}, [&](OutputSending sending) {
+      sending.refuse(std::string("cannot start another thread to send it (") + shortage.code().message() + ")");
+    });
+  }
 }
 
 }  // namespace berth::agent

@@ -4,17 +4,20 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <mutex>
-#include <thread>
 
+#include "device/deadline_call.hpp"
 #include "http/client.hpp"
+#include "world/descriptor.hpp"
 #include "world/user_name.hpp"
 
 namespace berth::agent {
@@ -64,16 +67,35 @@ Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   return std::optional(std::move(account));
 }
 
-std::optional<std::string> ask_command(const std::vector<std::string>& command, const Probing& probing,
-                                       Duration timeout) {
-  if (!probing.problem.empty()) return probing.problem;
+// Whether it ended in time, with its status. It is killed where it did not, also if it has left its process group.
+std::optional<int> wait_for(pid_t child, Duration timeout) {
+  const world::Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const Deadline deadline = Deadline::after(real_clock(), timeout);
+  pollfd ended{process.get(), POLLIN, 0};
+  int result = 0;
+  do {
+    const auto left = std::max<std::int64_t>(0, milliseconds(deadline.at - real_clock().now()).count() + 1);
+    result = ::poll(&ended, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+  } while ((result < 0 && errno == EINTR) || (result == 0 && !deadline.passed(real_clock().now())));
+  if (result != 1) {
+    ::kill(-child, SIGKILL);
+    ::kill(child, SIGKILL);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return result == 1 ? std::optional(status) : std::nullopt;
+}
+
+ProbeAnswer ask_command(const std::vector<std::string>& command, const Probing& probing, Duration timeout) {
+  if (!probing.problem.empty()) return {probing.problem};
   machine::Launch launch = probing.launch;
   const auto path = launch.environment.find("PATH");
   const Result<std::string> program =
       machine::find_command(command.front(), path == launch.environment.end() ? nullptr : path->second.c_str());
-  if (!program) return program.error().message;
+  if (!program) return {program.error().message};
   const Result<std::optional<world::UserAccount>> account = account_of(probing.user);
-  if (!account) return account.error().message;
+  if (!account) return {account.error().message};
   launch.program = *program;
   launch.arguments = command;
   if (*account) {
@@ -91,30 +113,21 @@ std::optional<std::string> ask_command(const std::vector<std::string>& command, 
         if (::chdir(probing.folder.c_str()) != 0) ::_exit(126);
       },
       [](pid_t) {});
-  if (!started) return started.error().message;
-  const pid_t child = *started;
-  const Deadline deadline = Deadline::after(real_clock(), timeout);
-  int status = 0;
-  while (::waitpid(child, &status, WNOHANG) == 0) {
-    if (deadline.passed(real_clock().now())) {
-      ::kill(-child, SIGKILL);
-      ::waitpid(child, &status, 0);
-      return command.front() + " did not end in time";
-    }
-    real_clock().sleep_for(std::chrono::milliseconds(10));
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
-  return command.front() + (WIFEXITED(status) ? " ended with status " + std::to_string(WEXITSTATUS(status))
-                                              : " was ended by signal " + std::to_string(WTERMSIG(status)));
+  if (!started) return {started.error().message, started.error().code != ErrorCode::io};
+  const std::optional<int> status = wait_for(*started, timeout);
+  if (!status) return {command.front() + " did not end in time"};
+  if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return {};
+  return {command.front() + (WIFEXITED(*status) ? " ended with status " + std::to_string(WEXITSTATUS(*status))
+                                                : " was ended by signal " + std::to_string(WTERMSIG(*status)))};
 }
 
 }  // namespace
 
-std::optional<std::string> ask(const Probe& probe, const Probing& probing) {
+ProbeAnswer ask(const Probe& probe, const Probing& probing) {
   if (!probe.command.empty()) return ask_command(probe.command, probing, probe.timeout);
   const std::optional<std::uint16_t> port = probe.port ? probe.port : probing.port;
-  if (!port) return "the replica has no port";
-  return probe.http ? ask_http(*probe.http, *port, probe.timeout) : ask_tcp(*port, probe.timeout);
+  if (!port) return {"the replica has no port"};
+  return {probe.http ? ask_http(*probe.http, *port, probe.timeout) : ask_tcp(*port, probe.timeout)};
 }
 
 // Owned by its threads as well: a question that takes long outlives the end of its watch.
@@ -130,15 +143,15 @@ struct Prober::Watch {
     std::unique_lock lock(self->mutex);
     while (!self->ends) {
       lock.unlock();
-      const std::optional<std::string> problem = ask(probe, self->probing);
+      const auto [problem, was_asked] = ask(probe, self->probing);
       lock.lock();
       if (self->ends) return;
       Probed::Answers& answers = self->answers.*which;
       const bool was_good = answers.was_good && answers.failures == 0;
       answers.was_good = answers.was_good || !problem;
-      answers.failures = problem ? answers.failures + 1 : 0;
+      answers.failures = !problem ? 0 : answers.failures + (was_asked ? 1 : 0);
       answers.problem = problem.value_or("");
-      if (was_good == problem.has_value()) {
+      if (was_asked && was_good == problem.has_value()) {
         lock.unlock();
         changed();
         lock.lock();
@@ -151,27 +164,32 @@ struct Prober::Watch {
 Prober::Prober(std::function<void()> changed) : changed_(std::move(changed)) {}
 Prober::~Prober() { keep({}); }
 
-void Prober::watch(const std::string& job, const Probing& probing) {
-  if ((!probing.readiness && !probing.liveness) || watches_.contains(job)) return;
+bool Prober::watch(const std::string& job, const Probing& probing) {
+  if ((!probing.readiness && !probing.liveness) || watches_.contains(job)) return true;
   const auto watch = std::make_shared<Watch>();
   watch->probing = probing;
-  watches_[job] = watch;
   const auto begin = [&](const std::optional<Probe>& probe, Probed::Answers Probed::* which) {
-    if (probe)
-      std::thread([watch, probe = *probe, which, changed = changed_] {
-        Watch::run(watch, probe, which, changed);
-      }).detach();
+    return !probe || device::start_detached([watch, probe = *probe, which, changed = changed_] {
+      Watch::run(watch, probe, which, changed);
+    });
   };
-  begin(probing.readiness, &Probed::readiness);
-  begin(probing.liveness, &Probed::liveness);
+  watches_[job] = watch;
+  if (begin(probing.readiness, &Probed::readiness) && begin(probing.liveness, &Probed::liveness)) return true;
+  end(*watch);
+  watches_.erase(job);
+  return false;
+}
+
+void Prober::end(Watch& watch) {
+  const std::lock_guard lock(watch.mutex);
+  watch.ends = true;
+  watch.condition.notify_all();
 }
 
 void Prober::keep(const std::set<std::string>& jobs) {
   std::erase_if(watches_, [&](const auto& one) {
     if (jobs.contains(one.first)) return false;
-    const std::lock_guard lock(one.second->mutex);
-    one.second->ends = true;
-    one.second->condition.notify_all();
+    end(*one.second);
     return true;
   });
 }

@@ -26,8 +26,12 @@ struct Probing {
   std::string problem;     // why such a probe cannot be asked; empty: it can
 };
 
-// One question. Absent: a good answer; else what was wrong, in a few words.
-std::optional<std::string> ask(const Probe& probe, const Probing& probing);
+struct ProbeAnswer {
+  std::optional<std::string> problem;  // absent: it was good; else what was wrong, in a few words
+  bool was_asked = true;  // false: this machine could start no process for it, which says nothing about the replica
+};
+// One question.
+ProbeAnswer ask(const Probe& probe, const Probing& probing);
 
 class Prober {
  public:
@@ -37,8 +41,8 @@ class Prober {
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
-  // Begins to ask, unless it does so already.
-  void watch(const std::string& job, const Probing& probing);
+  // Begins to ask, unless it does so already. False: it cannot start another thread now.
+  bool watch(const std::string& job, const Probing& probing);
   bool watches(const std::string& job) const { return watches_.contains(job); }
   // Asks no other jobs than these.
   void keep(const std::set<std::string>& jobs);
@@ -46,6 +50,7 @@ class Prober {
 
  private:
   struct Watch;
+  static void end(Watch& watch);
   std::function<void()> changed_;
   std::map<std::string, std::shared_ptr<Watch>> watches_;
 };

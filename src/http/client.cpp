@@ -182,12 +182,16 @@ struct Client::State {
       const auto found = std::make_shared<asio::ip::tcp::resolver::results_type>();
       const auto resolved = BERTH_TRY(await(
           [&](Wire::Done done) {
-            resolver->async_resolve(url.host, url.port,
-                                    [resolver, found, done = std::move(done)](
-                                        ErrorValue error, const asio::ip::tcp::resolver::results_type& results) {
-                                      *found = results;
-                                      done(error, 0);
-                                    });
+            try {
+              resolver->async_resolve(
+                  url.host, url.port,
+                  [resolver, found, done](ErrorValue error, const asio::ip::tcp::resolver::results_type& results) {
+                    *found = results;
+                    done(error, 0);
+                  });
+            } catch (const boost::system::system_error& shortage) {  // it needs a thread
+              done(shortage.code(), 0);
+            }
           },
           nullptr));
       if (resolved.error) return unavailable("cannot find the address of", resolved.error);

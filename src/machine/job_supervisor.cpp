@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "berth/bytes.hpp"
@@ -450,7 +451,12 @@ std::string read_all(int file) {
     for (const char* const name : {"USER", "LOGNAME"}) order->environment.emplace(name, account->name);
     for (const char* const name : {"XDG_RUNTIME_DIR", "XDG_STATE_HOME"}) order->removed.insert(name);
   }
-  JobSupervisor(*order, *std::move(job), *std::move(alive)).run(std::move(ready));
+  try {
+    JobSupervisor(*order, *std::move(job), *std::move(alive)).run(std::move(ready));
+  } catch (const std::system_error& shortage) {  // of threads
+    say({ErrorCode::io, std::string("the supervisor cannot start a thread: ") + shortage.code().message()});
+    _exit(1);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,227 @@
+#include "agent/prober.hpp"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "world/descriptor.hpp"
+
+namespace berth::agent {
+namespace {
+
+// A server on a port of the loopback address that answers every request with one status.
+class StatusServer {
+ public:
+  StatusServer() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+        ::listen(listener_.get(), 16) == 0 &&
+        ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0)
+      port = ntohs(address.sin_port);
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+  std::uint16_t port = 0;
+  std::atomic<int> status = 200;
+
+ private:
+  void run(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pollfd waiting{listener_.get(), POLLIN, 0};
+      if (::poll(&waiting, 1, 20) != 1) continue;
+      const world::Descriptor connection(::accept(listener_.get(), nullptr, nullptr));
+      char request[4096];
+      if (::recv(connection.get(), request, sizeof request, 0) <= 0) continue;
+      const std::string answer =
+          "HTTP/1.1 " + std::to_string(status) + " X\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+      static_cast<void>(::send(connection.get(), answer.data(), answer.size(), MSG_NOSIGNAL));
+    }
+  }
+  world::Descriptor listener_;
+  std::jthread thread_;
+};
+
+Probe http_probe() {
+  Probe probe;
+  probe.http = "/health";
+  probe.timeout = std::chrono::seconds(30);
+  probe.every = std::chrono::milliseconds(1);
+  return probe;
+}
+Probe command_probe(const std::string& script, Duration timeout = std::chrono::seconds(60)) {
+  Probe probe;
+  probe.command = {"sh", "-c", script};
+  probe.timeout = timeout;
+  probe.every = std::chrono::milliseconds(1);
+  return probe;
+}
+Probing on_port(std::uint16_t port) {
+  Probing probing;
+  probing.port = port;
+  probing.folder = "/";
+  return probing;
+}
+
+TEST(Prober, AnHttpStatusFrom200To399IsGoodAndAnyOtherIsNot) {
+  StatusServer server;
+  for (const int good : {200, 204, 302, 399}) {
+    server.status = good;
+    EXPECT_EQ(ask(http_probe(), on_port(server.port)).problem, std::nullopt) << good;
+  }
+  for (const int bad : {400, 404, 500, 503, 599}) {
+    server.status = bad;
+    EXPECT_EQ(ask(http_probe(), on_port(server.port)).problem,
+              "GET /health answers with status " + std::to_string(bad));
+  }
+}
+
+TEST(Prober, APortIsGoodWhileAProcessListensOnIt) {
+  Probe probe;
+  probe.tcp = true;
+  probe.timeout = std::chrono::seconds(30);
+  std::optional<StatusServer> server(std::in_place);
+  const std::uint16_t port = server->port;
+  EXPECT_EQ(ask(probe, on_port(port)).problem, std::nullopt);
+  server.reset();
+  EXPECT_EQ(ask(probe, on_port(port)).problem, "port " + std::to_string(port) + ": Connection refused");
+  EXPECT_EQ(ask(http_probe(), Probing()).problem, "the replica has no port");
+}
+
+TEST(Prober, ACommandIsGoodIfItEndsWithStatus0InTime) {
+  const Probing probing = on_port(1);
+  EXPECT_EQ(ask(command_probe("exit 0"), probing).problem, std::nullopt);
+  EXPECT_EQ(ask(command_probe("exit 3"), probing).problem, "sh ended with status 3");
+  EXPECT_EQ(ask(command_probe("kill -9 $$"), probing).problem, "sh was ended by signal 9");
+  EXPECT_EQ(ask(command_probe("exec sleep 600", std::chrono::milliseconds(50)), probing).problem,
+            "sh did not end in time");
+  // Also one that has left the process group that it was started in.
+  EXPECT_EQ(ask(command_probe("exec setsid --wait sleep 600", std::chrono::milliseconds(50)), probing).problem,
+            "sh did not end in time");
+  Probe missing = command_probe("");
+  missing.command = {"/no/such/program"};
+  const ProbeAnswer answer = ask(missing, probing);
+  EXPECT_TRUE(answer.problem);
+  EXPECT_TRUE(answer.was_asked) << "the deployment names a program that is not there";
+}
+
+// Counts the answers of a prober that differ from those before.
+class Changes {
+ public:
+  std::function<void()> callback() {
+    return [state = state_] {
+      const std::lock_guard lock(state->mutex);
+      state->changed.notify_all();
+    };
+  }
+  // Until the answers are as wanted.
+  template <class Condition>
+  testing::AssertionResult until(const Prober& prober, const Condition& condition) {
+    const Deadline deadline = Deadline::after(real_clock(), std::chrono::minutes(1));
+    std::unique_lock lock(state_->mutex);
+    while (!deadline.passed(real_clock().now())) {
+      const auto answers = prober.answers();
+      if (const auto found = answers.find("j1"); found != answers.end() && condition(found->second))
+        return testing::AssertionSuccess();
+      real_clock().wait_until(state_->changed, lock, real_clock().now() + std::chrono::milliseconds(5));
+    }
+    return testing::AssertionFailure() << "not within a minute";
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+TEST(Prober, CountsFailuresInARowFromTheLastGoodAnswer) {
+  StatusServer server;
+  server.status = 503;
+  Changes changes;
+  Prober prober(changes.callback());
+  Probing probing = on_port(server.port);
+  probing.readiness = probing.liveness = http_probe();
+  ASSERT_TRUE(prober.watch("j1", probing));
+  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
+    return !one.readiness.was_good && one.readiness.failures > 2 && one.liveness.failures > 2 &&
+           one.readiness.problem == "GET /health answers with status 503";
+  }));
+  server.status = 200;
+  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
+    return one.readiness.was_good && one.readiness.failures == 0 && one.liveness.failures == 0 &&
+           one.readiness.problem.empty();
+  }));
+  server.status = 500;
+  EXPECT_TRUE(changes.until(prober, [](const Probed& one) {
+    return one.readiness.was_good && one.readiness.failures > 2 && one.liveness.failures > 2;
+  }));
+  prober.keep({});
+  EXPECT_TRUE(prober.answers().empty());
+}
+
+// In a process of a user that has no other processes: the limit counts those of a user, and is none for root.
+template <class Test>
+int in_process_of_own_user(const Test& test) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(54329) != 0) _exit(99);
+    _exit(test());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+void limit_processes(rlim_t most) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NPROC, &limit);
+  limit.rlim_cur = std::min(most, limit.rlim_max);
+  setrlimit(RLIMIT_NPROC, &limit);
+}
+
+TEST(Prober, WithoutAThreadItSaysSoAndTriesAgain) {
+  EXPECT_EQ(in_process_of_own_user([] {
+              StatusServer server;
+              Changes changes;
+              Prober prober(changes.callback());
+              Probing probing = on_port(server.port);
+              probing.readiness = probing.liveness = http_probe();
+              limit_processes(0);
+              if (prober.watch("j1", probing) || prober.watches("j1")) return 1;
+              limit_processes(RLIM_INFINITY);
+              if (!prober.watch("j1", probing)) return 2;
+              return changes.until(prober, [](const Probed& one) { return one.readiness.was_good; }) ? 0 : 3;
+            }),
+            0);
+}
+
+TEST(Prober, AProbeThatCannotBeStartedIsNoFailureOfTheReplica) {
+  EXPECT_EQ(in_process_of_own_user([] {
+              Changes changes;
+              Prober prober(changes.callback());
+              Probing probing = on_port(1);
+              probing.liveness = command_probe("exit 0");
+              if (!prober.watch("j1", probing)) return 1;
+              if (!changes.until(prober, [](const Probed& one) { return one.liveness.was_good; })) return 2;
+              limit_processes(0);
+              if (!changes.until(prober, [](const Probed& one) { return !one.liveness.problem.empty(); })) return 3;
+              if (prober.answers().at("j1").liveness.failures != 0) return 4;
+              limit_processes(RLIM_INFINITY);
+              return changes.until(prober, [](const Probed& one) { return one.liveness.problem.empty(); }) ? 0 : 5;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace berth::agent
