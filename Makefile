@@ -61,12 +61,13 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, every source alone, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets, all faults of a fleet
+nightly: test mutants ## every test, every mutant, every source alone, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets with new seeds, all faults of a fleet
 	@cmake --preset dev -Wno-dev >/dev/null && cmake --build --preset dev -j $(JOBS) # each source and each header alone
 	@cmake --build --preset release -j $(JOBS) --target benches
 	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
 	@scripts/soak 10 $(release)
-	@seq 0 199 | xargs -P $(JOBS) -n 10 $(release)/tests/fleet_seeds
+	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "nightly: simulated fleets with the seeds from $$first on"; \
+	seq $$first $$((first + 199)) | xargs -P $(JOBS) -n 20 $(release)/tests/fleet_seeds
 	@python3 tests/job_line.py $(release)/berth . $(release)/tests/double 500
 	@python3 tests/fleet_scale.py $(release)/berth . $(release)/tests/double 200
 	@python3 tests/fleet_faults_test.py $(release)/berth . $(release)/tests/double all

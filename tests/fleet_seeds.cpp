@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "simulate/fleet.hpp"
 
@@ -22,6 +24,8 @@ int main(int argc, char** argv) {
     first = 3;
   }
   bool is_broken = false;
+  std::string broken;  // seeds
+  std::vector<berth::simulate::Exemption> exemptions;
   for (int i = first; i < argc; ++i) {
     options.seed = std::strtoull(argv[i], nullptr, 10);
     const berth::simulate::FleetRun run = berth::simulate::simulate_fleet(options);
@@ -33,8 +37,19 @@ int main(int argc, char** argv) {
         run.violations.empty() ? "all laws held" : "BROKEN");
     for (const std::string& violation : run.violations)
       std::printf("  seed %llu %s\n", static_cast<unsigned long long>(run.seed), violation.c_str());
+    add(exemptions, run.exemptions);
     std::fflush(stdout);
-    is_broken = is_broken || !run.violations.empty();
+    if (!run.violations.empty()) broken += " " + std::to_string(run.seed);
   }
-  return is_broken ? 1 : 0;
+  // Of a few fleets the shares say nothing.
+  const bool counts_shares = argc - first >= 20;
+  for (const berth::simulate::Exemption& one : exemptions) {
+    const bool is_within = !counts_shares || one.is_within_share();
+    std::printf("fleet_seeds: exempt in %llu of %llu cases%s: %s\n", static_cast<unsigned long long>(one.uses),
+                static_cast<unsigned long long>(one.chances), is_within ? "" : ", WHICH IS TOO OFTEN",
+                one.name.c_str());
+    is_broken = is_broken || !is_within;
+  }
+  if (!broken.empty()) std::printf("fleet_seeds: laws were broken with seed%s\n", broken.c_str());
+  return is_broken || !broken.empty() ? 1 : 0;
 }

@@ -8,12 +8,6 @@ namespace {
 
 using fleet::EventKind;
 
-DeploymentSpec version(int number, std::uint32_t replicas = 3) {
-  DeploymentSpec spec = gpu_spec("d", replicas);
-  spec.command = {"serve", "v" + std::to_string(number)};
-  return spec;
-}
-
 std::size_t live(const World& world) {
   return static_cast<std::size_t>(
       std::count_if(world.assigned.begin(), world.assigned.end(), [](const auto& one) { return !one.stopping; }));

@@ -14,8 +14,6 @@
 namespace berth::controller {
 namespace {
 
-using fleet::Assigned;
-using fleet::Event;
 using fleet::EventKind;
 using fleet::ReplicaState;
 using fleet::Wanted;
@@ -101,11 +99,11 @@ class Stepper {
     ++avoided.refusals;
   }
 
+  // What has ended is forgotten, what is not wanted is stopped.
   void settle_all() {
     for (Incarnation& one : survey_.incarnations) settle(one);
   }
 
-  // What has ended is forgotten, what is not wanted is stopped.
   void settle(Incarnation& one) {
     const Assignment& place = one.assigned.place;
     const std::string name = name_of(one.assigned.key());
@@ -353,7 +351,8 @@ class Stepper {
     }
     if (cause == Cause::lost_node || cause == Cause::broken) {
       for (Incarnation* one : survey_.all_of(name)) {
-        if (one->is_live() && (one->is_lost || cause == Cause::broken)) stop(*one);
+        // Another one that may serve ends when the new one is ready.
+        if (one->is_live() && (one->is_lost || (cause == Cause::broken && !one->may_serve()))) stop(*one);
       }
     }
     Incarnation& added = survey_.incarnations.emplace_back();
@@ -389,6 +388,26 @@ class Stepper {
     });
   }
 
+  // A plan that replaces some replicas of an all-or-nothing deployment places its new ones one by one. Where one of
+  // those found no place, none of them is asked for, so that others get the room; what is said of them is returned.
+  std::vector<Pending> hold_back_parts(const Plan& plan, std::set<ReplicaName>& asked) const {
+    std::vector<Pending> out;
+    for (const Pending& pending : plan.pending) {
+      const Needs& needs = needs_.at(pending.deployment);
+      Pending held{pending.deployment, {}, pending.reason};
+      std::size_t placed = 0;
+      for (const auto& [replica, cause] : needs.to_place) {
+        if (cause != Cause::missing || !asked.contains({pending.deployment, replica})) continue;
+        held.replicas.push_back(replica);
+        placed += !std::binary_search(pending.replicas.begin(), pending.replicas.end(), replica);
+      }
+      if (needs.spec.on_shortage != OnShortage::all || placed == 0 || placed == held.replicas.size()) continue;
+      for (const std::uint32_t replica : held.replicas) asked.erase({pending.deployment, replica});
+      out.push_back(std::move(held));
+    }
+    return out;
+  }
+
   // Second turn: all that is missing, and successors within the surge.
   void place_missing() {
     std::vector<DeploymentSpec> specs;
@@ -403,7 +422,12 @@ class Stepper {
       if (!needs.to_place.empty() || !needs.may_surge.empty()) specs.push_back(spec_for(needs, replaces));
     }
     if (specs.empty()) return;
-    for (Pending& pending : take(survey_.place(specs, asked, {}, out_.memory), asked)) {
+    Plan plan = survey_.place(specs, asked, {}, out_.memory);
+    for (std::vector<Pending> held = hold_back_parts(plan, asked); !held.empty(); held = hold_back_parts(plan, asked)) {
+      out_.pending.insert(out_.pending.end(), held.begin(), held.end());
+      plan = survey_.place(specs, asked, {}, out_.memory);
+    }
+    for (Pending& pending : take(plan, asked)) {
       // Of those that serve, the third turn speaks.
       const Needs& needs = needs_.at(pending.deployment);
       const bool is_whole = pending.replicas.empty();

@@ -21,6 +21,7 @@ constexpr Duration set_up = 15s;
 constexpr Duration look_every = 500ms;
 constexpr std::uint32_t applied_together = 5;
 constexpr const char* operator_name = "user:ann";
+constexpr const char* taint = "slow";
 
 class Simulation {
  public:
@@ -51,13 +52,10 @@ class Simulation {
     timeline_.at(faults_begin_, [this] { next_fault(); });
     timeline_.at(faults_end_, [this] { end_faults(); });
 
-    // Every machine is back by now, and replicas that had no place get one.
-    timeline_.run_until(faults_end_ + 30s + 2s);
-    checker_.check_places(timeline_.now, state(), machines());
+    timeline_.after(1s, [this] { watch(); });
 
     // Successors, back-off and grace take their time.
     timeline_.run_until(faults_end_ + 240s);
-    checker_.check_places(timeline_.now, state(), machines());
     std::set<fleet::ReplicaKey> ready;
     for (const Node& node : nodes_) {
       if (!node.agent) continue;
@@ -65,13 +63,15 @@ class Simulation {
         if (report.state == fleet::ReplicaState::ready) ready.insert(report.key);
       }
     }
-    checker_.check_rest(timeline_.now, state(), ready);
+    checker_.check_rest(timeline_.now, ready);
     const std::uint64_t commits = out_.commits;
     timeline_.run_until(timeline_.now + 40s);
-    checker_.expect(timeline_.now, out_.commits == commits, "nothing has changed, and yet something was committed");
+    checker_.expect(timeline_.now, out_.commits == commits || checker_.is_stuck(),
+                    "nothing has changed, and yet something was committed");
     for (const auto& [id, wanted] : state().desired.deployments) out_.replicas += wanted.spec.replicas;
     out_.ready = ready.size();
     out_.starts = checker_.starts();
+    out_.exemptions = checker_.exemptions();
     out_.violations = checker_.violations();
     return std::move(out_);
   }
@@ -85,14 +85,11 @@ class Simulation {
     std::uint64_t life = 0;  // of the agent: answers to an earlier one are dropped
   };
 
-  std::map<NodeId, FleetChecker::Machine> machines() const {
-    std::map<NodeId, FleetChecker::Machine> machines;
-    for (const Node& node : nodes_) {
-      FleetChecker::Machine& machine = machines[node.machine.view.id];
-      machine.is_on = node.machine.is_on;
-      for (const NodeDevice& device : node.machine.view.devices) machine.in_service.insert(device.info.id);
-    }
-    return machines;
+  void watch() {
+    timeline_.after(1s, [this] { watch(); });
+    std::optional<std::uint64_t> epoch;
+    for (const SimulatedServer& server : servers_) epoch = std::max(epoch, server.leads_in());
+    checker_.watch(timeline_.now, epoch);
   }
 
   bool chance(std::uint64_t percent) { return random_.below(100) < percent; }
@@ -108,7 +105,7 @@ class Simulation {
     checker_.decided(timeline_.now, server.call(), server.known_change(),
                      engine_->list(store::keys::leader, {}, 1).value().change_number);
     if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
-      checker_.committed(timeline_.now, state());
+      checker_.committed(timeline_.now, server.call_began(), state());
   }
 
   void add_node(std::uint32_t number) {
@@ -116,6 +113,8 @@ class Simulation {
     view.id = NodeId("n" + std::to_string(100 + number));
     view.memory_bytes = 256 * gib;
     view.egress = number % 2 == 0;
+    view.labels["zone"] = some_zone();
+    if (chance(20)) view.taints.insert(taint);
     for (std::uint32_t g = 0; g < options_.gpus; ++g) {
       NodeDevice device;
       device.info.id = DeviceId(view.id.text() + "/gpu" + std::to_string(g));
@@ -194,10 +193,10 @@ class Simulation {
 
   void send_report(Node& node, std::shared_ptr<const fleet::NodeReport> report) {
     send(node, [this, &node, report, life = node.life, sent = timeline_.now] {
-      const TimePoint came = timeline_.now;
+      const TimePoint came = timeline_.now;  // the server may stand still before it answers
       const auto newest = some_server().report(node.machine.view.id, *report);
       if (!newest) return;
-      checker_.heard(came, node.machine.view.id);
+      checker_.heard(came, newest->first, *report);
       send(node, [&node, life, sent, newest] {
         if (node.life == life && node.agent) node.agent->heard(sent, *newest);
       });
@@ -219,23 +218,37 @@ class Simulation {
       spec.memory_bytes = gib * (10 + random_.below(40));
     } else if (kind == 8) {
       spec.cpu = true;
+      spec.memory_bytes = gib * random_.below(100);
     } else {
       spec.model = "gpt-4o";
       spec.command.clear();
     }
-    spec.spread = chance(50) ? Spread::spread : Spread::pack;
+    spec.spread = chance(15) ? Spread::one_per_node : chance(50) ? Spread::spread : Spread::pack;
+    if (chance(15)) spec.node_selector["zone"] = some_zone();
+    if (chance(40)) spec.tolerates.insert(taint);
+    spec.replace_after = 8s + 1s * random_.below(30);
+    spec.ready_within = 60s;
+    spec.stop_grace = 1s + 1s * random_.below(10);
+    Probe probe;
+    probe.tcp = true;
+    probe.port = 8000;
+    if (chance(30) && !spec.command.empty()) spec.readiness = probe;
+    if (chance(20) && !spec.command.empty()) spec.liveness = probe;
     spec.on_shortage = chance(85) ? OnShortage::best_effort : OnShortage::all;
     spec.rollout.surge = static_cast<std::uint32_t>(random_.below(3));
     spec.rollout.unavailable = static_cast<std::uint32_t>(random_.below(3)) + (spec.rollout.surge == 0 ? 1 : 0);
     spec.single = chance(25) && !spec.command.empty();
     if (spec.single) {
       spec.replicas = 1;
-      spec.stop_after = 10s + 1s * random_.below(50);
-      spec.replace_after = spec.stop_after + 10s;
+      spec.stop_after = 5s + 1s * random_.below(20);
+      spec.replace_after = spec.stop_after + 2s + 1s * random_.below(10);
     }
-    if (chance(5) && !spec.command.empty()) spec.user = forbidden_user;
+    if (chance(10) && !spec.command.empty()) spec.user = chance(50) ? forbidden_user : allowed_user;
+    BERTH_ASSERT(validate(spec).has_value());
     return spec;
   }
+
+  std::string some_zone() { return chance(60) ? "a" : "b"; }
 
   // Asks for changes of deployments; absent: to be removed. Whether they are accepted.
   bool change(const std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>>& changes,
@@ -280,6 +293,11 @@ class Simulation {
         change({}, [&](server::Leader& leader) { return leader.set_intent(node, intent, operator_name); });
     checker_.answered(node, intent);
     return is_accepted;
+  }
+  bool set_device_intent(const NodeId& node, const DeviceId& device, Intent intent) {
+    return change({}, [&](server::Leader& leader) {
+      return leader.set_device_intent(node, device, {intent, operator_name, ""});
+    });
   }
   bool join(const NodeId& node) {
     fleet::Credential credential;
@@ -329,6 +347,17 @@ class Simulation {
     apply({spec});
   }
 
+  // What its owner says about it: labels, a taint, egress.
+  void change_some_node(NodeView& view) {
+    switch (random_.below(3)) {
+      case 0: view.labels["zone"] = some_zone(); break;
+      case 1:
+        if (view.taints.erase(taint) == 0) view.taints.insert(taint);
+        break;
+      default: view.egress = !view.egress; break;
+    }
+  }
+
   // As operators do with a machine that they take for gone. It may run on, and join again.
   void remove_lost_node() {
     for (Node& node : nodes_) {
@@ -350,7 +379,7 @@ class Simulation {
     SimulatedServer& server = servers_[random_.below(servers_.size())];
     const Duration a_while = 1ms * random_.below(60'000);
     NodeView& view = node.machine.view;
-    switch (random_.below(10)) {
+    switch (random_.below(14)) {
       case 0: crash_agent(node, 1ms * random_.below(20'000)); break;
       case 1:
         if (servers_fail_ && server.is_on()) server.crash();
@@ -387,6 +416,24 @@ class Simulation {
         }
         break;
       case 8: node.machine.crash_some_job(); break;
+      case 9: node.machine.make_some_job_sick(timeline_.now + 1ms * random_.below(20'000)); break;
+      case 10: change_some_node(view); break;
+      case 11:
+        if (!view.devices.empty()) {
+          const DeviceId id = view.devices[random_.below(view.devices.size())].info.id;
+          set_device_intent(view.id, id, chance(50) ? Intent::draining : Intent::cordoned);
+          timeline_.after(a_while, [this, node = view.id, id] { set_device_intent(node, id, Intent::in_service); });
+        }
+        break;
+      case 12:
+        // As if the servers were cut off from all of them.
+        if (chance(30)) {
+          for (Node& one : nodes_) {
+            one.is_cut_off = true;
+            timeline_.after(a_while + 1ms * random_.below(3000), [&one] { one.is_cut_off = false; });
+          }
+        }
+        break;
       default: change_some_deployment(); break;
     }
     if (chance(30)) remove_lost_node();
@@ -426,14 +473,13 @@ class Simulation {
     }
     for (const auto& [id, node] : now.nodes) {
       if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
+      for (const auto& [device, said] : node.devices)
+        is_done = set_device_intent(id, device, Intent::in_service) && is_done;
     }
     std::vector<DeploymentSpec> specs;
     for (const auto& [id, wanted] : now.desired.deployments) {
-      if (wanted.spec.user) {
-        is_done = remove(id) && is_done;
-        continue;
-      }
       specs.push_back(wanted.spec);
+      if (wanted.spec.user) specs.back().user = allowed_user;
       if (!wanted.spec.command.empty()) specs.back().command = {good_command};
     }
     is_done = apply(specs) && is_done;
@@ -446,14 +492,14 @@ class Simulation {
   const FleetOptions options_;
   Timeline timeline_;
   SeededRandom random_;
-  FleetChecker checker_;
+  // Only a server that leads for a while replaces what a lost node ran: in half of the fleets servers do not fail.
+  const bool servers_fail_ = chance(50);
+  FleetChecker checker_{servers_fail_};
   std::shared_ptr<store::Engine> engine_ = store::make_memory_engine(timeline_.clock);
   std::unique_ptr<store::Store> observer_ = store::Store::open(engine_).value();
   std::deque<SimulatedServer> servers_;
   std::deque<Node> nodes_;
   TimePoint faults_begin_{}, faults_end_{};
-  // Only a server that leads for a while replaces what a lost node ran: in half of the fleets servers do not fail.
-  const bool servers_fail_ = chance(50);
   // Where faults are fewer, more of them meet replicas that run.
   const int pace_ = chance(50) ? 1 : 2;
   FleetRun out_;
@@ -462,5 +508,15 @@ class Simulation {
 }  // namespace
 
 FleetRun simulate_fleet(const FleetOptions& options) { return Simulation(options).run(); }
+
+void add(std::vector<Exemption>& total, const std::vector<Exemption>& more) {
+  for (const Exemption& one : more) {
+    auto found =
+        std::find_if(total.begin(), total.end(), [&](const Exemption& other) { return other.name == one.name; });
+    if (found == total.end()) found = total.insert(found, {one.name, one.percent_max, 0, 0});
+    found->uses += one.uses;
+    found->chances += one.chances;
+  }
+}
 
 }  // namespace berth::simulate

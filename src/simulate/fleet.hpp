@@ -1,9 +1,9 @@
 // A whole fleet in one thread on virtual time: the real store (in memory), the real leader with its controller on
 // servers that lead in turn, the real step of the agents, machines with ledgers and jobs, and a network that loses,
 // delays and repeats messages. For a while everything fails: servers crash or stand still at every commit, the store
-// does not answer, agents and machines crash at every step, nodes are cut off, devices are lost, operators apply,
-// drain, undo and remove nodes that are lost. Then the faults end, and what is wanted must run. FleetChecker watches
-// all of it. Pure: one seed gives one run.
+// does not answer, agents and machines crash at every step, nodes are cut off, one or all of them, devices are lost,
+// replicas answer no probe, labels change, operators apply, drain, undo and remove nodes that are lost. Then the faults
+// end, and what is wanted and fits must serve. FleetChecker watches all of it. Pure: one seed gives one run.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,16 @@ struct FleetOptions {
   std::uint64_t seed = 0;
 };
 
+// Where a law could not be held against something: this often, of so many times. One fleet may need many of them; of
+// all fleets of a test together no more than `percent_max` are right.
+struct Exemption {
+  std::string name;
+  std::uint64_t percent_max = 0;
+  std::uint64_t uses = 0, chances = 0;
+  bool is_within_share() const { return uses * 100 <= chances * percent_max; }
+};
+void add(std::vector<Exemption>& total, const std::vector<Exemption>& more);
+
 struct FleetRun {
   std::uint64_t seed = 0;
   std::vector<std::string> violations;  // empty: all laws held
@@ -27,6 +37,7 @@ struct FleetRun {
   std::uint64_t commits = 0;
   std::uint64_t starts = 0;               // incarnations
   std::uint64_t replicas = 0, ready = 0;  // in the end
+  std::vector<Exemption> exemptions;
 };
 
 FleetRun simulate_fleet(const FleetOptions& options);

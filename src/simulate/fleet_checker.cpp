@@ -1,3 +1,4 @@
+// What holds with every commit, report and process. What must happen in time is in fleet_liveness.cpp.
 #include "simulate/fleet_checker.hpp"
 
 #include <algorithm>
@@ -5,22 +6,30 @@
 namespace berth::simulate {
 namespace {
 
+using namespace std::chrono_literals;
+using fleet::ReplicaState;
+
 std::string at(TimePoint now) {
   return "at " + std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count()) +
          " ms: ";
 }
 
-// What happens to a machine may be unknown to servers for so long.
-constexpr Duration unknown_to_servers = std::chrono::seconds(10);
+// A node that is silent for longer gets nothing new, and what it said about its replicas no longer counts.
+constexpr Duration fresh_for = 6s;
+// A replica without a readiness probe is ready when it has run for this long.
+constexpr Duration settled_after = 2s;
+// A report is sent every 2 s and takes at most 8 s.
+constexpr Duration oldest_report = 12s;
 
-// Of all nodes, by generation.
-std::map<std::uint64_t, fleet::Assigned> all_assigned(const store::State& state) {
-  std::map<std::uint64_t, fleet::Assigned> all;
+std::set<std::uint64_t> generations_of(const store::State& state) {
+  std::set<std::uint64_t> out;
   for (const auto& [node, list] : state.assignments) {
-    for (const fleet::Assigned& one : list.assigned) all.emplace(one.generation, one);
+    for (const fleet::Assigned& one : list.assigned) out.insert(one.generation);
   }
-  return all;
+  return out;
 }
+
+bool is_live(const fleet::Assigned* one) { return !one->stopping; }
 
 }  // namespace
 
@@ -28,8 +37,8 @@ void FleetChecker::expect(TimePoint now, bool holds, const std::string& law) {
   if (!holds && violations_.size() < 10) violations_.push_back(at(now) + law);
 }
 
-void FleetChecker::add_device(const NodeId&, const DeviceId& device, std::uint64_t memory_bytes) {
-  bytes_[device] = memory_bytes;
+void FleetChecker::add_device(const NodeId& node, const DeviceId& device, std::uint64_t memory_bytes) {
+  bytes_[{node, device}] = memory_bytes;
 }
 
 void FleetChecker::decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known,
@@ -41,75 +50,244 @@ void FleetChecker::decided(TimePoint now, const std::string& call, std::optional
   last_change_ = made;
 }
 
-void FleetChecker::committed(TimePoint now, const store::State& state) {
-  const std::map<std::uint64_t, fleet::Assigned> assigned = all_assigned(state);
-  std::vector<fleet::Assigned> started;
-  for (const auto& [generation, one] : assigned) {
-    if (!assigned_.contains(generation)) started.push_back(one);
+const std::vector<const fleet::Assigned*>& FleetChecker::all_of(const ReplicaName& name) const {
+  static const std::vector<const fleet::Assigned*> none;
+  const auto found = by_replica_.find(name);
+  return found == by_replica_.end() ? none : found->second;
+}
+
+const DeploymentSpec* FleetChecker::spec_of(const fleet::Assigned& one) const {
+  const auto found = state_.desired.deployments.find(one.place.deployment);
+  if (found == state_.desired.deployments.end()) return nullptr;
+  const fleet::Wanted& wanted = found->second;
+  if (one.revision == wanted.revision) return &wanted.spec;
+  const std::uint64_t back = wanted.revision - one.revision;
+  return one.revision < wanted.revision && back <= wanted.earlier.size() ? &wanted.earlier[back - 1] : nullptr;
+}
+
+const fleet::ReplicaReport* FleetChecker::report_of(const fleet::Assigned& one) const {
+  const auto known = known_.find(one.place.node);
+  if (known == known_.end()) return nullptr;
+  for (const fleet::ReplicaReport& report : known->second.report.replicas) {
+    if (report.key == one.key()) return &report;
   }
+  return nullptr;
+}
+
+bool FleetChecker::is_heard(const NodeId& node, TimePoint when) const {
+  const auto known = known_.find(node);
+  return known != known_.end() && when < known->second.at + fresh_for;
+}
+
+bool FleetChecker::is_known_ready(const fleet::Assigned& one, TimePoint when) const {
+  const fleet::ReplicaReport* report = report_of(one);
+  return report && report->state == ReplicaState::ready && is_heard(one.place.node, when);
+}
+
+// Also where nothing is known: a server that has just begun, or a node that is silent.
+bool FleetChecker::may_serve(const fleet::Assigned& one, TimePoint when) const {
+  const auto known = known_.find(one.place.node);
+  if (known == known_.end()) return true;
+  const fleet::ReplicaReport* report = report_of(one);
+  if (report && report->state == ReplicaState::backing_off) return false;
+  if (report && report->state == ReplicaState::ready) return true;
+  return known->second.report.epoch == 0 || !is_heard(one.place.node, when);
+}
+
+void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State state) {
+  const store::State before = std::exchange(state_, std::move(state));
+  const ByReplica replicas_before = std::exchange(by_replica_, {});
+  for (const auto& [node, list] : state_.assignments) {
+    for (const fleet::Assigned& one : list.assigned)
+      by_replica_[{one.place.deployment, one.place.replica}].push_back(&one);
+  }
+  if (state_.epoch != before.epoch) {
+    epoch_began_ = now;
+    known_.clear();
+    avoided_.clear();
+    taken_away_.clear();
+  }
+  std::set<std::uint64_t> started = generations_of(state_);
+  for (const std::uint64_t generation : generations_of(before)) started.erase(generation);
   starts_ += started.size();
-  assigned_.clear();
-  for (const auto& [generation, one] : assigned) assigned_.insert(generation);
-  for (const fleet::Assigned& one : started) {
-    const std::string name = to_string(one.key());
-    expect(now, one.generation > highest_, name + " has a generation that was used before");
-    highest_ = std::max(highest_, one.generation);
-    const auto wanted = state.desired.deployments.find(one.place.deployment);
-    expect(now, wanted != state.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
-           name + " was started by a decision on a state that is gone: it is not wanted");
-    const auto node = state.nodes.find(one.place.node);
-    expect(now, node != state.nodes.end() && node->second.intent == Intent::in_service,
-           name + " was started by a decision on a state that is gone: its node is not in service");
+
+  note_causes(before);
+  note_refusals(call_began, before);
+  for (const auto& [node, list] : state_.assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      if (started.contains(one.generation)) check_start(now, call_began, one);
+    }
   }
+  if (!started.empty()) highest_ = std::max(highest_, *started.rbegin());
+  check_intents(now);
+  check_stops(now, call_began, started);
+  check_together(now, replicas_before, started);
+  check_devices(now);
+  check_surge(now, replicas_before);
+}
+
+// An incarnation is what its spec asks for, in a place that takes it, as far as its server knows.
+void FleetChecker::check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& one) {
+  const std::string name = to_string(one.key());
+  const ReplicaName replica{one.place.deployment, one.place.replica};
+  expect(now, one.generation > highest_, name + " has a generation that was used before");
+  const auto wanted = state_.desired.deployments.find(one.place.deployment);
+  expect(now, wanted != state_.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
+         name + " was started by a decision on a state that is gone: it is not wanted");
+  const auto node = state_.nodes.find(one.place.node);
+  const bool is_in_service = node != state_.nodes.end() && node->second.intent == Intent::in_service;
+  expect(now, is_in_service, name + " was started by a decision on a state that is gone: its node is not in service");
+  taken_away_.erase(replica);
+  due_.erase(replica);
+  // A place may be chosen while its rollout waits for the store, so a cause may come a moment later.
+  expect(now, ++starts_of_[replica] <= causes_[replica] + 1,
+         name + " is the " + std::to_string(starts_of_[replica]) + "th incarnation, for " +
+             std::to_string(causes_[replica]) + " causes");
+
+  const DeploymentSpec* spec = spec_of(one);
+  expect(now, spec != nullptr, name + " runs a revision that is not known");
+  if (!spec || !is_in_service) return;
+  facts_[one.generation] = {spec->single, spec->readiness.has_value()};
+  const std::string place = name + " on " + one.place.node.text() + " ";
+  const bool is_remote = std::holds_alternative<Remote>(spec->transport());
+  expect(now, one.place.devices.size() == spec->gpus_per_replica(), place + "has another number of devices than asked");
+  expect(now, std::set(one.place.devices.begin(), one.place.devices.end()).size() == one.place.devices.size(),
+         place + "has a device twice");
+  expect(now, one.place.memory_bytes == (is_remote ? 0 : spec->memory_bytes), place + "has other bytes than asked");
+  expect(now, one.place.exclusive == (spec->gpus_per_replica() > 0 && spec->sharing == Sharing::exclusive),
+         place + "shares its devices in another way than asked");
+  expect(now, is_heard(one.place.node, call_began), place + "was placed on a node that is silent");
+  const auto known = known_.find(one.place.node);
+  if (known == known_.end()) return;
+  const NodeView& view = known->second.report.node;
+  expect(now, is_allowed_on(*spec, view), place + "was placed where its labels, taints or egress forbid it");
+  for (const DeviceId& id : one.place.devices) {
+    const auto device = std::find_if(view.devices.begin(), view.devices.end(),
+                                     [&](const NodeDevice& other) { return other.info.id == id; });
+    expect(now, device != view.devices.end(), place + "has a device of another node: " + id.text());
+    if (device == view.devices.end()) continue;
+    expect(now, device->health == Health::healthy, place + "has a device that is not healthy: " + id.text());
+    expect(now, !device->held_exclusively, place + "has a device that others hold: " + id.text());
+    expect(now, !node->second.devices.contains(id), place + "has a device that is not in service: " + id.text());
+  }
+  const auto on_its_node = [&](const auto& entry) {
+    if (entry.first.first != one.place.deployment) return false;
+    return std::any_of(entry.second.begin(), entry.second.end(), [&](const fleet::Assigned* other) {
+      return other->generation != one.generation && other->place.node == one.place.node;
+    });
+  };
+  expect(now, spec->spread != Spread::one_per_node || std::none_of(by_replica_.begin(), by_replica_.end(), on_its_node),
+         place + "shares its node with another one, and there is to be one per node");
+  // What a server has to remember for it is lost with the server, and with a commit that it takes for failed.
+  const auto avoided = avoided_.find({one.place.deployment, one.place.node});
+  expect(now, servers_fail_ || avoided == avoided_.end() || now >= avoided->second.until,
+         place + "was placed too soon on a node that has refused it " +
+             std::to_string(avoided == avoided_.end() ? 0 : avoided->second.refusals) + " times");
+}
+
+// A node that refuses a deployment is left alone for 1 s, 2 s, 4 s, ... 60 s.
+void FleetChecker::note_refusals(TimePoint call_began, const store::State& before) {
+  const std::set<std::uint64_t> now = generations_of(state_);
+  for (const auto& [node, list] : before.assignments) {
+    for (const fleet::Assigned& one : list.assigned) {
+      const fleet::ReplicaReport* report = report_of(one);
+      if (now.contains(one.generation) || one.stopping || !report || report->state != ReplicaState::refused) continue;
+      Avoided& avoided = avoided_[{one.place.deployment, node}];
+      avoided.until = call_began + std::min<Duration>(1s * (1u << std::min(avoided.refusals, 6u)), 60s);
+      ++avoided.refusals;
+    }
+  }
+  std::erase_if(avoided_, [&](const auto& entry) {
+    return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
+  });
+}
+
+void FleetChecker::check_intents(TimePoint now) {
   std::map<NodeId, Intent> intents;
-  for (const auto& [id, node] : state.nodes) {
+  for (const auto& [id, node] : state_.nodes) {
     intents.emplace(id, node.intent);
     const auto before = intents_.find(id);
     expect(now, before == intents_.end() || before->second == node.intent || asked_intents_.contains({id, node.intent}),
            "node " + id.text() + " is " + std::string(to_string(node.intent)) + ", which no operator has asked for");
   }
   intents_ = std::move(intents);
-  // What runs is stopped without a successor only as far as the rollout allows.
+}
+
+// What is wanted and may serve is stopped when a successor serves; when its node is lost and another one has it; or as
+// far as the rollout allows fewer replicas.
+void FleetChecker::check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started) {
   std::map<DeploymentId, std::uint32_t> taken_away;
-  for (const auto& [generation, one] : assigned) {
-    if (!one.stopping || !stopping_.insert(generation).second) continue;
-    const auto wanted = state.desired.deployments.find(one.place.deployment);
-    if (wanted == state.desired.deployments.end() || one.place.replica >= wanted->second.spec.replicas) continue;
-    const auto runs_for = [&](const fleet::Assigned& other, Duration least) {
-      const auto& running = processes_[{other.place.deployment, other.place.replica}];
-      return std::any_of(running.begin(), running.end(), [&](const Process& process) {
-        return process.key == other.key() && process.began + least <= now;
+  for (const auto& [name, all] : by_replica_) {
+    for (const fleet::Assigned* one : all) {
+      if (!one->stopping || !stopping_.insert(one->generation).second) continue;
+      const auto wanted = state_.desired.deployments.find(name.first);
+      if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
+      const bool has_successor = std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* other) {
+        return is_live(other) && is_known_ready(*other, call_began);
       });
-    };
-    // Servers may not know yet that it has ended: its machine went off.
-    const auto has_just_ended = [&](const fleet::Assigned& other) {
-      const auto end = ended_.find(other.key());
-      return end != ended_.end() && now < end->second + unknown_to_servers;
-    };
-    const bool has_successor = std::any_of(assigned.begin(), assigned.end(), [&](const auto& entry) {
-      const fleet::Assigned& other = entry.second;
-      return !other.stopping && other.place.deployment == one.place.deployment &&
-             other.place.replica == one.place.replica &&
-             (runs_for(other, Duration::zero()) || has_just_ended(other) ||
-              std::find(started.begin(), started.end(), other) != started.end());
-    });
-    // Of what has only begun, or is out of reach, servers do not know that it runs.
-    const bool is_in_reach = now < heard_[one.place.node] + unknown_to_servers;
-    if (is_in_reach && runs_for(one, std::chrono::seconds(5)) && !has_successor) ++taken_away[one.place.deployment];
+      const bool is_moved =
+          is_silent(now, *one, epoch_began_) && std::any_of(all.begin(), all.end(), [&](const auto* other) {
+            return is_live(other) && (started.contains(other->generation) || is_heard(other->place.node, call_began));
+          });
+      const bool has_another = std::any_of(all.begin(), all.end(), [&](const auto* other) { return is_live(other); });
+      if (!has_another) taken_away_.insert(name);
+      if (!may_serve(*one, call_began)) continue;
+      exempt("an incarnation was stopped on a silent node, without a successor that serves", 60,
+             is_moved && !has_successor);
+      if (!has_successor && !is_moved) ++taken_away[name.first];
+    }
   }
   for (const auto& [id, count] : taken_away) {
-    const DeploymentSpec& spec = state.desired.deployments.at(id).spec;
-    const std::uint32_t most = std::max(spec.rollout.unavailable, 1u);
-    expect(now, count <= most, id.text() + " loses " + std::to_string(count) + " replicas that run at once");
+    const DeploymentSpec& spec = state_.desired.deployments.at(id).spec;
+    std::uint32_t ready = 0;
+    for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
+      const auto& all = all_of({id, replica});
+      ready += std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
+        return is_live(one) && is_known_ready(*one, call_began);
+      });
+    }
+    const std::uint32_t unavailable = std::max(spec.rollout.unavailable, spec.single ? 1u : 0u);
+    expect(now, ready + unavailable >= spec.replicas,
+           id.text() + " loses " + std::to_string(count) + " replicas without a successor that serves and keeps " +
+               std::to_string(ready) + " of " + std::to_string(spec.replicas) + ", where " +
+               std::to_string(unavailable) + " may be missing");
   }
-  // Everything that is not forgotten may run.
-  std::map<DeviceId, std::vector<const fleet::Assigned*>> holders;
-  std::map<DeploymentId, std::map<std::uint32_t, std::uint32_t>> live;
-  for (const auto& [generation, one] : assigned) {
-    for (const DeviceId& id : one.place.devices) holders[id].push_back(&one);
-    if (!one.stopping) ++live[one.place.deployment][one.place.replica];
+}
+
+// New replicas of an all-or-nothing deployment start together.
+void FleetChecker::check_together(TimePoint now, const ByReplica& before, const std::set<std::uint64_t>& started) {
+  for (const auto& [id, wanted] : state_.desired.deployments) {
+    if (started.empty() || wanted.spec.on_shortage != OnShortage::all) continue;
+    std::uint32_t begun = 0, left = 0;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      const auto& all = all_of({id, replica});
+      const auto earlier = before.find({id, replica});
+      // What is replaced, or was stopped to make room, does not wait for others; what was refused is new again.
+      const auto is_replaced = [&](const fleet::Assigned* old) {
+        return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
+                 return one->generation == old->generation;
+               });
+      };
+      if (earlier != before.end() && std::any_of(earlier->second.begin(), earlier->second.end(), is_replaced)) continue;
+      const bool is_begun =
+          std::any_of(all.begin(), all.end(), [&](const auto* one) { return started.contains(one->generation); });
+      ++(is_begun ? begun : left);
+    }
+    expect(now, begun == 0 || left == 0,
+           id.text() + " starts all replicas together or none, and " + std::to_string(begun) + " began without " +
+               std::to_string(left) + " others");
   }
-  for (const auto& [id, held] : holders) {
+}
+
+// Everything that is not forgotten may run.
+void FleetChecker::check_devices(TimePoint now) {
+  std::map<std::pair<NodeId, DeviceId>, std::vector<const fleet::Assigned*>> holders;
+  for (const auto& [name, all] : by_replica_) {
+    for (const fleet::Assigned* one : all) {
+      for (const DeviceId& id : one->place.devices) holders[{one->place.node, id}].push_back(one);
+    }
+  }
+  for (const auto& [device, held] : holders) {
     std::uint64_t bytes = 0;
     bool is_exclusive = false;
     for (const fleet::Assigned* one : held) {
@@ -117,33 +295,45 @@ void FleetChecker::committed(TimePoint now, const store::State& state) {
       is_exclusive = is_exclusive || one->place.exclusive;
     }
     expect(now, !is_exclusive || held.size() == 1,
-           "device " + id.text() + " is exclusive and promised twice, also to " + to_string(held.back()->key()));
-    expect(now, bytes <= bytes_[id], "device " + id.text() + " is promised beyond its bytes");
-  }
-  for (const auto& [id, replicas] : live) {
-    const auto wanted = state.desired.deployments.find(id);
-    if (wanted == state.desired.deployments.end()) continue;
-    std::uint32_t more = 0;
-    for (const auto& [replica, count] : replicas)
-      more += replica < wanted->second.spec.replicas && count > 1 ? count - 1 : 0;
-    // The surge may have been lowered since: only a commit that adds to it is wrong.
-    const bool is_added = std::any_of(started.begin(), started.end(), [&](const fleet::Assigned& one) {
-      return one.place.deployment == id && replicas.at(one.place.replica) > 1;
-    });
-    expect(now, !is_added || more <= wanted->second.spec.rollout.surge,
-           id.text() + " has " + std::to_string(more) + " replicas more than wanted, beyond its surge");
+           "device " + device.second.text() + " of " + device.first.text() +
+               " is exclusive and promised twice, also to " + to_string(held.back()->key()));
+    expect(now, bytes <= bytes_[device],
+           "device " + device.second.text() + " of " + device.first.text() + " is promised beyond its bytes");
   }
 }
 
-void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key, bool is_single) {
+void FleetChecker::check_surge(TimePoint now, const ByReplica& before) {
+  std::map<DeploymentId, std::uint32_t> more;
+  std::set<DeploymentId> added;  // the surge may have been lowered since: only a commit that adds to it is wrong
+  for (const auto& [name, all] : by_replica_) {
+    const auto wanted = state_.desired.deployments.find(name.first);
+    if (wanted == state_.desired.deployments.end() || name.second >= wanted->second.spec.replicas) continue;
+    // What is on a lost node counts as ended.
+    const auto counts = [&](const fleet::Assigned* one) { return is_live(one) && !is_silent(now, *one, epoch_began_); };
+    const auto live = std::count_if(all.begin(), all.end(), counts);
+    if (live <= 1) continue;
+    more[name.first] += static_cast<std::uint32_t>(live - 1);
+    const auto earlier = before.find(name);
+    if (earlier == before.end() || live > std::count_if(earlier->second.begin(), earlier->second.end(), counts))
+      added.insert(name.first);
+  }
+  for (const DeploymentId& id : added)
+    expect(now, more[id] <= state_.desired.deployments.at(id).spec.rollout.surge,
+           id.text() + " has " + std::to_string(more[id]) + " replicas more than wanted, beyond its surge");
+}
+
+void FleetChecker::began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
   std::vector<Process>& running = processes_[{key.deployment, key.replica}];
+  expect(now, facts_.contains(key.generation), to_string(key) + " was started on " + node.text() + " by no order");
   for (const Process& other : running) {
     expect(now, other.key != key, to_string(key) + " was started twice on " + node.text());
-    expect(now, !(is_single && other.is_single),
+    expect(now, !(facts_[key.generation].is_single && facts_[other.key.generation].is_single),
            "single " + to_string(key) + " began on " + node.text() + " while " + to_string(other.key) + " runs on " +
                other.node.text());
   }
-  running.push_back({node, key, is_single, now});
+  running.push_back({node, key, now});
+  began_[key] = now;
+  answered_.erase(key);
 }
 
 void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
@@ -156,10 +346,40 @@ void FleetChecker::ended(TimePoint now, const NodeId& node, const fleet::Replica
 
 void FleetChecker::refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key) {
   std::vector<TimePoint>& times = refusals_[{node, {key.deployment, key.replica}}];
-  std::erase_if(times, [&](TimePoint when) { return when + std::chrono::seconds(10) < now; });
+  std::erase_if(times, [&](TimePoint when) { return when + 10s < now; });
   times.push_back(now);
-  last_refusal_[key.deployment] = now;
+  ++causes_[{key.deployment, key.replica}];
   expect(now, times.size() <= 6, to_string(key) + " was refused by " + node.text() + " again and again");
+}
+
+void FleetChecker::heard(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report) {
+  if (epoch != state_.epoch) return;  // another server leads by now
+  const NodeId& node = report.node.id;
+  const auto before = known_.find(node);
+  if (before != known_.end() && before->second.report.agent == report.agent &&
+      report.number < before->second.report.number)
+    return;
+  std::set<fleet::ReplicaKey> ready_before;
+  if (before != known_.end()) {
+    for (const fleet::ReplicaReport& one : before->second.report.replicas) {
+      if (one.state == ReplicaState::ready) ready_before.insert(one.key);
+    }
+    if (before->second.report.node != report.node) add_cause(node);
+  }
+  for (const fleet::ReplicaReport& one : report.replicas) {
+    if (one.state != ReplicaState::ready) continue;
+    if (!ready_before.contains(one.key)) avoided_.erase({one.key.deployment, node});
+    const auto began = began_.find(one.key);
+    if (began == began_.end() || !facts_.contains(one.key.generation)) continue;  // without a command
+    const auto ended = ended_.find(one.key);
+    const bool is_ended = ended != ended_.end() && ended->second >= began->second;
+    const bool is_late = ended != ended_.end() && now < ended->second + oldest_report;
+    const bool was_ready =
+        facts_[one.key.generation].has_readiness ? answered_.contains(one.key) : now >= began->second + settled_after;
+    expect(now, (was_ready && !is_ended) || is_late,
+           to_string(one.key) + " is reported as ready by " + node.text() + " and is not");
+  }
+  known_[node] = {report, now};
 }
 
 std::uint64_t FleetChecker::asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec) {
@@ -179,72 +399,6 @@ void FleetChecker::answered(const DeploymentId& deployment, std::uint64_t reques
 
 void FleetChecker::answered(const NodeId& node, Intent intent) {
   asked_intents_.erase(asked_intents_.find({node, intent}));
-}
-
-void FleetChecker::check_places(TimePoint now, const store::State& state, const std::map<NodeId, Machine>& machines) {
-  std::map<DeviceId, std::uint64_t> used;
-  std::set<DeviceId> exclusive;
-  std::map<std::pair<DeploymentId, std::uint32_t>, bool> placed;
-  for (const auto& [generation, one] : all_assigned(state)) {
-    for (const DeviceId& id : one.place.devices) {
-      used[id] += one.place.memory_bytes;
-      if (one.place.exclusive) exclusive.insert(id);
-    }
-    const auto machine = machines.find(one.place.node);
-    if (!one.stopping && machine != machines.end() && machine->second.is_on)
-      placed[{one.place.deployment, one.place.replica}] = true;
-  }
-  for (const auto& [id, wanted] : state.desired.deployments) {
-    const DeploymentSpec& spec = wanted.spec;
-    // Those that start together, or end before they move, are looked at in the end.
-    if (spec.single || spec.on_shortage == OnShortage::all || !spec.node_selector.empty() || spec.user) continue;
-    // A node that has refused again and again is left alone for a minute.
-    if (const auto refusal = last_refusal_.find(id);
-        refusal != last_refusal_.end() && now < refusal->second + std::chrono::seconds(62))
-      continue;
-    for (std::uint32_t replica = 0; replica < spec.replicas; ++replica) {
-      if (placed.contains({id, replica})) continue;
-      bool fits = spec.gpus_per_replica() == 0;
-      for (const auto& [node, machine] : machines) {
-        std::uint32_t free = 0;
-        for (const DeviceId& device : machine.in_service) {
-          const bool is_exclusive = spec.sharing == Sharing::exclusive;
-          const bool is_used = used.contains(device);
-          free += !exclusive.contains(device) && !(is_exclusive && is_used) &&
-                  (is_used ? used.at(device) : 0) + spec.memory_bytes <= bytes_[device];
-        }
-        fits = fits || (machine.is_on && free >= spec.gpus_per_replica());
-      }
-      expect(now, !fits, id.text() + "/" + std::to_string(replica) + " fits and has no place");
-    }
-  }
-}
-
-void FleetChecker::check_rest(TimePoint now, const store::State& state, const std::set<fleet::ReplicaKey>& ready) {
-  const std::map<std::uint64_t, fleet::Assigned> assigned = all_assigned(state);
-  for (const auto& [generation, one] : assigned) {
-    const std::string name = to_string(one.key());
-    expect(now, !one.stopping, name + " has not stopped on " + one.place.node.text());
-    const auto wanted = state.desired.deployments.find(one.place.deployment);
-    expect(now, wanted != state.desired.deployments.end() && one.place.replica < wanted->second.spec.replicas,
-           name + " is not wanted");
-    const bool is_refused = wanted != state.desired.deployments.end() && wanted->second.spec.user.has_value();
-    expect(now, is_refused || ready.contains(one.key()), name + " does not serve on " + one.place.node.text());
-  }
-  for (const auto& [name, running] : processes_) {
-    for (const Process& one : running)
-      expect(now, assigned.contains(one.key.generation),
-             to_string(one.key) + " runs on " + one.node.text() + " and is not assigned");
-    expect(now, running.size() <= 1, name.first.text() + "/" + std::to_string(name.second) + " runs twice");
-  }
-  for (const auto& [id, requests] : requests_) {
-    const auto wanted = state.desired.deployments.find(id);
-    const bool is_there = wanted != state.desired.deployments.end();
-    const bool is_asked_for = std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
-      return request.spec.has_value() == is_there && (!is_there || *request.spec == wanted->second.spec);
-    });
-    expect(now, is_asked_for, "an accepted change of " + id.text() + " is lost");
-  }
 }
 
 }  // namespace berth::simulate

@@ -1,6 +1,7 @@
 // FleetChecker: the laws of a fleet, held against what a simulated one does. It shares no code with the controller,
-// the agents or the planner and keeps its own books: from what is committed, and from what starts and
-// ends on the machines. A violation is a sentence with its time; the first few are kept.
+// the agents or the planner and keeps its own books: from what is committed, from the reports that servers take, and
+// from what starts and ends on the machines. A violation is a sentence with its time; the first few are kept. Where a
+// law cannot be held against something, that is counted as an exemption, and each exemption has a largest share.
 #pragma once
 
 #include <algorithm>
@@ -14,26 +15,31 @@
 
 #include "berth/clock.hpp"
 #include "fleet/fleet.hpp"
+#include "simulate/fleet.hpp"
+#include "simulate/fleet_room.hpp"
 #include "store/state.hpp"
 
 namespace berth::simulate {
 
 class FleetChecker {
  public:
+  explicit FleetChecker(bool servers_fail) : servers_fail_(servers_fail) {}
+
   // What the machines of the fleet really have.
   void add_device(const NodeId& node, const DeviceId& device, std::uint64_t memory_bytes);
 
   // A call of a server that knew the store as of change `known` committed something: the change `made`. Absent: it
   // begins to lead, and decides nothing yet.
   void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t made);
-  // The state after a commit.
-  void committed(TimePoint now, const store::State& state);
-  // A process of a replica began, or its last one is gone.
-  void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key, bool is_single);
+  // The state after a commit of a call that began at `call_began`.
+  void committed(TimePoint now, TimePoint call_began, store::State state);
+  // A process of a replica began, answered a probe for the first time, or its last one is gone.
+  void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
+  void answered_probe(const fleet::ReplicaKey& key) { answered_.insert(key); }
   void ended(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   void refused(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
-  // A server took a report.
-  void heard(TimePoint now, const NodeId& node) { heard_[node] = std::max(heard_[node], now); }
+  // A server that leads in this epoch took a report.
+  void heard(TimePoint now, std::uint64_t epoch, const fleet::NodeReport& report);
   // An operator asks for a change, absent: to remove the deployment; later it is told that the change is accepted, or
   // learns nothing. Returns the number of the request.
   std::uint64_t asked(const DeploymentId& deployment, const std::optional<DeploymentSpec>& spec);
@@ -43,47 +49,106 @@ class FleetChecker {
   void asked(const NodeId& node, Intent intent) { asked_intents_.emplace(node, intent); }
   void answered(const NodeId& node, Intent intent);
 
-  struct Machine {
-    bool is_on = false;
-    std::set<DeviceId> in_service;  // healthy
-  };
-  // After the faults: what is wanted has a place, unless nothing fits.
-  void check_places(TimePoint now, const store::State& state, const std::map<NodeId, Machine>& machines);
-  // And in the end it serves, nothing else runs, nothing accepted is lost.
-  void check_rest(TimePoint now, const store::State& state, const std::set<fleet::ReplicaKey>& ready);
+  // Every second or so: the epoch of the server that leads and reaches the store; absent: none does. What is wanted and
+  // fits must have a place soon, faults or not.
+  void watch(TimePoint now, std::optional<std::uint64_t> epoch);
+  // After the faults: what is wanted and fits serves, nothing else runs, nothing accepted is lost.
+  void check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& ready);
   void expect(TimePoint now, bool holds, const std::string& law);
 
   const std::vector<std::string>& violations() const { return violations_; }
   std::uint64_t starts() const { return starts_; }  // incarnations
+  // Something keeps failing, and there is no room to replace it.
+  bool is_stuck() const { return is_stuck_; }
+  const std::vector<Exemption>& exemptions() const { return exemptions_; }
 
  private:
+  using ReplicaName = std::pair<DeploymentId, std::uint32_t>;
   struct Process {
     NodeId node;
     fleet::ReplicaKey key;
-    bool is_single = false;
     TimePoint began{};
   };
-  std::map<DeviceId, std::uint64_t> bytes_;
-  std::map<fleet::ReplicaKey, TimePoint> ended_;
-  std::map<std::pair<DeploymentId, std::uint32_t>, std::vector<Process>> processes_;
-  std::map<std::pair<NodeId, std::pair<DeploymentId, std::uint32_t>>, std::vector<TimePoint>> refusals_;
-  std::map<DeploymentId, TimePoint> last_refusal_;
-  // What may be wanted: a request that was over before an accepted one began counts no more.
+  struct Known {
+    fleet::NodeReport report;
+    TimePoint at{};
+  };
+  struct Avoided {
+    TimePoint until{};
+    std::uint32_t refusals = 0;
+  };
+  // Of one incarnation, for ever.
+  struct Facts {
+    bool is_single = false, has_readiness = false;
+  };
+  using ByReplica = std::map<ReplicaName, std::vector<const fleet::Assigned*>>;
+
+  // fleet_checker.cpp
+  void check_start(TimePoint now, TimePoint call_began, const fleet::Assigned& one);
+  void check_stops(TimePoint now, TimePoint call_began, const std::set<std::uint64_t>& started);
+  void check_together(TimePoint now, const ByReplica& before, const std::set<std::uint64_t>& started);
+  void check_devices(TimePoint now);
+  void check_surge(TimePoint now, const ByReplica& before);
+  void check_intents(TimePoint now);
+  void note_refusals(TimePoint call_began, const store::State& before);
+
+  // fleet_liveness.cpp
+  void note_causes(const store::State& before);
+  void add_cause(const NodeId& node);
+  // Without what this generation holds.
+  Room room_of(TimePoint now, Duration age_max, std::uint64_t without = 0) const;
+  // Its node was not heard for as long as it is not replaced, by a server that leads since then.
+  bool is_silent(TimePoint now, const fleet::Assigned& one, TimePoint led_since) const;
+  bool is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const;
+  // Which of those in need would find a place: of an all-or-nothing deployment all of them or none.
+  std::vector<std::uint32_t> placeable(TimePoint now, const fleet::Wanted& wanted,
+                                       const std::vector<std::uint32_t>& in_need, Room room, bool counts_refusals);
+  void exempt(const char* name, std::uint64_t percent_max, bool is_used);
+
+  // What servers know of it.
+  const fleet::ReplicaReport* report_of(const fleet::Assigned& one) const;
+  bool is_heard(const NodeId& node, TimePoint when) const;
+  bool is_known_ready(const fleet::Assigned& one, TimePoint when) const;
+  bool may_serve(const fleet::Assigned& one, TimePoint when) const;
+  const std::vector<const fleet::Assigned*>& all_of(const ReplicaName& name) const;
+  const DeploymentSpec* spec_of(const fleet::Assigned& one) const;
+  Duration replace_time(const fleet::Assigned& one) const;
+
+  const bool servers_fail_;
+  std::map<std::pair<NodeId, DeviceId>, std::uint64_t> bytes_;
+  store::State state_;             // as committed last
+  ByReplica by_replica_;           // in state_
+  std::map<NodeId, Known> known_;  // in the epoch of state_
+  std::optional<std::uint64_t> watched_epoch_;
+  TimePoint epoch_began_{}, led_since_{};  // it reaches the store a while after it began
+  std::map<ReplicaName, TimePoint> due_;   // in need since then, and fits
+  std::set<ReplicaName> taken_away_;       // stopped while wanted and serving: its successor awaits its end
+  std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided_;
+  std::map<std::uint64_t, Facts> facts_;  // by generation
+  // No more incarnations than causes.
+  std::map<ReplicaName, std::uint32_t> causes_, starts_of_;
+  std::set<NodeId> silent_;
+
+  std::set<fleet::ReplicaKey> answered_;
+  std::map<fleet::ReplicaKey, TimePoint> began_, ended_;
+  std::map<ReplicaName, std::vector<Process>> processes_;
+  std::map<std::pair<NodeId, ReplicaName>, std::vector<TimePoint>> refusals_;
+  // What may be wanted: a request that was over before an accepted one began no longer counts.
   struct Request {
     std::uint64_t began = 0, ended = UINT64_MAX;
     std::optional<DeploymentSpec> spec;
   };
   std::map<DeploymentId, std::vector<Request>> requests_;
   std::uint64_t moments_ = 0;  // a number for each request and each answer
-  std::map<NodeId, TimePoint> heard_;
   std::string last_call_;
   std::uint64_t last_change_ = 0;
   std::map<NodeId, Intent> intents_;                        // in the last state
   std::multiset<std::pair<NodeId, Intent>> asked_intents_;  // that are not answered yet
   std::uint64_t starts_ = 0;
-  std::set<std::uint64_t> assigned_;  // generations
   std::uint64_t highest_ = 0;         // generation
   std::set<std::uint64_t> stopping_;  // generations
+  bool is_stuck_ = false;
+  std::vector<Exemption> exemptions_;
   std::vector<std::string> violations_;
 };
 

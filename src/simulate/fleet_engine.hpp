@@ -36,6 +36,7 @@ class FleetEngine final : public store::Engine {
   // From now on every call fails: the process that made them is gone.
   void crash() { is_crashed_ = true; }
   bool is_crashed() const { return is_crashed_; }
+  bool is_out_now() const { return timeline_.now < out_until_; }
 
   std::string name() const override { return shared_->name(); }
   Result<store::Listing> list(std::string_view prefix, std::string_view after, std::size_t limit) override;

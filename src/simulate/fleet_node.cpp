@@ -20,6 +20,8 @@ std::string Machine::start(const agent::Start& start) {
   job.place = start.order.assigned.place;
   job.stop_grace = start.order.spec.stop_grace;
   job.is_bad = start.order.spec.command.front() == bad_command;
+  job.has_liveness = start.order.spec.liveness.has_value();
+  job.user = start.order.spec.user;
   return id;
 }
 
@@ -92,8 +94,10 @@ void Machine::tick() {
                now >= job.lease_from) {
       job.found.state = FoundState::running;
       job.found.since = now;
+      job.serves_from = now + 1ms * random_.below(5000);
       if (job.is_bad) job.ends = now + 1s;
-      checker_.began(now, view.id, job.found.key, job.found.single.has_value());
+      checker_.began(now, view.id, job.found.key);
+      checker_.expect(now, job.user != forbidden_user, to_string(job.found.key) + " runs as a user that is forbidden");
     }
   }
 }
@@ -104,6 +108,24 @@ void Machine::crash_some_job() {
     if (job.found.state == FoundState::running) running.push_back(&job);
   }
   if (!running.empty()) end(*running[random_.below(running.size())], "signal 11");
+}
+
+// Without a liveness probe only time makes it well again.
+void Machine::make_some_job_sick(TimePoint until) {
+  std::vector<Job*> running;
+  for (auto& [id, job] : jobs_) {
+    if (job.found.state == FoundState::running) running.push_back(&job);
+  }
+  if (running.empty()) return;
+  Job& job = *running[random_.below(running.size())];
+  const bool was_well = timeline_.now >= job.serves_from;
+  job.serves_from = job.has_liveness && was_well ? TimePoint::max() : std::max(job.serves_from, until);
+}
+
+bool Machine::answers_probe(const std::string& id) const {
+  const auto found = jobs_.find(id);
+  return found != jobs_.end() && found->second.found.state == FoundState::running &&
+         timeline_.now >= found->second.serves_from;
 }
 
 void Machine::take_for_people(const DeviceId& id) {
@@ -123,10 +145,31 @@ void Machine::power_off() {
   }
 }
 
+// Every 2 s; the step asks only for the probes that the spec has.
+void SimulatedAgent::probe(const std::vector<agent::FoundJob>& jobs) {
+  std::map<std::string, agent::Probed> probed;
+  for (const agent::FoundJob& job : jobs) {
+    if (job.state != FoundState::running) continue;
+    agent::Probed& answers = probed[job.id] = probed_[job.id];
+    TimePoint& asked = asked_[job.id];
+    if (timeline_.now < asked + 2s) continue;
+    asked = timeline_.now;
+    const bool is_good = machine_.answers_probe(job.id);
+    for (agent::Probed::Answers* one : {&answers.readiness, &answers.liveness}) {
+      one->was_good = one->was_good || is_good;
+      one->failures = is_good ? 0 : one->failures + 1;
+      one->problem = is_good ? "" : "no answer";
+    }
+    if (is_good) checker_.answered_probe(job.key);
+  }
+  probed_ = std::move(probed);
+}
+
 std::optional<fleet::NodeReport> SimulatedAgent::tick(std::uint64_t crash_chance_percent) {
   const std::vector<agent::FoundJob> jobs = machine_.find_jobs();
+  probe(jobs);
   agent::Step step = agent::step(
-      {orders_ ? &*orders_ : nullptr, heard_, jobs, {}, &rules_, std::move(memory_), timeline_.now, newest_});
+      {orders_ ? &*orders_ : nullptr, heard_, jobs, probed_, &rules_, std::move(memory_), timeline_.now, newest_});
   memory_ = std::move(step.memory);
   const auto crashes = [&] { return random_.below(100) < crash_chance_percent; };
   for (const agent::Renewal& renewal : step.renew) machine_.renew(renewal.job, renewal.heard);

@@ -22,6 +22,7 @@ namespace berth::simulate {
 inline constexpr const char* good_command = "serve";
 inline constexpr const char* bad_command = "crash";       // ends a second after it started
 inline constexpr const char* forbidden_user = "mallory";  // no agent runs it
+inline constexpr const char* allowed_user = "bob";
 
 class Machine {
  public:
@@ -46,6 +47,9 @@ class Machine {
   // Leases are given, single jobs end by themselves, what was told to end ends.
   void tick();
   void crash_some_job();
+  // One of them answers no probe, until then or until it is started again.
+  void make_some_job_sick(TimePoint until);
+  bool answers_probe(const std::string& id) const;
   // If no job holds it.
   void take_for_people(const DeviceId& id);
   void power_off();
@@ -56,7 +60,10 @@ class Machine {
     Assignment place;
     TimePoint lease_from{};
     Duration stop_grace{};
+    TimePoint serves_from{};  // a probe is answered from then on
     bool is_bad = false;
+    bool has_liveness = false;
+    std::optional<std::string> user;
     std::optional<TimePoint> ends;
   };
   bool has_room(const Job& job) const;
@@ -73,7 +80,9 @@ class Machine {
 class SimulatedAgent {
  public:
   SimulatedAgent(Timeline& timeline, Random& random, FleetChecker& checker, Machine& machine, std::uint64_t start)
-      : start_(start), machine_(machine), timeline_(timeline), random_(random), checker_(checker) {}
+      : start_(start), machine_(machine), timeline_(timeline), random_(random), checker_(checker) {
+    rules_.users = {allowed_user};
+  }
 
   // Looks, acts and makes its report. In `crash_chance_percent` of the actions it crashes before the next one: absent.
   std::optional<fleet::NodeReport> tick(std::uint64_t crash_chance_percent);
@@ -99,6 +108,10 @@ class SimulatedAgent {
   agent::Rules rules_;
   std::vector<fleet::ReplicaReport> reports_;
   std::set<fleet::ReplicaKey> refused_;
+  // What the probes of each job said since this agent started, and when it was asked last.
+  void probe(const std::vector<agent::FoundJob>& jobs);
+  std::map<std::string, agent::Probed> probed_;
+  std::map<std::string, TimePoint> asked_;
 };
 
 }  // namespace berth::simulate

@@ -16,6 +16,7 @@ void SimulatedServer::crash() {
 }
 
 void SimulatedServer::begin() {
+  call_began_ = timeline_.now;
   engine_ = std::make_shared<FleetEngine>(timeline_, random_, shared_, faults, committed_);
   is_busy_ = true;
   if (auto store = store::Store::open(engine_)) {

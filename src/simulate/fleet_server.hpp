@@ -42,6 +42,7 @@ class SimulatedServer {
   auto ask(Function&& function) -> std::optional<std::invoke_result_t<Function, server::Leader&>> {
     if (!answers()) return std::nullopt;
     ++calls_;
+    call_began_ = timeline_.now;
     is_busy_ = true;
     std::optional<std::invoke_result_t<Function, server::Leader&>> out(function(*leader_));
     is_busy_ = false;
@@ -52,6 +53,11 @@ class SimulatedServer {
 
   // The call that it is in or was in last.
   std::string call() const { return name_ + " " + std::to_string(calls_); }
+  TimePoint call_began() const { return call_began_; }
+  // Of its leadership, where it leads, runs and reaches the store.
+  std::optional<std::uint64_t> leads_in() const {
+    return answers() && !engine_->is_out_now() ? std::optional(leader_->epoch()) : std::nullopt;
+  }
   // Of the store, as its leader knows it; absent: it has none.
   std::optional<std::uint64_t> known_change() const {
     return leader_ ? std::optional(leader_->state().change_number) : std::nullopt;
@@ -76,6 +82,7 @@ class SimulatedServer {
   bool is_on_ = true;
   bool is_busy_ = false;  // in a call, which may stand still while time goes on
   std::uint64_t calls_ = 0;
+  TimePoint call_began_{};
   std::shared_ptr<FleetEngine> engine_;
   std::optional<server::Leader> leader_;
 };

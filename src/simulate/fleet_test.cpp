@@ -5,14 +5,35 @@
 namespace berth::simulate {
 namespace {
 
-// The seed is in the first line of a failure.
-void expect_laws(const FleetOptions& options) {
+// What the fleets of one test did, all together.
+struct Total {
+  std::vector<Exemption> exemptions;
+  std::uint64_t starts = 0, ready = 0, replicas = 0;
+};
+
+// The seed is in the first and in the last line of a failure.
+void expect_laws(const FleetOptions& options, Total& total) {
   const FleetRun run = simulate_fleet(options);
-  std::string text;
+  const std::string seed = "seed " + std::to_string(run.seed);
+  std::string text = seed;
   for (const std::string& violation : run.violations) text += "\n  " + violation;
-  EXPECT_TRUE(run.violations.empty()) << "seed " << run.seed << text;
-  EXPECT_GT(run.faults, 5u);
-  EXPECT_GT(run.starts, 0u);
+  EXPECT_TRUE(run.violations.empty()) << text << "\n" << seed;
+  EXPECT_GT(run.faults, 5u) << seed;
+  EXPECT_GT(run.starts, 0u) << seed;
+  add(total.exemptions, run.exemptions);
+  total.starts += run.starts;
+  total.ready += run.ready;
+  total.replicas += run.replicas;
+}
+
+// So that the laws are held against something.
+void expect_substance(const Total& total, std::uint64_t fleets) {
+  EXPECT_GT(total.starts, 15 * fleets);
+  EXPECT_GT(total.ready, 5 * fleets);
+  EXPECT_GT(total.ready * 10, total.replicas * 7);
+  for (const Exemption& one : total.exemptions)
+    EXPECT_TRUE(one.is_within_share()) << one.name << ": " << one.uses << " of " << one.chances << " cases, more than "
+                                       << one.percent_max << " %";
 }
 
 // Sanitizers make each of them thirty times slower.
@@ -27,12 +48,15 @@ FleetOptions small(std::uint64_t seed) {
 }
 
 TEST(SimulatedFleet, KeepsItsLawsWhateverFails) {
-  for (std::uint64_t seed = 0; seed < small_seeds && !HasFailure(); ++seed) expect_laws(small(seed));
+  Total total;
+  for (std::uint64_t seed = 0; seed < small_seeds && !HasFailure(); ++seed) expect_laws(small(seed), total);
+  if (!HasFailure()) expect_substance(total, small_seeds);
 }
 
 TEST(SimulatedFleet, KeepsItsLawsWithMoreNodes) {
+  Total total;
   for (std::uint64_t seed = 0; seed < large_seeds && !HasFailure(); ++seed)
-    expect_laws({.nodes = 8, .gpus = 4, .deployments = 40, .seed = seed});
+    expect_laws({.nodes = 8, .gpus = 4, .deployments = 40, .seed = seed}, total);
 }
 
 TEST(SimulatedFleet, OneSeedIsOneRun) {

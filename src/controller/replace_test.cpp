@@ -1,0 +1,112 @@
+// What is replaced, when, and in which order.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "controller/test_world.hpp"
+
+namespace berth::controller {
+namespace {
+
+TEST(Replace, AServerThatIsCutOffFromAllNodesAmidARolloutStopsNothing) {
+  World world({gpu_node("a", 1), gpu_node("b", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  world.step();
+  ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
+  world.say(world.find("d/0", 1), ReplicaState::starting);
+  world.silence("a");
+  world.silence("b");
+  world.advance(10min);
+  EXPECT_FALSE(world.step().has_actions()) << "the old one may serve, the new one is not ready";
+}
+
+TEST(Replace, ANodeThatRefusesAgainAndAgainIsTriedMoreAndMoreRarely) {
+  World world({gpu_node("a", 1)});
+  world.want(gpu_spec("d", 1));
+  for (const Duration pause : {1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s}) {
+    world.step();
+    ASSERT_EQ(world.assigned.size(), 1u);
+    world.say(world.assigned[0], ReplicaState::refused);
+    world.step();
+    world.advance(pause - 1ms);
+    EXPECT_TRUE(world.step().start.empty()) << "too soon after a pause of " << pause.count();
+    // The server looks a little later than at the very moment.
+    world.advance(500ms);
+  }
+}
+
+TEST(Replace, AReplicaLeavesANodeThatItsSpecNoLongerAllows) {
+  const auto moves = [](DeploymentSpec spec, const std::function<void(NodeView&)>& change) {
+    World world({gpu_node("a", 1), gpu_node("b", 1)});
+    for (auto& [id, report] : world.reports) {
+      report.node.labels["zone"] = "x";
+      report.node.egress = true;
+    }
+    spec.node_selector["zone"] = "x";
+    world.want(spec);
+    world.settle();
+    const NodeId before = world.find("d/0").place.node;
+    change(world.reports.at(before).node);
+    world.settle();
+    return world.assigned.size() == 1 && world.find("d/0").place.node != before;
+  };
+  EXPECT_FALSE(moves(gpu_spec("d", 1), [](NodeView&) {}));
+  EXPECT_TRUE(moves(gpu_spec("d", 1), [](NodeView& node) { node.labels.erase("zone"); }));
+  EXPECT_TRUE(moves(gpu_spec("d", 1), [](NodeView& node) { node.taints.insert("slow"); }));
+  EXPECT_TRUE(moves(remote_spec("d", 1), [](NodeView& node) { node.egress = false; }));
+}
+
+TEST(Replace, WhatDoesNotServeIsReplacedFirst) {
+  World world({gpu_node("a", 4)});
+  world.want(version(1, 3));
+  world.settle();
+  world.say(world.find("d/2"), ReplicaState::backing_off, 1, "exit status 1");
+  world.want(version(2, 3));
+  const Step step = world.step();
+  ASSERT_EQ(step.start.size(), 1u) << "the surge";
+  EXPECT_EQ(step.start[0].place.replica, 2u);
+}
+
+TEST(Replace, WhereASuccessorBreaksTheOldOneStaysUntilAnotherIsReady) {
+  World world({gpu_node("a", 1), gpu_node("b", 1), gpu_node("c", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  world.step();
+  ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
+  world.silence("a");
+  world.advance(10s);
+  world.say(world.find("d/0", 1), ReplicaState::backing_off, 1, "CUDA error");
+  world.reports.at(NodeId("b")).node.devices[0].health = Health::lost;
+  world.step();
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0 stopping", "d/0#3 c/gpu0"}))
+      << "a is silent and may serve";
+}
+
+TEST(Replace, NewReplicasOfAnAllOrNothingDeploymentStartTogetherWhileAnotherMoves) {
+  World world({gpu_node("a", 1), gpu_node("b", 2)});
+  DeploymentSpec spec = gpu_spec("d", 1);
+  spec.node_selector["zone"] = "x";
+  spec.on_shortage = OnShortage::all;
+  world.reports.at(NodeId("a")).node.labels["zone"] = "x";
+  world.want(spec);
+  world.settle();
+  ASSERT_EQ(world.places(), Words{"d/0#1 a/gpu0"});
+  world.reports.at(NodeId("b")).node.labels["zone"] = "x";
+  spec.replicas = 4;
+  world.want(spec);
+  EXPECT_TRUE(world.step().start.empty()) << "two of three would fit";
+  world.silence("a");
+  world.advance(31s);
+  const Step step = world.step();
+  EXPECT_EQ(world.places(), (Words{"d/0#1 a/gpu0 stopping", "d/0#2 b/gpu0"})) << "it is replaced, and no part started";
+  ASSERT_EQ(step.pending.size(), 1u);
+  EXPECT_EQ(step.pending[0].replicas, (std::vector<std::uint32_t>{1, 2, 3}));
+  world.want(gpu_spec("e", 1));
+  EXPECT_EQ(world.step().start.size(), 1u) << "the room that is left goes to others";
+}
+
+}  // namespace
+}  // namespace berth::controller

@@ -1,0 +1,208 @@
+// The laws of FleetChecker about what must happen: what is wanted and fits gets a place soon, a replica of a lost node
+// gets another one, all of it serves in the end, and no replica moves more often than something happened to it.
+#include <algorithm>
+
+#include "simulate/fleet_checker.hpp"
+
+namespace berth::simulate {
+namespace {
+
+using namespace std::chrono_literals;
+using fleet::ReplicaState;
+
+// Within this time what fits has a place. A server looks about every 600 ms.
+constexpr Duration placed_within = 5s;
+// A node that reports every 2 s was heard within this time, but for messages that were lost.
+constexpr Duration reports_apart = 4s;
+// A replica may have lost its place to a node that was silent for this long, and a moment later is not.
+constexpr Duration silent_after = 5s;
+// Servers may know this much later of a refusal than the checker.
+constexpr Duration refusal_known_after = 3s;
+constexpr Duration avoided_max = 60s;
+
+}  // namespace
+
+void FleetChecker::exempt(const char* name, std::uint64_t percent_max, bool is_used) {
+  auto found = std::find_if(exemptions_.begin(), exemptions_.end(), [&](const auto& one) { return one.name == name; });
+  if (found == exemptions_.end()) found = exemptions_.insert(found, {name, percent_max, 0, 0});
+  ++found->chances;
+  found->uses += is_used ? 1 : 0;
+}
+
+void FleetChecker::add_cause(const NodeId& node) {
+  const auto list = state_.assignments.find(node);
+  if (list == state_.assignments.end()) return;
+  for (const fleet::Assigned& one : list->second.assigned) ++causes_[{one.place.deployment, one.place.replica}];
+}
+
+void FleetChecker::note_causes(const store::State& before) {
+  for (const auto& [id, wanted] : state_.desired.deployments) {
+    const auto earlier = before.desired.deployments.find(id);
+    if (state_.epoch == before.epoch && earlier != before.desired.deployments.end() && earlier->second == wanted)
+      continue;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) ++causes_[{id, replica}];
+  }
+  for (const auto& [id, node] : before.nodes) {
+    const auto now = state_.nodes.find(id);
+    if (now != state_.nodes.end() && now->second.intent == node.intent && now->second.devices == node.devices) continue;
+    add_cause(id);
+    const auto list = before.assignments.find(id);
+    if (now != state_.nodes.end() || list == before.assignments.end()) continue;
+    for (const fleet::Assigned& one : list->second.assigned) ++causes_[{one.place.deployment, one.place.replica}];
+  }
+}
+
+// As docs/deployment.md says. A single replica must have ended by itself before.
+Duration FleetChecker::replace_time(const fleet::Assigned& one) const {
+  const DeploymentSpec* spec = spec_of(one);
+  if (!spec) return std::chrono::seconds(one.replace_s);
+  const Duration longest = std::max<Duration>(spec->replace_after, 6s);
+  return spec->single ? std::max<Duration>(longest, spec->stop_after + spec->stop_grace + 5s) : longest;
+}
+
+bool FleetChecker::is_silent(TimePoint now, const fleet::Assigned& one, TimePoint led_since) const {
+  const auto known = known_.find(one.place.node);
+  return now - (known == known_.end() ? led_since : std::max(led_since, known->second.at)) >= replace_time(one);
+}
+
+bool FleetChecker::is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const {
+  const bool awaits_end = is_single || taken_away_.contains(name);
+  const auto& all = all_of(name);
+  return std::all_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
+    return is_silent(now, *one, led_since_) || (one->stopping && !awaits_end);
+  });
+}
+
+Room FleetChecker::room_of(TimePoint now, Duration age_max, std::uint64_t without) const {
+  Room room;
+  for (const auto& [id, node] : state_.nodes) {
+    const auto known = known_.find(id);
+    if (known == known_.end() || now - known->second.at > age_max || node.intent != Intent::in_service) continue;
+    room.add_node(known->second.report.node, node);
+  }
+  for (const auto& [name, all] : by_replica_) {
+    for (const fleet::Assigned* one : all) {
+      if (one->generation != without) room.charge(one->place);
+    }
+  }
+  return room;
+}
+
+std::vector<std::uint32_t> FleetChecker::placeable(TimePoint now, const fleet::Wanted& wanted,
+                                                   const std::vector<std::uint32_t>& in_need, Room room,
+                                                   bool counts_refusals) {
+  // Where a rollout is paused, the others may run what was wanted before.
+  std::vector<const DeploymentSpec*> specs{&wanted.spec};
+  for (const DeploymentSpec& spec : wanted.earlier) {
+    if (wanted.paused) specs.push_back(&spec);
+  }
+  const bool is_together = wanted.spec.on_shortage == OnShortage::all;
+  const auto is_avoided = [&](const NodeId& node) {
+    const auto avoided = avoided_.find({wanted.spec.name, node});
+    return avoided != avoided_.end() && now < avoided->second.until + refusal_known_after;
+  };
+  std::vector<std::uint32_t> out;
+  for (const std::uint32_t replica : in_need) {
+    std::optional<Assignment> place;
+    for (const DeploymentSpec* spec : specs) {
+      place = room.find(*spec, [&](const NodeId& node) { return !counts_refusals || !is_avoided(node); });
+      if (!place) break;
+    }
+    if (counts_refusals)
+      exempt("every node with room has refused the deployment lately", 3,
+             !place && room.find(wanted.spec, [](const NodeId&) { return true; }).has_value());
+    if (!place && is_together) return {};
+    if (!place) break;  // nor do the others
+    if (is_together) room.charge(*place);
+    out.push_back(replica);
+  }
+  return out;
+}
+
+void FleetChecker::watch(TimePoint now, std::optional<std::uint64_t> epoch) {
+  for (const auto& [id, node] : state_.nodes) {
+    const auto known = known_.find(id);
+    if (known != known_.end() && now - known->second.at <= silent_after) {
+      silent_.erase(id);
+    } else if (silent_.insert(id).second) {
+      add_cause(id);
+    }
+  }
+  const bool is_led = epoch && *epoch == state_.epoch;
+  exempt(servers_fail_ ? "no server leads and reaches the store, in fleets whose servers fail" : "no server leads",
+         servers_fail_ ? 25 : 1, !is_led);
+  if (is_led && watched_epoch_ != epoch) led_since_ = now;
+  if (is_led) watched_epoch_ = epoch;
+  const std::map<ReplicaName, TimePoint> before = std::exchange(due_, {});
+  if (!is_led) return;
+  std::optional<Room> room;
+  for (const auto& [id, wanted] : state_.desired.deployments) {
+    std::vector<std::uint32_t> in_need;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      if (is_in_need(now, {id, replica}, wanted.spec.single)) in_need.push_back(replica);
+    }
+    if (in_need.empty()) continue;
+    if (!room) room = room_of(now, reports_apart);
+    for (const std::uint32_t replica : placeable(now, wanted, in_need, *room, true)) {
+      const auto since = before.find({id, replica});
+      due_[{id, replica}] = since == before.end() ? now : since->second;
+      expect(now, now - due_[{id, replica}] <= placed_within,
+             id.text() + "/" + std::to_string(replica) + " fits and has no place");
+    }
+  }
+}
+
+void FleetChecker::check_rest(TimePoint now, const std::set<fleet::ReplicaKey>& ready) {
+  const Room room = room_of(now, reports_apart);
+  std::set<std::uint64_t> assigned;
+  for (const auto& [name, all] : by_replica_) {
+    for (const fleet::Assigned* one : all) {
+      assigned.insert(one->generation);
+      const std::string text = to_string(one->key());
+      expect(now, !one->stopping, text + " has not stopped on " + one->place.node.text());
+      const auto wanted = state_.desired.deployments.find(name.first);
+      expect(now, wanted != state_.desired.deployments.end() && name.second < wanted->second.spec.replicas,
+             text + " is not wanted");
+      if (wanted == state_.desired.deployments.end() || !known_.contains(one->place.node)) continue;
+      // What runs an earlier revision, which may be a bad one, stays where its successor fits nowhere.
+      const bool is_stuck =
+          one->revision != wanted->second.revision &&
+          !room_of(now, reports_apart, one->generation).find(wanted->second.spec, [](const NodeId&) { return true; });
+      exempt("an earlier revision runs on in the end, since its successor fits nowhere", 2, is_stuck);
+      is_stuck_ = is_stuck_ || is_stuck;
+      expect(now, is_stuck || ready.contains(one->key()), text + " does not serve on " + one->place.node.text());
+      expect(now,
+             is_allowed_on(wanted->second.spec, known_.at(one->place.node).report.node) ||
+                 !room.find(wanted->second.spec, [](const NodeId&) { return true; }),
+             text + " stays on " + one->place.node.text() + ", where its labels, taints or egress forbid it");
+    }
+  }
+  for (const auto& [id, wanted] : state_.desired.deployments) {
+    std::vector<std::uint32_t> in_need;
+    for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) {
+      const auto& all = all_of({id, replica});
+      const bool serves =
+          std::any_of(all.begin(), all.end(), [&](const auto* one) { return ready.contains(one->key()); });
+      exempt("a replica has no place in the end, since nothing fits", 30, !serves);
+      if (!serves && all.empty()) in_need.push_back(replica);
+    }
+    for (const std::uint32_t replica : placeable(now, wanted, in_need, room, false))
+      expect(now, false, id.text() + "/" + std::to_string(replica) + " fits and does not serve in the end");
+  }
+  for (const auto& [name, running] : processes_) {
+    for (const Process& one : running)
+      expect(now, assigned.contains(one.key.generation),
+             to_string(one.key) + " runs on " + one.node.text() + " and is not assigned");
+    expect(now, running.size() <= 1, name.first.text() + "/" + std::to_string(name.second) + " runs twice");
+  }
+  for (const auto& [id, requests] : requests_) {
+    const auto wanted = state_.desired.deployments.find(id);
+    const bool is_there = wanted != state_.desired.deployments.end();
+    const bool is_asked_for = std::any_of(requests.begin(), requests.end(), [&](const Request& request) {
+      return request.spec.has_value() == is_there && (!is_there || *request.spec == wanted->second.spec);
+    });
+    expect(now, is_asked_for, "an accepted change of " + id.text() + " is lost");
+  }
+}
+
+}  // namespace berth::simulate
