@@ -7,22 +7,30 @@ release := build/release
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
+.PHONY: setup
+setup: ## install what building and testing need, or list it where nothing can be installed
+	@./setup
+
+# Shows of CMake's words those about what is left out.
 .PHONY: configure
 configure:
-	@./setup
-	@cmake --preset release -Wno-dev >build-release.log 2>&1 || { cat build-release.log; exit 1; }; sed -n 's/^-- \(page: not built.*\)/\1/p' build-release.log; rm -f build-release.log
+	@log=$$(mktemp) && { cmake --preset release -Wno-dev >$$log 2>&1 || { cat $$log; exit 1; }; }; sed -n 's/^-- \(page: not built.*\|missing: .*\)/\1/p' $$log; rm -f $$log
+
+.PHONY: check-setup
+check-setup:
+	@./setup --check
 
 .PHONY: build
-build: configure ## set up, then build everything into build/release
+build: check-setup configure ## list what is missing, build everything into build/release
 	@cmake --build --preset release -j $(JOBS) --target all benches
 
 .PHONY: run
-run: configure ## set up, build the command, and serve a sample deployment on every device of this machine
+run: setup configure ## set up, build the command, and serve a sample deployment on every device of this machine
 	@cmake --build --preset release -j $(JOBS) --target berth_command example_tiles
 	@scripts/run-fleet $(release)/berth $(release)/examples/tiles
 
 .PHONY: test
-test: configure ## every test that runs without a GPU
+test: setup configure ## set up, build, run every test that can run on this machine, and list what was skipped
 	@cmake --build --preset release -j $(JOBS)
 	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
 	@scripts/skips $(release)

@@ -19,8 +19,11 @@ if(BERTH_SANITIZE)
   endif()
 endif()
 
-# Headers a GPU machine lacks travel in this ignored folder (make gpu-bundle).
-set(BERTH_BUNDLE ${PROJECT_SOURCE_DIR}/gpu-bundle/include)
+# An entry that cannot run in this build is listed all the same, and says why it is skipped (scripts/skips reads that).
+function(berth_skipped name reason)
+  add_test(NAME ${name} COMMAND sh -c "echo '[  SKIPPED ] ${reason}'; exit 77")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()
 
 # Parses the headers once for all targets of one kind (the same compile options), and compiles several
 # sources of a folder at once. So no two sources of a folder may give one name to
@@ -50,6 +53,12 @@ function(berth_library name)
 endfunction()
 
 function(berth_service name)
+  if(NOT BERTH_HAS_SERVICES)
+    if(BERTH_TESTS)
+      berth_skipped(${name}_test BuiltWithoutServices)
+    endif()
+    return()
+  endif()
   berth_folder(${name} ${ARGN})
   set_property(GLOBAL APPEND PROPERTY BERTH_SERVICES berth_${name})
 endfunction()
@@ -99,7 +108,10 @@ set(BERTH_SANITIZER_ENVIRONMENT
 # Labels: asan, tsan (run under that sanitizer in CI), gpu (needs a GPU).
 function(berth_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
-  find_package(GTest REQUIRED)
+  if(NOT GTest_FOUND)
+    berth_skipped(${name} BuiltWithoutGoogleTest)
+    return()
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   # What is tested is optimised as the preset says; the tests themselves compile in
   # half the time without.
@@ -113,8 +125,6 @@ function(berth_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main)
   berth_quick_build(${name} test ${BERTH_COMMON_HEADERS} <gtest/gtest.h>)
   # Property tests run where rapidcheck is installed (Debian), not on a bare GPU machine.
-  find_library(BERTH_RAPIDCHECK rapidcheck)
-  find_path(BERTH_RAPIDCHECK_INCLUDE rapidcheck.h)
   if(BERTH_RAPIDCHECK AND BERTH_RAPIDCHECK_INCLUDE)
     target_link_libraries(${name} PRIVATE ${BERTH_RAPIDCHECK})
     target_compile_definitions(${name} PRIVATE BERTH_HAS_RAPIDCHECK=1)

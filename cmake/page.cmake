@@ -5,12 +5,9 @@
 # what is built. Their install scripts are not run (web/.npmrc).
 find_program(BERTH_NODE NAMES node nodejs)
 find_program(BERTH_NPM npm)
-if(BERTH_CLI AND BERTH_NODE AND BERTH_NPM)
-  set(page_default ON)
-else()
-  set(page_default OFF)
+if(NOT DEFINED BERTH_PAGE AND BERTH_CLI AND BERTH_NODE AND BERTH_NPM)
+  set(BERTH_PAGE ON)  # and, the first time, a network
 endif()
-option(BERTH_PAGE "Build the page and embed it into the command (needs node, npm and, the first time, a network)" ${page_default})
 if(NOT BERTH_PAGE)
   message(STATUS "page: not built (BERTH_PAGE is off, or node and npm are missing)")
   return()
