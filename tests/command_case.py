@@ -16,6 +16,7 @@ from berth_case import BERTH, DOUBLE, ROOT
 RUNTIME = tempfile.TemporaryDirectory()
 os.environ["BERTH_RUNTIME_DIR"] = RUNTIME.name
 HAS_CUDA = any(pathlib.Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl"))
+HAS_OPENCL = any(pathlib.Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors")).glob("*.icd"))
 
 
 def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
@@ -28,6 +29,14 @@ def on_double(machine, *arguments, **environment):
     """The command on scripted GPUs; `machine` is a file of tests/double/machines, or a path."""
     script = machine if "/" in machine else str(ROOT / f"tests/double/machines/{machine}.txt")
     return berth(*arguments, LD_LIBRARY_PATH=DOUBLE, BERTH_DOUBLE=script, **environment)
+
+
+def without_cuda(*arguments, **environment):
+    """As on a machine without NVIDIA's driver: what is found first under its name is not a library."""
+    for name in ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"):
+        pathlib.Path(RUNTIME.name, "no-driver").mkdir(exist_ok=True)
+        pathlib.Path(RUNTIME.name, "no-driver", name).write_text("not a library\n")
+    return berth(*arguments, LD_LIBRARY_PATH=RUNTIME.name + "/no-driver", **environment)
 
 
 class Terminal:
