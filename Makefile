@@ -35,6 +35,10 @@ test: setup configure ## set up, build, run every test that can run on this mach
 	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
 	@scripts/skips $(release)
 
+.PHONY: test-matrix
+test-matrix: ## after make test: tests in environments made here: other names, languages, users, no OpenCL, eight GPUs, busy (ALL=1: every test)
+	@scripts/test-matrix $(if $(ALL),--all)
+
 .PHONY: install
 install: build ## install the library and the command under PREFIX (default /usr/local)
 	@cmake --install $(release) --prefix $(or $(PREFIX),/usr/local)

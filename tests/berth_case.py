@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import pwd
 import re
 import select
 import shutil
@@ -37,11 +38,22 @@ def print_skip(result, test, reason, before=unittest.TextTestResult.addSkip):
 unittest.TextTestResult.addSkip = print_skip
 
 
+# Set by `make nightly` on a machine that does nothing else. Elsewhere a bar on a duration only ends what hangs.
+QUIET = bool(os.environ.get("BERTH_QUIET_MACHINE"))
+
+
 @functools.cache
 def may_mount():
     """Root of a machine may; root of a container mostly may not."""
     return os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode == 0
+
+
+def user_name():
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 class Machine(unittest.TestCase):
@@ -168,6 +180,14 @@ class Machine(unittest.TestCase):
                 return value
             time.sleep(0.05)
         self.fail(what)
+
+    def assertQuick(self, seconds, bar, why=""):
+        """The bar holds on a quiet machine; on a busy one it is three times as high, and at least 15 s."""
+        self.assertLess(seconds, bar if QUIET else max(15, 3 * bar), why)
+
+    def reads(self, pids):
+        """How many times processes have read so far: what they do, however long it takes them."""
+        return sum(int(pathlib.Path(f"/proc/{pid}/io").read_text().split("syscr:")[1].split()[0]) for pid in pids)
 
     def assertRefused(self, answer, status, *words):
         self.assertEqual(answer.returncode, status, answer.stderr)

@@ -1,13 +1,13 @@
 """What people look at: devices, ps, drain and messages, on terminals of 80 and 60 columns and on scripted GPUs."""
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
 import unittest
 
 import run_test  # takes the paths off the command line
+from berth_case import user_name
 from run_test import BERTH, GIB, ROOT, Machine
 
 
@@ -28,8 +28,8 @@ class Display(Machine):
         return text
 
     def test_no_table_is_wider_than_the_terminal(self):
-        self.hold("--mem", "10G", "-n", "3")
         self.hold("--device", "cuda:4")
+        self.hold("--mem", "10G", "-n", "3")
         self.start("run", "-q", "--wait", "5m", "-n", "8", "--mem", "20G", "--", "true")
         self.until(lambda: any(lease["state"] == "waiting" for lease in self.ps()), "it stands in line")
         self.berth("cordon", "cuda:5")
@@ -69,7 +69,7 @@ class Display(Machine):
     def test_foreign_processes_are_listed_with_user_and_command(self):
         self.machine.write_text(f"gpus 2\nprocess gpu=1 pid={os.getpid()} bytes=30GiB\n")
         table = self.berth("devices", "--backend", "cuda").stdout
-        user = pwd.getpwuid(os.geteuid()).pw_name
+        user = user_name()
         self.assertRegex(table, rf"(?m)^cuda:1 +{user} +{os.getpid()} +30.0 GiB +python")
 
     def test_draining_sees_foreign_processes(self):

@@ -1,14 +1,13 @@
 """berth run, ps, pick, cordon and drain, with real processes and real faults, on scripted GPUs and on this machine's own."""
 import json
 import os
-import pwd
 import resource
 import signal
 import subprocess
 import time
 import unittest
 
-from berth_case import BERTH, DOUBLE, GIB, ROOT, Machine
+from berth_case import BERTH, DOUBLE, GIB, ROOT, Machine, user_name
 
 
 class Run(Machine):
@@ -437,7 +436,7 @@ class Intent(Machine):
         self.berth("cordon", first)
         self.berth("drain", second)
         cordons = json.loads(self.berth("ps", "--json").stdout)["cordons"]
-        user = pwd.getpwuid(os.geteuid()).pw_name
+        user = user_name()
         self.assertEqual([(c["device"], c["intent"], c["user"]) for c in cordons], [(first, "cordoned", user), (second, "draining", user)])
         self.assertTrue(all(0 <= c["age_ms"] < 60_000 for c in cordons), cordons)
 

@@ -91,8 +91,12 @@ class ServerAccess(Fleet):
         stream.close()
 
     def test_a_session_ends_when_its_token_expires(self):
-        cookie = self.open_session(self.token("read", ttl_s=2))
-        self.assertEqual(self.ask_from_outside("GET", "/api/v1/status", cookie=cookie)[0], 200)
+        for seconds in (2, 8, 32):  # a busy machine may take longer than the first of them
+            cookie = self.open_session(self.token("read", ttl_s=seconds))
+            if self.ask_from_outside("GET", "/api/v1/status", cookie=cookie)[0] == 200:
+                break
+        else:
+            self.fail("no session works")
         self.until(lambda: self.ask_from_outside("GET", "/api/v1/status", cookie=cookie)[0] == 401, "the session ends")
 
     def test_nobody_takes_the_name_of_a_node_while_the_server_restarts(self):
