@@ -35,6 +35,10 @@ test: setup configure ## set up, build, run every test that can run on this mach
 	@cd $(release) && ctest --output-on-failure -j $$((2 * $(JOBS))) --no-tests=error # many of them mostly wait
 	@scripts/skips $(release)
 
+.PHONY: quick
+quick: ## two minutes: formatting, tidy, and the tests of the folders that differ from origin/main
+	@scripts/quick
+
 .PHONY: test-matrix
 test-matrix: ## after make test: tests in environments made here: other names, languages, users, no OpenCL, eight GPUs, busy (ALL=1: every test)
 	@scripts/test-matrix $(if $(ALL),--all)
