@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from berth_case import BERTH, GIB
+from berth_case import BERTH, BERTH_WORD, GIB
 from shared_box_case import ALICE, MALLORY, MOUNTS, OneUser, SharedFolder, shell, user
 
 
@@ -151,8 +151,8 @@ class SeveralUsers(SharedFolder):
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             machine = pathlib.Path(folder, "machine.txt")
             machine.write_text(self.script)
-            inner = (f"env -u BERTH_LEASE {BERTH} run --mem 30G -- echo never; env -u BERTH_LEASE {BERTH} run -q --mem 15G -- echo fits; "
-                     f"{BERTH} ps --json; ls /run/lock /dev/shm")
+            inner = (f"env -u BERTH_LEASE {BERTH_WORD} run --mem 30G -- echo never; env -u BERTH_LEASE {BERTH_WORD} run -q --mem 15G -- echo fits; "
+                     f"{BERTH_WORD} ps --json; ls /run/lock /dev/shm")
             inside = shell(MOUNTS + "; mount --bind /run/lock /dev/shm")
             env = {**self.environment(BERTH_DOUBLE=str(machine)), "XDG_STATE_HOME": folder}
             del env["BERTH_RUNTIME_DIR"]

@@ -8,6 +8,7 @@ import pty
 import pwd
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ import unittest
 # Whole paths: in another mount namespace there is no working folder.
 BERTH, ROOT, DOUBLE = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 ROOT = pathlib.Path(ROOT)
+BERTH_WORD = shlex.quote(BERTH)  # in a command of a shell
 GIB = 1 << 30
 # A build without SQLite keeps the store of a server in memory.
 needs_sqlite = unittest.skipUnless(b"libsqlite3.so" in pathlib.Path(BERTH).read_bytes(), "the store in a file needs SQLite")
@@ -83,7 +85,7 @@ class Machine(unittest.TestCase):
             process.communicate()
 
     def environment(self, **more):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "OCL_", "POCL_"))}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "OCL_", "POCL_DEVICES"))}
         return {**env, "LD_LIBRARY_PATH": DOUBLE, "BERTH_DOUBLE": str(self.machine), "BERTH_RUNTIME_DIR": str(self.runtime),
                 "POCL_DEVICES": "basic basic", "OCL_ICD_VENDORS": str(self.vendors), **more}
 
@@ -129,7 +131,7 @@ class Machine(unittest.TestCase):
         """A program with its own terminal: its process id, the other end, and a function that reads there until a word occurs."""
         pid, master = pty.fork()
         if pid == 0:
-            os.execvpe(command[0], command, {**self.environment(), "PS1": "prompt> "})
+            os.execvpe(command[0], command, {**self.environment(), "LC_ALL": "C.UTF-8", "PS1": "prompt> "})
         self.addCleanup(os.close, master)
 
         def read_until(text, word):

@@ -336,7 +336,7 @@ class Command(CommandCase):
             self.assertEqual(len(examples), page.count("<!-- run"))
             for machine, command, expected in examples:
                 run = on_double if machine else berth
-                arguments = command.replace("examples/", f"{ROOT}/examples/").split()
+                arguments = [word.replace("examples/", f"{ROOT}/examples/") for word in command.split()]
                 result = run(*([machine] if machine else []), *arguments, BERTH_RUNTIME_DIR=str(self.folder / name))
                 # A line of three dots stands for any number of lines.
                 pattern = "".join("(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())

@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, BERTH_WORD
 from fleet_case import Fleet
 
 
@@ -34,7 +34,7 @@ class Logs(Fleet):
         self.run_script("seq 2000000; echo end; exec sleep 600")
         self.until(lambda: self.command("logs", "--tail", "1", "w/0").stdout == "end\n", "it has written all of it")
         for reader in ("cat", "(sleep 3; cat)"):
-            answer = subprocess.run(["bash", "-c", f"set -o pipefail; {BERTH} logs w/0 | {reader} | grep -v '^berth: GPU-' | cmp - <(seq 2000000; echo end)"],
+            answer = subprocess.run(["bash", "-c", f"set -o pipefail; {BERTH_WORD} logs w/0 | {reader} | grep -v '^berth: GPU-' | cmp - <(seq 2000000; echo end)"],
                                     capture_output=True, text=True, timeout=120, env=self.as_user())
             self.assertEqual((answer.returncode, answer.stdout, answer.stderr), (0, "", ""), reader)
 
@@ -42,7 +42,7 @@ class Logs(Fleet):
         self.add_nodes("a")
         self.run_script("yes | head -c 20000000; exec sleep 600")
         for _ in range(40):
-            answer = subprocess.run(["bash", "-c", f"{BERTH} logs w/0 | head -n 2"], capture_output=True, text=True, timeout=60, env=self.as_user())
+            answer = subprocess.run(["bash", "-c", f"{BERTH_WORD} logs w/0 | head -n 2"], capture_output=True, text=True, timeout=60, env=self.as_user())
             self.assertEqual(self.own(answer.stdout), "y\n", answer.stderr)
 
     def test_following_goes_on_with_the_next_job_and_ends_with_the_replica(self):

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from berth_case import BERTH, GIB, ROOT, Machine
+from berth_case import BERTH, BERTH_WORD, GIB, ROOT, Machine
 
 # Without --on-fault restart the command takes berth's place; with it, it runs below berth.
 BOTH_WAYS = ([], ["--on-fault", "restart"])
@@ -48,7 +48,7 @@ class InPlace(Machine):
 
     def test_a_shell_loop_ends_on_an_interrupt(self):
         for way in BOTH_WAYS:
-            run = " ".join([BERTH, "run", "-q", "--mem", "1G", *way, "--", "sh", "-c", "'echo ready; exec sleep 60'"])
+            run = " ".join([BERTH_WORD, "run", "-q", "--mem", "1G", *way, "--", "sh", "-c", "'echo ready; exec sleep 60'"])
             pid, master, read_until = self.terminal("sh", "-c", f"for i in 1 2 3; do {run}; echo went-on; done")
             text = read_until(b"", b"ready")
             os.write(master, b"\x03")
@@ -67,7 +67,7 @@ class InPlace(Machine):
     def test_a_command_below_berth_stops_and_goes_on_with_the_shells_job(self):
         pid, master, read_until = self.terminal("bash", "--norc", "-i")
         text = read_until(b"", b"prompt> ")
-        run = f"{BERTH} run -q --mem 1G --on-fault restart -- sh -c 'echo rea''dy; read line; echo got-$line'"
+        run = f"{BERTH_WORD} run -q --mem 1G --on-fault restart -- sh -c 'echo rea''dy; read line; echo got-$line'"
         os.write(master, run.encode() + b"\n")
         text = read_until(text, b"ready")
         os.write(master, b"\x1a")
@@ -82,7 +82,7 @@ class InPlace(Machine):
         os.waitpid(pid, 0)
 
     def test_a_pipeline_with_a_command_below_berth_shares_the_terminal(self):
-        run = f"{BERTH} run -q --mem 1G --on-fault restart -- sh -c"
+        run = f"{BERTH_WORD} run -q --mem 1G --on-fault restart -- sh -c"
         for line, said in ((f"{run} 'echo out; sleep 2' | (read out; sleep 0.2; read word < /dev/tty; echo pag''er-$word; cat)", b"pager-word"),
                            (f"{run} 'read word; echo g''ot-$word' | cat", b"got-word")):
             pid, master, read_until = self.terminal("bash", "--norc", "-i")
@@ -99,7 +99,7 @@ class InPlace(Machine):
         text = read_until(b"", b"prompt> ")
         # One process: a shell that is stopped while it starts another never says that it is stopped.
         script = "import time; print('rea' 'dy', flush=True); time.sleep(1); print('on', flush=True); time.sleep(60)"
-        run = f'{BERTH} run -q --mem 1G --on-fault restart -- {sys.executable} -c "{script}" | cat'
+        run = f'{BERTH_WORD} run -q --mem 1G --on-fault restart -- {sys.executable} -c "{script}" | cat'
         os.write(master, run.encode() + b"\n")
         text = read_until(text, b"ready")
         os.write(master, b"\x1a")
@@ -294,7 +294,7 @@ class Limits(Machine):
         self.assertIn("admission only: a partition confines only programs that use Berth", answer.stderr)
 
     def test_a_run_inside_another_sets_its_own_amounts(self):
-        inner = " ".join([BERTH, "run", "-q", "--mem", "10G", "--limit", "framework", "--", "printenv",
+        inner = " ".join([BERTH_WORD, "run", "-q", "--mem", "10G", "--limit", "framework", "--", "printenv",
                           "XLA_PYTHON_CLIENT_MEM_FRACTION", "PYTORCH_ALLOC_CONF"])
         answer = self.berth("run", "-q", "--mem", "20G", "--limit", "framework", "--device", "0", "--", "sh", "-c",
                             f"unset CUDA_VISIBLE_DEVICES BERTH_VISIBLE_DEVICES; {inner}")

@@ -79,7 +79,7 @@ class Skips(ScriptCase):
         self.write("case.py", "import sys, unittest\nsys.path.insert(0, sys.argv.pop(1))\nimport berth_case\n"
                    "class A(unittest.TestCase):\n    @unittest.skip('two\\nlines')\n    def test_one(self): pass\n"
                    "class B(unittest.TestCase):\n    @classmethod\n    def setUpClass(cls): raise unittest.SkipTest('all')\n    def test_two(self): pass\nunittest.main()\n")
-        done = self.run_script("case.py", str(ROOT / "tests"), "x", "y", "z")
+        done = self.run_script("case.py", str(ROOT / "tests"), sys.executable, "y", "z")
         self.assertGreen(self.skips("x_test:A.test_one | | r\nx_test:B | | r\n", "x_test", done.stderr))
 
 

@@ -54,11 +54,10 @@ class LockedLedger : public SharedPool {
   // A thread of an attempt that was given up may get the lock for a moment, so one poll may not be enough.
   void free_lock(const Pool& pool) {
     held_.reset();
-    for (int i = 0; i < 10000 && pool.ledger_error(); ++i) {
+    EXPECT_TRUE(eventually([&] {
       pool.poll_now();
-      real_clock().sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_FALSE(pool.ledger_error());
+      return !pool.ledger_error();
+    }));
   }
   void expect_unavailable(const Result<Lease>& lease) {
     ASSERT_FALSE(lease);
