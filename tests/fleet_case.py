@@ -20,6 +20,9 @@ from berth_case import BERTH, Machine, may_mount
 
 # A replica: answers requests with a line about itself, and writes down when it lived. Time is that of the machine, so it can be
 # compared between processes.
+# A watcher that has looked less often has shown nothing.
+LOOKS_MIN = 3
+
 REPLICA = """
 import os, socket, sys, time
 port, journal, text = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -330,6 +333,10 @@ class Fleet(Machine):
                 found.append((int(replica), int(pid), float(words[0]), float(words[1]), int(words[2])))
         return sorted(found, key=lambda one: one[2])
 
+    def seconds_until_running(self, deployment, replica, since):
+        """From `since`, a time of the monotonic clock, until a process of this replica that was not there before ran."""
+        return min(began for number, _, began, _, _ in self.lives(deployment) if number == replica and began > since) - since
+
     def pids(self, deployment="web"):
         """Processes of the replicas that live, by replica."""
         alive = {}
@@ -384,26 +391,39 @@ class Fleet(Machine):
             time.sleep(0.05)
         return found
 
-    def watch_ledgers(self, total):
-        """Reads all ledgers over and over, and notes what must never be."""
-        wrong, ends = [], threading.Event()
+    def watch_ledgers(self, total, may_fail=()):
+        """Reads all ledgers over and over, and notes what must never be; also a reader that fails, and too few looks.
+
+        `may_fail`: nodes whose ledger cannot always be read, as on a full disk or where another user holds its lock."""
+        wrong, ends, looks = [], threading.Event(), {}
+
+        def look(node):
+            holders = {}
+            for lease in (one for one in node.leases() if one["state"] != "waiting"):
+                for device in lease.get("devices", []):
+                    holders.setdefault(device["id"], []).append((lease["exclusive"], device.get("memory_bytes_promised", total), lease["command"]))
+            for device, held in holders.items():
+                if sum(one[1] for one in held) > total or (len(held) > 1 and any(one[0] for one in held)):
+                    wrong.append((node.name, device, held))
+            looks[node.name] = looks.get(node.name, 0) + 1
 
         def watch():
             while not ends.wait(0.2):
-                for node in self.nodes.values():
-                    holders = {}
-                    for lease in (one for one in node.leases() if one["state"] != "waiting"):
-                        for device in lease.get("devices", []):
-                            holders.setdefault(device["id"], []).append((lease["exclusive"], device.get("memory_bytes_promised", total), lease["command"]))
-                    for device, held in holders.items():
-                        if sum(one[1] for one in held) > total or (len(held) > 1 and any(one[0] for one in held)):
-                            wrong.append((node.name, device, held))
+                for node in list(self.nodes.values()):
+                    try:
+                        look(node)
+                    except Exception as error:  # noqa: a watcher that has died has seen nothing wrong
+                        if node.name not in may_fail:
+                            wrong.append(f"the ledger of {node.name} could not be read: {type(error).__name__} {error}")
         thread = threading.Thread(target=watch)
         thread.start()
 
         def stop():
+            if ends.is_set():
+                return
             ends.set()
             thread.join()
+            wrong.extend(f"the ledger of {name} was read {looks.get(name, 0)} times" for name in self.nodes if looks.get(name, 0) < LOOKS_MIN)
         self.addCleanup(stop)
         return wrong, stop
 
