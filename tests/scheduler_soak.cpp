@@ -1,6 +1,8 @@
 // A soak of the scheduler and its workers: four producers give work of every kind to two OpenCL and two
 // host devices, much of it broken, cancelled or late, while workers are killed from outside. At the end
-// nothing is lost, nothing ran more often than it may, and memory and descriptors are as before.
+// nothing is lost, nothing ran more often than it may, and memory and descriptors are as before. Work that did no harm
+// itself may end with worker_lost only where a worker of its device died meanwhile, and find no device only where one
+// was out of service.
 //   scheduler_soak [SECONDS] [SEED]
 #include <dirent.h>
 #include <fcntl.h>
@@ -52,6 +54,7 @@ constexpr std::array<const char*, kinds> names{
 struct Counts {
   std::array<std::atomic<std::size_t>, kinds> asked{}, done{}, refused{};
   std::atomic<std::size_t> kills{0}, mistakes{0};
+  std::atomic<std::size_t> lost{0}, circumstances{0};  // of work that did no harm
 };
 
 // Between two deaths without a known cause: a device may have three in a minute.
@@ -88,6 +91,13 @@ class Soak {
       }
     }
   }
+  // Notes when a device is out of service.
+  void watch(TimePoint until) {
+    while (real_clock().now() < until) {
+      note_service();
+      real_clock().sleep_for(milliseconds(5));
+    }
+  }
   const Scheduler& scheduler() const noexcept { return scheduler_; }
   const Workers& workers() const noexcept { return workers_; }
 
@@ -114,13 +124,47 @@ class Soak {
     ++counts.mistakes;
     std::fprintf(stderr, "soak: %s: %s\n", names[kind], what.c_str());
   }
-  // What may always happen beside broken work.
+  // Whether one was out of service lately: work that was waiting for it may end a moment later.
+  bool note_service() {
+    const auto all = workers_.status();
+    const bool is_out = std::any_of(all.begin(), all.end(), [](const auto& one) { return one.out_of_service; });
+    if (is_out) last_out_ = real_clock().now().time_since_epoch().count();
+    return is_out;
+  }
+  bool was_out_since(TimePoint began) {
+    return note_service() || last_out_.load() >= (began - seconds(1)).time_since_epoch().count();
+  }
+  using Deaths = std::map<DeviceId, std::uint64_t>;
+  Deaths deaths() const {
+    Deaths out;
+    for (const WorkerStatus& one : workers_.status()) out[one.device] = one.deaths;
+    return out;
+  }
+  // A worker of the device, or of any where it is not named, has died since then. It is counted a moment later.
+  bool has_died_since(const Deaths& before, const std::string& device) const {
+    for (const TimePoint last = real_clock().now() + seconds(1); real_clock().now() < last;) {
+      for (const auto& [id, count] : deaths()) {
+        if ((device.empty() || id.text() == device) && count > before.at(id)) return true;
+      }
+      real_clock().sleep_for(milliseconds(1));
+    }
+    return false;
+  }
+  static bool is_harmless(Kind kind) {
+    return kind <= chained || kind == worker_value || kind == worker_fails || kind == worker_kernel ||
+           kind == cancelled;
+  }
   static bool is_circumstance(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::no_eligible_device || code == ErrorCode::queue_full;
   }
+  // As it was when the work was given.
+  struct Before {
+    TimePoint at{};
+    Deaths deaths;
+  };
   template <class T>
-  void expect(Kind kind, const Result<TaskResult<T>>& result, std::initializer_list<ErrorCode> errors,
-              bool may_succeed) {
+  void expect(Kind kind, const Before& before, const Result<TaskResult<T>>& result,
+              std::initializer_list<ErrorCode> errors, bool may_succeed) {
     if (result) {
       ++counts.done[kind];
       if (!may_succeed) mistake(kind, "it succeeded");
@@ -128,7 +172,15 @@ class Soak {
     }
     ++counts.refused[kind];
     if (result.error().message.find("deadline of get") != std::string::npos) return mistake(kind, "it never ended");
-    if (is_circumstance(result.error().code)) return;
+    if (is_circumstance(result.error().code)) {
+      counts.circumstances += is_harmless(kind);
+      if (!was_out_since(before.at)) mistake(kind, "all devices were in service: " + result.error().to_text());
+      return;
+    }
+    if (is_harmless(kind) && result.error().code == ErrorCode::worker_lost) {
+      ++counts.lost;
+      if (!has_died_since(before.deaths, result.error().where)) mistake(kind, "lost, and no worker of its device died");
+    }
     if (std::find(errors.begin(), errors.end(), result.error().code) == errors.end())
       mistake(kind, "ended with " + std::string(to_string(result.error().code)) + ": " + result.error().to_text());
   }
@@ -152,12 +204,13 @@ class Soak {
     if ((kind == poisonous || kind == hang || kind == nonsense) && random() % 8 != 0) kind = worker_kernel;
     ++counts.asked[kind];
     const int number = static_cast<int>(random() % 1000);
+    const Before before{real_clock().now(), deaths()};
     TaskOptions options;
     switch (kind) {
       case value: {
         const auto result =
             scheduler_.submit([=](TaskContext& task) { return doubled(task, number); }, options).get(soon());
-        expect(kind, result, {}, true);
+        expect(kind, before, result, {}, true);
         if (result && result->value != 2.0F * static_cast<float>(number)) mistake(kind, "a wrong value");
         break;
       }
@@ -166,20 +219,21 @@ class Soak {
           if (number % 2 == 0) throw std::runtime_error("thrown");
           return Error{ErrorCode::invalid_argument, "as asked"};
         };
-        expect(kind, scheduler_.submit(fails, options).get(soon()),
+        expect(kind, before, scheduler_.submit(fails, options).get(soon()),
                {ErrorCode::work_failed, ErrorCode::invalid_argument}, false);
         break;
       }
       case late: {
         options.deadline = Deadline::after(pool_.clock(), std::chrono::microseconds(number));
-        expect(kind, scheduler_.submit([=](TaskContext& task) { return doubled(task, number); }, options).get(soon()),
+        expect(kind, before,
+               scheduler_.submit([=](TaskContext& task) { return doubled(task, number); }, options).get(soon()),
                {ErrorCode::timeout}, true);
         break;
       }
       case withdrawn: {
         auto task = scheduler_.submit([=](TaskContext& on) { return doubled(on, number); }, options);
         task.cancel();
-        expect(kind, task.get(soon()), {ErrorCode::cancelled}, true);
+        expect(kind, before, task.get(soon()), {ErrorCode::cancelled}, true);
         break;
       }
       case stopped: {
@@ -189,7 +243,7 @@ class Soak {
         std::thread stopper([&] { stop.request_stop(); });
         for (const auto& result : scheduler_.map(
                  items, [](TaskContext& task, int x) { return doubled(task, static_cast<float>(x)); }, options))
-          expect(kind, result, {ErrorCode::cancelled}, true);
+          expect(kind, before, result, {ErrorCode::cancelled}, true);
         stopper.join();
         break;
       }
@@ -201,18 +255,18 @@ class Soak {
         auto task =
             scheduler_.submit([=](TaskContext& on) { return doubled(on, number); }, options).then(more).then(more);
         const auto result = task.get(soon());
-        expect(kind, result, {}, true);
+        expect(kind, before, result, {}, true);
         if (result && result->value != 2.0F * static_cast<float>(number) + 2) mistake(kind, "a wrong value");
         break;
       }
       case worker_value: {
         const auto result = workers_.submit(add, {number, 1}, options).get(soon());
-        expect(kind, result, {ErrorCode::worker_lost}, true);
+        expect(kind, before, result, {ErrorCode::worker_lost}, true);
         if (result && result->value != number + 1) mistake(kind, "a wrong value");
         break;
       }
       case worker_fails:
-        expect(kind, workers_.submit(harm, harmful(producer, Harm::throw_it, 1'000'000), options).get(soon()),
+        expect(kind, before, workers_.submit(harm, harmful(producer, Harm::throw_it, 1'000'000), options).get(soon()),
                {ErrorCode::work_failed, ErrorCode::worker_lost}, false);
         expect_runs(kind, producer, 1);
         break;
@@ -224,14 +278,14 @@ class Soak {
                 .submit(double_them, {numbers_.to_send<float>().subspan(producer * numbers_each, numbers_each)},
                         options)
                 .get(soon());
-        expect(kind, result, {ErrorCode::worker_lost}, true);
+        expect(kind, before, result, {ErrorCode::worker_lost}, true);
         if (result && mine.back() != 2.0F * static_cast<float>(number)) mistake(kind, "a wrong value");
         break;
       }
       case crash_once: {
         options.may_run_twice = true;
         const auto harm_kind = std::array{Harm::segv, Harm::abort, Harm::exit, Harm::kill}[random() % 4];
-        expect(kind, workers_.submit(harm, harmful(producer, harm_kind, 1), options).get(soon()),
+        expect(kind, before, workers_.submit(harm, harmful(producer, harm_kind, 1), options).get(soon()),
                {ErrorCode::poisonous_work}, true);
         expect_runs(kind, producer, 2);
         break;
@@ -239,19 +293,20 @@ class Soak {
       case poisonous: {
         options.may_run_twice = true;
         const auto harm_kind = std::array{Harm::segv, Harm::abort, Harm::exit, Harm::kill}[random() % 4];
-        expect(kind, workers_.submit(harm, harmful(producer, harm_kind, 1'000'000), options).get(soon()),
+        expect(kind, before, workers_.submit(harm, harmful(producer, harm_kind, 1'000'000), options).get(soon()),
                {ErrorCode::poisonous_work}, false);
         expect_runs(kind, producer, 2);
         break;
       }
       case not_again:
-        expect(kind, workers_.submit(harm, harmful(producer, Harm::segv, 1'000'000), options).get(soon()),
+        expect(kind, before, workers_.submit(harm, harmful(producer, Harm::segv, 1'000'000), options).get(soon()),
                {ErrorCode::worker_lost}, false);
         expect_runs(kind, producer, 1);
         break;
       case hang:
         options.deadline = Deadline::after(pool_.clock(), milliseconds(50));
-        expect(kind, workers_.submit(harm, harmful(producer, Harm::endless_loop, 1'000'000), options).get(soon()),
+        expect(kind, before,
+               workers_.submit(harm, harmful(producer, Harm::endless_loop, 1'000'000), options).get(soon()),
                {ErrorCode::timeout, ErrorCode::worker_lost}, false);
         expect_runs(kind, producer, 1);
         break;
@@ -260,8 +315,8 @@ class Soak {
         broken.seed = random();
         // It may leave its own mailbox as it was, and then never answer.
         options.deadline = Deadline::after(pool_.clock(), milliseconds(500));
-        expect(kind, workers_.submit(harm, broken, options).get(soon()), {ErrorCode::worker_lost, ErrorCode::timeout},
-               false);
+        expect(kind, before, workers_.submit(harm, broken, options).get(soon()),
+               {ErrorCode::worker_lost, ErrorCode::timeout}, false);
         expect_runs(kind, producer, 1);
         break;
       }
@@ -270,7 +325,7 @@ class Soak {
         if (number % 2 == 0)
           while (flags(producer).begun.load() == 0 && !task.ready()) std::this_thread::yield();
         task.cancel();
-        expect(kind, task.get(soon()), {ErrorCode::cancelled, ErrorCode::worker_lost}, false);
+        expect(kind, before, task.get(soon()), {ErrorCode::cancelled, ErrorCode::worker_lost}, false);
         expect_runs(kind, producer, 1);
         break;
       }
@@ -283,7 +338,8 @@ class Soak {
   const Workers workers_;
   const SharedMemory flags_;
   const SharedMemory numbers_;
-  std::mutex mutex_;  // guards the next two
+  std::atomic<Duration::rep> last_out_{0};  // since the epoch of the clock; 0: never
+  std::mutex mutex_;                        // guards the next two
   TimePoint next_death_{};
   std::size_t deaths_ = 0;
 };
@@ -322,6 +378,7 @@ Result<int> soak(int duration, std::uint64_t seed) {
     for (std::size_t i = 0; i < Soak::producers; ++i)
       threads.emplace_back([&, i] { all.produce(i, seed + static_cast<std::uint64_t>(part), until); });
     threads.emplace_back([&] { all.kill_workers(seed, until); });
+    threads.emplace_back([&] { all.watch(until); });
     for (std::thread& thread : threads) thread.join();
     // Every worker is there again, or its device is out of service.
     for (const WorkerStatus& one : all.workers().status())
@@ -368,14 +425,16 @@ Result<int> soak(int duration, std::uint64_t seed) {
   const std::size_t descriptors_now = descriptors(), mib_now = resident_mib();
   std::printf("workers killed from outside %zu, deaths %zu, out of service at the end %zu\n", counts.kills.load(),
               deaths, out);
+  std::printf("harmless work: lost with a worker %zu, without a device in service %zu\n", counts.lost.load(),
+              counts.circumstances.load());
   std::printf("descriptors %zu, then %zu; resident memory %zu MiB, then %zu MiB; in flight %llu\n", descriptors_before,
               descriptors_now, mib_before, mib_now, static_cast<unsigned long long>(total.in_flight));
   if (counts.kills.load() == 0 || deaths == 0 || total.in_flight != 0 || mib_now > mib_before + 48 ||
-      descriptors_now > descriptors_before + 12) {
+      descriptors_now > descriptors_before + 12 || counts.lost.load() > deaths * Soak::producers) {
     ++counts.mistakes;
     std::fprintf(stderr, "soak: a count is wrong\n");
   }
-  std::printf("%zu mistakes\n", counts.mistakes.load());
+  std::printf("%zu mistakes, seed %llu\n", counts.mistakes.load(), static_cast<unsigned long long>(seed));
   return counts.mistakes.load() == 0 ? 0 : 1;
 }
 
