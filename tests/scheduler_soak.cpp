@@ -142,7 +142,7 @@ class Soak {
   }
   // A worker of the device, or of any where it is not named, has died since then. It is counted a moment later.
   bool has_died_since(const Deaths& before, const std::string& device) const {
-    for (const TimePoint last = real_clock().now() + seconds(1); real_clock().now() < last;) {
+    for (const TimePoint last = real_clock().now() + milliseconds(100); real_clock().now() < last;) {
       for (const auto& [id, count] : deaths()) {
         if ((device.empty() || id.text() == device) && count > before.at(id)) return true;
       }
