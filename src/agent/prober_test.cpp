@@ -8,11 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
+#include "agent/test_process.hpp"
 #include "world/descriptor.hpp"
 
 namespace berth::agent {
@@ -172,12 +174,11 @@ TEST(Prober, CountsFailuresInARowFromTheLastGoodAnswer) {
 }
 
 // In a process of a user that has no other processes: the limit counts those of a user, and is none for root.
-template <class Test>
-int in_process_of_own_user(const Test& test) {
+int status_of_process(const char* name) {
   const pid_t child = fork();
   if (child == 0) {
-    if (geteuid() == 0 && setuid(54329) != 0) _exit(99);
-    _exit(test());
+    execl("/proc/self/exe", "agent_test", test_process_verb, name, nullptr);
+    _exit(98);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -190,38 +191,42 @@ void limit_processes(rlim_t most) {
   setrlimit(RLIMIT_NPROC, &limit);
 }
 
-TEST(Prober, WithoutAThreadItSaysSoAndTriesAgain) {
-  EXPECT_EQ(in_process_of_own_user([] {
-              StatusServer server;
-              Changes changes;
-              Prober prober(changes.callback());
-              Probing probing = on_port(server.port);
-              probing.readiness = probing.liveness = http_probe();
-              limit_processes(0);
-              if (prober.watch("j1", probing) || prober.watches("j1")) return 1;
-              limit_processes(RLIM_INFINITY);
-              if (!prober.watch("j1", probing)) return 2;
-              return changes.until(prober, [](const Probed& one) { return one.readiness.was_good; }) ? 0 : 3;
-            }),
-            0);
+int start_probes_without_threads() {
+  StatusServer server;
+  Changes changes;
+  Prober prober(changes.callback());
+  Probing probing = on_port(server.port);
+  probing.readiness = probing.liveness = http_probe();
+  limit_processes(0);
+  if (prober.watch("j1", probing) || prober.watches("j1")) return 1;
+  limit_processes(RLIM_INFINITY);
+  if (!prober.watch("j1", probing)) return 2;
+  return changes.until(prober, [](const Probed& one) { return one.readiness.was_good; }) ? 0 : 3;
 }
 
-TEST(Prober, AProbeThatCannotBeStartedIsNoFailureOfTheReplica) {
-  EXPECT_EQ(in_process_of_own_user([] {
-              Changes changes;
-              Prober prober(changes.callback());
-              Probing probing = on_port(1);
-              probing.liveness = command_probe("exit 0");
-              if (!prober.watch("j1", probing)) return 1;
-              if (!changes.until(prober, [](const Probed& one) { return one.liveness.was_good; })) return 2;
-              limit_processes(0);
-              if (!changes.until(prober, [](const Probed& one) { return !one.liveness.problem.empty(); })) return 3;
-              if (prober.answers().at("j1").liveness.failures != 0) return 4;
-              limit_processes(RLIM_INFINITY);
-              return changes.until(prober, [](const Probed& one) { return one.liveness.problem.empty(); }) ? 0 : 5;
-            }),
-            0);
+int ask_without_processes() {
+  Changes changes;
+  Prober prober(changes.callback());
+  Probing probing = on_port(1);
+  probing.liveness = command_probe("exit 0");
+  if (!prober.watch("j1", probing)) return 1;
+  if (!changes.until(prober, [](const Probed& one) { return one.liveness.was_good; })) return 2;
+  limit_processes(0);
+  if (!changes.until(prober, [](const Probed& one) { return !one.liveness.problem.empty(); })) return 3;
+  if (prober.answers().at("j1").liveness.failures != 0) return 4;
+  limit_processes(RLIM_INFINITY);
+  return changes.until(prober, [](const Probed& one) { return one.liveness.problem.empty(); }) ? 0 : 5;
 }
+
+TEST(Prober, WithoutAThreadItSaysSoAndTriesAgain) { EXPECT_EQ(status_of_process("without_threads"), 0); }
+
+TEST(Prober, AProbeThatCannotBeStartedIsNoFailureOfTheReplica) { EXPECT_EQ(status_of_process("without_processes"), 0); }
 
 }  // namespace
+
+int run_test_process(std::string_view name) {
+  if (geteuid() == 0 && setuid(54329) != 0) return 99;
+  return name == "without_threads" ? start_probes_without_threads() : ask_without_processes();
+}
+
 }  // namespace berth::agent
