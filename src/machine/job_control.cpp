@@ -68,9 +68,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 Result<void> start_supervisor(const Job& job, const JobOrder& order) {
-  const Result<int> opened = open_output(job.output());
-  if (!opened) return opened.error();
-  const Descriptor output(*opened);
+  const Descriptor output = BERTH_TRY(open_output(job.output()));
   Descriptor text, ready, told;
   std::array<int, 2> ends{};
   if (!put_into_memory(to_text(order), text) || pipe2(ends.data(), O_CLOEXEC) != 0)

@@ -12,14 +12,12 @@
 
 namespace berth::machine {
 
-Result<int> open_output(const std::string& path) {
+Result<world::Descriptor> open_output(const std::string& path) {
   // Not waiting: the file may be another user's, who can hold up an open with a lease on it.
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  if (file >= 0) {
-    fcntl(file, F_SETFL, O_APPEND);
-    return file;
-  }
-  return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
+  world::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  if (!file) return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
+  fcntl(file.get(), F_SETFL, O_APPEND);
+  return file;
 }
 
 namespace {
@@ -41,58 +39,44 @@ void move_to_begin(int file, std::int64_t from) {
 }  // namespace
 
 void shorten_output(const std::string& path, std::uint64_t bytes_max) {
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return;
+  const world::Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about{};
-  if (fstat(file, &about) == 0 && static_cast<std::uint64_t>(about.st_blocks) * 512 > bytes_max) {
-    const std::int64_t old_bytes =
-        (about.st_size - static_cast<std::int64_t>(bytes_max / 2)) / block_bytes * block_bytes;
-    if (old_bytes > 0 && fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, old_bytes) != 0 &&
-        errno == EOPNOTSUPP)
-      move_to_begin(file, old_bytes);
-  }
-  close(file);
+  if (!file || fstat(file.get(), &about) != 0 || static_cast<std::uint64_t>(about.st_blocks) * 512 <= bytes_max) return;
+  const std::int64_t old_bytes = (about.st_size - static_cast<std::int64_t>(bytes_max / 2)) / block_bytes * block_bytes;
+  if (old_bytes > 0 && fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, old_bytes) != 0 &&
+      errno == EOPNOTSUPP)
+    move_to_begin(file.get(), old_bytes);
 }
 
 Result<OutputReader> OutputReader::open(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  world::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about{};
-  if (file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(file);
-  const std::string why = file < 0 ? std::strerror(errno) : "it is not a file";
-  if (file >= 0) close(file);
+  if (file && fstat(file.get(), &about) == 0 && S_ISREG(about.st_mode)) return OutputReader(std::move(file));
+  const std::string why = !file ? std::strerror(errno) : "it is not a file";
   return Error{ErrorCode::io, "cannot read " + path + ": " + why, "look at the folder of the job"};
-}
-
-OutputReader::OutputReader(OutputReader&& other) noexcept : file_(std::exchange(other.file_, -1)), at_(other.at_) {}
-OutputReader& OutputReader::operator=(OutputReader&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(at_, other.at_);
-  return *this;
-}
-OutputReader::~OutputReader() {
-  if (file_ >= 0) close(file_);
 }
 
 // The first line that is left at or after `from`.
 std::int64_t OutputReader::first_left(std::int64_t from) const {
-  const off_t begin = lseek(file_, from, SEEK_DATA);
+  const off_t begin = lseek(file_.get(), from, SEEK_DATA);
   struct stat about{};
-  if (begin < 0 && errno == ENXIO && fstat(file_, &about) == 0) return std::max(from, about.st_size);  // a hole is left
+  if (begin < 0 && errno == ENXIO && fstat(file_.get(), &about) == 0)
+    return std::max(from, about.st_size);  // a hole is left
   if (begin <= from) return from;
   // Not in the middle of a line.
   Part part;
-  const ssize_t got = pread(file_, part.data(), part.size(), begin);
+  const ssize_t got = pread(file_.get(), part.data(), part.size(), begin);
   const void* const end = got > 0 ? std::memchr(part.data(), '\n', static_cast<std::size_t>(got)) : nullptr;
   return end ? begin + (static_cast<const char*>(end) - part.data()) + 1 : begin;
 }
 
 void OutputReader::skip_to_tail(std::size_t lines) {
   Part part;
-  const off_t end = lseek(file_, 0, SEEK_END);
+  const off_t end = lseek(file_.get(), 0, SEEK_END);
   at_ = std::max(first_left(0), end - tail_bytes_max);
   for (off_t at = end; at > at_;) {
     const off_t from = std::max<off_t>(at_, at - static_cast<off_t>(part.size()));
-    if (pread(file_, part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;
+    if (pread(file_.get(), part.data(), static_cast<std::size_t>(at - from), from) != at - from) return;
     for (; at > from; --at) {
       // The end of the last line is not before a line.
       if (part[static_cast<std::size_t>(at - 1 - from)] != '\n' || at == end || lines-- > 1) continue;
@@ -104,7 +88,7 @@ void OutputReader::skip_to_tail(std::size_t lines) {
 
 std::string OutputReader::read(std::size_t bytes_max) {
   struct stat about{};
-  if (fstat(file_, &about) == 0 && about.st_size < at_) {
+  if (fstat(file_.get(), &about) == 0 && about.st_size < at_) {
     // It was moved to the beginning, and where it was read up to is not known there.
     at_ = about.st_size;
     return "berth: output was removed here\n";
@@ -116,7 +100,7 @@ std::string OutputReader::read(std::size_t bytes_max) {
     removed_bytes += begin - at_;
     at_ = begin;
     text.resize(bytes_max);
-    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, pread(file_, text.data(), text.size(), at_))));
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, pread(file_.get(), text.data(), text.size(), at_))));
   } while (!text.empty() && first_left(at_) > at_);  // it became a hole while it was read
   at_ += static_cast<std::int64_t>(text.size());
   return removed_bytes > 0 ? "berth: " + std::to_string(removed_bytes) + " bytes were removed here\n" + text : text;

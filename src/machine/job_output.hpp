@@ -7,11 +7,12 @@
 #include <string>
 
 #include "berth/result.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::machine {
 
 // Opens it for appending. The descriptor is closed on exec.
-Result<int> open_output(const std::string& path);
+Result<world::Descriptor> open_output(const std::string& path);
 
 // A file that takes up more than `bytes_max` gives the disk back what is older than the last half of that. It
 // becomes a hole: nothing moves, so a command that writes at this moment is not disturbed. Where the file system makes
@@ -23,9 +24,6 @@ class OutputReader {
   // A symbolic link and anything but a file are refused: the folder of a job that root started for another user is
   // that user's.
   static Result<OutputReader> open(const std::string& path);
-  OutputReader(OutputReader&& other) noexcept;
-  OutputReader& operator=(OutputReader&& other) noexcept;
-  ~OutputReader();
 
   // Goes on with the last `lines` lines of what is there now.
   void skip_to_tail(std::size_t lines);
@@ -34,10 +32,10 @@ class OutputReader {
   std::string read(std::size_t bytes_max);
 
  private:
-  explicit OutputReader(int file) noexcept : file_(file) {}
+  explicit OutputReader(world::Descriptor file) noexcept : file_(std::move(file)) {}
   std::int64_t first_left(std::int64_t from) const;
 
-  int file_;
+  world::Descriptor file_;
   std::int64_t at_ = 0;
 };
 

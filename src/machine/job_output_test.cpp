@@ -89,7 +89,8 @@ TEST_F(JobOutput, IsBoundedWithoutHolesToo) {
   if (system(("mount -t ramfs none " + folder + " 2>/dev/null").c_str()) != 0)
     GTEST_SKIP() << "mounting is not permitted here";
   {
-    const int command = open_output(path()).value();
+    const world::Descriptor opened = open_output(path()).value();
+    const int command = opened.get();
     append(lines(0, 150'000));
     OutputReader reading = reader();
     all_of(reading);

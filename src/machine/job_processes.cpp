@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "ledger/process.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::machine {
 namespace {
@@ -36,13 +37,10 @@ bool is_process_of(const Job& job, const ProcessIdentity& process) {
 }
 
 void signal_process(const Job& job, const ProcessIdentity& process, int signal) {
-  const int file = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process.pid), 0));
-  if (file < 0) return;
-  if (is_process_of(job, process)) {
-    syscall(SYS_pidfd_send_signal, file, signal, nullptr, 0);
-    syscall(SYS_pidfd_send_signal, file, SIGCONT, nullptr, 0);  // a stopped process must go on to hear of it
-  }
-  close(file);
+  const world::Descriptor file(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process.pid), 0)));
+  if (!file || !is_process_of(job, process)) return;
+  syscall(SYS_pidfd_send_signal, file.get(), signal, nullptr, 0);
+  syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr, 0);  // a stopped process must go on to hear of it
 }
 
 void JobProcesses::search() {

@@ -21,6 +21,7 @@
 
 #include "device/host/cores.hpp"
 #include "machine/inherited.hpp"
+#include "world/descriptor.hpp"
 
 extern char** environ;
 
@@ -88,16 +89,13 @@ class SignalPipe {
 class Terminal {
  public:
   Terminal() : file_(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)) {}
-  ~Terminal() {
-    take_back();
-    if (file_ >= 0) close(file_);
-  }
+  ~Terminal() { take_back(); }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
-  bool is_there() const { return file_ >= 0; }
+  bool is_there() const { return file_.get() >= 0; }
   // Only if this process is in the foreground: a background job stays one.
   bool hand_over(pid_t group) {
-    if (file_ < 0 || tcgetpgrp(file_) != getpgrp() || !make_foreground(group)) return false;
+    if (!file_ || tcgetpgrp(file_.get()) != getpgrp() || !make_foreground(group)) return false;
     terminal_handed_over = true;
     return true;
   }
@@ -112,11 +110,11 @@ class Terminal {
     sigemptyset(&stop);
     sigaddset(&stop, SIGTTOU);
     pthread_sigmask(SIG_BLOCK, &stop, &before);
-    const bool made = tcsetpgrp(file_, group) == 0;
+    const bool made = tcsetpgrp(file_.get(), group) == 0;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return made;
   }
-  const int file_;
+  const world::Descriptor file_;
 };
 
 Error failed(const std::string& what, int error) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "machine/job_processes.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::machine {
 namespace {
@@ -94,20 +95,6 @@ void end_leftovers(Duration grace) {
   }
 }
 
-class PidDescriptor {
- public:
-  explicit PidDescriptor(pid_t pid) : file_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  ~PidDescriptor() {
-    if (file_ >= 0) close(file_);
-  }
-  PidDescriptor(const PidDescriptor&) = delete;
-  PidDescriptor& operator=(const PidDescriptor&) = delete;
-  int get() const noexcept { return file_; }
-
- private:
-  const int file_;
-};
-
 int milliseconds_until(TimePoint when) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - real_clock().now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
@@ -179,7 +166,7 @@ Result<SupervisedExit> supervise(const Launch& command, const Supervision& super
     kill(-*child, SIGTERM);
     kill(-*child, SIGCONT);
   };
-  const PidDescriptor process(*child);
+  const world::Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, *child, 0)));
   for (;;) {
     if (const std::optional<int> status = reap(*child)) {
       set_exit(over.ended, *status);
