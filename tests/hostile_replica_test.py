@@ -59,15 +59,21 @@ for place in (folder, folder + "/user"):
             pass
 """
 
-# Copies the lock of its supervisor, takes every other lock that it can, and keeps them.
+# Copies the lock of its supervisor, takes every other lock and lease that it can, and keeps them.
 LOCK = """
-import ctypes, fcntl, os, struct, sys, time
+import ctypes, fcntl, os, signal, struct, sys, time
 folder, supervisor = sys.argv[1], int(sys.argv[2])
+signal.signal(signal.SIGIO, signal.SIG_IGN)
 kept = []
 for name in ("user/alive", "alive", "state.json", "output"):
     for flags in (os.O_RDWR, os.O_RDONLY):
         try:
             kept.append(os.open(f"{folder}/{name}", flags))
+            try:
+                fcntl.fcntl(kept[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                print("lease on", name)
+            except OSError:
+                pass
             fcntl.fcntl(kept[-1], 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))  # F_OFD_SETLK
             break
         except OSError:
@@ -154,7 +160,7 @@ class HostileReplica(UsersCase):
         state = next(path for path in (folder / "user/state.json", folder / "state.json") if path.exists())
         supervisor = json.loads(state.read_text())["supervisor"]["pid"]
         thief = self.spawn(UID, PYTHON, "-c", LOCK, str(folder), str(supervisor), stdout=subprocess.PIPE)
-        self.assertIn("kept", thief.stdout.readline())
+        self.until(lambda: "kept" in thief.stdout.readline(), "the attack runs")
         self.delete("mine")
         self.assertSteps("after")
 

@@ -153,6 +153,28 @@ TEST_F(JobStore, RootTrustsNothingThatAnotherUserCanReplace) {
   EXPECT_NE(find_job(jobs(), job.id).error().message.find("belongs to another user"), std::string::npos);
 }
 
+TEST_F(JobStore, ACopiedLockIsNoSupervisorOfAJobOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root";
+  JobRequest wanted = request();
+  wanted.user = 12345;
+  const Job job = create_job(jobs(), wanted).value();
+  ASSERT_TRUE(give_to_user(job, 12345));
+  const auto copied = AliveMark::set(job.folder);
+  EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised) << "root has written down none";
+  ProcessIdentity ended = this_process();
+  ended.start_time += 1;
+  ASSERT_TRUE(write_supervisor(job, ended));
+  EXPECT_FALSE(find_job(jobs(), job.id)->is_supervised);
+  ASSERT_TRUE(write_supervisor(job, this_process()));
+  EXPECT_TRUE(find_job(jobs(), job.id)->is_supervised);
+  // Whatever its user writes.
+  JobProgress progress;
+  progress.state = JobState::running;
+  progress.supervisor = ended;
+  ASSERT_TRUE(write_progress(job, progress));
+  EXPECT_EQ(find_job(jobs(), job.id)->progress.supervisor, this_process());
+}
+
 TEST_F(JobStore, OnlyItsUserCanReadAJob) {
   const Job job = made();
   struct stat about{};

@@ -29,8 +29,7 @@
 #include "machine/job_store.hpp"
 #include "machine/mps.hpp"
 #include "machine/record_store.hpp"
-#include "machine/restart_rule.hpp"
-#include "machine/run_steps.hpp"
+#include "machine/run_loop.hpp"
 #include "machine/scope.hpp"
 #include "machine/supervise.hpp"
 #include "world/duration.hpp"
@@ -58,13 +57,13 @@ void tell_ready(world::Descriptor ready) {
   if (ready) static_cast<void>(!::write(ready.get(), "r", 1));
 }
 
-class JobSupervisor {
+class JobSupervisor final : public RunLoop {
  public:
   JobSupervisor(const JobOrder& order, Job job, AliveMark alive)
-      : order_(order),
+      : RunLoop(RestartRule(order.restarts_on_fault, order.retries)),
+        order_(order),
         job_(std::move(job)),
-        alive_(std::move(alive)),
-        restarts_(order.restarts_on_fault, order.retries) {}
+        alive_(std::move(alive)) {}
 
   // `ready` gets a byte when the job can be seen and stopped; absent: it has got it.
   [[noreturn]] void run(world::Descriptor ready) {
@@ -76,11 +75,14 @@ class JobSupervisor {
     });
     if (!written) _exit(1);  // start_job says that it did not start
     tell_ready(std::move(ready));
-    while_it_can_be_stopped([&] {
+    during([&] {
       wait_for_other_jobs();
-      prepare();
+      find_program_and_devices();
     });
-    for (;;) attempt();
+    const RunEnd over = RunLoop::run(settings_);
+    if (over.kind == RunEnd::Kind::not_reserved) fail(*over.error, world::exit_status(*over.error));
+    if (over.kind == RunEnd::Kind::not_started) fail(*over.error, world::start_status(*over.error));
+    end(JobState::failed, over.text);
   }
 
  private:
@@ -125,10 +127,6 @@ class JobSupervisor {
       real_clock().sleep_for(std::chrono::seconds(1));
     }
   }
-  void while_it_can_be_stopped(const std::function<void()>& step) {
-    stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
-  }
-
   // Each is watched on a thread of its own: one that has ended well may be removed while others still run.
   void wait_for_other_jobs() {
     std::vector<std::string> left = job_.request.after;  // guarded by mutex_
@@ -172,7 +170,7 @@ class JobSupervisor {
     end(JobState::failed, error.to_text(), status);
   }
 
-  void prepare() {
+  void find_program_and_devices() {
     if (!order_.folder.empty() && chdir(order_.folder.c_str()) != 0)
       fail({ErrorCode::io, "cannot enter the folder " + order_.folder + ": " + std::strerror(errno)},
            world::environment_error);
@@ -180,88 +178,46 @@ class JobSupervisor {
     Result<std::string> program =
         find_command(order_.command.front(), path == order_.environment.end() ? nullptr : path->second.c_str());
     if (!program) fail(program.error(), world::start_status(program.error()));
-    program_ = {*std::move(program), order_.command};
-    mps_ = mps_control_socket().has_value();
+    settings_.program = {*std::move(program), order_.command};
+    settings_.limit = order_.limit;
+    settings_.mps = mps_control_socket().has_value();
+    settings_.backends = order_.devices.backends;
+    settings_.host = order_.host;
+    settings_.quiet = order_.quiet;
     if (order_.devices.count == 0) return;
     Result<RunContext> opened = open_run_context(order_.devices, say);
     if (!opened) fail(opened.error(), world::exit_status(opened.error()));
-    opened->wanted.name = program_.path.substr(program_.path.rfind('/') + 1);
-    context_.emplace(*std::move(opened));
+    opened->wanted.name = settings_.program.path.substr(settings_.program.path.rfind('/') + 1);
+    settings_.context.emplace(*std::move(opened));
   }
 
-  Reservation reserve_or_end() {
-    std::optional<Reservation> got;
-    while_it_can_be_stopped([&] {
-      const auto waiting = [&, ids = ids_of(context_->observer.devices())](const Progress& progress) {
-        update([&](JobProgress& now) {
-          now.state = JobState::waiting;
-          now.reason = "place " + std::to_string(progress.place) + " in line: " + with_short_ids(progress.reason, ids);
-        });
-      };
-      const Deadline deadline = order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{};
-      Result<Reservation> reserved = reserve_devices(*context_, restarts_.failed(), deadline, waiting);
-      if (!reserved) fail(reserved.error(), world::exit_status(reserved.error()));
-      const format::DecisionRecord record = record_decision("run", program_.path, *reserved);
-      // Also with the job: of all decisions only the last ones are kept.
-      static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
-      {
-        const std::lock_guard lock(mutex_);
-        progress_.decision = record.id;  // written with what follows from it
-      }
-      if (!reserved->lease) {
-        std::fputs(refusal_text(*reserved, context_->observer.devices(), "see berth why").c_str(), stderr);
-        end(JobState::refused, reserved->explanation.reason(), world::does_not_fit);
-      }
-      got.emplace(*std::move(reserved));
-    });
-    return *std::move(got);
+  void during(const std::function<void()>& step) override {
+    stop_->during(step, [this] { end(JobState::stopped, "stopped while it waited"); });
+  }
+  Deadline reserve_until() override { return order_.wait ? Deadline::after(real_clock(), *order_.wait) : Deadline{}; }
+  std::function<void(const Progress&)> on_waiting() override {
+    return [this, ids = ids_of(settings_.context->observer.devices())](const Progress& progress) {
+      update([&](JobProgress& now) {
+        now.state = JobState::waiting;
+        now.reason = "place " + std::to_string(progress.place) + " in line: " + with_short_ids(progress.reason, ids);
+      });
+    };
+  }
+  void decided(const Reservation& reserved, const format::DecisionRecord& record) override {
+    // Also with the job: of all decisions only the last ones are kept.
+    static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
+    {
+      const std::lock_guard lock(mutex_);
+      progress_.decision = record.id;  // written with what follows from it
+    }
+    if (reserved.lease) return;
+    std::fputs(refusal_text(reserved, settings_.context->observer.devices(), "see berth why").c_str(), stderr);
+    end(JobState::refused, reserved.explanation.reason(), world::does_not_fit);
   }
 
-  // What one start of the command has.
-  struct Attempt {
-    std::optional<Reservation> reserved;  // absent: no devices
-    std::vector<Granted> granted;
-    std::optional<LeaseReference> lease;
-    std::optional<TimePoint> above_since;  // it has used more memory than it may
-  };
-
-  // Returns when it is to be started again.
-  void attempt() {
-    Attempt now = get_devices();
-    const Launch command = launch_of(now);
-    if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
-    const TimePoint began = real_clock().now();
-    const Result<SupervisedExit> over = supervise(command, supervision_of(now), *stop_);
-    const Duration took = real_clock().now() - began;
-    shorten_output(job_.output(), output_bytes_max);
-    if (now.reserved) give_back(*context_->ledger, std::move(now.reserved->lease));
-    if (!over) fail(over.error(), world::start_status(over.error()));
-    update([&](JobProgress& progress) {
-      progress.status = over->ended.status;
-      progress.device_seconds += static_cast<double>(now.granted.size()) * std::chrono::duration<double>(took).count();
-    });
-    end_unless_repeated(*over, now.granted, began);
-  }
-
-  Attempt get_devices() {
-    Attempt now;
-    if (!context_) return now;
-    now.reserved.emplace(reserve_or_end());
-    now.granted = granted_by(context_->wanted, *now.reserved);
-    now.lease = now.reserved->lease.reference();
-    if (!order_.quiet)
-      std::fputs(announcement(context_->wanted, now.granted, context_->observer.devices(), order_.limit, mps_).c_str(),
-                 stderr);
-    return now;
-  }
-
-  Launch launch_of(const Attempt& now) {
-    const std::vector<DeviceInfo> none;
-    Launch command = make_launch(program_, now.granted, context_ ? context_->observer.devices() : none, order_.limit,
-                                 mps_, order_.devices.backends);
-    if (now.reserved) {
-      put_in_lease(command, *context_->ledger, now.reserved->lease, order_.host);
-    } else if (order_.host.any()) {
+  void prepare(RunAttempt& attempt) override {
+    Launch& command = attempt.command;
+    if (!attempt.reserved && order_.host.any()) {
       command.before_start = [this](pid_t pid) {
         open_scope("berth-" + job_.id + "-" + std::to_string(pid) + ".scope", "Berth job " + job_.id, pid, order_.host);
       };
@@ -277,57 +233,68 @@ class JobSupervisor {
     command.removed.insert(order_.removed.begin(), order_.removed.end());
     command.environment["BERTH_JOB"] = job_.id;
     command.environment[job_folder_variable] = job_mark(job_);
-    return command;
   }
 
-  Supervision supervision_of(Attempt& now) {
+  Result<CommandExit> start(RunAttempt& attempt) override {
+    if (const auto reason = not_renewed()) end(JobState::stopped, *reason);
+    const std::optional<LeaseReference> lease =
+        attempt.reserved ? std::optional(attempt.reserved->lease.reference()) : std::nullopt;
+    std::optional<TimePoint> above_since;  // it has used more memory than it may
     Supervision supervision;
     supervision.output = STDERR_FILENO;
     supervision.time = order_.time;
     supervision.grace = order_.stop_grace;
     supervision.ends_with_supervisor = order_.stop_unless_renewed.has_value();
-    supervision.started = [this, &now](pid_t pid) { write_started(now, pid); };
-    supervision.look = [this, &now]() -> std::optional<std::string> {
+    supervision.started = [&](pid_t pid) { write_started(attempt.granted, lease, pid); };
+    supervision.look = [&]() -> std::optional<std::string> {
       shorten_output(job_.output(), output_bytes_max);
       if (auto reason = not_renewed()) return reason;
-      return now.lease ? look(now.granted, *now.lease, now.above_since) : std::nullopt;
+      return lease ? look(attempt.granted, *lease, above_since) : std::nullopt;
     };
-    return supervision;
+    const TimePoint began = real_clock().now();
+    Result<SupervisedExit> over = supervise(attempt.command, supervision, *stop_);
+    took_ = real_clock().now() - began;
+    shorten_output(job_.output(), output_bytes_max);
+    if (!over) return std::move(over).error();
+    over_ = *std::move(over);
+    return over_.ended;
   }
 
-  void write_started(const Attempt& now, pid_t pid) {
+  void write_started(std::span<const Granted> granted, const std::optional<LeaseReference>& lease, pid_t pid) {
     update([&](JobProgress& progress) {
       progress.state = JobState::running;
       progress.reason.clear();
       progress.status.reset();  // of the attempt before
       progress.command = find_process(static_cast<std::uint32_t>(pid));
-      progress.lease = now.lease ? to_string(*now.lease) : "";
+      progress.lease = lease ? to_string(*lease) : "";
       progress.devices.clear();
-      for (const Granted& one : now.granted) progress.devices.push_back(one.device.id.text());
-      progress.memory_bytes = now.granted.empty() ? 0 : now.granted.front().memory_bytes;
+      for (const Granted& one : granted) progress.devices.push_back(one.device.id.text());
+      progress.memory_bytes = granted.empty() ? 0 : granted.front().memory_bytes;
       ++progress.attempts;
       progress.started_us = wall_time_us();
     });
   }
 
-  // Returns when it is to be started again.
-  void end_unless_repeated(const SupervisedExit& over, std::span<const Granted> granted, TimePoint began) {
-    switch (over.cause) {
+  // Returns when it may be started again.
+  void ended(const RunAttempt& attempt, const CommandExit& ended) override {
+    update([&](JobProgress& progress) {
+      progress.status = ended.status;
+      progress.device_seconds +=
+          static_cast<double>(attempt.granted.size()) * std::chrono::duration<double>(took_).count();
+    });
+    switch (over_.cause) {
       case SupervisedExit::Cause::stop_request: end(JobState::stopped, "stopped while it ran");
       case SupervisedExit::Cause::time: end(JobState::timed_out, "ran longer than " + duration_text(*order_.time));
-      case SupervisedExit::Cause::look: end(lost_ ? JobState::stopped : JobState::failed, over.reason);
+      case SupervisedExit::Cause::look: end(lost_ ? JobState::stopped : JobState::failed, over_.reason);
       case SupervisedExit::Cause::itself: break;
     }
-    if (over.ended.status == 0) end(JobState::done, "");
-    const RestartRule::Decision next =
-        restarts_.decide(over.ended, context_ ? &context_->observer : nullptr, granted, began);
-    if (next.pause || next.is_fault) std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
-    if (!next.pause) end(JobState::failed, next.text);
+    if (ended.status == 0) end(JobState::done, "");
+  }
+  void is_restarted(const RestartRule::Decision& next) override {
     update([&](JobProgress& now) {
       now.state = JobState::waiting;
       now.reason = next.text;
     });
-    while_it_can_be_stopped([&] { real_clock().sleep_for(*next.pause); });
   }
 
   // Why it must end, because renew_job() was not called in time.
@@ -349,13 +316,13 @@ class JobSupervisor {
                                   std::optional<TimePoint>& above_since) {
     if (std::none_of(granted.begin(), granted.end(), [](const Granted& one) { return one.device.backend == "cuda"; }))
       return std::nullopt;
-    const MachineSnapshot observed = context_->observer.snapshot();
+    const MachineSnapshot observed = settings_.context->observer.snapshot();
     if (std::all_of(observed.devices.begin(), observed.devices.end(),
                     [](const ObservedDevice& device) { return device.processes.empty(); })) {
       above_since.reset();
       return std::nullopt;
     }
-    const Result<LedgerSnapshot> snapshot = context_->ledger->snapshot();
+    const Result<LedgerSnapshot> snapshot = settings_.context->ledger->snapshot();
     const LedgerEntry* const entry = snapshot ? snapshot->find(lease) : nullptr;
     if (!entry) return std::nullopt;
     std::uint64_t all = 0;
@@ -382,14 +349,13 @@ class JobSupervisor {
 
   const JobOrder& order_;
   const Job job_;
-  Program program_;
-  std::optional<RunContext> context_;  // absent: the job has no devices
-  bool mps_ = false;
+  RunSettings settings_;
   AliveMark alive_;
   Duration renewed_{};
   bool lost_ = false;  // it was not renewed
   StopRequests* stop_ = nullptr;
-  RestartRule restarts_;
+  SupervisedExit over_;  // of the last attempt
+  Duration took_{};
   std::mutex mutex_;  // guards progress_
   JobProgress progress_;
 };

@@ -27,6 +27,7 @@ Error text_error(const char* what, const std::string& path, const std::string& w
 
 bool try_lock(int file, short kind) {
   for (int tries = 1; !lock_file(file, kind, F_OFD_SETLK); ++tries) {
+    if (errno != EAGAIN && errno != EACCES) return true;  // the file system has no locks
     if (tries == lock_tries) return false;
     real_clock().sleep_for(lock_pause);
   }

@@ -10,8 +10,7 @@
 #include "device/deadline_call.hpp"
 #include "inventory/short_id.hpp"
 #include "machine/mps.hpp"
-#include "machine/restart_rule.hpp"
-#include "machine/run_steps.hpp"
+#include "machine/run_loop.hpp"
 #include "world/duration.hpp"
 
 namespace berth::cli {
@@ -27,64 +26,72 @@ bool is_stuck_in_a_driver() {
   return device::detached_threads() > 0;
 }
 
-// Executes the command in place of this process, so it returns only where that did not
-// happen. With --on-fault restart it stays, and ends this process as the command ended.
+class ForegroundRun final : public RunLoop {
+ public:
+  ForegroundRun(const RunArguments& arguments, const CheckedOptions& checked)
+      : RunLoop(RestartRule(checked.restarts)), arguments_(arguments), checked_(checked) {}
+
+  // The exit status of this process, unless it ends as the command ended.
+  int run(const std::string& program) {
+    Result<RunContext> context = open_run_context(checked_.devices, print_error);
+    if (!context) return print_error(context.error());
+    context->wanted.name = program.substr(program.rfind('/') + 1);
+    settings_.context.emplace(*std::move(context));
+    settings_.program = {program, arguments_.command};
+    settings_.limit = checked_.limit;
+    settings_.mps = mps_control_socket().has_value();
+    settings_.backends = checked_.devices.backends;
+    settings_.quiet = arguments_.quiet;
+    const RunEnd end = RunLoop::run(settings_);
+    switch (end.kind) {
+      case RunEnd::Kind::not_reserved: return print_error(*end.error);
+      case RunEnd::Kind::not_started: return print_start_error(*end.error);
+      case RunEnd::Kind::refused: print_refusal(*end.refused); break;
+      case RunEnd::Kind::ended: break;
+    }
+    if (end.last) exit_like(*end.last);
+    return does_not_fit;
+  }
+
+ private:
+  Deadline reserve_until() override {
+    asked_ = real_clock().now();
+    return Deadline::after(real_clock(), checked_.wait);
+  }
+  std::function<void(const Progress&)> on_waiting() override {
+    if (arguments_.quiet) return {};
+    return [ids = ids_of(settings_.context->observer.devices())](const Progress& progress) {
+      std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
+                   printable(with_short_ids(progress.reason, ids)).c_str());
+    };
+  }
+  // Executes the command in place of this process, so it returns only where that did not happen. With --on-fault
+  // restart it stays. The command inherits the descriptor of the lease either way.
+  Result<CommandExit> start(RunAttempt& attempt) override {
+    if (!checked_.restarts && !is_stuck_in_a_driver()) return exec_command(attempt.command);
+    return launch(attempt.command);
+  }
+  void print_refusal(const Reservation& refused) const {
+    const std::string advice =
+        checked_.wait > Duration::zero()
+            ? "gave up after waiting " + duration_text(real_clock().now() - asked_) + "; see berth why"
+            : "see berth why, or wait with --wait";
+    std::fputs(refusal_text(refused, settings_.context->observer.devices(), advice).c_str(), stderr);
+  }
+
+  const RunArguments& arguments_;
+  const CheckedOptions& checked_;
+  RunSettings settings_;
+  TimePoint asked_{};
+};
+
 int run_command(const RunArguments& arguments) {
   const Result<CheckedOptions> checked = check(arguments);
   if (!checked) return print_error(checked.error());
   const Result<std::string> program = find_command(arguments.command.front());
   if (!program) return print_start_error(program.error());
   if (arguments.detach) return run_detached(arguments, *checked);
-  Result<RunContext> context = open_run_context(checked->devices, print_error);
-  if (!context) return print_error(context.error());
-  context->wanted.name = program->substr(program->rfind('/') + 1);
-  const bool mps = mps_control_socket().has_value();
-  const auto report = [ids = ids_of(context->observer.devices())](const Progress& progress) {
-    std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
-                 printable(with_short_ids(progress.reason, ids)).c_str());
-  };
-
-  RestartRule restarts(checked->restarts);
-  std::optional<CommandExit> last;
-  for (;;) {
-    const TimePoint asked = real_clock().now();
-    Result<Reservation> reserved =
-        reserve_devices(*context, restarts.failed(), Deadline::after(real_clock(), checked->wait),
-                        arguments.quiet ? std::function<void(const Progress&)>() : report);
-    if (!reserved) return print_error(reserved.error());
-    record_decision("run", *program, *reserved);
-    if (!reserved->lease) {
-      const std::string advice =
-          checked->wait > Duration::zero()
-              ? "gave up after waiting " + duration_text(real_clock().now() - asked) + "; see berth why"
-              : "see berth why, or wait with --wait";
-      std::fputs(refusal_text(*reserved, context->observer.devices(), advice).c_str(), stderr);
-      if (last) exit_like(*last);
-      return does_not_fit;
-    }
-    const std::vector<Granted> granted = granted_by(context->wanted, *reserved);
-    const std::vector<DeviceInfo>& all = context->observer.devices();
-    if (!arguments.quiet) std::fputs(announcement(context->wanted, granted, all, checked->limit, mps).c_str(), stderr);
-    Launch command =
-        make_launch({*program, arguments.command}, granted, all, checked->limit, mps, checked->devices.backends);
-    put_in_lease(command, *context->ledger, reserved->lease);
-    // The command inherits the descriptor of the lease either way.
-    if (!checked->restarts && !is_stuck_in_a_driver()) {
-      const Error error = exec_command(command);
-      give_back(*context->ledger, std::move(reserved->lease));
-      return print_start_error(error);
-    }
-
-    const TimePoint began = real_clock().now();
-    const Result<CommandExit> ended = launch(command);
-    give_back(*context->ledger, std::move(reserved->lease));
-    if (!ended) return print_start_error(ended.error());
-    const RestartRule::Decision next = restarts.decide(*ended, &context->observer, granted, began);
-    if (next.is_fault) std::fprintf(stderr, "berth: the command %s\n", next.text.c_str());
-    if (!next.pause) exit_like(*ended);
-    real_clock().sleep_for(*next.pause);
-    last = *ended;
-  }
+  return ForegroundRun(arguments, *checked).run(*program);
 }
 
 }  // namespace
