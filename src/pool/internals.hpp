@@ -8,6 +8,8 @@ struct berth::detail::PoolInternals {
   static pool::Board& board(const Pool& pool) noexcept { return pool.state_->board; }
   // With which its devices can be opened again, in another process.
   static const BackendOptions& backend_options(const Pool& pool) noexcept { return pool.state_->backends; }
+  // The number of the next turn of next_device.
+  static std::atomic<Ticket>& turn(const Pool& pool) noexcept { return pool.state_->turn; }
   // Whether a decision is worth another try: the first poll has just ended.
   static bool await_first_poll(const Pool& pool) { return pool.state_->await_first_poll(); }
 };

@@ -90,10 +90,10 @@ TEST(Pool, S4_5_APoolIsOpenedWithAtLeastOneDeviceAndTheLastOneMayLeave) {
 
 TEST(Pool, S4_6_BestAvailableHasTheMostFreeBytes) {
   // The reference compares total memory, ours what is free (S4-F1); equal: the lowest id.
-  Pool pool = open_three();
+  Pool pool = open_pool({make_device("b", 100, 0), make_device("c", 300, 1), make_device("a", 200, 2)});
   EXPECT_EQ((*pool.best_available_device())->id().text(), "a") << "nothing known yet: the lowest id";
   pool.poll_now();
-  EXPECT_EQ((*pool.best_available_device())->id().text(), "a");
+  EXPECT_EQ((*pool.best_available_device())->id().text(), "c") << "neither the first nor the lowest id";
   Pool equal = open_pool({make_device("z", 5), make_device("y", 5)});
   equal.poll_now();
   EXPECT_EQ((*equal.best_available_device())->id().text(), "y");
@@ -262,8 +262,27 @@ TEST(Pool, S4_F7_IdentityIsTheIdWhateverTheOrdinal) {
   EXPECT_EQ(before.device(DeviceId("z")).error().code, ErrorCode::not_found);
 }
 
-TEST(Pool, S4_F8_TurnsAreCountedIn64BitsAndSkipWhoIsOut) {
-  static_assert(sizeof(Ticket) == 8, "at a thousand million turns a second it wraps after 584 years");
+// The positions of the devices that the next turns give, from this one on.
+std::vector<int> turns_from(const Pool& pool, Ticket first, int count) {
+  detail::PoolInternals::turn(pool) = first;
+  std::vector<int> out;
+  for (int i = 0; i < count; ++i) out.push_back((*pool.next_device())->info().ordinal);
+  return out;
+}
+
+TEST(Pool, S0_8_ThePoolsOwnCounterWrapsAtItsWordSize) {
+  Pool pool = open_three();
+  EXPECT_EQ(turns_from(pool, 0, 5), (std::vector<int>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(turns_from(pool, ~Ticket{0} - 2, 5), (std::vector<int>{1, 2, 0, 0, 1})) << "the fourth turn is number 0";
+}
+
+TEST(Pool, S4_F8_TurnsDoNotJumpWhereACounterOf32BitsWraps) {
+  Pool pool = open_three();
+  EXPECT_EQ(turns_from(pool, (Ticket{1} << 32) - 3, 6), (std::vector<int>{1, 2, 0, 1, 2, 0}));
+  EXPECT_EQ(turns_from(pool, (Ticket{1} << 31) - 3, 6), (std::vector<int>{2, 0, 1, 2, 0, 1}));
+}
+
+TEST(Pool, S4_F8_TurnsSkipWhoIsOut) {
   Pool pool = open_three();
   ASSERT_TRUE(pool.set_intent(DeviceId("a"), Intent::draining));
   std::map<std::string, int> turns;

@@ -295,10 +295,23 @@ TEST(Router, S2_F10_ANewKeyIsNotForgottenWhileAllOthersAreBusy) {
     std::promise<void> open;
     const std::shared_future<void> opened = open.get_future().share();
     std::vector<Task<std::monostate>> tasks;
-    for (int key = 0; key < 8; ++key)
-      tasks.push_back(site.router->submit("key-" + std::to_string(key), [opened](TaskContext&) { opened.wait(); }));
+    std::array<std::atomic<bool>, 8> is_first_done{}, is_in_order{};
+    for (std::size_t key = 0; key < 8; ++key)
+      tasks.push_back(site.router->submit("key-" + std::to_string(key), [&, opened, key](TaskContext&) {
+        opened.wait();
+        is_first_done[key] = true;
+      }));
+    EXPECT_EQ(site.router->statistics().entities, 8u) << "each has work";
+    // What comes next for a key that is remembered waits for what came first.
+    for (std::size_t key = 0; key < 8; ++key)
+      tasks.push_back(site.router->submit("key-" + std::to_string(key),
+                                          [&, key](TaskContext&) { is_in_order[key] = is_first_done[key].load(); }));
     open.set_value();
     for (auto& task : tasks) EXPECT_TRUE(task.get());
+    for (const auto& one : is_in_order) EXPECT_TRUE(one);
+    EXPECT_TRUE(site.served("one more"));
+    site.wait_until_counted();
+    EXPECT_LE(site.router->statistics().entities, entities_max + 1) << "the others have nothing to do";
   }
 }
 
