@@ -19,6 +19,10 @@ if(BERTH_SANITIZE)
   endif()
 endif()
 
+if(BERTH_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # An entry that cannot run in this build is listed all the same, and says why it is skipped (scripts/skips reads that).
 function(berth_skipped name reason)
   add_test(NAME ${name} COMMAND sh -c "echo '[  SKIPPED ] ${reason}'; exit 77")
