@@ -5,7 +5,7 @@ release := build/release
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 .PHONY: setup
 setup: ## install what building and testing need, or list it where nothing can be installed
@@ -76,25 +76,20 @@ soak: build ## the scheduler and its workers under faults, then every test again
 mutants: build ## break one safety law after the other on purpose; each must turn its test red
 	@scripts/mutants
 
+.PHONY: fuzz
+fuzz: ## libFuzzer over what reads bytes of strangers (FUZZ_SECONDS=60 for each of five)
+	@scripts/fuzz $(or $(FUZZ_SECONDS),60)
+
 .PHONY: nightly
-nightly: test mutants ## every test, every mutant, every source alone, every benchmark with all kinds of the storm, ten minutes of soak, 200 large simulated fleets with new seeds, all faults of a fleet
-	@cmake --preset dev -Wno-dev >/dev/null && cmake --build --preset dev -j $(JOBS) # each source and each header alone
-	@cmake --build --preset release -j $(JOBS) --target benches
-	@BERTH_STORM_ALL=1 scripts/bench $(release)/bench
-	@scripts/soak 10 $(release)
-	@first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "nightly: simulated fleets with the seeds from $$first on"; \
-	seq $$first $$((first + 199)) | xargs -P $(JOBS) -n 20 $(release)/tests/fleet_seeds
-	@python3 tests/job_line.py $(release)/berth . $(release)/tests/double 500
-	@python3 tests/fleet_scale.py $(release)/berth . $(release)/tests/double 200
-	@python3 tests/fleet_faults_test.py $(release)/berth . $(release)/tests/double all
-	@echo "nightly: not run: make fresh-test (a clean Debian), make gpu-test (a GPU), the sanitizers (.ci/run)"
+nightly: ## everything, with a summary: tests, every environment, planted bug, sanitizer, source alone, lint, fuzzing, benchmarks, soak, seeds, faults, chaos
+	@scripts/nightly
 
 .PHONY: fresh-test
 fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root, network)
 	@scripts/fresh-test
 
 .PHONY: lint
-lint: ## clang-tidy over the folders that decide, charge and share
+lint: ## clang-tidy over the folders that decide, charge, share, or read what others wrote
 	@scripts/lint
 
 .PHONY: format

@@ -74,7 +74,7 @@ class InPlace(Machine):
         text = read_until(text, b"Stopped")
         self.assertIn(b"Stopped", text)
         os.write(master, b"fg\n")
-        text = read_until(text[:0], b"berth run")
+        text = read_until(text[:0], b"run -q")
         time.sleep(0.5)
         os.write(master, b"word\n")
         self.assertIn(b"got-word", read_until(text, b"got-word"))
