@@ -8,6 +8,7 @@ import socketserver
 import threading
 import unittest
 
+from berth_case import needs_sqlite
 from fleet_case import Fleet
 
 EPOCH = 2 ** 60
@@ -58,6 +59,7 @@ class FakeServer(socketserver.ThreadingTCPServer):
         self.server_close()
 
 
+@needs_sqlite
 class OnThePortOfAServer(Fleet):
     def token_file(self, role):
         path = self.folder / f"{role}.token"

@@ -125,6 +125,19 @@ def in_own_mounts(name):
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.orig_argv[1:]])
 
 
+def in_own_network(name, address):
+    """The rest of the test in a network of its own, where the machine has this address besides loopback."""
+    if os.environ.get("BERTH_TEST_NETWORK"):
+        return
+    own_network = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    if not all(map(shutil.which, ("unshare", "ip"))) or subprocess.run([*own_network, "true"], capture_output=True).returncode != 0:
+        print(f"[  SKIPPED ] {name}: needs ip and a network namespace")
+        sys.exit(77)
+    os.environ["BERTH_TEST_NETWORK"] = address
+    network = f'ip link set lo up && ip address add {address}/32 dev lo && exec "$@"'
+    os.execvp("unshare", [*own_network, "sh", "-ec", network, "sh", sys.executable, *sys.orig_argv[1:]])
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
         super().__init__("localhost", timeout=30)
@@ -215,10 +228,13 @@ class Fleet(Machine):
     # The server.
 
     def serve(self, *options):
+        self.start_server("--listen", f"127.0.0.1:{self.port}", *options)
+
+    def start_server(self, *options):
         log_path = self.folder / "server.log"
         with log_path.open("a") as log:
             begin = log.tell()
-            self.server = subprocess.Popen([*self.server_prefix, BERTH, "serve", *self.server_options, "--listen", f"127.0.0.1:{self.port}", *options],
+            self.server = subprocess.Popen([*self.server_prefix, BERTH, "serve", *self.server_options, *options],
                                            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
         self.began = time.monotonic()
         self.started.append(self.server)

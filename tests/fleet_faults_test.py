@@ -97,14 +97,7 @@ class Networked(Fleet):
         run(*self.into(network), *command)
 
     def serve(self, *options):
-        self.certificate, key = self.folder / "head.pem", self.folder / "head.key"
-        if not self.certificate.exists():
-            run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "4", "-subj", "/CN=head",
-                "-addext", f"subjectAltName=IP:{HEAD},IP:127.0.0.1", "-keyout", str(key), "-out", str(self.certificate), env=self.certificate_environment())
-        super().serve("--listen", f"{HEAD}:{PORT}", "--tls-certificate", str(self.certificate), "--tls-key", str(key), *options)
-
-    def certificate_environment(self):
-        return dict(os.environ)
+        super().serve("--listen", f"{HEAD}:{PORT}", *options)
 
     def link(self, name):
         """A network namespace with a link to the server."""
@@ -119,7 +112,6 @@ class Networked(Fleet):
     def place(self, node):
         node.network = self.link(node.name)
         node.prefix, node.url = self.into(node.network), f"https://{HEAD}:{PORT}"
-        node.options += ["--ca", str(self.certificate)]
 
     def set_link(self, name, state):
         self.inside(self.head, "ip", "link", "set", f"to-{name}", state)
@@ -203,7 +195,7 @@ class Faults(Networked):
         late.start(good)
         self.assertEqual(late.agent.wait(timeout=30), 2)
         self.assertIn("certificate", late.log.read_text())
-        late.options = ["--ca", str(self.certificate)]
+        late.options = []
         late.start(good)
         self.until_healthy("late")
 
@@ -216,8 +208,8 @@ class Faults(Networked):
         twin.name = "a"
         folder = twin.runtime / "agent-0" / "a"
         folder.mkdir(parents=True, mode=0o700)
-        source, = a.runtime.glob("agent-0/a/credential")
-        (folder / "credential").write_text(source.read_text())
+        for name in ("identity.pem", "authority.pem"):
+            (folder / name).write_text((a.runtime / "agent-0" / "a" / name).read_text())
         for path in (twin.runtime, twin.runtime / "agent-0"):
             path.chmod(0o700)
         (twin.folder / "boot").write_text("5d2a3a52-0000-4000-8000-000000000000\n")
@@ -336,13 +328,11 @@ class FullDisks(Networked):
 
 @LONG
 class Clocks(Networked):
-    def certificate_environment(self):
-        """Valid since two days, so that a clock that is behind does not make it invalid."""
+    def setUp(self):
+        super().setUp()
         source, self.library = self.folder / "clock.c", self.folder / "clock.so"
         source.write_text(CLOCK)
         run("cc", "-O1", "-shared", "-fPIC", "-o", str(self.library), str(source), "-ldl")
-        (self.folder / "two-days-ago").write_text("-172800")
-        return {**os.environ, "LD_PRELOAD": str(self.library), "TEST_CLOCK_FILE": str(self.folder / "two-days-ago")}
 
     def test_of_a_node_is_stepped(self):
         clock = self.folder / "clock"

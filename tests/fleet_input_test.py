@@ -6,6 +6,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import time
 import unittest
 
 from fleet_case import Fleet
@@ -72,7 +73,6 @@ class BadInput(Fleet):
         serve = ("serve", "--no-agent", "--listen")
         self.assertRefused(self.berth(*serve, address, BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, f"port {taken.getsockname()[1]}", "in use")
         self.assertRefused(self.command(*serve, "127.0.0.1:0"), 1, "server")
-        self.assertRefused(self.berth(*serve, "0.0.0.0:0", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "TLS")
         self.assertEqual(self.get("status")["project"]["version"], 0, "the first one serves on")
         # A store of a newer version.
         self.server.terminate()
@@ -144,6 +144,14 @@ class BadInput(Fleet):
                     self.assertEqual(status == 403, not may, (role, method, path, status, text))
         for method, path, body in sum(requests.values(), []):
             self.assertEqual(self.ask(method, f"/api/v1/{path}", body, "berth_no")[0], 401, path)
+        # The page is for those who may read; a session reads all that there is.
+        for role, token in tokens.items():
+            status, _, text = self.ask("POST", "/api/v1/login", {"token": token}, token="berth_no")
+            self.assertEqual(status, 200 if role in ranks else 401, (role, text))
+        # A token to join is for now.
+        made = {role: json.loads(self.ask("POST", "/api/v1/tokens", {"role": role})[2]) for role in ("join", "read")}
+        self.assertNotIn("expires_at_ms", made["read"])
+        self.assertTrue(0 < made["join"]["expires_at_ms"] - time.time() * 1000 <= 3_600_000, made["join"])
         # A node speaks for itself alone, and a token that is no node's runs nothing.
         self.add_nodes("b")
         report = {"schema": 1, "agent": "x", "version": "0", "boot": "x", "now_at_ms": 0, "epoch": 1, "revision": 1, "replicas": [],

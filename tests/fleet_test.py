@@ -72,7 +72,7 @@ class Killed(Fleet):
         self.serve("--store", f"sqlite:{older}")
         self.assertEqual(self.get("project")["version"], 0)
         a.start()
-        self.until(lambda: "one of a later epoch was heard before" in a.log.read_text(), self.situation)
+        self.until(lambda: "this node has obeyed one of a later epoch" in a.log.read_text(), self.situation)
         time.sleep(1)  # nothing may happen
         self.assertEqual(self.pids(), pids)
         # The one that it heard last is obeyed.
@@ -416,6 +416,8 @@ class Api(Fleet):
         check("DELETE", f"/api/v1/tokens/{token}", status=404)
         check("POST", "/api/v1/login", {"token": self.token("read")})
         check("POST", "/api/v1/logout")
+        check("POST", "/api/v1/tokens", {"role": "join", "node": "x"})
+        check("POST", "/api/v1/certificate", {"certificate_request": "x"}, status=400, token=self.token("read"))
         join = self.token("join")
         check("POST", "/api/v1/agent/join", {"node": "x", "version": "0.1.0"}, token=join)
         check("DELETE", "/api/v1/deployments/much")
@@ -424,7 +426,7 @@ class Api(Fleet):
         # What is documented is sent, but for what scripted GPUs do not have and what only some moments have.
         self.assertEqual(document.never_sent() - {"Replica.reason", "Replica.memory_bytes_peak", "Device.memory_bytes_promised", "Device.held_exclusively"}, {
             "Device.error", "Device.events", "Device.intent_age_ms", "Device.parent", "Device.queue_depth", "Link.lanes",
-            "Plan.pending.provider", "Status.problem", "Reason.provider", "Project.cluster.endpoint", "Project.egress_preference", "Spec.serving.fallback",
+            "Plan.pending.provider", "Status.problem", "Status.warning", "Node.problem", "Joined.certificate", "Joined.authority", "Reason.provider", "Project.cluster.endpoint", "Project.egress_preference", "Spec.serving.fallback",
             "Spec.serving.on_capacity_exhausted", "Spec.stop_after_s", "Event.schema"})
 
 

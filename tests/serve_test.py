@@ -104,16 +104,16 @@ class Reload(Service):
         for wrong, sentence in [
                 (good.replace("listen", "listn"), 'unknown key "listn" in the server\'s file; did you mean "listen"?'), ("listen = [", "this is not TOML"),
                 (f'listen = ["127.0.0.1:{first}", "127.0.0.1:{taken.getsockname()[1]}"]', "is in use by another process"),
-                (f'listen = ["127.0.0.1:{first}", "0.0.0.0:0"]', "others can reach 0.0.0.0:0, which has no TLS"),
+                (good + 'certificate_lifetime = "1s"\n', "certificate_lifetime is out of range"),
                 (good + 'store = "memory"\n', "the store cannot change while the server runs"),
                 (good + 'tls_certificate = "/none.pem"\ntls_key = "/none.key"\n', "/none.pem")]:
             self.file.write_text(wrong)
-            said = self.reload('msg="keeps its configuration"')
+            said = self.reload('cannot use its new configuration and keeps the old one')
             self.assertIn(sentence, said)
             self.assertEqual(said.count("\n"), 1, "one sentence")
             self.assertTrue(self.answers(second, "head") and not self.answers(first), wrong)
         self.file.unlink()
-        self.assertIn("server.toml", self.reload('msg="keeps its configuration"'))
+        self.assertIn("server.toml", self.reload('cannot use its new configuration and keeps the old one'))
         self.assertTrue(still_answers() and self.answers(second), "the connection that was opened first goes on")
         # So does the stream: it tells of what happens now.
         self.token("read")
@@ -143,7 +143,7 @@ class Reload(Service):
         self.assertEqual(seen(), new)
         self.assertTrue(still_answers())
         (self.folder / "head.key").write_text("no key\n")
-        self.reload('msg="keeps its configuration"')
+        self.reload('cannot use its new configuration and keeps the old one')
         self.assertEqual(seen(), new)
         kept.close()
 
@@ -458,7 +458,7 @@ class Start(Fleet):
         file = self.folder / "server.toml"
         for text, sentence in [
                 ('tls_certifcate = "/a.pem"', 'unknown key "tls_certifcate" in the server\'s file; did you mean "tls_certificate"?'),
-                ('listen = ["0.0.0.0:0"]', "others can reach 0.0.0.0:0, which has no TLS"), ('listen = "127.0.0.1:0"', "it takes a list of text"),
+                ('certificate_lifetime = "1s"', "certificate_lifetime is out of range; use 3s to 3650d"), ('listen = "127.0.0.1:0"', "it takes a list of text"),
                 ('tls_key = "/a.key"', "a certificate needs its key, and a key its certificate"), ('listen = ["8080"]', "8080"),
                 ('tls_certificate = "a.pem"\ntls_key = "/a.key"', '"a.pem" is not an absolute path')]:
             file.write_text(text)

@@ -214,22 +214,6 @@ class Agent {
 
 }  // namespace
 
-Result<std::string> join(const http::ClientOptions& server, const std::string& token_file, const NodeId& node,
-                         const std::string& version) {
-  http::Client client = BERTH_TRY(http::Client::create(server));
-  const http::Response answer = BERTH_TRY(
-      client.request("POST", "/api/v1/agent/join", format::document({{"node", node.text()}, {"version", version}}),
-                     {.headers = {{"content-type", "application/json"}}}));
-  const std::string refused = "the server does not let " + node.text() + " join";
-  if (answer.status == 401)
-    return Error{ErrorCode::unavailable, refused + ": the token in " + token_file + " is wrong, used or expired",
-                 "berth token add join prints another"};
-  if (answer.status != 200) return refusal_of(answer, refused);
-  return format::read_document(answer.body, "the answer", [](const json::value& value, const std::string& where) {
-    return format::text_of(format::member(format::object_of(value, where), "token", where), where + ".token");
-  });
-}
-
 Error no_thread(const std::system_error& shortage) {
   return {ErrorCode::unavailable, std::string("the agent cannot start another thread: ") + shortage.code().message(),
           "raise the limit on processes (ulimit -u, TasksMax= of its unit), or end some"};

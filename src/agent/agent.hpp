@@ -18,18 +18,13 @@ namespace berth::agent {
 
 struct AgentOptions {
   NodeId node;
-  http::ClientOptions server;  // its token is the node's own
+  http::ClientOptions server;  // with what the node proves who it is (identity.hpp)
   std::string folder;          // of this agent, private: jobs are below it
   AgentFile file;
   BackendOptions backends;
   std::string version;  // of this berth
   format::Log log;      // from any thread
 };
-
-// The node's own token in exchange for one to join with, which is from `token_file`. already_exists: a living node has
-// that name.
-Result<std::string> join(const http::ClientOptions& server, const std::string& token_file, const NodeId& node,
-                         const std::string& version);
 
 // Why a thread was not started.
 Error no_thread(const std::system_error& shortage);

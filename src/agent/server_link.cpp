@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "agent/identity.hpp"
 #include "agent/last_epoch.hpp"
 #include "agent/step.hpp"
 #include "berth/random.hpp"
 #include "format/fleet_json.hpp"
 #include "machine/job_store.hpp"
+#include "world/files.hpp"
 #include "world/wall_time.hpp"
 
 namespace berth::agent {
@@ -52,24 +54,14 @@ OutputRequest output_request_of(const json::value& value, const std::string& whe
 
 }  // namespace
 
-Error refusal_of(const http::Response& answer, const std::string& what) {
-  if (answer.status == 401)
-    return {ErrorCode::unavailable, what + ": it does not know the credential of this node",
-            "join again: give a token of berth token add join with --token-file"};
-  std::string message = "status " + std::to_string(answer.status), advice;
-  boost::system::error_code failed;
-  const json::value body = json::parse(answer.body, failed);
-  if (!failed && body.is_object()) {
-    if (const json::value* const error = body.as_object().if_contains("error"); error && error->is_object()) {
-      const auto text = [&](const char* key) {
-        const json::value* const value = error->as_object().if_contains(key);
-        return value && value->is_string() ? std::string(value->as_string()) : std::string();
-      };
-      message = text("message");
-      advice = text("advice");
-    }
-  }
-  return {answer.status == 409 ? ErrorCode::already_exists : ErrorCode::unavailable, what + ": " + message, advice};
+std::string problem_file(const std::string& folder) { return folder + "/no_server"; }
+
+void note_problem(const std::string& folder, const std::string& problem) {
+  if (problem.empty())
+    ::unlink(problem_file(folder).c_str());
+  else
+    static_cast<void>(world::write_private_text(problem_file(folder),
+                                                world::utc_text(world::wall_time_us()) + "\n" + problem + "\n"));
 }
 
 ServerLink::ServerLink(const AgentOptions& options, NodeWatch& watch, const std::string& jobs,
@@ -117,21 +109,42 @@ void ServerLink::share(std::vector<fleet::ReplicaReport> reports, ReplicaLeases 
 void ServerLink::report(const std::stop_token& stop) {
   Result<http::Client> client = http::Client::create(options_.server);
   const std::stop_callback wake(stop, [this] { report_due_.set(); });
+  note_problem(options_.folder, "");
   std::string problem;
   while (client && !stop.stop_requested()) {
     const TimePoint began = real_clock().now();
+    renew(*client);
     const std::string now = report_once(*client, stop);
     if (now != problem && !stop.stop_requested()) {
       if (now.empty())
-        log(LogLevel::info, "is heard again", {{"server", client->url()}});
+        log(LogLevel::info, "the agent is connected to the server again", {{"server", client->url()}});
       else
-        log(LogLevel::warning, "is not heard", {{"server", client->url()}, {"reason", now}});
+        log(LogLevel::warning, "the agent has no server that it may obey",
+            {{"server", client->url()}, {"reason", now}});
     }
+    if (now != problem && !stop.stop_requested()) note_problem(options_.folder, now);
     problem = now;
     const Duration pause = now.empty() ? report_every : std::min<Duration>(report_every, std::chrono::seconds(1));
     real_clock().sleep_for(reports_apart);
     report_due_.wait(began + pause);
   }
+}
+
+// A kept connection has the certificate that it began with.
+void ServerLink::renew(http::Client& client) {
+  const Result<bool> renewed = renew_certificate(client, options_.server);
+  if (renewed && *renewed) {
+    log(LogLevel::info, "the agent has renewed the certificate of its node");
+    reconnect(client);
+  }
+  const std::string problem = renewed ? "" : renewed.error().to_text();
+  if (!problem.empty() && problem != renewal_problem_)
+    log(LogLevel::warning, "the agent cannot renew the certificate of its node", {{"reason", problem}});
+  renewal_problem_ = problem;
+}
+
+void ServerLink::reconnect(http::Client& client) const {
+  if (Result<http::Client> made = http::Client::create(options_.server)) client = *std::move(made);
 }
 
 // Returns what went wrong; empty: the server has taken it.
@@ -144,6 +157,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
     report.replicas = reports_;
     report.epoch = reported_epoch_;
     report.orders_number = reported_number_;
+    report.epoch_seen = epoch_;
     leases = leases_;
   }
   NodeObservation seen = watch_.observe(leases);
@@ -161,11 +175,14 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
       client.request("POST", "/api/v1/agent/report", format::document(format::to_json(report)),
                      {.headers = {{"content-type", "application/json"}}, .timeout = report_timeout, .stop = stop});
   if (!answer) return answer.error().message;
+  if (answer->status == 401) reconnect(client);  // the certificate of this connection may have expired
   if (answer->status != 200) return refusal_of(*answer, "the server does not take the report").to_text();
   const auto newest = newest_in(answer->body);
   if (!newest) return "";
   if (!is_newest(newest->first))
-    return "the server is of epoch " + std::to_string(newest->first) + ", and one of a later epoch was heard before";
+    return "the server has epoch " + std::to_string(newest->first) +
+           ", and this node has obeyed one of a later epoch: the store of this one is older than that; berth status on "
+           "the server's machine says what to do";
   const std::lock_guard lock(mutex_);
   received_.heard = sent;
   received_.newest = *newest;
@@ -203,6 +220,7 @@ void ServerLink::receive(const std::stop_token& stop) {
       continue;
     }
     if (stop.stop_requested()) return;
+    if (answer && answer->status == 401) reconnect(*client);
     real_clock().sleep_for(pause);
     pause = std::min(retry_max, pause * 2);
   }

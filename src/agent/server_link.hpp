@@ -19,8 +19,11 @@
 
 namespace berth::agent {
 
-// Why the server did not answer as wanted, in its own words. already_exists: status 409.
-Error refusal_of(const http::Response& answer, const std::string& what);
+// A file that is there while the agent has no server that it may obey: since when in UTC, and why, a line each. For
+// `berth doctor`.
+std::string problem_file(const std::string& folder);
+// Empty: there is none.
+void note_problem(const std::string& folder, const std::string& problem);
 
 class ServerLink {
  public:
@@ -43,6 +46,8 @@ class ServerLink {
   void log(format::LogLevel level, std::string message, format::LogFields fields = {}) const;
   void report(const std::stop_token& stop);
   std::string report_once(http::Client& client, const std::stop_token& stop);
+  void renew(http::Client& client);
+  void reconnect(http::Client& client) const;
   void receive(const std::stop_token& stop);
   bool take_orders(const std::string& body);
   bool is_newest(std::uint64_t epoch);
@@ -62,6 +67,7 @@ class ServerLink {
   ReplicaLeases leases_;
   std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` follow from
   std::uint64_t reports_made_ = 0;                          // of the thread that reports
+  std::string renewal_problem_;                             // of the thread that reports
 
   OutputSender sender_;
   std::jthread receiver_, reporter_;

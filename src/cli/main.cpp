@@ -49,6 +49,8 @@
   verb(rollout)            \
   verb(delete)             \
   verb(token)              \
+  verb(login)              \
+  verb(logout)             \
   verb(store)              \
   verb(simulate)           \
   verb(demo)

@@ -10,9 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cli/login_files.hpp"
 #include "cli/text/screen.hpp"
+#include "format/answer_error.hpp"
 #include "format/json_reading.hpp"
 #include "http/request_checks.hpp"
+#include "http/secret.hpp"
 #include "http/url.hpp"
 #include "world/duration.hpp"
 #include "world/runtime_folder.hpp"
@@ -77,7 +80,7 @@ void add_address_options(Verb& verb, ServerArguments& arguments) {
   verb.option(
       "--server", "URL", &arguments.server,
       "the server of the fleet; without it that of BERTH_SERVER, else your own on this machine. A token is read "
-      "from the file that BERTH_TOKEN_FILE names");
+      "from the file that BERTH_TOKEN_FILE names; berth login makes it unnecessary");
   verb.option("--ca", "FILE", &arguments.ca_file,
               "certificates to trust, instead of those of BERTH_CA_FILE or of this machine");
 }
@@ -97,8 +100,15 @@ Result<ServerAccess> ServerAccess::open(const ServerArguments& arguments) {
   } else if (const std::string file = variable("BERTH_TOKEN_FILE"); !file.empty()) {
     BERTH_TRY(check_takes_token(options.url));
     options.token = BERTH_TRY(read_token_file(file, "BERTH_TOKEN_FILE"));
+    if (options.ca_file.empty()) options.fingerprint = http::parse_token(options.token).fingerprint;
+  } else if (const auto login = find_login(options.url)) {
+    options.certificate_file = login->certificate_file;
+    if (options.ca_file.empty()) options.ca_file = login->authority_file;
   }
-  return ServerAccess(BERTH_TRY(http::Client::create(std::move(options))), is_own);
+  const std::string certificate = options.certificate_file;
+  ServerAccess access(BERTH_TRY(http::Client::create(std::move(options))), is_own);
+  if (!certificate.empty()) renew_login(access.client_, certificate);
+  return access;
 }
 
 Error ServerAccess::connection_error(const Error& error) const {
@@ -156,22 +166,14 @@ Result<void> ServerAccess::events(std::uint64_t after, const OnEvent& on_event) 
 }
 
 Error error_of_answer(int status, std::string_view body, const std::string& server) {
-  const Result<json::value> parsed = parse_json(body, "answer", "");
-  const json::object* const object = parsed ? parsed->if_object() : nullptr;
-  const json::value* const error = object ? object->if_contains("error") : nullptr;
-  const json::object* const about = error ? error->if_object() : nullptr;
-  const auto word = [&](std::string_view key) {
-    const json::value* const value = about ? about->if_contains(key) : nullptr;
-    return value && value->is_string() ? std::string(value->get_string()) : std::string();
-  };
-  if (word("message").empty())
-    return {ErrorCode::unavailable,
-            "what answers at " + server + " is no berth server (status " + std::to_string(status) + ")",
+  auto error = answer_error(body);
+  if (!error)
+    return {ErrorCode::unavailable, server + " is not a Berth server (status " + std::to_string(status) + ")",
             "check --server and BERTH_SERVER"};
-  std::string advice = word("advice");
-  if (advice.empty() && word("code") == "not_logged_in")
-    advice = "set BERTH_TOKEN_FILE to a file with a token of berth token add";
-  return {code_named(word("code")), word("message"), std::move(advice)};
+  if (error->advice.empty() && error->code == "not_logged_in")
+    error->advice = server.starts_with("https://") ? "log in with a token of berth token add: berth login " + server
+                                                   : "set BERTH_TOKEN_FILE to a file with a token of berth token add";
+  return {code_named(error->code), std::move(error->message), std::move(error->advice)};
 }
 
 int call_and_print(const ServerArguments& arguments, const Call& call, const AnswerText& text) {

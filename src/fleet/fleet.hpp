@@ -107,6 +107,8 @@ struct NodeReport {
   std::vector<ReplicaReport> replicas;
   // The orders that the report takes into account. Epoch 0: the agent has none yet, and does not say what serves.
   std::uint64_t epoch = 0, orders_number = 0;
+  // The highest epoch of a server that it has obeyed: it ignores servers of lower ones. 0: none, or an older agent.
+  std::uint64_t epoch_seen = 0;
   // For display only, each a JSON array or empty: devices with telemetry as `berth devices --json` prints them, and
   // what the ledger of the machine shows of jobs and leases.
   std::string devices_json, leases_json;

@@ -180,6 +180,7 @@ json::object to_json(const fleet::NodeReport& report) {
                    {"number", report.number},
                    {"epoch", report.epoch},
                    {"revision", report.orders_number},
+                   {"epoch_seen", report.epoch_seen},
                    {"inventory", node_view_to_json(report.node)},
                    {"replicas", array_to_json(report.replicas)}};
   if (!report.devices_json.empty()) out["devices"] = array_in(report.devices_json);
@@ -201,6 +202,7 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   report.replicas = entries_of(member(object, "replicas", where), where + ".replicas", replica_report_of);
   report.epoch = whole(object, "epoch", where);
   report.orders_number = whole(object, "revision", where);
+  report.epoch_seen = optional_member(object, "epoch_seen", where, whole_of).value_or(0);
   report.devices_json = optional_member(object, "devices", where, text_of_array).value_or("");
   report.leases_json = optional_member(object, "leases", where, text_of_array).value_or("");
   return report;

@@ -150,8 +150,9 @@ struct Client::State {
       wire = plain_wire(std::move(socket));
       return {};
     }
+    if (!options.certificate_file.empty() && url.kind == Url::Kind::https) tls = BERTH_TRY(client_tls(options));
     auto secured = tls_wire(std::move(socket), *tls);
-    if (url.kind == Url::Kind::https && !expect_host(secured->tls(), url.host, options))
+    if (url.kind == Url::Kind::https && !expect_host(secured->tls(), url.host))
       return Error{ErrorCode::invalid_argument, "'" + url.host + "' is no name for TLS"};
     const auto shaken =
         BERTH_TRY(await([&](Wire::Done done) { secured->handshake(false, std::move(done)); }, &secured->socket()));
@@ -161,7 +162,6 @@ struct Client::State {
       return {};
     }
     if (shaken.error) return handshake_error(secured->tls(), url.host, shaken.error);
-    BERTH_TRY(check_fingerprint(secured->tls(), url.host, options.fingerprint));
     wire = std::move(secured);
     return {};
   }

@@ -24,9 +24,13 @@ struct ClientOptions {
   // sides prove that they know it before anything is asked (secret.hpp), and the connection is encrypted.
   std::string token = {};
   std::string ca_file = {};  // certificates to trust instead of those of the system
-  // SHA-256 of the server's certificate as 64 hexadecimal digits, with or without colons: only this certificate is
-  // accepted, whoever signed it and whatever its names and dates are.
+  // SHA-256 as 64 hexadecimal digits, with or without colons. Of the server's certificate: only this one is accepted,
+  // whatever its names and dates are. Of an authority that the server sends along: what that has signed for this host
+  // is accepted, and nothing else.
   std::string fingerprint = {};
+  // PEM with a certificate and its key, by which the server knows this client; read again for every connection, since
+  // it is renewed. Empty: none.
+  std::string certificate_file = {};
   std::size_t body_bytes_max = 64 * 1024 * 1024;  // of an answer; longer ones are an error
 };
 

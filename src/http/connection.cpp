@@ -134,6 +134,8 @@ void Connection::shake_hands() {
     if (self->wire_->tls() && self->tls_ == self->serving_.proving) {
       self->peer_.credential = proven_credential(self->wire_->tls());
       if (self->peer_.credential.empty()) return self->close(false);
+    } else if (self->wire_->tls()) {
+      self->peer_.certificate = peer_certificate(self->wire_->tls());
     }
     self->set_phase(Phase::waiting, self->serving_.options.limits.header_time);
     self->parse();

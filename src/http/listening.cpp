@@ -1,6 +1,7 @@
 #include "http/listening.hpp"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -156,6 +157,29 @@ std::string address_text(const sockaddr_storage& address) {
     return "unix";
   }
   return text;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return addresses;
+  for (const ifaddrs* one = all; one != nullptr && addresses.size() < 64; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    sockaddr_storage address{};
+    std::memcpy(&address, one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    addresses.push_back(address_text(address));
+  }
+  freeifaddrs(all);
+  return addresses;
+}
+
+std::string own_host_name() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return {};
+  const std::string_view allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
+  return std::string_view(name).find_first_not_of(allowed) == std::string_view::npos ? name : std::string();
 }
 
 bool is_loopback_address(const sockaddr_storage& address) {

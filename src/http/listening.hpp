@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "berth/result.hpp"
 
@@ -30,6 +31,12 @@ Result<Listening> open_listening(const ListenAddress& address);
 
 // The address of a socket's end as text, without the port: "127.0.0.1", "::1", "unix". IPv4 in IPv6 as IPv4.
 std::string address_text(const sockaddr_storage& address);
+// Of the network interfaces of this machine that are up, without ports; at most 64.
+std::vector<std::string> own_addresses();
+
+// The name of this machine; empty: it is not one that a certificate can have.
+std::string own_host_name();
+
 bool is_loopback_address(const sockaddr_storage& address);
 
 }  // namespace berth::http

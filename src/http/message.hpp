@@ -37,6 +37,12 @@ class Headers {
   std::vector<std::pair<std::string, std::string>> list_;
 };
 
+// That a client has shown and that the listener's authority has signed.
+struct PeerCertificate {
+  std::string uri;
+  std::uint64_t expires_ms = 0;  // wall time; it may be over
+};
+
 // Who sent a request.
 struct Peer {
   std::string address;                    // "127.0.0.1", "::1"; "unix" for a Unix socket
@@ -45,6 +51,7 @@ struct Peer {
   bool is_tls = false;
   // What the connection has proven to be: a name from ServerOptions::key_of. Empty: nothing.
   std::string credential = {};
+  std::optional<PeerCertificate> certificate = {};
 };
 
 struct Request {

@@ -109,6 +109,8 @@ struct ServerOptions {
 struct TlsFiles {
   std::string certificate_file;
   std::string key_file;
+  // The authority whose certificates clients may show (Peer::certificate); empty: they are not asked for one.
+  std::string client_authority_file = {};
 };
 
 struct ListenOn {

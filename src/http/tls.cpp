@@ -1,10 +1,12 @@
 #include "http/tls.hpp"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+
+#include "http/x509.hpp"
 
 namespace berth::http {
 namespace {
@@ -70,9 +72,44 @@ unsigned give_key(SSL* tls, const char*, char* identity, unsigned identity_bytes
   return copy_key(proof.key, into, bytes_max);
 }
 
-bool is_address(const std::string& host) {
-  unsigned char bytes[16];
-  return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+// Texts that belong to a context or a connection.
+void free_text(void*, void* text, CRYPTO_EX_DATA*, int, long, void*) { delete static_cast<std::string*>(text); }
+int expected_index() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, free_text);
+  return index;
+}
+int presented_index() {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, free_text);
+  return index;
+}
+
+// The expected fingerprint is that of the server's certificate, which is then accepted whatever it says; or that of an
+// authority, which the server sends along: then the certificate must be signed by it, and be valid, for this name.
+int verify_fingerprint(X509_STORE_CTX* checked, void*) {
+  SSL* const tls = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(checked, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const auto& expected = *static_cast<const std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), expected_index()));
+  const std::string presented = fingerprint_of(X509_STORE_CTX_get0_cert(checked));
+  if (presented == expected) return X509_STORE_CTX_set_error(checked, X509_V_OK), 1;
+  STACK_OF(X509)* const sent = X509_STORE_CTX_get0_untrusted(checked);
+  for (int i = 0; i < sk_X509_num(sent); ++i) {
+    X509* const one = sk_X509_value(sent, i);
+    if (fingerprint_of(one) != expected) continue;
+    STACK_OF(X509)* const trusted = sk_X509_new_null();
+    sk_X509_push(trusted, one);
+    X509_STORE_CTX_set0_trusted_stack(checked, trusted);
+    const int verified = X509_verify_cert(checked);
+    sk_X509_free(trusted);
+    return verified;
+  }
+  SSL_set_ex_data(tls, presented_index(), new std::string(presented));
+  X509_STORE_CTX_set_error(checked, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+// A certificate that does not count is looked at when the client asks for something, so that it can be told why.
+int note_result(X509_STORE_CTX* checked, void*) {
+  X509_verify_cert(checked);
+  return 1;
 }
 
 }  // namespace
@@ -89,7 +126,33 @@ Result<std::shared_ptr<asio::ssl::context>> server_tls(const TlsFiles& files) {
     refused.advice = "it must be in PEM form, without a password, and belong to the certificate";
     return refused;
   }
+  SSL_CTX_set_num_tickets(context->native_handle(), 0);
+  SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_TICKET);
+  if (files.client_authority_file.empty()) return context;
+  context->load_verify_file(files.client_authority_file, error);
+  if (error) return file_error("the authority", files.client_authority_file, error);
+  SSL_CTX_set_client_CA_list(context->native_handle(), SSL_load_client_CA_file(files.client_authority_file.c_str()));
+  SSL_CTX_set_verify(context->native_handle(), SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_cert_verify_callback(context->native_handle(), note_result, nullptr);
   return context;
+}
+
+std::optional<PeerCertificate> peer_certificate(SSL* tls) {
+  const Certificate certificate(SSL_get1_peer_certificate(tls));
+  const long verified = SSL_get_verify_result(tls);
+  if (!certificate || (verified != X509_V_OK && verified != X509_V_ERR_CERT_HAS_EXPIRED)) return std::nullopt;
+  const std::unique_ptr<GENERAL_NAMES, Freed<GENERAL_NAMES_free>> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* const uri = name->d.uniformResourceIdentifier;
+    return PeerCertificate{
+        {reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)), static_cast<std::size_t>(ASN1_STRING_length(uri))},
+        seconds_of(X509_get0_notAfter(certificate.get())) * 1000};
+  }
+  return std::nullopt;
 }
 
 std::shared_ptr<asio::ssl::context> proving_server_tls(const KeyOf& key_of) {
@@ -134,11 +197,18 @@ Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& opti
   auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
   set_versions(*context);
   ErrorValue error;
+  if (!options.certificate_file.empty()) {
+    context->use_certificate_file(options.certificate_file, asio::ssl::context::pem, error);
+    if (error) return file_error("the certificate", options.certificate_file, error);
+    context->use_private_key_file(options.certificate_file, asio::ssl::context::pem, error);
+    if (error) return file_error("the key", options.certificate_file, error);
+  }
+  SSL_CTX_set_verify(context->native_handle(), SSL_VERIFY_PEER, nullptr);
   if (!options.fingerprint.empty()) {
-    context->set_verify_mode(asio::ssl::verify_none, error);  // check_fingerprint() compares it
+    SSL_CTX_set_ex_data(context->native_handle(), expected_index(), new std::string(options.fingerprint));
+    SSL_CTX_set_cert_verify_callback(context->native_handle(), verify_fingerprint, nullptr);
     return context;
   }
-  context->set_verify_mode(asio::ssl::verify_peer, error);
   if (options.ca_file.empty())
     context->set_default_verify_paths(error);
   else
@@ -147,23 +217,12 @@ Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& opti
   return context;
 }
 
-bool expect_host(SSL* tls, const std::string& host, const ClientOptions& options) {
+bool expect_host(SSL* tls, const std::string& host) {
   const bool address = is_address(host);
   if (!address && SSL_set_tlsext_host_name(tls, host.c_str()) != 1) return false;
-  if (!options.fingerprint.empty()) return true;
   if (address) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), host.c_str()) == 1;
   SSL_set_hostflags(tls, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   return SSL_set1_host(tls, host.c_str()) == 1;
-}
-
-Result<void> check_fingerprint(SSL* tls, const std::string& host, const std::string& fingerprint) {
-  if (fingerprint.empty()) return {};
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(tls), &X509_free);
-  const std::string presented = fingerprint_of(certificate.get());
-  if (presented == fingerprint) return {};
-  return Error{ErrorCode::invalid_argument,
-               "the certificate of " + host + " has the fingerprint " + presented + ", not the expected " + fingerprint,
-               "find out why it changed before you trust it"};
 }
 
 Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error) {
@@ -171,16 +230,27 @@ Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error
   const std::string certificate = "the certificate of " + host;
   switch (verified) {
     case X509_V_OK: break;
+    case X509_V_ERR_APPLICATION_VERIFICATION: {
+      const auto* const presented = static_cast<const std::string*>(SSL_get_ex_data(tls, presented_index()));
+      const auto* const expected =
+          static_cast<const std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), expected_index()));
+      if (!presented || !expected) break;
+      return {ErrorCode::invalid_argument,
+              certificate + " has the fingerprint " + *presented +
+                  ", and no authority that it names has the expected " + *expected,
+              "find out why it changed before you trust it; after a change of the server's authority join again with a "
+              "new token"};
+    }
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return {ErrorCode::invalid_argument, certificate + " is for other names than '" + host + "'",
-              "use a name that it is for, or give its fingerprint"};
+              "use a name that it is for, or start the server with --host-name " + host};
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
       return {ErrorCode::invalid_argument, certificate + " is not signed by an authority that is trusted here",
-              "give the CA file that signed it, or its fingerprint"};
+              "give the CA file that signed it, or a token that carries its fingerprint"};
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return {ErrorCode::invalid_argument, certificate + " has expired",
               "renew it, or check the clock of this machine"};

@@ -30,11 +30,11 @@ Error unproven_error(const std::string& url, const ErrorValue& error);
 
 // invalid_argument: the CA file.
 Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& options);
-// Before the handshake: `host` is the name that the certificate must have, unless there is a fingerprint.
-bool expect_host(SSL* tls, const std::string& host, const ClientOptions& options);
-// After the handshake. invalid_argument: not the certificate with this fingerprint.
-Result<void> check_fingerprint(SSL* tls, const std::string& host, const std::string& fingerprint);
+// Before the handshake: `host` is the name that the certificate must have.
+bool expect_host(SSL* tls, const std::string& host);
 Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error);
+// After the handshake of a server: the certificate of the client. Absent: it has shown none of TlsFiles' authority.
+std::optional<PeerCertificate> peer_certificate(SSL* tls);
 
 // 64 digits in lower case; empty for a null pointer.
 std::string fingerprint_of(const X509* certificate);

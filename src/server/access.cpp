@@ -19,15 +19,29 @@ constexpr std::size_t sessions_max = 1000, sessions_of_credential_max = 20;
 // The name of a connection that knows the token of the server's own user: not the id of a credential.
 constexpr std::string_view local_name = "local";
 
+constexpr std::string_view name_prefix = "berth:credential:";
+
+std::string id_in_name(std::string_view uri) {
+  if (!uri.starts_with(name_prefix)) return {};
+  uri.remove_prefix(name_prefix.size());
+  return std::string(uri.substr(0, uri.find(':')));
+}
+
 Who who_is(const fleet::Credential& credential) {
-  return {credential.role, credential.node ? "node:" + credential.node->text() : "token:" + credential.id,
-          credential.id, credential.node};
+  const bool is_node = credential.role == fleet::Role::node && credential.node;
+  return {credential.role, is_node ? "node:" + credential.node->text() : "token:" + credential.id, credential.id,
+          credential.node};
 }
 
 }  // namespace
 
 bool may(const Who& who, fleet::Role needed) noexcept {
   return who.role <= fleet::Role::deploy && needed <= fleet::Role::deploy ? who.role >= needed : who.role == needed;
+}
+
+std::string certificate_name(const fleet::Credential& credential) {
+  return std::string(name_prefix) + credential.id + ":" +
+         sha256("berth certificate " + credential.sha256).substr(0, 32);
 }
 
 bool is_valid(const std::string& credential, const std::map<std::string, fleet::Credential>& credentials,
@@ -94,6 +108,12 @@ std::optional<Who> Access::who(const http::Request& request,
     return own_user();
   } else if (!proven.empty() && is_valid(proven, credentials, now_ms)) {
     return who_is(credentials.at(proven));
+  }
+  if (const auto& certificate = request.peer.certificate; certificate && certificate->expires_ms > now_ms) {
+    const auto found = credentials.find(id_in_name(certificate->uri));
+    if (found != credentials.end() && http::is_same_text(certificate_name(found->second), certificate->uri) &&
+        is_valid(found->first, credentials, now_ms))
+      return who_is(found->second);
   }
   const std::optional<std::uint32_t> uid = request.peer.unix_uid;
   if (uid && (*uid == geteuid() || *uid == 0))

@@ -30,6 +30,9 @@ bool may(const Who& who, fleet::Role needed) noexcept;
 bool is_valid(const std::string& credential, const std::map<std::string, fleet::Credential>& credentials,
               std::uint64_t now_ms);
 
+// The URI in a certificate for this credential. It depends on the secret, since ids are used again after a restore.
+std::string certificate_name(const fleet::Credential& credential);
+
 class Access {
  public:
   // `local_token`: of the file that the server has written for its own user. `server`: what tells this server from

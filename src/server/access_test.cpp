@@ -75,6 +75,38 @@ TEST(Access, AConnectionThatProvesATokenHasItsRole) {
   EXPECT_EQ(access.who(request, {}, 5)->actor, "user:ann") << "the token of the server's own user";
 }
 
+TEST(Access, ACertificateSpeaksForItsTokenUntilOneOfTheTwoEnds) {
+  const Access access("ann", "token", "/run/a");
+  Credentials credentials{{"t1", credential("t1", Role::node, "secret")}};
+  credentials["t1"].node = NodeId("a");
+  http::Request request;
+  request.peer.certificate = http::PeerCertificate{certificate_name(credentials["t1"]), 10};
+  ASSERT_TRUE(access.who(request, credentials, 9));
+  EXPECT_EQ(access.who(request, credentials, 9)->actor, "node:a");
+  EXPECT_EQ(access.who(request, credentials, 9)->node, NodeId("a"));
+  EXPECT_FALSE(access.who(request, credentials, 10)) << "the certificate has expired";
+  EXPECT_FALSE(access.who(request, {}, 9)) << "the token was revoked";
+  credentials["t1"].expires_ms = 5;
+  EXPECT_FALSE(access.who(request, credentials, 9)) << "the token has expired";
+  // After a restore ids are given out again.
+  credentials["t1"] = credential("t1", Role::deploy, "another");
+  EXPECT_FALSE(access.who(request, credentials, 9));
+  for (const char* uri :
+       {"", "t1", "berth:credential:t1", "berth:credential:t1:", "berth:credential:", "berth:x:t1:y"}) {
+    request.peer.certificate = http::PeerCertificate{uri, 10};
+    EXPECT_FALSE(access.who(request, credentials, 9)) << uri;
+  }
+}
+
+TEST(Access, ATokenToJoinThatNamesANodeIsNotThatNodes) {
+  const Access access("ann", "token", "/run/a");
+  Credentials credentials{{"t1", credential("t1", Role::join, "secret")}};
+  credentials["t1"].node = NodeId("a");
+  EXPECT_EQ(access.who_has("secret", credentials, 1)->actor, "token:t1");
+  EXPECT_EQ(access.who_has("secret." + std::string(64, 'f'), credentials, 1)->role, Role::join)
+      << "with the fingerprint, as it is printed";
+}
+
 TEST(Access, OnTheSocketOnlyTheServersUserAndRootNeedNoToken) {
   const Access access("ann", "token", "/run/a");
   http::Request request;

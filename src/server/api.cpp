@@ -32,12 +32,14 @@ bool dry_run_in(const json::object& body, const std::string& where) {
 
 }  // namespace
 
-Api::Api(std::string version, Access access, http::StaticFiles page, Leader& leader, Hooks hooks)
+Api::Api(std::string version, Access access, http::StaticFiles page, Leader& leader, const Signing& signing,
+         Hooks hooks)
     : version_(std::move(version)),
       access_(std::move(access)),
       page_(std::move(page)),
       hooks_(std::move(hooks)),
       leader_(leader),
+      signing_(signing),
       started_ms_(world::wall_time_ms()) {
   leader_.notify([this] { changed(); }, [this](const NodeId& node) { orders_changed(node); });
 }
@@ -67,6 +69,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/api/v1/tokens", Role::deploy, &Api::get_tokens},
       {"POST", "/api/v1/tokens", Role::deploy, &Api::post_token},
       {"DELETE", "/api/v1/tokens/{ID}", Role::deploy, &Api::delete_token},
+      {"POST", "/api/v1/certificate", Role::read, &Api::post_certificate},
+      {"POST", "/api/v1/agent/certificate", Role::node, &Api::post_certificate},
       {"POST", "/api/v1/login", std::nullopt, &Api::post_login},
       {"POST", "/api/v1/logout", std::nullopt, &Api::post_logout},
       {"POST", "/api/v1/agent/join", Role::join, &Api::post_join},
@@ -101,15 +105,22 @@ bool Api::answer_outside_api(const http::Request& request, const http::Responder
 
 std::size_t Api::body_bytes(const http::Request& head) const {
   constexpr std::size_t login_bytes = 4 * 1024, stranger_bytes = 64 * 1024, body_bytes = 4 * 1024 * 1024;
-  if (head.path == "/api/v1/login" || head.path == "/api/v1/logout" || head.path == "/api/v1/agent/join")
-    return login_bytes;
+  for (const char* path :
+       {"/api/v1/login", "/api/v1/logout", "/api/v1/certificate", "/api/v1/agent/join", "/api/v1/agent/certificate"})
+    if (head.path == path) return login_bytes;
   const bool is_known = access_.who(head, leader_.state().credentials, world::wall_time_ms()).has_value();
   return is_known ? body_bytes : stranger_bytes;
 }
 
 std::optional<Who> Api::admit(const http::Request& request, Role role, const http::Responder& responder) {
   std::optional<Who> who = access_.who(request, leader_.state().credentials, world::wall_time_ms());
-  // At the beginning of time no token had expired.
+  const auto& certificate = request.peer.certificate;
+  if (!who && certificate && certificate->expires_ms <= world::wall_time_ms()) {
+    responder.send(http::error_response(401, "not_logged_in", "this certificate has expired",
+                                        "get another: a node joins again, people use berth login"));
+    return who;
+  }
+  // Checked as of time 0, so that a token that has expired is still known.
   if (!who && access_.who(request, leader_.state().credentials, 0)) {
     responder.send(
         http::error_response(401, "not_logged_in", "this token has expired", "berth token add makes another"));

@@ -2,6 +2,8 @@
 // it runs on the thread of the server. docs/openapi.json describes every answer.
 #pragma once
 
+#include <boost/json/object.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "http/authority.hpp"
 #include "http/server.hpp"
 #include "http/server_sent_events.hpp"
 #include "http/static_files.hpp"
@@ -22,6 +25,13 @@
 
 namespace berth::server {
 
+// The server's certificate authority, which may appear when its configuration is read again.
+struct Signing {
+  std::optional<http::Authority> authority;
+  bool signs_server = false;  // the certificate of the server is from it, so that tokens carry its fingerprint
+  std::chrono::seconds lifetime = std::chrono::hours(90 * 24);  // of certificates
+};
+
 class Api {
  public:
   // `wake`: something changed that the controller should look at. `after` calls a function on this thread later.
@@ -30,8 +40,8 @@ class Api {
     std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
     std::function<std::size_t()> connections;
   };
-  // `leader` outlives it, and tells it of changes from now on.
-  Api(std::string version, Access access, http::StaticFiles page, Leader& leader, Hooks hooks);
+  // `leader` and `signing` outlive it; the leader tells it of changes from now on.
+  Api(std::string version, Access access, http::StaticFiles page, Leader& leader, const Signing& signing, Hooks hooks);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
@@ -102,6 +112,7 @@ class Api {
   void get_tokens(const Call& call);
   void post_token(const Call& call);
   void delete_token(const Call& call);
+  void post_certificate(const Call& call);
   void post_login(const Call& call);
   void post_logout(const Call& call);
   void post_join(const Call& call);
@@ -110,7 +121,9 @@ class Api {
   void post_logs(const Call& call);
 
   bool is_wanted(const DeploymentId& name, std::optional<std::uint64_t> replica) const;
-  fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& token) const;
+  fleet::Credential new_credential(fleet::Role role, const Who& who, const std::string& secret) const;
+  // "certificate" and "authority", both PEM.
+  Result<boost::json::object> certify(const std::string& request, const fleet::Credential& credential) const;
   void send_orders(const NodeId& node, const http::Responder& responder);
 
   // An agent that waits for orders newer than those it has.
@@ -146,6 +159,7 @@ class Api {
   http::StaticFiles page_;
   Hooks hooks_;
   Leader& leader_;
+  const Signing& signing_;
   History history_;
   std::uint64_t started_ms_;
   std::uint64_t next_number_ = 1;

@@ -1,9 +1,7 @@
 // The part of the API that changes what is wanted and who may do what, and the part that agents use.
 #include <boost/json.hpp>
 
-#include "deployment/identifiers.hpp"
 #include "format/fleet_json.hpp"
-#include "http/secret.hpp"
 #include "server/answers.hpp"
 #include "server/api.hpp"
 #include "server/views.hpp"
@@ -106,97 +104,6 @@ void Api::post_rollout(const Call& call) {
   json::object out{{"version", leader_.state().desired.version}};
   if (auto view = deployment_view(leader_, name)) out["deployment"] = *std::move(view);
   send(call.responder, out);
-}
-
-fleet::Credential Api::new_credential(Role role, const Who& who, const std::string& token) const {
-  std::uint64_t number = 1;
-  for (const auto& [id, credential] : leader_.state().credentials) {
-    if (const auto used = read_number(std::string_view(id).substr(1), UINT64_MAX - 1))
-      number = std::max(number, *used + 1);
-  }
-  fleet::Credential credential;
-  credential.id = "t" + std::to_string(std::max(number, leader_.state().last_event + 1));
-  credential.role = role;
-  credential.sha256 = http::sha256(token);
-  credential.made_by = who.actor;
-  credential.made_ms = world::wall_time_ms();
-  return credential;
-}
-
-void Api::get_tokens(const Call& call) { send(call.responder, json::object{{"tokens", credentials_view(leader_)}}); }
-
-void Api::post_token(const Call& call) {
-  struct Body {
-    Role role = Role::read;
-    std::optional<std::uint64_t> seconds;
-  };
-  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
-    format::check_members(object, {"role", "ttl_s"}, where);
-    Body read;
-    read.role = format::word_of(format::member(object, "role", where),
-                                {Role::read, Role::operate, Role::deploy, Role::join}, where + ".role");
-    read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
-    return read;
-  });
-  if (!body) return send(call.responder, body.error());
-  const std::string token = http::make_secret();
-  fleet::Credential credential = new_credential(body->role, call.who, token);
-  // A token to join is for now, not for ever.
-  const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
-  if (seconds > 0)
-    credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
-  if (const auto added = leader_.add_credential(credential, call.who.actor); !added)
-    return send(call.responder, added.error());
-  json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", token}};
-  if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
-  send(call.responder, out);
-}
-
-void Api::delete_token(const Call& call) {
-  const std::string& id = call.part("ID");
-  if (const auto removed = leader_.remove_credential(id, call.who.actor); !removed)
-    return send(call.responder, removed.error());
-  send(call.responder, json::object{{"removed", id}});
-}
-
-void Api::post_login(const Call& call) {
-  const auto token = read_body(call.request, [](const json::object& object, const std::string& where) {
-    format::check_members(object, {"token"}, where);
-    return format::text_of(format::member(object, "token", where), where + ".token");
-  });
-  if (!token) return send(call.responder, token.error());
-  const std::optional<Who> who = access_.who_has(*token, leader_.state().credentials, world::wall_time_ms());
-  if (!who || !may(*who, Role::read))
-    return call.responder.send(http::error_response(
-        401, "not_logged_in", "this token is not known, or is none for the page", "see berth token add read"));
-  http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
-  answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
-                                       "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
-                                       (call.request.peer.is_tls ? "; Secure" : ""));
-  call.responder.send(std::move(answer));
-}
-
-void Api::post_logout(const Call& call) {
-  access_.close_session(call.request);
-  http::Response answer = http::json_response(200, format::document({}));
-  answer.headers.add("set-cookie", access_.cookie_name() + "=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
-  call.responder.send(std::move(answer));
-}
-
-void Api::post_join(const Call& call) {
-  const auto name = read_body(call.request, [](const json::object& object, const std::string& where) {
-    std::string read = format::text_of(format::member(object, "node", where), where + ".node");
-    if (!deployment::is_name(read) || read.size() > 200)
-      throw format::JsonError{where + ".node is no name: letters, digits, '.', '_' and '-', a letter or digit first"};
-    return read;
-  });
-  if (!name) return send(call.responder, name.error());
-  const std::string token = http::make_secret();
-  fleet::Credential credential = new_credential(Role::node, call.who, token);
-  credential.node = NodeId(*name);
-  if (const auto added = leader_.add_node(NodeId(*name), credential, call.who.credential, call.who.actor); !added)
-    return send(call.responder, added.error());
-  send(call.responder, json::object{{"node", *name}, {"id", credential.id}, {"token", token}});
 }
 
 void Api::post_report(const Call& call) {

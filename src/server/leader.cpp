@@ -250,9 +250,25 @@ Result<void> Leader::take_report(Heard next) {
   is_settled_ = is_settled_ && is_same;
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
+  tell_ignoring(node);
   ++change_count_;
   if (changed_) changed_();
   return {};
+}
+
+std::optional<std::uint64_t> Leader::later_epoch(const NodeId& node) const {
+  const Heard* const last = heard(node);
+  return last && last->report.epoch_seen > epoch_ ? std::optional(last->report.epoch_seen) : std::nullopt;
+}
+
+// Once for each node, whatever it reports then.
+void Leader::tell_ignoring(const NodeId& node) {
+  const auto later = later_epoch(node);
+  if (!later || ignoring_.contains(node)) return;
+  const std::string text = node.text() + " ignores this server of epoch " + std::to_string(epoch_) +
+                           ", because it has obeyed one of epoch " + std::to_string(*later);
+  if (commit(change_of(state_), {event(EventKind::node, "controller", "node/" + node.text(), text)}))
+    ignoring_.insert(node);
 }
 
 // So that a server that is restarted knows the node before it reports.

@@ -57,6 +57,9 @@ class Leader {
   // Of one of `pending()`, at most 5 s old: it asks the planner many times, and every open page asks again and again.
   // Null: it is not known, and making it would begin after `until`.
   const deployment::Evidence* evidence(const Pending& pending, TimePoint until) const;
+  // The epoch of a later server that the node has obeyed, so that it ignores this one. Absent: it obeys this one, or
+  // has not reported.
+  std::optional<std::uint64_t> later_epoch(const NodeId& node) const;
   TimePoint now() const { return clock_->now(); }
   // What the node is to run, and the number of that.
   fleet::NodeOrders orders(const NodeId& node) const;
@@ -85,7 +88,8 @@ class Leader {
   // already_exists: it is not lost and holds replicas, or a single one may still run there.
   Result<void> forget_node(const NodeId& node, const std::string& actor);
 
-  // A node that joins gets a record and a credential; `used_up` is the join token's id.
+  // A node that joins gets a record and a credential; `used_up` is the join token's id. already_exists: a node of that
+  // name lives, or is lost and the token was not made for it.
   Result<void> add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                         const std::string& actor);
   Result<void> add_credential(const fleet::Credential& credential, const std::string& actor);
@@ -122,6 +126,7 @@ class Leader {
   Result<void> load();
   Result<void> commit_step(const controller::Step& step);
   void keep_inventory(const NodeView& node);
+  void tell_ignoring(const NodeId& node);
   void set_problem(std::string& problem, std::string now);
   fleet::Event event(fleet::EventKind kind, const std::string& actor, std::string subject, std::string text) const;
 
@@ -146,6 +151,7 @@ class Leader {
     NodeView view;                // what the store has
   };
   std::map<NodeId, Kept> kept_;
+  std::set<NodeId> ignoring_;  // nodes of which an event says that they ignore this server
   controller::Memory memory_;
   bool is_settled_ = false;  // until `look_again_`, another step would find what the last one found: nothing to do
   std::optional<TimePoint> look_again_;

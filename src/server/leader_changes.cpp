@@ -227,9 +227,16 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
 Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                               const std::string& actor) {
   // The server's own node comes without a token, again with every start.
-  if (!used_up.empty() && state_.nodes.contains(node) && health(node) != controller::NodeHealth::lost)
-    return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" is there already, and lives",
-                 "give this one another --name, or remove that one: berth delete node/" + node.text()};
+  if (!used_up.empty() && state_.nodes.contains(node)) {
+    if (health(node) != controller::NodeHealth::lost)
+      return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" is there already, and lives",
+                   "give this one another --name, or remove that one: berth delete node/" + node.text()};
+    const auto token = state_.credentials.find(used_up);
+    if (token == state_.credentials.end() || token->second.node != node)
+      return Error{ErrorCode::already_exists,
+                   "a node \"" + node.text() + "\" is there already, and this token is for a new one",
+                   "if this machine is that node, join with a token of berth token add join --node " + node.text()};
+  }
   store::Change change = change_of(state_);
   const auto found = state_.nodes.find(node);
   fleet::NodeRecord record = found == state_.nodes.end() ? fleet::NodeRecord{} : found->second;

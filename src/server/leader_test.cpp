@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "berth/fake_clock.hpp"
 #include "store/memory_engine.hpp"
 #include "store/test_failing_engine.hpp"
@@ -21,6 +23,30 @@ class LeaderTest : public testing::Test {
     credential.role = fleet::Role::node;
     credential.node = node_;
     EXPECT_TRUE(leader_.add_node(node_, credential, "", "test"));
+  }
+
+  // As a machine that joins with the token of this id.
+  Result<void> join_with(const std::string& token, const std::string& id) {
+    fleet::Credential credential;
+    credential.id = id;
+    credential.role = fleet::Role::node;
+    credential.node = node_;
+    return leader_.add_node(node_, credential, token, "test");
+  }
+  // Time passes in which this server leads and the node is silent.
+  void lose_node() {
+    for (int i = 0; i < 100 && leader_.health(node_) != controller::NodeHealth::lost; ++i) {
+      clock_.advance(5s);
+      EXPECT_TRUE(leader_.renew());
+    }
+    EXPECT_EQ(leader_.health(node_), controller::NodeHealth::lost);
+  }
+  void add_join_token(const std::string& id, std::optional<NodeId> node) {
+    fleet::Credential token;
+    token.id = id;
+    token.role = fleet::Role::join;
+    token.node = std::move(node);
+    EXPECT_TRUE(leader_.add_credential(token, "test"));
   }
 
   Result<void> report(const std::string& agent, std::uint64_t number, std::uint64_t memory_bytes,
@@ -212,6 +238,52 @@ TEST_F(LeaderTest, AReportWithSomethingNewIsDecidedOn) {
   ASSERT_TRUE(report("a-1", 3, 100, 0, {ready}));
   ASSERT_TRUE(leader_.step());
   EXPECT_EQ(state(), controller::DeploymentState::serving);
+}
+
+TEST_F(LeaderTest, TheCredentialOfTheMachineBeforeDoesNotSpeakForAJoinedNode) {
+  ASSERT_TRUE(report("first", 1, 1));
+  lose_node();
+  add_join_token("t7", node_);
+  ASSERT_TRUE(join_with("t7", "t8"));
+  EXPECT_FALSE(leader_.state().credentials.contains("t1")) << "of the machine before";
+  EXPECT_FALSE(leader_.state().credentials.contains("t7")) << "a token to join is good for once";
+  EXPECT_TRUE(leader_.state().credentials.contains("t8"));
+}
+
+TEST_F(LeaderTest, ALostNodeIsReplacedOnlyWithATokenThatWasMadeForIt) {
+  ASSERT_TRUE(report("first", 1, 1));
+  add_join_token("t7", node_);
+  EXPECT_EQ(join_with("t7", "t8").error().code, ErrorCode::already_exists) << "it lives";
+  lose_node();
+  add_join_token("t9", std::nullopt);
+  add_join_token("t10", NodeId("other"));
+  for (const char* token : {"t9", "t10", "none"}) {
+    EXPECT_EQ(join_with(token, "t11").error().code, ErrorCode::already_exists) << token;
+    EXPECT_TRUE(leader_.state().credentials.contains("t1"));
+  }
+  EXPECT_TRUE(join_with("t7", "t8"));
+}
+
+TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
+  const auto report_epoch = [&](std::uint64_t number, std::uint64_t seen) {
+    Heard heard;
+    heard.report.node.id = node_;
+    heard.report.agent = "a";
+    heard.report.number = number;
+    heard.report.epoch_seen = seen;
+    EXPECT_TRUE(leader_.take_report(std::move(heard)));
+  };
+  const auto told = [&] {
+    return std::count_if(leader_.recent_events().begin(), leader_.recent_events().end(), [](const fleet::Event& event) {
+      return event.text.find("ignores this server of epoch") != std::string::npos;
+    });
+  };
+  report_epoch(1, leader_.epoch());
+  EXPECT_FALSE(leader_.later_epoch(node_));
+  EXPECT_EQ(told(), 0);
+  for (std::uint64_t number = 2; number < 10; ++number) report_epoch(number, leader_.epoch() + 5 * number);
+  EXPECT_EQ(leader_.later_epoch(node_), leader_.epoch() + 45);
+  EXPECT_EQ(told(), 1) << "once, whatever the node says";
 }
 
 TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {

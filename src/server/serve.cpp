@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <set>
 
 #include "http/listening.hpp"
 #include "http/request_checks.hpp"
@@ -93,28 +94,81 @@ format::LogRecord log_record(const fleet::Event& event) {
            {"event", std::to_string(event.id)}}};
 }
 
-Result<void> check(const Endpoints& endpoints) {
-  for (const http::ListenOn& listener : endpoints.listeners) {
-    if (!listener.tls && !is_loopback(listener.address))
-      return Error{ErrorCode::invalid_argument, "others can reach " + listener.address + ", which has no TLS",
-                   "give a TLS certificate and its key, or listen on 127.0.0.1"};
-  }
-  return {};
-}
+// Where the server listens, with its certificates: those of its configuration, or of its own authority.
+class Listening {
+ public:
+  Listening(http::Server& server, Signing& signing, std::string folder)
+      : server_(server), signing_(signing), folder_(std::move(folder)) {}
 
-// All of it, or nothing where a part fails. Returns the URLs.
-Result<std::vector<std::string>> take_up(http::Server& server, const Endpoints& endpoints) {
-  BERTH_TRY(check(endpoints));
-  std::vector<std::string> urls = BERTH_TRY(server.listen_only(endpoints.listeners));
-  for (std::size_t i = 0; i < urls.size(); ++i) urls[i].insert(0, endpoints.listeners[i].tls ? "https://" : "http://");
-  server.set_names(endpoints.names);
-  return urls;
-}
+  // All of it, or nothing where a part fails. Returns the URLs.
+  Result<std::vector<std::string>> take_up(Endpoints endpoints) {
+    signing_.lifetime = endpoints.certificate_lifetime;
+    const std::size_t given = endpoints.names.size();
+    if (std::string own = http::own_host_name(); !own.empty()) endpoints.names.push_back(std::move(own));
+    bool signs_server = false, has_tls = false;
+    for (const http::ListenOn& listener : endpoints.listeners) {
+      has_tls = has_tls || listener.tls || !is_loopback(listener.address);
+      signs_server = signs_server || (!listener.tls && !is_loopback(listener.address));
+    }
+    if (has_tls && !signing_.authority) signing_.authority.emplace(BERTH_TRY(http::Authority::open(folder_)));
+    std::optional<http::TlsFiles> own;
+    if (signs_server)
+      own = BERTH_TRY(signing_.authority->make_server_certificate(all_names(endpoints), signing_.lifetime));
+    std::vector<http::ListenOn> listeners = endpoints.listeners;
+    for (http::ListenOn& listener : listeners) {
+      if (!listener.tls && !is_loopback(listener.address)) listener.tls = own;
+      if (listener.tls) listener.tls->client_authority_file = signing_.authority->certificate_file();
+    }
+    std::vector<std::string> urls = BERTH_TRY(server_.listen_only(listeners));
+    for (std::size_t i = 0; i < urls.size(); ++i) urls[i].insert(0, listeners[i].tls ? "https://" : "http://");
+    server_.set_names(endpoints.names);
+    signing_.signs_server = signs_server;
+    endpoints.names.resize(given);
+    endpoints_ = std::move(endpoints);
+    return urls;
+  }
+
+  // Makes a new certificate of the server long before the old one expires; connections go on.
+  void renew_later(const format::Log& log) {
+    const auto delay = std::min<std::chrono::milliseconds>(std::chrono::hours(1), signing_.lifetime / 3);
+    server_.after(delay, [this, log] {
+      if (signing_.signs_server && real_clock().now() >= renewed_ + signing_.lifetime / 3) {
+        if (const auto renewed = take_up(endpoints_); !renewed)
+          log({LogLevel::error, "the server cannot renew its certificate", {{"reason", renewed.error().to_text()}}});
+        else
+          renewed_ = real_clock().now();
+      }
+      renew_later(log);
+    });
+  }
+
+ private:
+  // By which clients may reach this server; an address for all interfaces stands for those of the machine.
+  static std::vector<std::string> all_names(const Endpoints& endpoints) {
+    std::set<std::string> names{"localhost", "127.0.0.1", "::1"};
+    names.insert(endpoints.names.begin(), endpoints.names.end());
+    for (const http::ListenOn& listener : endpoints.listeners) {
+      const auto address = http::parse_listen_address(listener.address);
+      if (!address || address->host.empty()) continue;
+      if (address->host != "0.0.0.0" && address->host != "::") {
+        names.insert(address->host);
+        continue;
+      }
+      for (std::string& own : http::own_addresses()) names.insert(std::move(own));
+    }
+    return {names.begin(), names.end()};
+  }
+
+  http::Server& server_;
+  Signing& signing_;
+  const std::string folder_;
+  Endpoints endpoints_;
+  TimePoint renewed_ = real_clock().now();
+};
 
 }  // namespace
 
 Result<void> check_start(const ServeOptions& options) {
-  BERTH_TRY(check(options.endpoints));
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
   BERTH_TRY(engine->hold(options.name, std::chrono::seconds(1)));
   engine->release(options.name);
@@ -122,7 +176,6 @@ Result<void> check_start(const ServeOptions& options) {
 }
 
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started) {
-  BERTH_TRY(check(options.endpoints));
   const std::string folder = BERTH_TRY(world::private_folder(options.folder));
   const std::string token = http::make_secret(), token_file = folder + "/token";
   std::shared_ptr<store::Engine> engine = BERTH_TRY(store::open_engine(options.store));
@@ -138,7 +191,9 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
   serving.token_file = token_file;
-  serving.urls = BERTH_TRY(take_up(server, options.endpoints));
+  Signing signing;
+  Listening listening(server, signing, folder + "/authority");
+  serving.urls = BERTH_TRY(listening.take_up(options.endpoints));
   Leader leader = BERTH_TRY(Leader::begin(store, options.name, real_clock(),
                                           [&](const fleet::Event& event) { options.log(log_record(event)); }));
   Loop loop(server, leader, options.log);
@@ -146,7 +201,7 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
     server.after(delay, std::move(function));
   };
   api.emplace(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
-              leader, Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }});
+              leader, signing, Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }});
 
   serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
@@ -157,10 +212,13 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   }));
   BERTH_TRY(server.on_signal({SIGHUP}, [&](int) {
     const auto again = [&]() -> Result<std::vector<std::string>> {
-      return take_up(server, BERTH_TRY(options.read_again()));
+      return listening.take_up(BERTH_TRY(options.read_again()));
     }();
-    if (!again) return options.log({LogLevel::error, "keeps its configuration", {{"reason", again.error().to_text()}}});
-    options.log({LogLevel::info, "has read its configuration again"});
+    if (!again)
+      return options.log({LogLevel::error,
+                          "the server cannot use its new configuration and keeps the old one",
+                          {{"reason", again.error().to_text()}}});
+    options.log({LogLevel::info, "the server has read its configuration again"});
     for (const std::string& url : *again) options.log({LogLevel::info, "serves " + url});
   }));
   serving.shutdown = [&] { server.shutdown(shutdown_time); };
@@ -178,8 +236,11 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   };
   server.post([&] {
     started(serving);
+    if (signing.authority)
+      options.log({LogLevel::info, "the fingerprint of the fleet's authority is " + signing.authority->fingerprint()});
     api->tick();
     loop.tick();
+    listening.renew_later(options.log);
   });
   server.run();
   api.reset();  // before the server: it has answers that are open

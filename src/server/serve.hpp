@@ -2,6 +2,7 @@
 // on the same store does not start.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,14 +19,16 @@ inline constexpr const char* default_address = "127.0.0.1:8080";
 
 // Where it is reached.
 struct Endpoints {
-  std::vector<http::ListenOn> listeners;  // with TLS, unless the address is of the loopback interface
-  std::vector<std::string> names;         // that requests may call this server by
+  // An address that other machines can reach and that has no certificate gets one of the server's own authority.
+  std::vector<http::ListenOn> listeners;
+  std::vector<std::string> names;  // that requests may call this server by, besides the name of the machine
+  std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);  // of those that the authority signs
 };
 
 struct ServeOptions {
   std::string name;              // of this server
   std::string store = "memory";  // "sqlite:PATH"
-  std::string folder;            // private: the socket and the token for its own user
+  std::string folder;            // private: the socket, the token for its own user, and the authority
   Endpoints endpoints;
   std::function<Result<Endpoints>()> read_again;  // on SIGHUP; an error keeps what is
   std::vector<http::StaticFile> page;             // empty: none
@@ -48,8 +51,7 @@ struct Serving {
 Result<void> check_start(const ServeOptions& options);
 
 // Serves until a signal (SIGINT, SIGTERM) or shutdown(). SIGHUP reads the endpoints and their certificates again, and
-// connections go on. `started` is called on the server's thread. invalid_argument: a listener that others can reach has
-// no TLS.
+// connections go on. `started` is called on the server's thread.
 Result<void> serve(const ServeOptions& options, const std::function<void(const Serving&)>& started);
 
 }  // namespace berth::server

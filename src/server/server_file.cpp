@@ -8,8 +8,9 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
   deployment::Reading reading(filename);
   const auto file = reading.parse(text);
   if (!file) return reading.error();
-  const deployment::Table table(reading, *file, "the server's file",
-                                {"listen", "tls_certificate", "tls_key", "host_names", "store"});
+  const deployment::Table table(
+      reading, *file, "the server's file",
+      {"listen", "tls_certificate", "tls_key", "host_names", "store", "certificate_lifetime"});
   // A service has another working folder than its operator.
   const auto path = [&](const char* key) {
     std::optional<std::string> read = table.text(key);
@@ -30,6 +31,11 @@ Result<ServerFile> read_server_file(std::string_view text, std::string_view file
     if (certificate && key) read.endpoints.listeners.back().tls = http::TlsFiles{*certificate, *key};
   }
   read.endpoints.names = table.texts("host_names");
+  if (const auto lifetime = table.duration("certificate_lifetime")) {
+    read.endpoints.certificate_lifetime = std::chrono::duration_cast<std::chrono::seconds>(*lifetime);
+    if (*lifetime < std::chrono::seconds(3) || *lifetime > std::chrono::hours(3650 * 24))
+      table.fail("certificate_lifetime", "certificate_lifetime is out of range", "use 3s to 3650d, such as 90d");
+  }
   if (reading.failed()) return reading.error();
   return read;
 }

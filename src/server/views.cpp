@@ -188,14 +188,23 @@ DeviceCounts count_devices(const Leader& leader) {
   return counts;
 }
 
+std::string ignoring_text(const Leader& leader, const NodeId& node) {
+  return node.text() + " has obeyed a server of epoch " + std::to_string(leader.later_epoch(node).value_or(0)) +
+         ", and this one has epoch " + std::to_string(leader.epoch());
+}
+
 }  // namespace
 
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
-  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0;
+  std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
+  std::string example;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
-    ++(health == controller::NodeHealth::healthy   ? healthy
+    const bool ignores = health != controller::NodeHealth::lost && leader.later_epoch(id);
+    if (ignores && example.empty()) example = ignoring_text(leader, id);
+    ++(ignores                                     ? ignoring
+       : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
     cordoned += record.intent != Intent::in_service;
@@ -206,31 +215,38 @@ json::object status_view(const Leader& leader, const std::string& version, std::
     deployments.push_back(deployment_view(leader, status, false));
   json::object project{{"version", state.desired.version}};
   if (!state.desired.cluster.empty()) project["name"] = state.desired.cluster;
-  return {{"version", version},
-          {"server", leader.server()},
-          {"epoch", leader.epoch()},
-          {"revision", leader.change_count()},
-          {"now_at_ms", world::wall_time_us() / 1000},
-          {"started_at_ms", started_ms},
-          {"project", std::move(project)},
-          {"nodes",
-           {{"total", state.nodes.size()},
-            {"healthy", healthy},
-            {"suspect", suspect},
-            {"lost", lost},
-            {"cordoned", cordoned}}},
-          {"devices",
-           {{"total", devices.total},
-            {"gpus", devices.gpus},
-            {"free", devices.free},
-            {"in_use", devices.in_use},
-            {"unavailable", devices.unavailable},
-            {"memory_bytes_total", devices.bytes_total},
-            {"memory_bytes_free", devices.bytes_free}}},
-          {"unhealthy_devices", std::move(devices.unhealthy)},
-          {"cordoned_devices", std::move(devices.cordoned)},
-          {"deployments", std::move(deployments)},
-          {"pending", pending_view(leader)}};
+  json::object out{{"version", version},
+                   {"server", leader.server()},
+                   {"epoch", leader.epoch()},
+                   {"revision", leader.change_count()},
+                   {"now_at_ms", world::wall_time_us() / 1000},
+                   {"started_at_ms", started_ms},
+                   {"project", std::move(project)},
+                   {"nodes",
+                    {{"total", state.nodes.size()},
+                     {"healthy", healthy},
+                     {"suspect", suspect},
+                     {"lost", lost},
+                     {"ignoring", ignoring},
+                     {"cordoned", cordoned}}},
+                   {"devices",
+                    {{"total", devices.total},
+                     {"gpus", devices.gpus},
+                     {"free", devices.free},
+                     {"in_use", devices.in_use},
+                     {"unavailable", devices.unavailable},
+                     {"memory_bytes_total", devices.bytes_total},
+                     {"memory_bytes_free", devices.bytes_free}}},
+                   {"unhealthy_devices", std::move(devices.unhealthy)},
+                   {"cordoned_devices", std::move(devices.cordoned)},
+                   {"deployments", std::move(deployments)},
+                   {"pending", pending_view(leader)}};
+  if (ignoring > 0)
+    out["warning"] = (ignoring == 1 ? "1 node ignores" : std::to_string(ignoring) + " nodes ignore") +
+                     " this server: " + example +
+                     ". The store is older than what the nodes know. Stop the server, run "
+                     "berth store advance, and start it again";
+  return out;
 }
 
 json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
@@ -241,6 +257,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
                    {"joined_at_ms", record.joined_ms}};
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
+  if (leader.later_epoch(record.id)) out["problem"] = ignoring_text(leader, record.id);
   json::array devices, links;
   if (known) {
     for (const ShownDevice& device : known->devices) devices.push_back(device_view(device, record));

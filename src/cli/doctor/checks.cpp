@@ -50,6 +50,15 @@ const Error* refusal(const Facts& facts, std::string_view backend, std::string_v
   return failure.message.find(variable) == std::string::npos ? nullptr : &failure;
 }
 
+Findings agent_server(const Facts& facts) {
+  Findings found;
+  for (const auto& [node, since, reason] : facts.lonely_agents)
+    found.push_back(
+        error("since " + since + " the agent of node " + node + " has no server that it may obey: " + reason,
+              "its replicas run on, and none is started or stopped here", "berth status"));
+  return found;
+}
+
 Findings nvidia_driver(const Facts& facts) {
   if (facts.kernel_driver_version && facts.library_driver_version &&
       *facts.kernel_driver_version != *facts.library_driver_version)
@@ -426,6 +435,7 @@ constexpr std::array all_checks{
     Check{"ledger_seen", ledger_seen},
     Check{"ledger_files", ledger_files},
     Check{"ledger_scope", ledger_scope},
+    Check{"agent_server", agent_server},
     Check{"foreign_processes", foreign_processes},
     Check{"hidden_processes", hidden_processes},
     Check{"persistence", persistence},

@@ -102,6 +102,11 @@ struct Facts {
   std::optional<Error> ledger_error;              // absent: the ledger can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
   ScopeUse scope = ScopeUse::no_systemd;
+  // Of this user's agents those that have no server that they may obey: node, since when, and why.
+  struct LonelyAgent {
+    std::string node, since, reason;
+  };
+  std::vector<LonelyAgent> lonely_agents;
 
   const std::string* variable(std::string_view name) const;
   const BackendAnswer* answer(std::string_view backend) const;

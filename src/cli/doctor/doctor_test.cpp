@@ -189,6 +189,8 @@ const std::vector<Case>& cases() {
              Error{ErrorCode::invalid_argument, "/run/berth/ledger is not a ledger", "rm /run/berth/ledger"};
        }},
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
+      {"agent_server", Severity::error, "the agent of node a has no server that it may obey: it is down",
+       [](Facts& f) { f.lonely_agents = {{"a", "2026-11-17 12:00:00", "it is down"}}; }},
       {"foreign_processes", Severity::note, "process 4711 (python3) holds 30.0 GiB of cuda:0 (GPU-00000000)",
        [](Facts& f) {
          f.rows[0].seen->processes = {{4711, ProcessKind::foreign, "python3", 30 * gib},

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <thread>
 
+#include "agent/server_link.hpp"
 #include "berth/ledger.hpp"
 #include "cli/doctor/doctor.hpp"
 #include "device/cuda/nvml_api.hpp"
@@ -23,6 +24,8 @@
 #include "device/host/limits.hpp"
 #include "device/query.hpp"
 #include "machine/mps.hpp"
+#include "world/files.hpp"
+#include "world/runtime_folder.hpp"
 
 namespace berth::cli {
 namespace {
@@ -216,6 +219,22 @@ Result<void> try_to_write(Ledger& ledger) {
   return lock->release(lease->reference());
 }
 
+std::vector<Facts::LonelyAgent> lonely_agents() {
+  std::vector<Facts::LonelyAgent> found;
+  const Result<std::string> agents = state_folder("agent", IfMissing::accept);
+  if (!agents) return found;
+  std::error_code failed;
+  for (const auto& folder : std::filesystem::directory_iterator(*agents, failed)) {
+    const std::string text = read_text(agent::problem_file(folder.path().string())).value_or("");
+    const std::size_t line = text.find('\n');
+    if (line == text.npos) continue;
+    std::string reason = text.substr(line + 1);
+    reason.erase(reason.find_last_not_of('\n') + 1);
+    found.push_back({folder.path().filename().string(), text.substr(0, line), std::move(reason)});
+  }
+  return found;
+}
+
 }  // namespace
 
 Facts gather_facts(const BackendOptions& options) {
@@ -255,6 +274,7 @@ Facts gather_facts(const BackendOptions& options) {
   facts.own_pid_namespace = in_own_pid_namespace();
   facts.in_container = in_container();
   facts.scope = scope_use();
+  facts.lonely_agents = lonely_agents();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
     if (Result<void> tried = try_to_write(**ledger); !tried) facts.ledger_error = std::move(tried).error();

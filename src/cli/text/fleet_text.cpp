@@ -263,6 +263,12 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
   return text;
 }
 
+std::string problem_text(const Fields& node, const Style& style) {
+  return node.has("problem")
+             ? paragraph("! ", node.text("problem") + ": it ignores this server; berth status says what to do", style)
+             : std::string();
+}
+
 std::string value_text(const json::value& value) {
   if (value.is_string()) return printable(std::string_view(value.get_string()));
   if (!value.is_double()) return printable(json_text(value));
@@ -301,6 +307,7 @@ std::string status_text(const json::object& answer, const Style& style) {
                     nodes.count("total") + counts(nodes, {{"healthy", "healthy"},
                                                           {"suspect", "suspect"},
                                                           {"lost", "lost"},
+                                                          {"ignoring", "ignoring this server"},
                                                           {"cordoned", "cordoned or draining"}}),
                     style);
   text += paragraph(
@@ -312,6 +319,7 @@ std::string status_text(const json::object& answer, const Style& style) {
                ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
                : ""),
       style);
+  if (all.has("warning")) text += "\n" + paragraph("! ", all.text("warning"), style);
   if (all.has("problem"))
     text += "\n" + paragraph("! ", "nothing is decided now; what is shown is old: " + all.text("problem"), style);
   std::size_t unhealthy = 0;
@@ -352,7 +360,8 @@ std::string nodes_text(const json::object& answer, const Style& style) {
     return std::to_string(free) + " of " + std::to_string(total);
   };
   std::string unhealthy;
-  for (const json::value& node : nodes) unhealthy += unhealthy_text(Fields(node), style);
+  for (const json::value& node : nodes)
+    unhealthy += problem_text(Fields(node), style) + unhealthy_text(Fields(node), style);
   return table_text(nodes,
                     {{"NODE", text("name"), 8},
                      {"HEALTH", state("health", style)},
@@ -385,7 +394,7 @@ std::string node_text(const json::object& answer, const Style& style) {
   if (const double offset = node.number("clock_offset_s").value_or(0); offset > 1 || offset < -1)
     text += "its clock is " + age_text(std::chrono::seconds(static_cast<std::int64_t>(std::abs(offset)))) +
             (offset > 0 ? " ahead of" : " behind") + " the server's\n";
-  text += unhealthy_text(node, style);
+  text += problem_text(node, style) + unhealthy_text(node, style);
   if (!node.list("devices").empty()) text += "\n" + device_table(node, style);
   if (!node.list("replicas").empty()) text += "\n" + replica_table(node.list("replicas"), style);
   return text;

@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "agent/folder_lock.hpp"
+#include "agent/identity.hpp"
 #include "agent/last_epoch.hpp"
 #include "agent/node_watch.hpp"
 #include "agent/owner_rules.hpp"
@@ -32,37 +33,26 @@ struct Arguments {
   AgentArguments agent;
 };
 
-std::string without_line_end(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text;
-}
-
-// The node's own token, in exchange for one to join with. The sum of that one is kept: a service is started with the
-// same --token-file again and again, and a token is good for one join.
-Result<std::string> credential_of(const Arguments& arguments, const agent::AgentOptions& options) {
-  const std::string file = options.folder + "/credential", sum_file = options.folder + "/joined_with";
-  const std::string own = without_line_end(read_text(file).value_or(""));
-  if (!arguments.token_file) {
-    if (!own.empty()) return own;
-    return Error{
-        ErrorCode::invalid_argument, "this node has not joined yet",
-        "berth token add join on the server's machine prints a token; give the file it is in with --token-file"};
-  }
+// The server with what the node has from joining; joins first where it has not. The sum of the token is kept: a service
+// is started with the same --token-file again and again, and a token is good for one join.
+Result<http::ClientOptions> joined_server(const Arguments& arguments, const agent::AgentOptions& options) {
+  const std::string sum_file = options.folder + "/joined_with";
+  const Result<http::ClientOptions> known = agent::known_server(options.server, options.folder);
+  if (!arguments.token_file) return known;
   const Result<std::string> token = read_token_file(*arguments.token_file, "--token-file");
-  if (!token && !own.empty() && token.error().code == ErrorCode::not_found) return own;
+  if (!token && known && token.error().code == ErrorCode::not_found) return known;
   if (!token) return token.error();
-  http::ClientOptions joining = options.server;
-  joining.token = *token;
-  const std::string sum = http::sha256(joining.token) + "\n";
-  if (!own.empty() && read_text(sum_file).value_or("") == sum) return own;
+  const std::string sum = http::sha256(*token) + "\n";
+  if (known && read_text(sum_file).value_or("") == sum) return known;
   // A token is good for one join: what would keep the agent from starting is found first.
   BERTH_TRY(agent::job_folder(options.folder, options.file));
   BERTH_TRY(agent::NodeWatch::open(options.node, options.file, options.backends));
-  std::string made = BERTH_TRY(agent::join(joining, *arguments.token_file, options.node, options.version));
+  agent::Joining joining{options.server, *arguments.token_file, options.node, options.version, options.folder};
+  joining.server.token = *token;
+  BERTH_TRY(agent::join(joining));
   agent::forget_epoch(options.folder);  // the epochs of another server may be lower
-  BERTH_TRY(write_private_text(file, made + "\n"));
   BERTH_TRY(write_private_text(sum_file, sum));
-  return made;
+  return agent::known_server(options.server, options.folder);
 }
 
 int run_agent_verb(const Arguments& arguments) {
@@ -70,15 +60,17 @@ int run_agent_verb(const Arguments& arguments) {
   Result<agent::AgentOptions> options = agent_options(arguments.agent);
   if (!options) return print_error(options.error());
   if (const auto takes = check_takes_token(arguments.url); !takes) return print_error(takes.error());
-  options->server = {arguments.url, {}, arguments.ca_file, arguments.fingerprint};
+  options->server.url = arguments.url;
+  options->server.ca_file = arguments.ca_file;
+  options->server.fingerprint = arguments.fingerprint;
   machine::StopRequests requests;
   if (const auto folder = private_folder(options->folder); !folder) return print_error(folder.error());
   // Before it joins: a second one must not take the credential of the first.
   const Result<world::ProcessLock> lock = agent::lock_folder(options->folder);
   if (!lock) return print_error(lock.error());
-  Result<std::string> credential = credential_of(arguments, *options);
-  if (!credential) return print_error(credential.error());
-  options->server.token = *std::move(credential);
+  Result<http::ClientOptions> server = joined_server(arguments, *options);
+  if (!server) return print_error(server.error());
+  options->server = *std::move(server);
   std::stop_source stop;
   std::jthread watcher([&](const std::stop_token& ends) {
     while (!ends.stop_requested() && !requests.requested()) real_clock().sleep_for(std::chrono::milliseconds(50));
@@ -144,11 +136,14 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
 void add_agent(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("agent", "make this machine a node of a fleet");
-  verb.option("--join", "URL", &arguments->url, "of the server, such as https://head:8080", {.required = true});
+  verb.option("--join", "URL", &arguments->url, "of the server, such as https://head:8443", {.required = true});
   verb.option("--token-file", "FILE", &arguments->token_file,
-              "with the token from berth token add join; needed the first time, and not read once it was used");
-  verb.option("--ca", "FILE", &arguments->ca_file, "certificates to trust, instead of those of the system");
-  verb.option("--fingerprint", "SHA256", &arguments->fingerprint, "accept only the certificate with this sum");
+              "with the token from berth token add join; needed the first time, and not read once it was used. It "
+              "carries the fingerprint by which the server is recognised");
+  verb.option("--ca", "FILE", &arguments->ca_file,
+              "certificates to trust, for a server with a certificate of your own authority");
+  verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
+              "accept only the certificate with this sum, or what the authority with this sum has signed");
   add_agent_options(verb, arguments->agent);
   verb.footer(
       {"Reports this machine to the server and runs the replicas that it is given. Stopped or killed, it leaves "

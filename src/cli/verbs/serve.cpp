@@ -135,11 +135,11 @@ void add_serve(const Verb& command) {
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
   verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
-              "PEM; needed for an address that other machines can reach");
+              "PEM; without it the server signs its own, by the authority of the fleet that it makes for itself");
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
   verb.option("--host-name", "NAME", &arguments->names,
-              "a name by which requests may call this server; may be repeated");
-  verb.flag("--no-agent", arguments->no_agent, "this machine is no node of the fleet");
+              "a name besides that of the machine by which clients reach this server; may be repeated");
+  verb.flag("--no-agent", arguments->no_agent, "do not run an agent on this machine");
   add_agent_options(verb, arguments->agent);
   verb.footer(
       {"Stops on Ctrl-C or SIGTERM; replicas run on, and the next server finds them again. SIGHUP reads the "

@@ -51,7 +51,22 @@ Result<std::string> run_copy(const StoreArguments& arguments) {
   return from->name() + " is copied to " + to->name();
 }
 
-int status_of(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
+// A restore of what is there: its numbers leap ahead of what agents may have seen.
+Result<std::string> run_advance(const StoreArguments& arguments) {
+  const std::string kind = BERTH_TRY(chosen_store(arguments));
+  if (!kind.starts_with("sqlite:"))
+    return Error{ErrorCode::invalid_argument, kind + " is not a store that outlives its server",
+                 "name one with --store"};
+  const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
+  const std::string file = kind.substr(7) + ".before-advance";
+  BERTH_TRY(store::backup(*engine, file));
+  const Result<void> restored = store::restore(*engine, file, store::IfNotEmpty::replace);
+  if (restored || restored.error().code == ErrorCode::unavailable) ::unlink(file.c_str());
+  BERTH_TRY(restored);
+  return engine->name() + " is newer now than what any node has seen of it";
+}
+
+int print_result(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
 
 }  // namespace
 
@@ -64,19 +79,26 @@ void add_store(const Verb& command) {
   Verb backup = verb.add("backup", "write the whole store into a file; the server may run");
   backup.argument("FILE", &arguments->file, "replaced where it exists; has mode 0600");
   backup.option("--store", "STORE", &arguments->store, which);
-  backup.run([arguments] { return status_of(run_backup(*arguments)); });
+  backup.run([arguments] { return print_result(run_backup(*arguments)); });
 
   Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not run");
   restore.argument("FILE", &arguments->file, "written by berth store backup");
   restore.option("--store", "STORE", &arguments->store, which);
   restore.flag("--replace", arguments->replace, replace);
-  restore.run([arguments] { return status_of(run_restore(*arguments)); });
+  restore.run([arguments] { return print_result(run_restore(*arguments)); });
+
+  Verb advance =
+      verb.add("advance",
+               "make nodes obey a store that is older than what they have seen, such as a copy of its file; the server "
+               "must not run");
+  advance.option("--store", "STORE", &arguments->store, which);
+  advance.run([arguments] { return print_result(run_advance(*arguments)); });
 
   Verb copy = verb.add("copy", "copy a store into another one; no server may run on either");
   copy.argument("FROM", &arguments->from, "sqlite:PATH");
   copy.argument("TO", &arguments->to, "sqlite:PATH");
   copy.flag("--replace", arguments->replace, replace);
-  copy.run([arguments] { return status_of(run_copy(*arguments)); });
+  copy.run([arguments] { return print_result(run_copy(*arguments)); });
 }
 
 }  // namespace berth::cli

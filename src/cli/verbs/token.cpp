@@ -16,6 +16,7 @@ struct TokenArguments {
   ServerArguments server;
   std::string name;  // a role, or an id
   std::string ttl;
+  std::string node;    // of role join; empty: any
   std::string output;  // a file; empty: standard output
 };
 
@@ -33,6 +34,7 @@ int run_add(const TokenArguments& arguments) {
     if (!ttl) return print_error(ttl.error());
     call.body["ttl_s"] = std::chrono::duration_cast<std::chrono::seconds>(*ttl).count();
   }
+  if (!arguments.node.empty()) call.body["node"] = arguments.node;
   Result<ServerAccess> server = ServerAccess::open(arguments.server);
   if (!server) return print_error(server.error());
   const Result<Answer> answer = server->call(call);
@@ -45,7 +47,8 @@ int run_add(const TokenArguments& arguments) {
       return print_error(written.error());
     }
   }
-  std::fprintf(stderr, "berth: token %s of role %s%s; %s\n", token.text("id").c_str(), token.text("role").c_str(),
+  std::fprintf(stderr, "berth: token %s of role %s%s%s; %s\n", token.text("id").c_str(), token.text("role").c_str(),
+               token.has("node") ? (" for node " + token.text("node")).c_str() : "",
                token.has("expires_at_ms") ? (", until " + token.time("expires_at_ms") + " UTC").c_str() : "",
                arguments.output.empty() ? "it is shown only now" : ("it is in " + arguments.output).c_str());
   if (arguments.server.json) return print(answer->text);
@@ -66,6 +69,9 @@ void add_token(const Verb& command) {
   add.option(
       "--ttl", "TIME", &arguments->ttl,
       "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
+  add.option(
+      "--node", "NAME", &arguments->node,
+      "of role join: only the machine that joins as this node may use it; needed to replace a node that is lost");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);

@@ -1,0 +1,33 @@
+// What `berth login` leaves in the state folder of this user, per server: a certificate with its key, and the authority
+// by which the server is recognised.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "berth/result.hpp"
+#include "http/client.hpp"
+
+namespace berth::cli {
+
+struct Login {
+  std::string folder;
+  std::string certificate_file;
+  std::string authority_file;  // empty: the server has a certificate of an authority that this machine trusts
+};
+// Where it is or would be. invalid_argument: the address is not https://.
+Result<Login> login_for(const std::string& url);
+// Absent: there is none for this server.
+std::optional<Login> find_login(const std::string& url);
+
+// "certificate" and "authority" of the server's answer, for a new key.
+struct NewLogin {
+  std::string certificate_and_key, authority, id, role;
+};
+Result<NewLogin> ask_for_certificate(http::Client& client);
+
+// Renews the certificate where a third of its time is over; a failure is left for the next time, or for the request
+// itself.
+void renew_login(http::Client& client, const std::string& certificate_file);
+
+}  // namespace berth::cli

@@ -1,0 +1,24 @@
+// `berth logout`: removes what `berth login` has left.
+#include <filesystem>
+
+#include "cli/command_line.hpp"
+#include "cli/login_files.hpp"
+#include "cli/text/terminal.hpp"
+
+namespace berth::cli {
+
+void add_logout(const Verb& command) {
+  const auto url = std::make_shared<std::string>();
+  Verb verb = command.add("logout", "remove the certificate that berth login got for a server");
+  verb.argument("URL", url.get(), "of the server, as it was given to berth login");
+  verb.run([url] {
+    const Result<Login> login = login_for(*url);
+    if (!login) return print_error(login.error());
+    std::error_code failed;
+    if (std::filesystem::remove_all(login->folder, failed) == 0 || failed)
+      return print_error({ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " makes one"});
+    return print("logged out of " + *url + "; berth token remove revokes its token\n");
+  });
+}
+
+}  // namespace berth::cli

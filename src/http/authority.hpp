@@ -1,0 +1,66 @@
+// The certificate authority of a fleet. A server makes it by itself, in a folder of its own; it signs the certificate
+// of the server, and those with which nodes and people prove who they are. Who knows its fingerprint, which every token
+// carries, can check the server before anything is sent to it. What a certificate may do is not written in it: it names
+// a credential, and the server looks that up with every request.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "berth/result.hpp"
+#include "http/server.hpp"
+
+namespace berth::http {
+
+// A new key, and the request to sign a certificate for it.
+struct CertificateRequest {
+  std::string key;      // PEM; stays where it was made
+  std::string request;  // PEM
+};
+Result<CertificateRequest> make_certificate_request();
+
+// When the first certificate in a file is valid, in seconds since 1970. invalid_argument: there is none.
+struct CertificateTimes {
+  std::uint64_t from_s = 0, until_s = 0;
+  // A third of its time is over. It was made a day after `from_s`, since clocks differ.
+  bool is_renewal_due(std::uint64_t now_s) const;
+};
+Result<CertificateTimes> certificate_times(const std::string& file);
+
+// Of a client.
+struct CertificateSubject {
+  std::string name;  // for people
+  std::string role;  // for people
+  std::string uri;   // which the server understands
+};
+
+class Authority {
+ public:
+  // That of `folder`, which is made where it is missing: authority.pem, and authority.key of mode 0600. An error: one
+  // of the files is there and cannot be read, or does not belong to the other.
+  static Result<Authority> open(const std::string& folder);
+  Authority(Authority&&) noexcept;
+  Authority& operator=(Authority&&) noexcept;
+  ~Authority();
+
+  const std::string& certificate() const;  // PEM
+  const std::string& certificate_file() const;
+  const std::string& fingerprint() const;
+
+  // Of a client, PEM. invalid_argument: not a request, or one that is not signed with its own key.
+  Result<std::string> sign(const std::string& request, const CertificateSubject& subject,
+                           std::chrono::seconds lifetime) const;
+  // A new key and a certificate for these names and addresses, in files of its folder. The chain includes the
+  // authority.
+  Result<TlsFiles> make_server_certificate(std::span<const std::string> names, std::chrono::seconds lifetime) const;
+
+ private:
+  struct State;
+  explicit Authority(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace berth::http

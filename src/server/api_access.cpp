@@ -1,0 +1,179 @@
+// Of the API: tokens, sessions of the page, certificates, and machines that join.
+#include <boost/json.hpp>
+
+#include "deployment/identifiers.hpp"
+#include "format/fleet_json.hpp"
+#include "http/secret.hpp"
+#include "server/answers.hpp"
+#include "server/api.hpp"
+#include "server/views.hpp"
+#include "world/wall_time.hpp"
+
+namespace berth::server {
+
+namespace json = boost::json;
+using fleet::Role;
+
+namespace {
+
+constexpr std::size_t request_bytes_max = 3 * 1024;  // several times what a request for a certificate has
+
+std::string node_name_of(const json::value& value, const std::string& where) {
+  std::string read = format::text_of(value, where);
+  if (!deployment::is_name(read) || read.size() > 200)
+    throw format::JsonError{where + " is not a name: letters, digits, '.', '_' and '-', a letter or digit first"};
+  return read;
+}
+
+std::string request_of(const json::value& value, const std::string& where) {
+  std::string read = format::text_of(value, where);
+  if (read.size() > request_bytes_max) throw format::JsonError{where + " is too long"};
+  return read;
+}
+
+}  // namespace
+
+fleet::Credential Api::new_credential(Role role, const Who& who, const std::string& secret) const {
+  std::uint64_t number = 1;
+  for (const auto& [id, credential] : leader_.state().credentials) {
+    if (const auto used = read_number(std::string_view(id).substr(1), UINT64_MAX - 1))
+      number = std::max(number, *used + 1);
+  }
+  fleet::Credential credential;
+  credential.id = "t" + std::to_string(std::max(number, leader_.state().last_event + 1));
+  credential.role = role;
+  credential.sha256 = http::sha256(secret);
+  credential.made_by = who.actor;
+  credential.made_ms = world::wall_time_ms();
+  return credential;
+}
+
+void Api::get_tokens(const Call& call) { send(call.responder, json::object{{"tokens", credentials_view(leader_)}}); }
+
+void Api::post_token(const Call& call) {
+  struct Body {
+    Role role = Role::read;
+    std::optional<std::uint64_t> seconds;
+    std::optional<std::string> node;
+  };
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"role", "ttl_s", "node"}, where);
+    Body read;
+    read.role = format::word_of(format::member(object, "role", where),
+                                {Role::read, Role::operate, Role::deploy, Role::join}, where + ".role");
+    read.seconds = format::optional_member(object, "ttl_s", where, format::whole_of);
+    read.node = format::optional_member(object, "node", where, node_name_of);
+    if (read.node && read.role != Role::join)
+      throw format::JsonError{where + ".node is given, and only a token of role join is for a node"};
+    return read;
+  });
+  if (!body) return send(call.responder, body.error());
+  http::Token token{http::make_secret(), signing_.signs_server ? signing_.authority->fingerprint() : ""};
+  fleet::Credential credential = new_credential(body->role, call.who, token.secret);
+  if (body->node) credential.node = NodeId(*body->node);
+  // A token to join is for now, not for ever.
+  const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
+  if (seconds > 0)
+    credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
+  if (const auto added = leader_.add_credential(credential, call.who.actor); !added)
+    return send(call.responder, added.error());
+  json::object out{{"id", credential.id}, {"role", to_string(credential.role)}, {"token", to_text(token)}};
+  if (credential.node) out["node"] = credential.node->text();
+  if (credential.expires_ms) out["expires_at_ms"] = *credential.expires_ms;
+  send(call.responder, out);
+}
+
+void Api::delete_token(const Call& call) {
+  const std::string& id = call.part("ID");
+  if (const auto removed = leader_.remove_credential(id, call.who.actor); !removed)
+    return send(call.responder, removed.error());
+  send(call.responder, json::object{{"removed", id}});
+}
+
+void Api::post_login(const Call& call) {
+  const auto token = read_body(call.request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"token"}, where);
+    return format::text_of(format::member(object, "token", where), where + ".token");
+  });
+  if (!token) return send(call.responder, token.error());
+  const std::optional<Who> who = access_.who_has(*token, leader_.state().credentials, world::wall_time_ms());
+  if (!who || !may(*who, Role::read))
+    return call.responder.send(http::error_response(401, "not_logged_in",
+                                                    "this token is not known, or cannot open the page",
+                                                    "berth token add read makes one that can"));
+  http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
+  answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
+                                       "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
+                                       (call.request.peer.is_tls ? "; Secure" : ""));
+  call.responder.send(std::move(answer));
+}
+
+void Api::post_logout(const Call& call) {
+  access_.close_session(call.request);
+  http::Response answer = http::json_response(200, format::document({}));
+  answer.headers.add("set-cookie", access_.cookie_name() + "=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
+  call.responder.send(std::move(answer));
+}
+
+Result<json::object> Api::certify(const std::string& request, const fleet::Credential& credential) const {
+  if (!signing_.authority)
+    return Error{ErrorCode::invalid_argument, "this server has no certificate authority",
+                 "it has one once it listens on an address that other machines can reach"};
+  const http::CertificateSubject subject{credential.node ? credential.node->text() : credential.id,
+                                         std::string(to_string(credential.role)), certificate_name(credential)};
+  std::string made = BERTH_TRY(signing_.authority->sign(request, subject, signing_.lifetime));
+  return json::object{{"certificate", std::move(made)}, {"authority", signing_.authority->certificate()}};
+}
+
+void Api::post_certificate(const Call& call) {
+  const auto request = read_body(call.request, [](const json::object& object, const std::string& where) {
+    format::check_members(object, {"certificate_request"}, where);
+    return request_of(format::member(object, "certificate_request", where), where + ".certificate_request");
+  });
+  if (!request) return send(call.responder, request.error());
+  const auto found = leader_.state().credentials.find(call.who.credential);
+  if (found == leader_.state().credentials.end())
+    return call.responder.send(
+        http::error_response(400, "invalid_argument", "a certificate is given for a token of berth token add alone",
+                             "log in with such a token; on this machine the server's own user needs none"));
+  const Result<json::object> made = certify(*request, found->second);
+  if (!made) return send(call.responder, made.error());
+  json::object out = *made;
+  out["id"] = found->first;
+  out["role"] = to_string(found->second.role);
+  send(call.responder, out);
+}
+
+void Api::post_join(const Call& call) {
+  struct Body {
+    std::string node;
+    std::optional<std::string> request;
+  };
+  const auto body = read_body(call.request, [](const json::object& object, const std::string& where) {
+    return Body{node_name_of(format::member(object, "node", where), where + ".node"),
+                format::optional_member(object, "certificate_request", where, request_of)};
+  });
+  if (!body) return send(call.responder, body.error());
+  const NodeId node(body->node);
+  if (call.who.node && call.who.node != node)
+    return call.responder.send(http::error_response(
+        403, "forbidden", "this token is for node " + call.who.node->text() + ", not for " + node.text(),
+        "berth token add join --node " + node.text() + " makes another"));
+  const std::string secret = http::make_secret();
+  fleet::Credential credential = new_credential(Role::node, call.who, secret);
+  credential.node = node;
+  json::object out{{"node", node.text()}, {"id", credential.id}};
+  // With a certificate the node has no other secret than its key, which it has made itself.
+  if (body->request && signing_.authority) {
+    Result<json::object> made = certify(*body->request, credential);
+    if (!made) return send(call.responder, made.error());
+    for (auto& [key, value] : *made) out[key] = std::move(value);
+  } else {
+    out["token"] = secret;
+  }
+  if (const auto added = leader_.add_node(node, credential, call.who.credential, call.who.actor); !added)
+    return send(call.responder, added.error());
+  send(call.responder, out);
+}
+
+}  // namespace berth::server
