@@ -174,7 +174,7 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   const Result<http::Response> answer =
       client.request("POST", "/api/v1/agent/report", format::document(format::to_json(report)),
                      {.headers = {{"content-type", "application/json"}}, .timeout = report_timeout, .stop = stop});
-  if (!answer) return answer.error().message;
+  if (!answer) return answer.error().to_text();
   if (answer->status == 401) reconnect(client);  // the certificate of this connection may have expired
   if (answer->status != 200) return refusal_of(*answer, "the server does not take the report").to_text();
   const auto newest = newest_in(answer->body);
