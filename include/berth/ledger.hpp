@@ -6,7 +6,8 @@
 //
 // A change takes effect with one write of a header, so a process killed at any
 // instruction leaves all of it or none. Files of other users are only read, with
-// pread, and never trusted: a damaged file counts as empty and is reported.
+// pread, and never trusted: a file that is damaged, or that its owner keeps from being
+// read, counts as empty and is reported, and what one user can write is limited.
 //
 // docs/decisions/0007-one-file-per-user.md describes the format.
 #pragma once
@@ -120,6 +121,13 @@ struct DeviceIntent {
   TimePoint since{};
 };
 
+// Something of a user in the ledger's folders that does not count. It costs no other user anything.
+struct LedgerProblem {
+  std::uint32_t user = 0;
+  std::string path;
+  std::string text;  // "its user keeps it from being read with a file lease"
+};
+
 // One consistent copy of all files. Plain data; the functions are pure.
 struct LedgerSnapshot {
   std::vector<LedgerEntry> entries;  // alive, in order of arrival
@@ -128,6 +136,7 @@ struct LedgerSnapshot {
   std::map<std::uint32_t, TimePoint> last_grants;  // by user: when its last lease began
   std::uint64_t fingerprint = 0;                   // differs after every write of any file
   std::uint64_t next_id = 1;                       // of the next entry; rises by one with each
+  std::vector<LedgerProblem> problems;             // files and entries that do not count
 
   const LedgerEntry* find(const LeaseReference& lease) const noexcept;
   // The lease that `entry` is nested in; null: none, or one it may not be nested in.
@@ -243,9 +252,12 @@ class Ledger {
     explicit Lock(Ledger& ledger) : ledger_(&ledger) {}
     Ledger* ledger_;
   };
-  // timeout: names the process that holds the lock.
-  Result<Lock> lock(Duration patience = std::chrono::seconds(5));
-  Result<LedgerSnapshot> snapshot(Duration patience = std::chrono::seconds(5));
+  // Longer than honest holders of the lock need together; a command that cannot wait says within two seconds who is in
+  // the way.
+  static constexpr Duration lock_patience = std::chrono::milliseconds(1500);
+  // timeout: names the process that holds the lock, and its user.
+  Result<Lock> lock(Duration patience = lock_patience);
+  Result<LedgerSnapshot> snapshot(Duration patience = lock_patience);
 
   // Without the lock: differs after every write of any file.
   std::uint64_t changes();

@@ -21,19 +21,6 @@
 namespace berth::ledger {
 namespace {
 
-// Inside a user namespace that does not map the machine's root, root's folders have
-// this owner.
-std::uint32_t unmapped_user() {
-  std::ifstream map("/proc/self/uid_map");
-  std::uint64_t inside = 0, outside = 0, count = 0;
-  map >> inside >> outside >> count;
-  if (!map || (outside == 0 && count > 1)) return 0;
-  std::ifstream file("/proc/sys/kernel/overflowuid");
-  std::uint32_t user = 65534;
-  file >> user;
-  return user;
-}
-
 std::string problem_of(const std::string& path, FileIdentity& identity) {
   struct stat about{};
   if (::lstat(path.c_str(), &about) != 0) return errno == ENOENT ? "does not exist" : std::strerror(errno);
@@ -48,6 +35,17 @@ std::string problem_of(const std::string& path, FileIdentity& identity) {
 bool is_writable(const std::string& path) { return ::access(path.c_str(), W_OK | X_OK) == 0; }
 
 }  // namespace
+
+std::uint32_t unmapped_user() {
+  std::ifstream map("/proc/self/uid_map");
+  std::uint64_t inside = 0, outside = 0, count = 0;
+  map >> inside >> outside >> count;
+  if (!map || (outside == 0 && count > 1)) return 0;
+  std::ifstream file("/proc/sys/kernel/overflowuid");
+  std::uint32_t user = 65534;
+  file >> user;
+  return user;
+}
 
 Result<Folder> single_folder(const std::string& given) {
   std::string path = given;
@@ -82,16 +80,9 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates) 
   return folders;
 }
 
-FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
 FolderLock::~FolderLock() {
-  if (descriptor_ < 0) return;
   // A forked child may have a copy of the descriptor, so closing is not enough.
-  flock(descriptor_, LOCK_UN);
-  close(descriptor_);
+  if (descriptor_) flock(descriptor_.get(), LOCK_UN);
 }
 
 namespace {
@@ -109,8 +100,8 @@ class QueuedLock {
       const std::lock_guard guard(state->mutex);
       state->is_done = true;
       if (state->is_given_up) {
+        const world::Descriptor owned(descriptor);
         if (result == 0) flock(descriptor, LOCK_UN);
-        close(descriptor);
       }
       state->changed.notify_all();
     }).detach();
@@ -140,24 +131,23 @@ class QueuedLock {
 }  // namespace
 
 Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadline) {
-  FolderLock lock;
-  lock.descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (lock.descriptor_ < 0) return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno)};
-  if (flock(lock.descriptor_, LOCK_EX | LOCK_NB) == 0) return lock;
+  world::Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!opened) return Error{ErrorCode::io, "cannot open " + folder + ": " + std::strerror(errno)};
+  if (flock(opened.get(), LOCK_EX | LOCK_NB) == 0) return FolderLock(std::move(opened));
   const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder};
   if (real_clock().now() >= deadline) return held;
   try {
-    QueuedLock queued(lock.descriptor_);
-    if (queued.wait(deadline)) return lock;
-    lock.descriptor_ = -1;
+    QueuedLock queued(opened.get());
+    if (queued.wait(deadline)) return FolderLock(std::move(opened));
+    static_cast<void>(opened.release());
     return held;
   } catch (const std::system_error&) {
     // No thread could be started, so poll.
-    while (flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    while (flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
       if (real_clock().now() >= deadline) return held;
       real_clock().sleep_for(std::chrono::milliseconds(1));
     }
-    return lock;
+    return FolderLock(std::move(opened));
   }
 }
 

@@ -3,6 +3,7 @@
 // folders that root made for all users.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "berth/clock.hpp"
 #include "berth/result.hpp"
 #include "ledger/process.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::ledger {
 
@@ -32,19 +34,22 @@ std::vector<Folder> inspect_folders(const std::vector<std::string>& candidates);
 // invalid_argument: it is not an absolute path; io: it cannot be made or used.
 Result<Folder> single_folder(const std::string& path);
 
+// In a user namespace, the number of all users whom it does not map, which are root's folders' owner too; elsewhere 0.
+std::uint32_t unmapped_user();
+
 // A flock on the folder itself, which no user can replace.
 class FolderLock {
  public:
-  FolderLock() = default;
-  FolderLock(FolderLock&& other) noexcept { *this = std::move(other); }
-  FolderLock& operator=(FolderLock&& other) noexcept;
+  FolderLock(FolderLock&&) = default;
+  FolderLock& operator=(FolderLock&&) = default;
   ~FolderLock();
   // Granted in the order of the requests. unavailable: another process held it until
   // `deadline`; io: the folder cannot be opened.
   static Result<FolderLock> take(const std::string& folder, TimePoint deadline);
 
  private:
-  int descriptor_ = -1;
+  explicit FolderLock(world::Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  world::Descriptor descriptor_;
 };
 
 }  // namespace berth::ledger

@@ -1,13 +1,17 @@
 #include "berth/ledger.hpp"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <unordered_set>
 
 #include "berth/random.hpp"
 #include "ledger/ledger_state.hpp"
+#include "ledger/nesting.hpp"
 #include "world/runtime_folder.hpp"
 
 namespace berth {
@@ -21,6 +25,14 @@ namespace {
 constexpr Duration forget_unseen_after = std::chrono::hours(24);
 // How often a sleeper checks whether a file was written.
 constexpr Duration poll_period = std::chrono::milliseconds(50);
+// Processor time that the entries of one user may cost a reader. Thousands of entries take a tenth of it.
+constexpr Duration checks_per_user_max = std::chrono::milliseconds(250);
+
+Duration thread_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 }  // namespace
 
@@ -74,17 +86,21 @@ std::vector<LedgerFolder> Ledger::folders() {
          static_cast<std::size_t>(std::count_if(known->lines.begin(), known->lines.end(),
                                                 [](const State::Line& line) { return line.entry.has_value(); })),
          known->problem});
+  for (const State::UnreadFile& file : state_->unread)
+    out[file.folder].files.push_back({file.path, file.user, 0, file.problem});
   return out;
 }
 
 Result<Ledger::Lock> Ledger::lock(Duration patience) {
   State& state = *state_;
-  const TimePoint give_up = real_clock().now() + patience;
-  if (!state.enter(give_up)) {
+  if (!state.enter(real_clock().now() + patience)) {
     return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
   }
   Lock lock(*this);
-  if (Result<void> locked = state.lock_folders(give_up); !locked) return std::move(locked).error();
+  // Not part of the patience: of hundreds of thousands of names it takes a while. An error returns under the locks.
+  static_cast<void>(state.list_folders());
+  if (Result<void> locked = state.lock_folders(real_clock().now() + patience); !locked)
+    return std::move(locked).error();
   if (Result<void> read = state.read_folders(); !read) return std::move(read).error();
   return lock;
 }
@@ -104,15 +120,27 @@ Result<LedgerSnapshot> Ledger::snapshot(Duration patience) {
 LedgerSnapshot Ledger::Lock::snapshot() {
   State& state = *ledger_->state_;
   LedgerSnapshot snapshot;
+  snapshot.problems = state.problems();
   std::vector<LedgerEntry> without_holder;
+  std::map<std::uint32_t, Duration> spent_on;  // by user
   const TimePoint now = state.clock->now();
   for (const std::unique_ptr<State::KnownFile>& known : state.files) {
     TimePoint& last_grant = snapshot.last_grants[known->file.user()];
     last_grant = std::max(last_grant, std::min(now, known->history.last_grant));
-    for (const State::Line& line : known->lines) {
-      if (line.entry) state.classify(*known, *line.entry, snapshot, without_holder);
+    Duration& spent = spent_on[known->file.user()];
+    const Duration began = thread_time();
+    for (std::size_t i = 0; i < known->lines.size(); ++i) {
+      // The owner of a file can make its locks slow to ask for, by having very many of them.
+      if (i % 64 == 0 && spent + thread_time() - began > checks_per_user_max) {
+        snapshot.problems.push_back(
+            {known->file.user(), known->file.path(), "its entries take too long to check; some of them do not count"});
+        break;
+      }
+      const State::Line& line = known->lines[i];
+      if (line.entry) state.classify(*known, line, snapshot, without_holder);
       if (line.intent) snapshot.intents.push_back(*line.intent);
     }
+    spent += thread_time() - began;
   }
   state.find_leased_processes(std::move(without_holder), snapshot);
   for (LedgerEntry& entry : snapshot.entries) {
@@ -148,10 +176,10 @@ Result<LedgerLease> Ledger::Lock::add(const Request& request) {
     entry.within = request.within;
     entry.claims = request.claims;
     entry.count = request.count;
-    const Result<std::pair<State::KnownFile*, int>> locked = state.lock_byte(own, entry.id());
-    if (!locked) return locked.error();
+    Result<std::pair<State::KnownFile*, world::Descriptor>> locked = state.lock_byte(own, entry.id());
+    if (!locked) return std::move(locked).error();
     State::KnownFile& known = *locked->first;
-    LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second, 0);
+    LedgerLease lease({known.header.file, entry.id(), known.file.user()}, locked->second.release(), 0);
     if (request.kind == EntryKind::waiting) {
       std::set<std::size_t> used;
       for (const State::Line& other : known.lines) {
@@ -190,16 +218,17 @@ Result<void> Ledger::Lock::set_cgroup(const LedgerLease& lease, const std::strin
 void Ledger::Lock::forget(const std::vector<LedgerEntry>& ended) {
   State& state = *ledger_->state_;
   const TimePoint now = state.clock->now();
+  std::unordered_set<LeaseReference, LeaseHash> over;
+  for (const LedgerEntry& entry : ended) over.insert(entry.reference);
   for (const std::unique_ptr<State::KnownFile>& known : state.files) {
-    if (!state.is_own(*known)) continue;
+    if (!state.is_own(*known) || known->is_cut) continue;
     const auto is_over = [&](const State::Line& line) {
       if (!line.entry) return false;
       const LedgerEntry& entry = line.entry->entry;
-      if (entry.kind == EntryKind::waiting) return !known->file.is_locked(entry.id());
+      if (entry.kind == EntryKind::waiting) return !known->is_locked(entry.id());
       // From inside a container, the processes of a lease taken outside are not visible.
       if (!shows_children_of(entry.holder) && now - entry.since < forget_unseen_after) return false;
-      return std::any_of(ended.begin(), ended.end(),
-                         [&](const LedgerEntry& other) { return other.reference == entry.reference; });
+      return over.contains(entry.reference);
     };
     std::vector<State::Line> kept = known->lines;
     std::erase_if(kept, is_over);
@@ -214,10 +243,8 @@ void Ledger::Lock::give_back(LedgerLease lease) {
     const LedgerLease done = std::move(lease);
   }
   const State::KnownFile* const known = ledger_->state_->find(reference);
-  if (!known || known->file.is_locked(reference.id)) return;
-  for (const State::Line& line : known->lines) {
-    if (line.entry && line.entry->entry.id() == reference.id && cgroup_is_populated(line.entry->entry.cgroup)) return;
-  }
+  const State::Line* const line = known ? known->find(reference.id) : nullptr;
+  if (!line || known->is_locked(reference.id) || cgroup_is_populated(line->entry->entry.cgroup)) return;
   const auto self = static_cast<std::uint32_t>(getpid());
   const std::optional<std::vector<LeasedProcess>> processes = processes_with_leases();
   if (!processes) return;
@@ -288,9 +315,10 @@ TimePoint Ledger::last_heartbeat(const LedgerEntry& entry) {
   State& state = *state_;
   static_cast<void>(state.enter(TimePoint::max()));
   const State::KnownFile* const known = state.file_of(entry);
-  const TimePoint last = known ? known->file.read_heartbeat(entry.heartbeat_slot) : TimePoint();
+  const TimePoint last = known ? known->heartbeat(entry.id(), entry.heartbeat_slot) : TimePoint();
   state.leave();
-  return std::max(entry.last_heartbeat, last);
+  // Its owner can write any time there.
+  return last > clock().now() ? entry.last_heartbeat : std::max(entry.last_heartbeat, last);
 }
 
 void Ledger::heartbeat(const LedgerLease& lease) {

@@ -50,7 +50,7 @@ TEST_F(LedgerAttack, AForgedFileNumberDoesNotAffectAnotherUsersLease) {
                              " running pid=1 start=0 pidns=0 since=0 priority=1 name=x claim=GPU-a,GPU-a,1,0,0\n";
   ASSERT_EQ(forge(lease.file, forged), 0);
   const auto file = ledger::UserFile::open((folder_.path / "berth-ledger-5002").native(), true).value();
-  const int lock = file.take_lock(lease.id).value();
+  world::Descriptor lock = file.take_lock(lease.id).value();
   const LedgerSnapshot seen = ledger->snapshot().value();
   ASSERT_EQ(seen.entries.size(), 2U);
   EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 2U);
@@ -67,7 +67,7 @@ TEST_F(LedgerAttack, AForgedFileNumberDoesNotAffectAnotherUsersLease) {
   ASSERT_TRUE(ledger->lock().value().release({lease.file, lease.id, mallory}));
   EXPECT_EQ(ledger->snapshot().value().entries.size(), 1U) << "only the forged lease ended";
   EXPECT_TRUE(ledger->snapshot().value().find(lease));
-  close(lock);
+  static_cast<void>(lock.close());
 }
 
 TEST_F(LedgerAttack, ALeaseReferenceSharedByTwoUsersIsAmbiguousForRoot) {
@@ -99,12 +99,12 @@ TEST_F(LedgerAttack, AForgedOuterLeaseHidesNothing) {
                              " running pid=1 start=0 pidns=0 since=0 priority=1 name=x claim=GPU-a,GPU-a,0,0,0\n";
   ASSERT_EQ(forge(outer.reference().file, forged), 0);
   const auto file = ledger::UserFile::open((folder_.path / "berth-ledger-5002").native(), true).value();
-  const int lock = file.take_lock(outer.reference().id).value();
+  world::Descriptor lock = file.take_lock(outer.reference().id).value();
   ASSERT_TRUE(ledger->lock().value().release(outer.reference()));
   const LedgerSnapshot seen = open()->snapshot().value();
   EXPECT_EQ(&seen.outermost(*seen.find(inner.reference())), seen.find(inner.reference()));
   EXPECT_EQ(seen.holders(DeviceId("GPU-a")), 2U);
-  close(lock);
+  static_cast<void>(lock.close());
 }
 
 TEST_F(LedgerAttack, RootMayNestInAnotherUsersLease) {

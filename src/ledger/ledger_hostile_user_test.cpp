@@ -147,7 +147,7 @@ TEST_F(HostileUser, TheNumberOfFilesReadPerUserIsLimited) {
 TEST_F(HostileUser, ACopyOfAnotherUsersFileDoesNotChangeThatUsersLeases) {
   // The leases in it count as the copying user's own, and no lock keeps them alive.
   EXPECT_EQ(as_other([&] {
-              std::filesystem::copy_file(file_, folder_.path / "berth-ledger-copy");
+              std::filesystem::copy_file(file_, folder_.path / "berth-ledger-5002");
               return 0;
             }),
             0);

@@ -12,13 +12,12 @@
 namespace berth::ledger {
 namespace {
 
-// A user has one file; more are created only if another user's lock blocks the first.
-// Files beyond this number are ignored.
-constexpr std::size_t files_per_user_max = 64;
+// Of these many files the descriptor is kept, so that no number of users exhausts the descriptors of this process.
+// Others are read and closed again.
+constexpr std::size_t open_files_max = 256;
 // New ids follow the ids of all users up to this one, so that each number is used
 // once; a higher number is forged.
 constexpr std::uint64_t shared_id_max = std::uint64_t{1} << 32;
-constexpr std::uint32_t overflow_user = 65534;
 
 }  // namespace
 
@@ -110,19 +109,49 @@ bool State::KnownFile::is_empty() const {
   return std::none_of(lines.begin(), lines.end(), [](const Line& line) { return line.entry || line.intent; });
 }
 
-void State::read_text(KnownFile& known) {
+const State::Line* State::KnownFile::find(std::uint64_t id) const {
+  const auto found = std::find_if(lines.begin(), lines.end(),
+                                  [&](const Line& line) { return line.entry && line.entry->entry.id() == id; });
+  return found == lines.end() ? nullptr : &*found;
+}
+
+bool State::KnownFile::is_locked(std::uint64_t id) const {
+  if (file.is_open()) return file.is_locked(id);
+  const Line* const line = find(id);
+  return line && line->was_locked;
+}
+
+TimePoint State::KnownFile::heartbeat(std::uint64_t id, std::size_t slot) const {
+  if (file.is_open()) return file.read_heartbeat(slot);
+  const Line* const line = find(id);
+  return line ? line->heartbeat : TimePoint();
+}
+
+void State::read_text(KnownFile& known, Budget& left) {
   known.lines.clear();
   known.history = {};
   known.problem.clear();
+  known.is_cut = false;
   const std::optional<UserFile::Header> header = known.file.read_header();
-  const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
   known.header = header.value_or(UserFile::Header{});
+  if (header && header->length > left.bytes) {
+    known.is_cut = true;
+    known.problem = "its user has more than 1 MiB in ledger files";
+    return;
+  }
+  const std::optional<std::string> text = header ? known.file.read_text(*header) : std::nullopt;
   if (!text) {
     known.problem = header ? "it is truncated" : "it is not a ledger";
     return;
   }
+  left.bytes -= text->size();
   for (std::size_t begin = 0; begin < text->size();) {
     const std::size_t end = std::min(text->find('\n', begin), text->size() - 1) + 1;
+    if (known.lines.size() >= left.lines) {
+      known.is_cut = true;
+      known.problem = "its user has more than " + std::to_string(lines_per_user_max) + " lines in ledger files";
+      break;
+    }
     Line line = known.line(text->substr(begin, end - begin));
     begin = end;
     if (line.entry) known.history.next_id = std::max(known.history.next_id, line.entry->entry.id() + 1);
@@ -131,72 +160,111 @@ void State::read_text(KnownFile& known) {
     else
       known.lines.push_back(std::move(line));
   }
+  left.lines -= known.lines.size();
 }
 
-State::KnownFile& State::add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder) {
+State::KnownFile& State::add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder,
+                                  Budget& left) {
   to.push_back(std::unique_ptr<KnownFile>(new KnownFile{std::move(file), folder}));
-  read_text(*to.back());
+  read_text(*to.back(), left);
   return *to.back();
 }
 
-// Every file of every folder, by name; unchanged files are not parsed again.
+Result<void> State::list_folders() {
+  listings.resize(folders.size());
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    if (!folders[i].problem.empty() || (listings[i] && listings[i]->is_current())) continue;
+    Result<FolderListing> read = FolderListing::read(folders[i].path);
+    if (!read) return std::move(read).error();
+    listings[i] = *std::move(read);
+  }
+  return {};
+}
+
+// Every listed file of every folder, by name; unchanged files are not parsed again.
 Result<void> State::read_folders() {
+  BERTH_TRY(list_folders());
   std::vector<std::unique_ptr<KnownFile>> found, earlier = std::exchange(files, {});
-  std::map<std::pair<std::size_t, std::uint32_t>, std::size_t> per_user;
+  std::erase_if(earlier, [](const std::unique_ptr<KnownFile>& known) { return !known->file.is_open(); });
+  unread.clear();
+  std::map<std::uint32_t, Budget> budgets;
+  const std::uint32_t unmapped = unmapped_user();
+  std::size_t open_files = 0;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     if (!folders[i].problem.empty()) continue;
-    std::vector<std::string> paths;
-    std::error_code failed;
-    for (std::filesystem::directory_iterator at(folders[i].path, failed), end; !failed && at != end;
-         at.increment(failed)) {
-      if (at->path().filename().native().starts_with(file_prefix)) paths.push_back(at->path().native());
-    }
-    if (failed) {
-      const std::string advice = failed.value() == EMFILE ? "raise the limit on open files: ulimit -n" : "";
-      return Error{ErrorCode::io, "cannot read " + folders[i].path + ": " + failed.message(), advice};
-    }
-    std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) {
-      Result<UserFile> file = UserFile::open(path, false);
-      if (!file && file.error().code == ErrorCode::not_found) continue;
-      if (!file) return std::move(file).error();
-      const auto is_same = [&](const std::unique_ptr<KnownFile>& known) {
-        return known && known->file.identity() == file->identity();
-      };
-      // A second name of one file.
-      if (std::any_of(found.begin(), found.end(), is_same)) continue;
-      // In a user namespace all unmapped users have one number.
-      if (++per_user[{i, file->user()}] > files_per_user_max && file->user() != overflow_user) continue;
-      const auto before = std::find_if(earlier.begin(), earlier.end(), is_same);
+    for (const FolderListing::File& listed : listings[i]->files()) {
+      const auto before = std::find_if(earlier.begin(), earlier.end(), [&](const std::unique_ptr<KnownFile>& known) {
+        return known && known->file.identity() == listed.identity;
+      });
+      // In a user namespace all users from outside have one number, so a limit could not tell them apart.
+      Budget whole;
+      Budget& left = unmapped != 0 && listed.user == unmapped ? whole : budgets[listed.user];
       if (before != earlier.end()) {
-        found.push_back(std::move(*before));
-        if (found.back()->file.read_header() != found.back()->header || !found.back()->problem.empty())
-          read_text(*found.back());
-        continue;
+        KnownFile& known = *found.emplace_back(std::move(*before));
+        if (known.file.read_header() != known.header || !known.problem.empty() || known.header.length > left.bytes ||
+            known.lines.size() > left.lines) {
+          read_text(known, left);
+        } else {
+          left.bytes -= known.header.length;
+          left.lines -= known.lines.size();
+        }
+      } else {
+        Result<UserFile> file = UserFile::open(listed.path, false);
+        if (!file && file.error().code == ErrorCode::not_found) continue;
+        if (!file && file.error().code == ErrorCode::unavailable) {
+          unread.push_back({listed.path, listed.user, i, "its user keeps it from being read with a file lease"});
+          continue;
+        }
+        if (!file) return std::move(file).error();
+        add_file(found, *std::move(file), i, left);
       }
-      add_file(found, *std::move(file), i);
+      KnownFile& known = *found.back();
+      if (++open_files <= open_files_max || is_own(known)) continue;
+      for (Line& line : known.lines) {
+        if (!line.entry) continue;
+        line.was_locked = known.file.is_locked(line.entry->entry.id());
+        line.heartbeat = known.file.read_heartbeat(line.entry->heartbeat_slot);
+      }
+      known.file.close();
     }
   }
   files = std::move(found);
   return {};
 }
 
+std::vector<LedgerProblem> State::problems() const {
+  std::vector<LedgerProblem> all;
+  for (std::size_t i = 0; i < listings.size(); ++i) {
+    if (!listings[i] || !folders[i].problem.empty()) continue;
+    for (const auto& [user, count] : listings[i]->unlisted())
+      all.push_back({user, folders[i].path + "/" + std::string(file_prefix) + "*",
+                     "the user has " + std::to_string(count) + " more files with such names than are read"});
+  }
+  for (const std::unique_ptr<KnownFile>& known : files) {
+    if (!known->problem.empty()) all.push_back({known->file.user(), known->file.path(), known->problem});
+  }
+  for (const UnreadFile& file : unread) all.push_back({file.user, file.path, file.problem});
+  return all;
+}
+
 std::uint64_t State::fingerprint() const {
   std::uint64_t sum = 0;
   for (const std::unique_ptr<KnownFile>& known : files) {
     sum = splitmix64(sum ^ known->file.identity().inode);
-    sum = splitmix64(sum ^ known->file.read_header().value_or(UserFile::Header{}).generation);
+    const std::optional<UserFile::Header> header = known->file.is_open() ? known->file.read_header() : known->header;
+    sum = splitmix64(sum ^ header.value_or(UserFile::Header{}).generation);
   }
   return sum;
 }
 
-void State::classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder) {
-  LedgerEntry& entry = line.entry;
-  if (known.file.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
+void State::classify(const KnownFile& known, const Line& read, LedgerSnapshot& into,
+                     std::vector<LedgerEntry>& without_holder) {
+  LedgerEntry entry = read.entry->entry;
+  if (known.is_locked(entry.id())) entry.alive_by = Liveness::descriptor;
   if (entry.kind == EntryKind::waiting) {
     if (entry.alive_by == Liveness::none) return;
-    entry.heartbeat_slot = line.heartbeat_slot;
-    entry.last_heartbeat = std::max(entry.since, known.file.read_heartbeat(line.heartbeat_slot));
+    entry.heartbeat_slot = read.entry->heartbeat_slot;
+    entry.last_heartbeat = std::max(entry.since, known.heartbeat(entry.id(), entry.heartbeat_slot));
     into.entries.push_back(std::move(entry));
     return;
   }
@@ -225,7 +293,7 @@ bool State::is_still_alive(const LedgerEntry& entry) const {
   if (!known) return false;
   switch (entry.alive_by) {
     case Liveness::none: return false;
-    case Liveness::descriptor: return known->file.is_locked(entry.id());
+    case Liveness::descriptor: return known->is_locked(entry.id());
     case Liveness::cgroup: return cgroup_is_populated(entry.cgroup);
     case Liveness::holder: return process_state(entry.holder, entry.user) == ProcessState::alive;
     case Liveness::environment:
@@ -259,9 +327,7 @@ void State::find_leased_processes(std::vector<LedgerEntry> entries, LedgerSnapsh
 State::KnownFile* State::find(const LeaseReference& lease) {
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (known->header.file != lease.file || known->file.user() != lease.user) continue;
-    for (const Line& line : known->lines) {
-      if (line.entry && line.entry->entry.id() == lease.id) return known.get();
-    }
+    if (known->find(lease.id)) return known.get();
   }
   return nullptr;
 }
@@ -277,8 +343,18 @@ Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   }
   std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
-  if (text.size() > text_bytes_max) {
-    return Error{ErrorCode::queue_full, "the ledger file of this user is full: " + known.file.path(),
+  // What exceeds the limits of a user would not count.
+  std::size_t all_bytes = text.size(), all_lines = lines.size();
+  for (const std::unique_ptr<KnownFile>& other : files) {
+    if (other.get() == &known || other->file.user() != known.file.user()) continue;
+    all_bytes += other->header.length;
+    all_lines += other->lines.size();
+  }
+  if (text.size() > text_bytes_max ||
+      (lines.size() > known.lines.size() && (all_bytes > text_bytes_max || all_lines > lines_per_user_max))) {
+    return Error{ErrorCode::queue_full,
+                 "this user has no room for another entry in the ledger: " + std::to_string(lines_per_user_max) +
+                     " lines and 1 MiB are the limit",
                  "end some of the entries in berth ps"};
   }
   Result<UserFile> writable = UserFile::open(known.file.path(), true);
@@ -307,12 +383,13 @@ Result<State::KnownFile*> State::own_file(std::size_t folder) {
   }
   Result<UserFile> created = UserFile::create(folders[folder].path, real_random().next());
   if (!created) return std::move(created).error();
-  return &add_file(files, *std::move(created), folder);
+  Budget whole;
+  return &add_file(files, *std::move(created), folder, whole);
 }
 
-Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std::uint64_t id) {
-  const Result<int> taken = known.file.take_lock(id);
-  if (taken) return std::pair(&known, *taken);
+Result<std::pair<State::KnownFile*, world::Descriptor>> State::lock_byte(KnownFile& known, std::uint64_t id) {
+  Result<world::Descriptor> taken = known.file.take_lock(id);
+  if (taken) return std::pair(&known, *std::move(taken));
   if (taken.error().code != ErrorCode::unavailable) return taken.error();
   // Another user has locked the whole file for reading, so create a new one. Earlier
   // extra files that are empty now are removed.
@@ -328,10 +405,11 @@ Result<std::pair<State::KnownFile*, int>> State::lock_byte(KnownFile& known, std
                  "another process has locks on the ledger files of this user in " + folders[known.folder].path,
                  "find it with lslocks, and ask its user to end it"};
   }
-  int descriptor = -1;
+  world::Descriptor descriptor;
   Result<UserFile> created = UserFile::create(folders[known.folder].path, real_random().next(), id, &descriptor);
   if (!created) return std::move(created).error();
-  return std::pair(&add_file(files, *std::move(created), known.folder), descriptor);
+  Budget whole;
+  return std::pair(&add_file(files, *std::move(created), known.folder, whole), std::move(descriptor));
 }
 
 }  // namespace berth::ledger

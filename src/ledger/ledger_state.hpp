@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "berth/ledger.hpp"
+#include "ledger/folder_listing.hpp"
 #include "ledger/folders.hpp"
 #include "ledger/lines.hpp"
 #include "ledger/process.hpp"
@@ -24,6 +25,10 @@ namespace berth::ledger {
 bool has_any(const std::vector<Folder>& folders);
 Error no_folder();
 
+// Of one user, in all files together: more lines and bytes do not count. A user has one waiting request for each
+// heartbeat, and leases beside them.
+inline constexpr std::size_t lines_per_user_max = 4096;
+
 struct State {
   // A line of a file and its meaning; none of the three: of another version.
   struct Line {
@@ -31,6 +36,13 @@ struct State {
     std::optional<EntryLine> entry;
     std::optional<DeviceIntent> intent;
     std::optional<FileHistory> history;
+    // As they were read, for a file that is not kept open.
+    bool was_locked = false;
+    TimePoint heartbeat{};
+  };
+  // What is left of a user's limits.
+  struct Budget {
+    std::size_t bytes = text_bytes_max, lines = lines_per_user_max;
   };
   // A file with its text as last read.
   struct KnownFile {
@@ -39,11 +51,22 @@ struct State {
     UserFile::Header header = {};
     std::vector<Line> lines = {};
     std::string problem = {};
+    bool is_cut = false;  // some of it exceeds the limits of its user
 
     FileHistory history = {};
 
     Line line(std::string text) const;
-    bool is_empty() const;  // no entry and no intent
+    bool is_empty() const;                     // no entry and no intent
+    const Line* find(std::uint64_t id) const;  // the line of an entry
+    bool is_locked(std::uint64_t id) const;
+    TimePoint heartbeat(std::uint64_t id, std::size_t slot) const;
+  };
+  // A file that is there and cannot be read.
+  struct UnreadFile {
+    std::string path;
+    std::uint32_t user = 0;
+    std::size_t folder = 0;
+    std::string problem;
   };
 
   std::vector<std::string> candidates;  // empty: a single folder was given
@@ -59,21 +82,28 @@ struct State {
   // The members below belong to the thread that has entered.
   std::vector<Folder> folders;  // one for each candidate, as of the last lock
   std::vector<FolderLock> locks;
+  std::vector<std::optional<FolderListing>> listings;  // of each folder
   std::vector<std::unique_ptr<KnownFile>> files;
+  std::vector<UnreadFile> unread;
   // Leases, by user, file and id, that no process has in its environment. That cannot
   // change again, so /proc is searched for each only once.
   std::set<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> known_ended;
 
   // Locks every existing folder, always in the same order.
   Result<void> lock_folders(TimePoint give_up);
-  // An error if a file cannot be opened for lack of resources: its leases would not be
-  // counted.
+  // Lists the folders whose names have changed. Without the locks this saves time under them: what is listed is used
+  // there if nothing has changed since.
+  Result<void> list_folders();
+  // An error if a file cannot be opened for lack of resources: its leases would not be counted.
   Result<void> read_folders();
-  static void read_text(KnownFile& known);
-  static KnownFile& add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder);
+  static void read_text(KnownFile& known, Budget& left);
+  static KnownFile& add_file(std::vector<std::unique_ptr<KnownFile>>& to, UserFile file, std::size_t folder,
+                             Budget& left);
+  std::vector<LedgerProblem> problems() const;
   // Of all known files, as they are now; needs no lock of a folder.
   std::uint64_t fingerprint() const;
-  void classify(KnownFile& known, EntryLine line, LedgerSnapshot& into, std::vector<LedgerEntry>& without_holder);
+  void classify(const KnownFile& known, const Line& read, LedgerSnapshot& into,
+                std::vector<LedgerEntry>& without_holder);
   // See Ledger::is_still_alive; by the files as they were read last.
   bool is_still_alive(const LedgerEntry& entry) const;
   const KnownFile* file_of(const LedgerEntry& entry) const;
@@ -86,8 +116,8 @@ struct State {
   template <class Write>
   auto write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFile&>()));
   // Locks the byte of that lease, in a new file if another user locked this one.
-  Result<std::pair<KnownFile*, int>> lock_byte(KnownFile& known, std::uint64_t id);
-  static Result<void> rewrite(KnownFile& known, std::vector<Line> lines);
+  Result<std::pair<KnownFile*, world::Descriptor>> lock_byte(KnownFile& known, std::uint64_t id);
+  Result<void> rewrite(KnownFile& known, std::vector<Line> lines);
   template <class Change>
   Result<void> change_entry(const LeaseReference& lease, Change&& change);
   std::uint64_t next_id() const;
@@ -129,8 +159,7 @@ auto State::write_anywhere(Write&& write) -> decltype(write(std::declval<KnownFi
     last = written.error();
   }
   if (last) return *std::move(last);
-  return Error{ErrorCode::io, "no folder for the ledger can be written to",
-               "set BERTH_RUNTIME_DIR to a folder of your own, or see berth doctor"};
+  return Error{ErrorCode::io, "no folder for the ledger can be written to", "see berth doctor"};
 }
 
 }  // namespace berth::ledger

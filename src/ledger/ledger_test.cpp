@@ -260,7 +260,7 @@ TEST_F(LedgerTest, UnknownLinesOfANewerVersionAreReadAndKept) {
   text.insert(text.find("\n", text.find("lease ")), " future=1 claim=GPU-c,GPU-c,7,0,0,later");
   const std::string strange = "weather sunny\nlease 77 hibernating claim=GPU-d,GPU-d,9\n";
   ASSERT_TRUE(file.write_text(*file.read_header(), text + strange));
-  const int held = file.take_lock(77).value();
+  world::Descriptor held = file.take_lock(77).value();
   const LedgerSnapshot seen = open()->snapshot().value();
   ASSERT_EQ(seen.entries.size(), 2U);
   EXPECT_EQ(seen.holders(DeviceId("GPU-c")), 1U);
@@ -269,7 +269,7 @@ TEST_F(LedgerTest, UnknownLinesOfANewerVersionAreReadAndKept) {
   text = file.read_text(*file.read_header()).value();
   EXPECT_NE(text.find(strange), std::string::npos) << text;
   EXPECT_NE(text.find("future=1"), std::string::npos) << text;
-  close(held);
+  static_cast<void>(held.close());
 }
 
 TEST_F(LedgerTest, ADamagedFileIsReportedAndHoldsNothing) {

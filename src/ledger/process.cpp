@@ -120,6 +120,66 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> readable_processes(Missed& 
   return found;
 }
 
+// The real, effective and saved user of a process. Its folder in /proc does not tell: it is root's for every process
+// that cannot be traced. Empty: there is no such process, or it is hidden.
+std::vector<std::uint32_t> users_of(std::uint32_t pid) {
+  std::ifstream file(folder_of(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("Uid:")) continue;
+    std::istringstream numbers(line.substr(4));
+    std::vector<std::uint32_t> users(3);
+    for (std::uint32_t& user : users) numbers >> user;
+    return users;
+  }
+  return {};
+}
+
+// A process of root is the user's own if the user started it, with sudo for example: in the user's login session, or
+// with an ancestor that is the user's. Any other process, init as well, can only be named by a forged line.
+bool is_of_another_user(std::uint32_t pid, std::uint32_t user) {
+  const std::vector<std::uint32_t> users = users_of(pid);
+  if (users.empty() || std::find(users.begin(), users.end(), user) != users.end()) return false;
+  if (users.front() != 0) return true;
+  std::ifstream login(folder_of(pid) + "/loginuid");
+  if (std::uint32_t logged_in = 0; login >> logged_in && logged_in == user) return false;
+  constexpr int ancestors_max = 64;
+  for (int depth = 0; depth < ancestors_max; ++depth) {
+    const std::optional<Status> status = read_status(pid);
+    if (!status || status->parent <= 1) return true;
+    pid = status->parent;
+    const std::vector<std::uint32_t> of_parent = users_of(pid);
+    if (std::find(of_parent.begin(), of_parent.end(), user) != of_parent.end()) return false;
+  }
+  return true;
+}
+
+// Whether a line of /proc/locks or of /proc/PID/fdinfo, without what is before the lock's number, is a flock on that
+// file; the process that took it.
+std::optional<std::uint32_t> flock_holder(const std::string& line, const std::string& file) {
+  // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; a waiting process has an arrow in front.
+  std::istringstream words(line);
+  std::string number, kind, mode, access, where;
+  std::uint32_t pid = 0;
+  words >> number >> kind >> mode >> access >> pid >> where;
+  return words && kind == "FLOCK" && where == file ? std::optional(pid) : std::nullopt;
+}
+
+// The process that took a lock may have ended and left it to one that it started. Absent: that one is hidden.
+std::optional<std::uint32_t> heir_of_lock(const std::string& file) {
+  Missed missed;
+  for (const auto& [pid, user] : readable_processes(missed)) {
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at(folder_of(pid) + "/fdinfo", failed), end; !failed && at != end;
+         at.increment(failed)) {
+      std::ifstream info(at->path());
+      for (std::string line; std::getline(info, line);) {
+        if (line.starts_with("lock:") && flock_holder(line.substr(5), file)) return pid;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
@@ -127,8 +187,7 @@ ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user) {
   if (holder.pid == 0 || holder.pid_namespace == 0 || holder.pid_namespace != pid_namespace())
     return ProcessState::unknown;
   // A command of root may switch to another user.
-  const std::optional<std::uint32_t> owner = user_of_process(holder.pid);
-  if (user != 0 && owner && *owner != user && *owner != 0) return ProcessState::gone;
+  if (user != 0 && is_of_another_user(holder.pid, user)) return ProcessState::gone;
   if (const std::optional<Status> status = read_status(holder.pid))
     return !status->ended && status->start_time == holder.start_time ? ProcessState::alive : ProcessState::gone;
   if (kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return ProcessState::gone;
@@ -225,18 +284,23 @@ std::optional<std::vector<LeasedProcess>> processes_with_leases() {
   return processes;
 }
 
-std::vector<std::uint32_t> processes_of(const LedgerEntry& entry) {
-  std::vector<std::uint32_t> found;
-  if (!entry.cgroup.empty()) found = processes_in(entry.cgroup);
+LeaseProcesses::LeaseProcesses() {
   Missed missed;  // ignored: some processes may then be missing
   for (const auto& [pid, user] : readable_processes(missed)) {
-    const std::optional<LeaseReference> lease = lease_in_environment(pid, missed);
-    const std::vector<LeaseReference> locked = locked_leases(pid);
-    if ((lease && LeasedProcess{*lease, pid, user}.has_lease(entry.reference)) ||
-        std::find(locked.begin(), locked.end(), entry.reference) != locked.end())
-      found.push_back(pid);
+    Found process{pid, user, lease_in_environment(pid, missed), locked_leases(pid)};
+    if (process.lease || !process.locked.empty()) found_.push_back(std::move(process));
   }
-  return found;
+}
+
+std::vector<std::uint32_t> LeaseProcesses::of(const LedgerEntry& entry) const {
+  std::vector<std::uint32_t> pids;
+  if (!entry.cgroup.empty()) pids = processes_in(entry.cgroup);
+  for (const Found& process : found_) {
+    if ((process.lease && LeasedProcess{*process.lease, process.pid, process.user}.has_lease(entry.reference)) ||
+        std::find(process.locked.begin(), process.locked.end(), entry.reference) != process.locked.end())
+      pids.push_back(process.pid);
+  }
+  return pids;
 }
 
 std::string cgroup_of(std::uint32_t pid) {
@@ -297,16 +361,18 @@ std::string lock_holder(const FileIdentity& file) {
                 static_cast<unsigned long long>(file.inode));
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
-    // "1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF"; a waiting process has an arrow in front.
-    std::istringstream words(line);
-    std::string number, kind, mode, access, where;
-    std::uint32_t pid = 0;
-    words >> number >> kind >> mode >> access >> pid >> where;
-    if (!words || kind != "FLOCK" || where != wanted || pid == 0) continue;
+    const std::optional<std::uint32_t> taken_by = flock_holder(line, wanted);
+    if (taken_by.value_or(0) == 0) continue;
+    std::uint32_t pid = *taken_by;
+    if (users_of(pid).empty() && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+      const std::optional<std::uint32_t> heir = heir_of_lock(wanted);
+      if (!heir) return "a process that was started by process " + std::to_string(pid) + ", which has ended,";
+      pid = *heir;
+    }
     const std::string name = name_of(pid);
     std::string text = name.empty() ? "process" : name;
     text += " (pid " + std::to_string(pid);
-    if (const auto user = user_of_process(pid)) text += ", user " + std::to_string(*user);
+    if (const auto users = users_of(pid); !users.empty()) text += ", user " + std::to_string(users.front());
     return text + ")";
   }
   return {};

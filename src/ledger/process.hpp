@@ -15,7 +15,8 @@
 namespace berth::ledger {
 
 enum class ProcessState : std::uint8_t { alive, gone, unknown };
-// The process belongs to `user` or root, else the pid was reused.
+// gone also if it is a process of another user: the pid was reused, or the line is forged. What the user started as
+// root counts (sudo).
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
 // Absent: there is no such process, or /proc hides it.
@@ -73,10 +74,22 @@ struct LeasedProcess {
 // This user's own processes; for root all. Absent: this process has no free descriptor
 // to search with.
 std::optional<std::vector<LeasedProcess>> processes_with_leases();
-// Processes in the lease's scope, and those that have it in BERTH_LEASE or have its
-// locked descriptor. Reads every descriptor of every process, so it is for display and
+// Processes in a lease's scope, and those that have it in BERTH_LEASE or have its
+// locked descriptor. Reads every descriptor of every process once, so it is for display and
 // not for decisions.
-std::vector<std::uint32_t> processes_of(const LedgerEntry& entry);
+class LeaseProcesses {
+ public:
+  LeaseProcesses();
+  std::vector<std::uint32_t> of(const LedgerEntry& entry) const;
+
+ private:
+  struct Found {
+    std::uint32_t pid = 0, user = 0;
+    std::optional<LeaseReference> lease;
+    std::vector<LeaseReference> locked;
+  };
+  std::vector<Found> found_;
+};
 
 // The cgroup of the process in the unified hierarchy, else in systemd's own. Empty:
 // unknown.
@@ -91,8 +104,8 @@ bool cgroup_is_populated(const std::string& cgroup);
 // Processes of the cgroup itself, as far as this pid namespace shows them.
 std::vector<std::uint32_t> processes_in(const std::string& cgroup);
 
-// "python3 (pid 4711, user 1000)" of the process with a flock on the file; empty:
-// unknown.
+// "python3 (pid 4711, user 1000)" of the process with a flock on the file, or the process that left it to another one;
+// empty: unknown.
 std::string lock_holder(const FileIdentity& file);
 
 }  // namespace berth::ledger

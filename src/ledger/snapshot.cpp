@@ -3,12 +3,42 @@
 #include <charconv>
 
 #include "berth/ledger.hpp"
+#include "berth/random.hpp"
+#include "ledger/nesting.hpp"
 
 namespace berth {
-namespace {
 
-// More than commands are ever nested; bounds a cycle in damaged files.
-constexpr int depth_max = 16;
+std::size_t ledger::LeaseHash::operator()(const LeaseReference& lease) const noexcept {
+  return splitmix64(lease.file ^ splitmix64(lease.id ^ splitmix64(lease.user)));
+}
+
+const LedgerEntry* ledger::Nesting::find(const LeaseReference& lease) {
+  if (entries_.empty()) {
+    // The first of two with one reference, which only a forged file has.
+    for (const LedgerEntry& entry : snapshot_.entries) entries_.try_emplace(entry.reference, &entry);
+  }
+  const auto found = entries_.find(lease);
+  return found == entries_.end() ? nullptr : found->second;
+}
+
+const LedgerEntry* ledger::Nesting::outer_of(const LedgerEntry& entry) {
+  if (!entry.within) return nullptr;
+  // Only the lease's own user and root may nest in it: root runs containers.
+  const LedgerEntry* const outer = find(*entry.within);
+  return outer && outer != &entry && (outer->user == entry.user || entry.user == 0) ? outer : nullptr;
+}
+
+const LedgerEntry& ledger::Nesting::outermost(const LedgerEntry& entry) {
+  const LedgerEntry* at = &entry;
+  for (int depth = 0; depth < depth_max; ++depth) {
+    const LedgerEntry* const outer = outer_of(*at);
+    if (!outer) break;
+    at = outer;
+  }
+  return *at;
+}
+
+namespace {
 
 bool holds(const LedgerEntry& entry) { return entry.kind != EntryKind::waiting; }
 
@@ -58,20 +88,11 @@ const LedgerEntry* LedgerSnapshot::find(const LeaseReference& lease) const noexc
 }
 
 const LedgerEntry* LedgerSnapshot::outer_of(const LedgerEntry& entry) const noexcept {
-  if (!entry.within) return nullptr;
-  // Only the lease's own user and root may nest in it: root runs containers.
-  const LedgerEntry* const outer = find(*entry.within);
-  return outer && outer != &entry && (outer->user == entry.user || entry.user == 0) ? outer : nullptr;
+  return ledger::Nesting(*this).outer_of(entry);
 }
 
 const LedgerEntry& LedgerSnapshot::outermost(const LedgerEntry& entry) const noexcept {
-  const LedgerEntry* at = &entry;
-  for (int depth = 0; depth < depth_max; ++depth) {
-    const LedgerEntry* const outer = outer_of(*at);
-    if (!outer) break;
-    at = outer;
-  }
-  return *at;
+  return ledger::Nesting(*this).outermost(entry);
 }
 
 namespace {
@@ -79,11 +100,12 @@ namespace {
 template <class Use>
 void each_holder(const LedgerSnapshot& snapshot, const DeviceId& device, std::optional<LeaseReference> except,
                  Use&& use) {
+  ledger::Nesting nesting(snapshot);
   for (const LedgerEntry& entry : snapshot.entries) {
     if (!holds(entry)) continue;
     const Claim* const claim = entry.claim_on(device);
     if (!claim) continue;
-    const LedgerEntry& outer = snapshot.outermost(entry);
+    const LedgerEntry& outer = nesting.outermost(entry);
     if (except && (entry.reference == *except || outer.reference == *except)) continue;
     // A lease nested in one of the same device is part of it.
     if (&outer != &entry && outer.claim_on(device)) continue;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ledger/nesting.hpp"
+
 namespace berth::ledger {
 namespace {
 
@@ -36,11 +38,11 @@ bool belongs(const ProcessTrace& trace, const LedgerEntry& entry, bool by_name =
   return std::find(trace.lineage.begin(), trace.lineage.end(), entry.holder) != trace.lineage.end();
 }
 
-bool draws_on(const LedgerSnapshot& snapshot, const LedgerEntry& entry, const LeaseReference& lease) {
+bool draws_on(Nesting& nesting, const LedgerEntry& entry, const LeaseReference& lease) {
   const LedgerEntry* at = &entry;
-  for (int depth = 0; at && depth < 16; ++depth) {
+  for (int depth = 0; at && depth < Nesting::depth_max; ++depth) {
     if (at->reference == lease) return true;
-    at = snapshot.outer_of(*at);
+    at = nesting.outer_of(*at);
   }
   return false;
 }
@@ -59,9 +61,8 @@ Promise promise_of(const LedgerEntry& entry, std::string_view domain) {
   return promise;
 }
 
-std::uint64_t taken_up(const LedgerSnapshot& snapshot, const LedgerEntry& entry, const Promise& promise,
-                       const MemoryState& memory) {
-  const std::uint64_t used = bytes_in_use(snapshot, entry, memory.processes);
+std::uint64_t taken_up(const ProcessOwners& owners, const LedgerEntry& entry, const Promise& promise) {
+  const std::uint64_t used = owners.bytes_in_use(entry);
   return std::min(promise.bytes, less(used, entry.kind == EntryKind::pool ? promise.outside : 0));
 }
 
@@ -72,9 +73,9 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
   // A process of root may belong to any user's lease. If two users have a lease with
   // the same file number and id, BERTH_LEASE is ambiguous.
   const auto is_ambiguous = [&](const LedgerEntry& entry) {
-    return trace.lease && trace.user != entry.user &&
+    return trace.lease && trace.user != entry.user && names(*trace.lease, entry) &&
            std::any_of(snapshot.entries.begin(), snapshot.entries.end(), [&](const LedgerEntry& other) {
-             return other.user != entry.user && names(*trace.lease, entry) && names(*trace.lease, other);
+             return other.user != entry.user && names(*trace.lease, other);
            });
   };
   for (const LedgerEntry& entry : snapshot.entries) {
@@ -84,26 +85,33 @@ const LedgerEntry* owner_of(const ProcessTrace& trace, const LedgerSnapshot& sna
   return found;
 }
 
-std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
-                           std::span<const ObservedProcess> processes) {
-  std::uint64_t used = 0;
+ProcessOwners::ProcessOwners(const LedgerSnapshot& snapshot, std::span<const ObservedProcess> processes) {
+  Nesting nesting(snapshot);
   for (const ObservedProcess& process : processes) {
-    const LedgerEntry* const owner = owner_of(process.trace, snapshot);
-    if (owner && draws_on(snapshot, *owner, entry.reference)) used = sum_of(used, process.memory_bytes);
+    const LedgerEntry* at = owner_of(process.trace, snapshot);
+    owners_.push_back(at);
+    for (int depth = 0; at && depth < Nesting::depth_max; ++depth, at = nesting.outer_of(*at))
+      used_[at] = sum_of(used_[at], process.memory_bytes);
   }
-  return used;
+}
+
+std::uint64_t ProcessOwners::bytes_in_use(const LedgerEntry& entry) const {
+  const auto found = used_.find(&entry);
+  return found == used_.end() ? 0 : found->second;
 }
 
 std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryState& memory,
                                 std::optional<LeaseReference> except) {
+  Nesting nesting(snapshot);
+  const ProcessOwners owners(snapshot, memory.processes);
   const LedgerEntry* const self = except ? snapshot.find(*except) : nullptr;
-  const LedgerEntry* const mine = self ? &snapshot.outermost(*self) : nullptr;
+  const LedgerEntry* const mine = self ? &nesting.outermost(*self) : nullptr;
   std::uint64_t promised = 0, taken = 0;
   for (const LedgerEntry& entry : snapshot.entries) {
-    if (entry.kind == EntryKind::waiting || &snapshot.outermost(entry) != &entry || &entry == mine) continue;
+    if (entry.kind == EntryKind::waiting || &nesting.outermost(entry) != &entry || &entry == mine) continue;
     const Promise promise = promise_of(entry, memory.domain);
     promised = sum_of(promised, promise.bytes);
-    taken = sum_of(taken, taken_up(snapshot, entry, promise, memory));
+    taken = sum_of(taken, taken_up(owners, entry, promise));
   }
   // Processes and free memory are not read at the same instant: no more than the
   // memory in use can have been allocated.
@@ -114,30 +122,34 @@ std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseRefer
                                 std::optional<LeaseReference> except) {
   const LedgerEntry* const outer = snapshot.find(lease);
   if (!outer) return 0;
+  Nesting nesting(snapshot);
+  const ProcessOwners owners(snapshot, memory.processes);
   std::uint64_t left = promise_of(*outer, memory.domain).bytes;
-  for (const ObservedProcess& process : memory.processes) {
-    const LedgerEntry* const owner = owner_of(process.trace, snapshot);
-    if (!owner || !draws_on(snapshot, *owner, lease) || (except && draws_on(snapshot, *owner, *except))) continue;
-    left = less(left, process.memory_bytes);
+  for (std::size_t i = 0; i < memory.processes.size(); ++i) {
+    const LedgerEntry* const owner = owners.owner(i);
+    if (!owner || !draws_on(nesting, *owner, lease) || (except && draws_on(nesting, *owner, *except))) continue;
+    left = less(left, memory.processes[i].memory_bytes);
   }
   for (const LedgerEntry& entry : snapshot.entries) {
-    if (snapshot.outer_of(entry) != outer) continue;
+    if (nesting.outer_of(entry) != outer) continue;
     if (entry.kind == EntryKind::waiting || entry.reference == except) continue;
     const Promise promise = promise_of(entry, memory.domain);
-    left = less(left, less(promise.bytes, taken_up(snapshot, entry, promise, memory)));
+    left = less(left, less(promise.bytes, taken_up(owners, entry, promise)));
   }
   return left;
 }
 
 LedgerSnapshot merged(const LedgerSnapshot& before, LedgerSnapshot after) {
+  std::unordered_map<LeaseReference, std::size_t, LeaseHash> positions;
+  for (std::size_t i = 0; i < after.entries.size(); ++i) positions.try_emplace(after.entries[i].reference, i);
   for (const LedgerEntry& earlier : before.entries) {
     if (earlier.kind == EntryKind::waiting) continue;
-    const auto same = std::find_if(after.entries.begin(), after.entries.end(),
-                                   [&](const LedgerEntry& entry) { return entry.reference == earlier.reference; });
-    if (same == after.entries.end()) {
+    const auto [found, is_new] = positions.try_emplace(earlier.reference, after.entries.size());
+    if (is_new) {
       after.entries.push_back(earlier);
       continue;
     }
+    LedgerEntry* const same = &after.entries[found->second];
     for (const Claim& claim : earlier.claims) {
       const auto now = std::find_if(same->claims.begin(), same->claims.end(),
                                     [&](const Claim& other) { return other.device == claim.device; });
@@ -159,18 +171,24 @@ void keep_entries_in_use(LedgerSnapshot& snapshot, std::span<const DeviceProcess
     return time.now - age + std::chrono::seconds(1) >= since;
   };
   const auto keeps = [&](const ObservedProcess& process, const LedgerEntry& entry) {
-    if (process.memory_bytes == 0 || owner_of(process.trace, snapshot)) return false;
     if (belongs(process.trace, entry) || process.trace.hidden) return true;
     return process.trace.orphan && process.trace.user == entry.user && started_since(process.trace, entry.since);
   };
+  // Those that use memory and belong to no living entry.
+  std::vector<std::vector<const ObservedProcess*>> unowned(devices.size());
+  for (std::size_t i = 0; i < devices.size() && !snapshot.ended.empty(); ++i) {
+    for (const ObservedProcess& process : devices[i].processes) {
+      if (process.memory_bytes > 0 && !owner_of(process.trace, snapshot)) unowned[i].push_back(&process);
+    }
+  }
   std::vector<LedgerEntry> over, kept;
   for (LedgerEntry& entry : snapshot.ended) {
     bool is_unknown = false;
-    for (const DeviceProcesses& seen : devices) {
-      if (!entry.claim_on(seen.device)) continue;
-      is_unknown = is_unknown || seen.unknown;
-      for (const ObservedProcess& process : seen.processes) {
-        if (keeps(process, entry)) entry.kept_by.push_back(process.pid);
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      if (!entry.claim_on(devices[i].device)) continue;
+      is_unknown = is_unknown || devices[i].unknown;
+      for (const ObservedProcess* const process : unowned[i]) {
+        if (keeps(*process, entry)) entry.kept_by.push_back(process->pid);
       }
     }
     const bool is_kept = !entry.kept_by.empty() || is_unknown;

@@ -3,12 +3,14 @@
 // running commands have allocated, so only the rest of a promise is subtracted. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "berth/ledger.hpp"
@@ -64,9 +66,18 @@ std::uint64_t unallocated_bytes(const LedgerSnapshot& snapshot, const MemoryStat
 std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseReference& lease, const MemoryState& memory,
                                 std::optional<LeaseReference> except = {});
 
-// Bytes used by the processes of an entry and of the leases nested in it.
-std::uint64_t bytes_in_use(const LedgerSnapshot& snapshot, const LedgerEntry& entry,
-                           std::span<const ObservedProcess> processes);
+// The owners of all processes on a device. The snapshot must outlive it and not change meanwhile.
+class ProcessOwners {
+ public:
+  ProcessOwners(const LedgerSnapshot& snapshot, std::span<const ObservedProcess> processes);
+  const LedgerEntry* owner(std::size_t process) const { return owners_[process]; }
+  // By the processes of an entry and of the leases nested in it.
+  std::uint64_t bytes_in_use(const LedgerEntry& entry) const;
+
+ private:
+  std::vector<const LedgerEntry*> owners_;
+  std::unordered_map<const LedgerEntry*, std::uint64_t> used_;
+};
 
 // The later snapshot, with the entries that ended since the earlier one and with
 // claims that were larger then.

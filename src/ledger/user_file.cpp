@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "ledger/folder_listing.hpp"
+
 namespace berth::ledger {
 namespace {
 
@@ -22,11 +24,10 @@ off_t heartbeat_at(std::size_t slot) { return 4096 + static_cast<off_t>(sizeof(s
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
 
+// The advice is never another folder: users with different ones would not see each other's promises.
 Error failed(const std::string& path, const std::string& what, int error) {
-  std::string advice = "set BERTH_RUNTIME_DIR to a folder of your own";
+  std::string advice = "see berth doctor";
   if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path.substr(0, path.rfind('/'));
-  if (error == EACCES || error == EPERM || error == EROFS)
-    advice = "set BERTH_RUNTIME_DIR to a folder you can write to";
   if (error == EMFILE) advice = "raise the limit on open files: ulimit -n";
   if (error == EFBIG) advice = "raise the limit on the size of files: ulimit -f";
   return {ErrorCode::io, "cannot " + what + " " + path + ": " + std::generic_category().message(error), advice};
@@ -73,49 +74,48 @@ Result<UserFile> UserFile::open_link(const std::string& link) { return open_as(l
 Result<UserFile> UserFile::open_as(const std::string& path, int flags) {
   UserFile file;
   file.path_ = path;
-  file.descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file.descriptor_ < 0) {
+  file.descriptor_ = world::Descriptor(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.descriptor_) {
     const int why = errno;
     Error error = failed(path, "open", why);
     // Removed, a link, or not readable for others: not part of the ledger.
     if (why == ENOENT || why == ELOOP || why == EACCES || why == ENXIO) error.code = ErrorCode::not_found;
+    if (why == EWOULDBLOCK) error.code = ErrorCode::unavailable;
     return error;
   }
   struct stat about{};
-  if (fstat(file.descriptor_, &about) != 0) return failed(path, "read", errno);
+  if (fstat(file.descriptor_.get(), &about) != 0) return failed(path, "read", errno);
   if (!S_ISREG(about.st_mode)) return Error{ErrorCode::not_found, path + " is not a file"};
   file.user_ = about.st_uid;
   file.identity_ = {about.st_dev, about.st_ino};
   return file;
 }
 
-Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t number, std::uint64_t lease, int* locked) {
-  const std::string path = folder + "/" + std::string(file_prefix) + std::to_string(geteuid());
+Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t number, std::uint64_t lease,
+                                  world::Descriptor* locked) {
   for (int attempt = 0;; ++attempt) {
-    char ending[24] = "";
-    // Another user may have taken the name; only the owner of a file matters.
-    if (attempt > 0)
-      std::snprintf(ending, sizeof ending, "-%016llx", static_cast<unsigned long long>(number) + attempt);
     UserFile file;
-    file.path_ = path + ending;
+    // Another user may have taken the name; only the owner of a file matters.
+    file.path_ = folder + "/" + file_name(geteuid(), attempt > 0 ? std::optional(number + attempt) : std::nullopt);
     // Not readable for others until it is complete.
-    file.descriptor_ = ::open(file.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file.descriptor_ < 0) {
+    file.descriptor_ =
+        world::Descriptor(::open(file.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file.descriptor_) {
       if (errno == EEXIST && attempt < 8) continue;
       return failed(file.path_, "create", errno);
     }
     const auto complete = [&]() -> Result<void> {
       struct stat about{};
-      if (fstat(file.descriptor_, &about) != 0) return failed(file.path_, "create", errno);
+      if (fstat(file.descriptor_.get(), &about) != 0) return failed(file.path_, "create", errno);
       file.user_ = about.st_uid;
       file.identity_ = {about.st_dev, about.st_ino};
       if (Result<void> written = file.write_text({number, 0, 0}, {}); !written) return written;
       if (locked) {
-        const Result<int> taken = file.take_lock(lease);
-        if (!taken) return taken.error();
-        *locked = *taken;
+        Result<world::Descriptor> taken = file.take_lock(lease);
+        if (!taken) return std::move(taken).error();
+        *locked = *std::move(taken);
       }
-      if (fchmod(file.descriptor_, 0644) != 0) return failed(file.path_, "create", errno);
+      if (fchmod(file.descriptor_.get(), 0644) != 0) return failed(file.path_, "create", errno);
       return {};
     };
     const Result<void> done = complete();
@@ -125,21 +125,9 @@ Result<UserFile> UserFile::create(const std::string& folder, std::uint64_t numbe
   }
 }
 
-UserFile& UserFile::operator=(UserFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(user_, other.user_);
-  std::swap(identity_, other.identity_);
-  return *this;
-}
-
-UserFile::~UserFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
 std::optional<UserFile::Header> UserFile::read_header() const {
   std::array<char, header_bytes> raw{};
-  if (pread(descriptor_, raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) return std::nullopt;
+  if (pread(descriptor_.get(), raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) return std::nullopt;
   const std::string_view text(raw.data(), raw.size());
   if (!text.starts_with(magic)) return std::nullopt;
   // Number, generation and length, of fixed width.
@@ -154,7 +142,7 @@ std::optional<std::string> UserFile::read_text(const Header& header) const {
   std::string text(header.length, '\0');
   const off_t at = halves_at + static_cast<off_t>((header.generation & 1) * text_bytes_max);
   for (std::size_t got = 0; got < text.size();) {
-    const ssize_t more = pread(descriptor_, text.data() + got, text.size() - got, at + static_cast<off_t>(got));
+    const ssize_t more = pread(descriptor_.get(), text.data() + got, text.size() - got, at + static_cast<off_t>(got));
     if (more <= 0) return std::nullopt;
     got += static_cast<std::size_t>(more);
   }
@@ -166,7 +154,7 @@ Result<void> UserFile::write_text(const Header& before, std::string_view text) c
   const std::uint64_t generation = before.generation + 1;
   const off_t at = halves_at + static_cast<off_t>((generation & 1) * text_bytes_max);
   for (std::size_t put = 0; put < text.size();) {
-    const ssize_t more = pwrite(descriptor_, text.data() + put, text.size() - put, at + static_cast<off_t>(put));
+    const ssize_t more = pwrite(descriptor_.get(), text.data() + put, text.size() - put, at + static_cast<off_t>(put));
     if (more < 0 && errno == EINTR) continue;
     if (more <= 0) return failed(path_, "write", more < 0 ? errno : ENOSPC);
     put += static_cast<std::size_t>(more);
@@ -176,14 +164,14 @@ Result<void> UserFile::write_text(const Header& before, std::string_view text) c
                 static_cast<unsigned long long>(before.file), static_cast<unsigned long long>(generation), text.size(),
                 static_cast<int>(header_bytes - magic.size() - 43), "");
   // This write activates the new text.
-  if (pwrite(descriptor_, header.data(), header_bytes, 0) != static_cast<ssize_t>(header_bytes))
+  if (pwrite(descriptor_.get(), header.data(), header_bytes, 0) != static_cast<ssize_t>(header_bytes))
     return failed(path_, "write", errno);
   return {};
 }
 
 TimePoint UserFile::read_heartbeat(std::size_t slot) const {
   std::int64_t ns = 0;
-  if (slot >= heartbeats_max || pread(descriptor_, &ns, sizeof ns, heartbeat_at(slot)) != sizeof ns) return {};
+  if (slot >= heartbeats_max || pread(descriptor_.get(), &ns, sizeof ns, heartbeat_at(slot)) != sizeof ns) return {};
   return TimePoint(Duration(ns));
 }
 
@@ -196,25 +184,21 @@ void write_heartbeat(int descriptor, std::size_t slot, TimePoint now) {
 bool UserFile::is_locked(std::uint64_t id) const {
   // Queried as a reader: a read lock, which every user can take, does not count.
   struct flock lock = byte_of(id, F_RDLCK);
-  return fcntl(descriptor_, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
+  return fcntl(descriptor_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK;
 }
 
-Result<int> UserFile::take_lock(std::uint64_t id) const {
-  const int opened = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (opened < 0) return failed(path_, "open", errno);
+Result<world::Descriptor> UserFile::take_lock(std::uint64_t id) const {
+  const world::Descriptor opened(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!opened) return failed(path_, "open", errno);
   // Above the descriptors that programs use for input and output.
-  const int descriptor = fcntl(opened, F_DUPFD_CLOEXEC, lowest_descriptor);
-  const int dup_error = errno;
-  close(opened);
+  world::Descriptor descriptor(fcntl(opened.get(), F_DUPFD_CLOEXEC, lowest_descriptor));
   // EINVAL: the limit on descriptors is below that number.
-  if (descriptor < 0) return failed(path_, "open", dup_error == EINVAL ? EMFILE : dup_error);
+  if (!descriptor) return failed(path_, "open", errno == EINVAL ? EMFILE : errno);
   struct flock lock = byte_of(id, F_WRLCK);
-  if (fcntl(descriptor, F_OFD_SETLK, &lock) != 0) {
-    const int error = errno;
-    close(descriptor);
-    if (error == EAGAIN || error == EACCES)
+  if (fcntl(descriptor.get(), F_OFD_SETLK, &lock) != 0) {
+    if (errno == EAGAIN || errno == EACCES)
       return Error{ErrorCode::unavailable, "another process has a lock on " + path_};
-    return failed(path_, "lock", error);
+    return failed(path_, "lock", errno);
   }
   return descriptor;
 }

@@ -22,6 +22,7 @@
 #include "berth/result.hpp"
 #include "ledger/lines.hpp"
 #include "ledger/process.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::ledger {
 
@@ -40,8 +41,9 @@ class UserFile {
     friend bool operator==(const Header&, const Header&) = default;
   };
 
-  // Opened for reading, or also for writing. not_found: it does not exist, is a link, a
-  // pipe or a folder, or its owner denies reading.
+  // Opened for reading, or also for writing; never waits. not_found: it does not exist, is a link, a pipe or a folder,
+  // or its owner denies reading; unavailable: its owner has a file lease on it (F_SETLEASE), which would have to be
+  // waited for.
   static Result<UserFile> open(const std::string& path, bool writable);
   // A file that another process has open, by its link in /proc/PID/fd.
   static Result<UserFile> open_link(const std::string& link);
@@ -49,10 +51,7 @@ class UserFile {
   // `locked`, the lock of that lease is taken before other users can open the file, and
   // its descriptor is stored there.
   static Result<UserFile> create(const std::string& folder, std::uint64_t file, std::uint64_t lease = 0,
-                                 int* locked = nullptr);
-  UserFile(UserFile&& other) noexcept { *this = std::move(other); }
-  UserFile& operator=(UserFile&& other) noexcept;
-  ~UserFile();
+                                 world::Descriptor* locked = nullptr);
 
   const std::string& path() const noexcept { return path_; }
   std::uint32_t user() const noexcept { return user_; }
@@ -60,6 +59,9 @@ class UserFile {
   // Absent: it is not a ledger file.
   std::optional<Header> read_header() const;
   std::optional<std::string> read_text(const Header& header) const;
+  // Nothing can be read afterwards.
+  void close() noexcept { static_cast<void>(descriptor_.close()); }
+  bool is_open() const noexcept { return static_cast<bool>(descriptor_); }
   // Writes the next generation. io: no space, or no permission.
   Result<void> write_text(const Header& before, std::string_view text) const;
 
@@ -69,13 +71,13 @@ class UserFile {
   bool is_locked(std::uint64_t id) const;
   // A separate descriptor that holds the lock, to be inherited. unavailable: another
   // process has a lock there, which any user with read permission can take.
-  Result<int> take_lock(std::uint64_t id) const;
+  Result<world::Descriptor> take_lock(std::uint64_t id) const;
 
  private:
   UserFile() = default;
   static Result<UserFile> open_as(const std::string& path, int flags);
   std::string path_;
-  int descriptor_ = -1;
+  world::Descriptor descriptor_;
   std::uint32_t user_ = 0;
   FileIdentity identity_;
 };

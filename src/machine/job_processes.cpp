@@ -29,7 +29,9 @@ std::string job_mark(const Job& job) {
 }
 
 bool is_process_of(const Job& job, const ProcessIdentity& process) {
-  if (process.pid < 2 || ledger::process_state(process, job.user) != ledger::ProcessState::alive) return false;
+  // Of any user here: whose it may be depends on the job.
+  constexpr std::uint32_t any_owner = 0;
+  if (process.pid < 2 || ledger::process_state(process, any_owner) != ledger::ProcessState::alive) return false;
   // Root has written down this one itself; it is still root's when it starts.
   if (job.request.user && process == job.progress.supervisor) return true;
   const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);

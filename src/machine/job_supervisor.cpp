@@ -199,7 +199,8 @@ class JobSupervisor final : public RunLoop {
     return [this, ids = ids_of(settings_.context->observer.devices())](const Progress& progress) {
       update([&](JobProgress& now) {
         now.state = JobState::waiting;
-        now.reason = "place " + std::to_string(progress.place) + " in line: " + with_short_ids(progress.reason, ids);
+        now.reason = (progress.place > 0 ? "place " + std::to_string(progress.place) + " in line: " : "") +
+                     with_short_ids(progress.reason, ids);
       });
     };
   }
@@ -331,7 +332,7 @@ class JobSupervisor final : public RunLoop {
       const auto mine = std::find_if(granted.begin(), granted.end(),
                                      [&](const Granted& one) { return one.device.id == device.info.id; });
       if (mine == granted.end() || !device.telemetry || !device.telemetry->processes) continue;
-      const std::uint64_t used = ledger::bytes_in_use(*snapshot, *entry, device.processes);
+      const std::uint64_t used = ledger::ProcessOwners(*snapshot, device.processes).bytes_in_use(*entry);
       all += used;
       if (order_.limit == Limit::watch && mine->memory_bytes > 0 && used > mine->memory_bytes)
         above = "it used " + bytes_text(used) + " of the " + bytes_text(mine->memory_bytes) + " that it asked for on " +

@@ -6,6 +6,7 @@
 
 #include "device/query.hpp"
 #include "inventory/listed_topology.hpp"
+#include "ledger/nesting.hpp"
 #include "machine/this_node.hpp"
 #include "machine/wait_queue.hpp"
 #include "world/user_name.hpp"
@@ -30,6 +31,8 @@ ObservedDevice observed_device(inventory::DeviceRow row) {
 std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, const LedgerSnapshot& snapshot,
                                               TimePoint now) {
   std::vector<inventory::DeviceLease> leases;
+  ledger::Nesting nesting(snapshot);
+  const ledger::ProcessOwners owners(snapshot, device.processes);
   for (const LedgerEntry& entry : snapshot.entries) {
     const Claim* const claim = entry.claim_on(device.info.id);
     if (!claim || entry.kind == EntryKind::waiting) continue;
@@ -37,11 +40,11 @@ std::vector<inventory::DeviceLease> leases_on(const ObservedDevice& device, cons
     inventory::DeviceLease lease{
         entry.id(),       world::user_name(entry.user),    entry.name, entry.holder.pid, now - entry.since,
         claim->exclusive, whole ? 0 : claim->memory_bytes, {}};
-    if (const LedgerEntry* const outer = snapshot.outer_of(entry))
+    if (const LedgerEntry* const outer = nesting.outer_of(entry))
       lease.within = inventory::LeaseKey{outer->user, outer->id()};
     lease.user_id = entry.user;
-    for (const ledger::ObservedProcess& process : device.processes) {
-      if (ledger::owner_of(process.trace, snapshot) == &entry) lease.processes.push_back(process.pid);
+    for (std::size_t p = 0; p < device.processes.size(); ++p) {
+      if (owners.owner(p) == &entry) lease.processes.push_back(device.processes[p].pid);
     }
     leases.push_back(std::move(lease));
   }

@@ -281,13 +281,18 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     waiting(told);
   };
   deadline.at = std::max(deadline.at, began + grace);
+  // A request that waits for devices also waits for the lock.
+  const auto waits_for_lock = [&](const Error& error) {
+    if (error.code != ErrorCode::timeout || deadline.passed(ledger.clock().now())) return false;
+    tell(0, error.message);
+    return true;
+  };
 
   for (;;) {
     const TimePoint snapshot_began = ledger.clock().now();
     Result<LedgerSnapshot> before = ledger.snapshot();
     if (!before) {
-      // A request that waits for devices also waits for the lock.
-      if (before.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
+      if (waits_for_lock(before.error())) continue;
       return std::move(before).error();
     }
     if (place) {
@@ -310,7 +315,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     out.observed = take_snapshot();
     Result<Ledger::Lock> lock = ledger.lock();
     if (!lock) {
-      if (lock.error().code == ErrorCode::timeout && !deadline.passed(ledger.clock().now())) continue;
+      if (waits_for_lock(lock.error())) continue;
       return std::move(lock).error();
     }
     const TimePoint now = ledger.clock().now();

@@ -64,7 +64,7 @@ struct Reservation {
   Explanation explanation;
 };
 
-// While it waits: its place in the queue (1: first), and the reason.
+// While it waits: its place in the queue (1: first; 0: the ledger is locked, so it has none), and the reason.
 struct Progress {
   std::size_t place = 0;
   std::string reason;

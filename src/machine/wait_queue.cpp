@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "berth/placement.hpp"
+#include "ledger/nesting.hpp"
 #include "placement/saturating.hpp"
 
 namespace berth::machine {
@@ -64,10 +65,11 @@ std::vector<WaitingRequest> wait_queue(const LedgerSnapshot& snapshot, TimePoint
                                        const std::optional<WaitingRequest>& also) {
   std::map<std::uint32_t, std::uint64_t> held;
   std::map<std::uint32_t, std::vector<WaitingRequest>> waiting;  // of each user, the first one last
+  ledger::Nesting nesting(snapshot);
   for (const LedgerEntry& entry : snapshot.entries) {
     if (entry.kind == EntryKind::waiting) {
       if (now - entry.last_heartbeat < silent_after) waiting[entry.user].push_back(waiting_request_of(entry));
-    } else if (&snapshot.outermost(entry) == &entry) {
+    } else if (&nesting.outermost(entry) == &entry) {
       for (const Claim& claim : entry.claims)
         held[entry.user] = policy::saturating_sum(held[entry.user], claim.memory_bytes);
     }

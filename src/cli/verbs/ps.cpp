@@ -1,6 +1,7 @@
 // `berth ps`: the leases and waiting requests of this machine, once or watched.
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -32,8 +33,23 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapshot,
-                   std::span<const WaitingRequest> line, const LedgerEntry& entry, TimePoint now) {
+// What is computed once for all rows: one user can have thousands of entries.
+struct LeaseFacts {
+  LeaseFacts(const MachineSnapshot& seen, const LedgerSnapshot& snapshot, TimePoint time)
+      : observed(seen), line(wait_queue(snapshot, time)), now(time) {
+    for (const ObservedDevice& device : observed.devices) owners.emplace_back(snapshot, device.processes);
+  }
+  const MachineSnapshot& observed;
+  const std::vector<WaitingRequest> line;
+  const TimePoint now;
+  std::vector<ledger::ProcessOwners> owners;  // of each device
+  std::optional<ledger::LeaseProcesses> processes;
+};
+
+LeaseRow lease_row(LeaseFacts& facts, const LedgerEntry& entry) {
+  const MachineSnapshot& observed = facts.observed;
+  const std::vector<WaitingRequest>& line = facts.line;
+  const TimePoint now = facts.now;
   LeaseRow row;
   row.id = entry.id();
   row.user = user_name(entry.user);
@@ -53,7 +69,8 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
         device.memory_bytes_promised = 0;
       // Absent where the driver does not report memory by process.
       if (entry.kind != EntryKind::waiting && seen->telemetry && seen->telemetry->processes)
-        device.memory_bytes_used = ledger::bytes_in_use(snapshot, entry, seen->processes);
+        device.memory_bytes_used =
+            facts.owners[static_cast<std::size_t>(seen - observed.devices.data())].bytes_in_use(entry);
     }
     is_whole = is_whole && device.memory_bytes_promised == 0;
     row.devices.push_back(std::move(device));
@@ -78,10 +95,12 @@ LeaseRow lease_row(const MachineSnapshot& observed, const LedgerSnapshot& snapsh
   if (ended) {
     row.command_ended = true;
     std::set<std::uint32_t> kept_by(entry.kept_by.begin(), entry.kept_by.end());
-    for (const std::uint32_t pid : ledger::processes_of(entry)) kept_by.insert(pid);
-    for (const ObservedDevice& seen : observed.devices) {
-      for (const ledger::ObservedProcess& process : seen.processes) {
-        if (ledger::owner_of(process.trace, snapshot) == &entry) kept_by.insert(process.pid);
+    if (!facts.processes) facts.processes.emplace();
+    for (const std::uint32_t pid : facts.processes->of(entry)) kept_by.insert(pid);
+    for (std::size_t d = 0; d < observed.devices.size(); ++d) {
+      const std::vector<ledger::ObservedProcess>& processes = observed.devices[d].processes;
+      for (std::size_t p = 0; p < processes.size(); ++p) {
+        if (facts.owners[d].owner(p) == &entry) kept_by.insert(processes[p].pid);
       }
     }
     for (const std::uint32_t pid : kept_by) row.kept_by.push_back({pid, name_of_process(pid)});
@@ -121,10 +140,19 @@ class LeaseLook {
     if (!over.empty()) {
       if (Result<Ledger::Lock> lock = (*ledger)->lock()) lock->forget(over);
     }
-    const std::vector<WaitingRequest> line = wait_queue(*snapshot, now);
     leases_.clear();
-    for (const LedgerEntry& entry : snapshot->entries)
-      leases_.push_back(lease_row(observed, *snapshot, line, entry, now));
+    LeaseFacts facts(observed, *snapshot, now);
+    for (const LedgerEntry& entry : snapshot->entries) leases_.push_back(lease_row(facts, entry));
+    problems_.clear();
+    for (const LedgerProblem& problem : snapshot->problems) {
+      if (problems_.size() == problems_max) {
+        problems_.push_back("berth: and " + std::to_string(snapshot->problems.size() - problems_max) +
+                            " more such files; see berth doctor\n");
+        break;
+      }
+      problems_.push_back("berth: " + printable(problem.path) + " of user " + user_name(problem.user) +
+                          " does not count, or not all of it: " + printable(problem.text) + "\n");
+    }
     intents_.clear();
     for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
     jobs_.clear();
@@ -139,6 +167,8 @@ class LeaseLook {
     if (!stdout_is_terminal()) whole.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
     return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, whole));
   }
+  // Files of users that do not count, a sentence for each.
+  const std::vector<std::string>& problems() const { return problems_; }
   std::string json() const { return ps_json(leases_, intents_, jobs_); }
 
  private:
@@ -153,11 +183,13 @@ class LeaseLook {
     return observer_->snapshot();
   }
 
+  static constexpr std::size_t problems_max = 8;
   const BackendOptions& backends_;
   const bool ended_;
   std::optional<MachineObserver> observer_;
   std::vector<LeaseRow> leases_;
   std::vector<IntentRow> intents_;
+  std::vector<std::string> problems_;
   std::vector<Job> jobs_;  // of this user
 };
 
@@ -174,6 +206,7 @@ int run_ps(const PsArguments& arguments) {
   if (arguments.watch)
     return watch({[&] { return leases.refresh(); }, text, [] { return std::string(); }}, arguments.json);
   if (const Result<void> fresh = leases.refresh(); !fresh) return print_error(fresh.error());
+  for (const std::string& problem : leases.problems()) std::fputs(problem.c_str(), stderr);
   return print(text(stdout_style()));
 }
 

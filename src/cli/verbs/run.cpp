@@ -61,7 +61,8 @@ class ForegroundRun final : public RunLoop {
   std::function<void(const Progress&)> on_waiting() override {
     if (arguments_.quiet) return {};
     return [ids = ids_of(settings_.context->observer.devices())](const Progress& progress) {
-      std::fprintf(stderr, "berth: waiting, place %zu in line: %s\n", progress.place,
+      const std::string place = progress.place > 0 ? ", place " + std::to_string(progress.place) + " in line" : "";
+      std::fprintf(stderr, "berth: waiting%s: %s\n", place.c_str(),
                    printable(with_short_ids(progress.reason, ids)).c_str());
     };
   }
