@@ -116,17 +116,17 @@ class Verbs(Fleet):
         def shown():
             return {one["id"]: one for one in self.get("nodes/a")["node"]["devices"]}[device]
         self.assertEqual(self.text("cordon", f"node/a/{device}", "--reason", "its fan is loud"),
-                         f"{device} of a is cordoned; not interrupted: web/0\n")
+                         f"a/{device} is cordoned; not interrupted: web/0\n")
         self.assertEqual((shown()["intent"], shown()["intent_reason"]), ("cordoned", "its fan is loud"))
         self.assertRegex(shown()["intent_by"], "^user:.")
         other, = set(here) - {device}
         plan = self.text("drain", f"node/a/{device[:10]}", "--plan")
-        self.assertIn(f"to be moved from {device} of a: web/0\n", plan)
+        self.assertIn(f"to be moved from a/{device}: web/0\n", plan)
         self.assertRegex(plan, f"~ +web/0 .*{other[:12]}.* moves from {device[:12]}")
-        self.assertEqual(self.text("drain", f"node/a/{other}", "--plan"), f"no replica is on {other} of a\n")
+        self.assertEqual(self.text("drain", f"node/a/{other}", "--plan"), f"no replica is on a/{other}\n")
         self.assertEqual(shown()["intent"], "cordoned", "a plan changes nothing")
         self.assertEqual(self.text("drain", f"node/a/{device[:10]}", "--wait", "30s"),
-                         f"{device} of a is draining; to be moved: web/0\nno replica is left on {device} of a\n")
+                         f"a/{device} is draining; to be moved: web/0\nno replica is left on a/{device}\n")
         self.until_ready("web", 1, lambda one: one["devices"] != [device])
         # The server keeps it; the ledger of the machine knows nothing of it.
         self.server.kill()
@@ -136,12 +136,12 @@ class Verbs(Fleet):
         self.until_healthy("a")
         self.assertEqual((shown()["intent"], here[device].get("intent", "in_service")), ("draining", "in_service"))
         self.apply(self.web(replicas=2, on_shortage="best_effort"), wait=False, status=3)
-        self.assertEqual(self.text("uncordon", f"node/a/cuda:{here[device]['ordinal']}"), f"{device} of a is in service\n")
+        self.assertEqual(self.text("uncordon", f"node/a/cuda:{here[device]['ordinal']}"), f"a/{device} is in service\n")
         self.assertNotIn("intent_by", shown())
         self.until_ready("web", 2)
         texts = [(one["actor"].split(":")[0], one["text"]) for one in self.get("events?subject=node/a")["events"] if one["kind"] == "intent"]
-        self.assertEqual(texts, [("user", f"{device} of a is cordoned: its fan is loud"), ("user", f"{device} of a is draining"),
-                                 ("user", f"{device} of a is in service")])
+        self.assertEqual(texts, [("user", f"a/{device} is cordoned: its fan is loud"), ("user", f"a/{device} is draining"),
+                                 ("user", f"a/{device} is in service")])
         for words, sentence in [(["cordon", "node/a/none"], 'node a has no device "none"'), (["drain", "node/a/none", "--plan"], 'node a has no device "none"'), (["cordon", "node/none/x"], '"none"'),
                                 (["cordon", "node/a/GPU-"], "several"), (["cordon", "node/a", "--reason", "x"], "--reason"),
                                 (["cordon", "cuda:0", "--reason", "x"], "node/NAME/DEVICE")]:

@@ -40,6 +40,10 @@ struct DeviceInfo {
   std::optional<std::string> pci_address;  // "0000:8a:00.0": the same GPU through two back ends has the same
   std::optional<std::int32_t> numa_node;
 
+  // The id that earlier versions gave to this device. Names in files, stores and calls may
+  // still have it; see is_called().
+  std::optional<DeviceId> former_id;
+
   // The device this is a part of: a partition's whole, a MIG slice's GPU.
   std::optional<DeviceId> parent;
 
@@ -60,6 +64,9 @@ struct DeviceInfo {
   // The domains it belongs to; a device that names none is alone in its own.
   const std::string& memory_home() const noexcept { return memory_domain.empty() ? id.text() : memory_domain; }
   const std::string& fault_home() const noexcept { return fault_domain.empty() ? id.text() : fault_domain; }
+
+  // Whether `name` is its id, or the one that earlier versions gave to it.
+  bool is_called(const DeviceId& name) const noexcept { return id == name || (former_id && *former_id == name); }
 
   friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
 };

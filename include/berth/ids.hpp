@@ -34,8 +34,9 @@ class Id {
   std::shared_ptr<const std::string> text_;  // null: empty
 };
 
-// The hardware UUID where there is one ("GPU-ea3b..."), extended for partitions
-// ("GPU-ea3b.../sm64.0"); otherwise a stable name made by the back end.
+// Unique on its node. The hardware UUID where there is one ("GPU-ea3b..."), extended for
+// partitions ("GPU-ea3b.../sm64.0"); otherwise a short, stable name made by the back end
+// ("cpu-opencl-0").
 using DeviceId = Id<struct DeviceTag>;
 using NodeId = Id<struct NodeTag>;
 using DeploymentId = Id<struct DeploymentTag>;

@@ -103,6 +103,10 @@ class ShardTable {
   }
   std::uint32_t shards_of(const DeviceId& owner) const noexcept;
 
+  // Gives an owner another id. It keeps its shards, and nothing moves, so the epoch stays.
+  // False: no owner has the id `from`, or one has the id `to` already.
+  bool rename(const DeviceId& from, const DeviceId& to);
+
   // Text for a file or a store, closed by a checksum. Damaged text, or text of
   // a later version, is invalid_argument and names the line.
   std::string to_text() const;

@@ -77,6 +77,10 @@ NodeWatch::NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine
       else
         unknown_.push_back(wanted);
     }
+    // Until it has heard of the new ids, a server gives orders with the former ones.
+    for (const DeviceInfo& info : machine_.devices) {
+      if (info.former_id && allowed_->contains(info.id)) allowed_->insert(*info.former_id);
+    }
   }
   node_.links = inventory::listed_topology(std::move(ids), device::query_links(machine_.backends)).links;
 }

@@ -41,21 +41,21 @@ Result<IntentDevice> IntentDevice::open(const DeviceArguments& arguments) {
       error.advice += (error.advice.empty() ? "" : "; ") + ("for a node of the fleet write node/" + arguments.device);
     return error;
   }
-  return IntentDevice(*std::move(machine), *std::move(device));
+  const auto found = std::find_if(machine->devices.begin(), machine->devices.end(),
+                                  [&](const DeviceInfo& info) { return info.id == *device; });
+  DeviceInfo info = *found;
+  return IntentDevice(*std::move(machine), std::move(info));
 }
 
-IntentDevice::IntentDevice(Machine machine, DeviceId id)
+IntentDevice::IntentDevice(Machine machine, DeviceInfo info)
     : machine_(std::move(machine)),
-      id_(std::move(id)),
+      info_(std::move(info)),
       observer_(std::make_unique<TelemetryPoller>(machine_.backends, machine_.devices)) {}
 
 std::string IntentDevice::name() const {
   std::vector<DeviceId> ids;
   for (const DeviceInfo& info : machine_.devices) ids.push_back(info.id);
-  for (const DeviceInfo& info : machine_.devices) {
-    if (info.id == id_) return device_label(info) + " " + printable(short_id(id_, ids));
-  }
-  return id_.text();
+  return device_label(info_) + " " + printable(short_id(info_.id, ids));
 }
 
 Occupation IntentDevice::look() {
@@ -72,15 +72,18 @@ std::string IntentDevice::json() const { return device_document(device_to_json(r
 ProcessUsers IntentDevice::users() const { return users_of(std::span(&row(), 1)); }
 
 const DeviceRow& IntentDevice::row() const {
-  return *std::find_if(rows_.begin(), rows_.end(), [&](const DeviceRow& r) { return r.info.id == id_; });
+  return *std::find_if(rows_.begin(), rows_.end(), [&](const DeviceRow& r) { return r.info.id == info_.id; });
 }
 
 std::string device_document(boost::json::object device) { return document({{"device", std::move(device)}}) + "\n"; }
 
-Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent) {
+Result<void> set_intent(Ledger& ledger, const DeviceInfo& device, Intent intent) {
   Result<Ledger::Lock> lock = ledger.lock();
   if (!lock) return std::move(lock).error();
-  return lock->set_intent(device, intent);
+  if (Result<void> set = lock->set_intent(device.id, intent); !set || !device.former_id) return set;
+  Result<void> lifted = lock->set_intent(*device.former_id, Intent::in_service);
+  // Another user's intent stays; it matters only where the device should be in service.
+  return intent == Intent::in_service ? lifted : Result<void>();
 }
 
 }  // namespace berth::cli

@@ -28,7 +28,7 @@ class IntentDevice {
  public:
   static Result<IntentDevice> open(const DeviceArguments& arguments);
 
-  const DeviceId& id() const { return id_; }
+  const DeviceInfo& info() const { return info_; }
   std::string name() const;  // "cuda:6 GPU-454afa53"
   // Reads the drivers and the ledger.
   Occupation look();
@@ -39,11 +39,11 @@ class IntentDevice {
   ProcessUsers users() const;
 
  private:
-  IntentDevice(Machine machine, DeviceId id);
+  IntentDevice(Machine machine, DeviceInfo info);
   const DeviceRow& row() const;
 
   Machine machine_;
-  DeviceId id_;
+  DeviceInfo info_;
   std::unique_ptr<TelemetryPoller> observer_;
   std::vector<DeviceRow> rows_;
 };
@@ -51,6 +51,7 @@ class IntentDevice {
 // What --json prints about a device of this machine.
 std::string device_document(boost::json::object device);
 
-Result<void> set_intent(Ledger& ledger, const DeviceId& device, Intent intent);
+// Replaces what was said about the device under a former id.
+Result<void> set_intent(Ledger& ledger, const DeviceInfo& device, Intent intent);
 
 }  // namespace berth::cli

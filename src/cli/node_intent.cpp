@@ -27,7 +27,7 @@ FleetTarget target_of(const DeviceArguments& arguments) {
   return {words.substr(0, slash), slash == words.npos ? "" : words.substr(slash + 1)};
 }
 std::string name_of(const FleetTarget& target) {
-  return printable(target.device.empty() ? target.node : target.device + " of " + target.node);
+  return printable(target.device.empty() ? target.node : target.node + "/" + target.device);
 }
 
 Call get_node(const FleetTarget& target) { return {"/api/v1/nodes/" + http::encoded(target.node)}; }
@@ -50,7 +50,7 @@ Result<FleetTarget> with_whole_id(ServerAccess& server, FleetTarget target) {
   for (const json::value& value : Fields(answer.json).in("node").list("devices")) {
     const Fields device(value);
     const std::string id = device.raw("id"), place = device.raw("backend") + ":" + device.count("ordinal");
-    if (id == target.device || place == target.device) {
+    if (id == target.device || place == target.device || device.raw("former_id") == target.device) {
       found = {id};
       break;
     }

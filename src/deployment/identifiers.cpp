@@ -24,8 +24,10 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
 
 std::optional<std::string> FleetIds::add(const NodeView& node) {
   if (!nodes_.insert(node.id).second) return "two nodes are named \"" + node.id.text() + "\"";
+  std::set<DeviceId> devices;
   for (const NodeDevice& device : node.devices) {
-    if (!devices_.insert(device.info.id).second) return "the device id \"" + device.info.id.text() + "\" is used twice";
+    if (!devices.insert(device.info.id).second)
+      return "two devices of node \"" + node.id.text() + "\" have the id \"" + device.info.id.text() + "\"";
   }
   return std::nullopt;
 }

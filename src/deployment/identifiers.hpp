@@ -18,8 +18,8 @@ bool is_name(std::string_view text);
 // "did you mean "replicas"?" when one of `known` is near, else "known are ...".
 std::string suggestion(std::string_view word, std::span<const std::string_view> known);
 
-// The names of nodes and the ids of devices of one fleet, each used once, in whatever
-// format the fleet is read.
+// The names of the nodes of one fleet, each used once, in whatever format the fleet is read.
+// A device is identified by its node and its id, so an id is used once on its node.
 class FleetIds {
  public:
   // What is wrong with this node beside those added before; absent: nothing.
@@ -27,7 +27,6 @@ class FleetIds {
 
  private:
   std::set<NodeId> nodes_;
-  std::set<DeviceId> devices_;
 };
 
 }  // namespace berth::deployment

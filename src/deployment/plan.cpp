@@ -340,6 +340,7 @@ Plan make_plan(std::span<const DeploymentSpec> specs, const Fleet& fleet, std::s
                const EgressPreference& preference, const PlanLimits& limits, Evidence* evidence) {
   PlannedFleet planned(fleet);
   std::vector<Assignment> running(current.begin(), current.end());
+  for (Assignment& assignment : running) planned.use_current_ids(assignment);
   running.insert(running.end(), limits.staying.begin(), limits.staying.end());
   std::sort(running.begin(), running.end(), [](const Assignment& a, const Assignment& b) {
     return std::tie(a.deployment, a.replica, a.node, a.devices, a.memory_bytes, a.exclusive) <

@@ -122,5 +122,25 @@ TEST(Deployment, WhatRunsIsLeftAloneWhenTheSpecCannotBeUnderstood) {
   EXPECT_EQ(only_reason(after).kind, ReasonKind::unknown_transport);
 }
 
+TEST(Deployment, AReplicaThatWasPlacedUnderAFormerIdStays) {
+  Fleet fleet{{gpu_node("a", 2), gpu_node("b", 2)}};
+  const std::vector<Assignment> before = plan_one(gpu_spec("d", 3), fleet).assignments;
+  // The same machines with a version that gives other ids.
+  for (NodeView& node : fleet.nodes) {
+    for (NodeDevice& device : node.devices) {
+      device.info.former_id = device.info.id;
+      device.info.id = DeviceId("gpu-opencl-" + device.info.id.text().substr(5));
+      device.info.memory_domain = device.info.id.text();
+    }
+  }
+  const Plan after = plan_one(gpu_spec("d", 3), fleet, before);
+  EXPECT_TRUE(after.actions.empty());
+  ASSERT_EQ(after.assignments.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(after.assignments[i].node, before[i].node);
+    EXPECT_EQ("opencl-" + before[i].devices[0].text().substr(5), after.assignments[i].devices[0].text().substr(4));
+  }
+}
+
 }  // namespace
 }  // namespace berth::deployment

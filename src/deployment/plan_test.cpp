@@ -464,5 +464,38 @@ TEST(Deployment, LargeNeedsAreServedBeforeSmallOnes) {
   EXPECT_TRUE(plan.pending.empty()) << plan_to_text(plan);
 }
 
+// Two machines of one kind give their devices the same ids.
+TEST(Deployment, ADeviceIsIdentifiedByItsNodeAndItsId) {
+  NodeView a = gpu_node("a", 2), b = gpu_node("b", 2);
+  for (NodeView* const node : {&a, &b}) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      node->devices[i].info.id = DeviceId("gpu-opencl-" + std::to_string(i));
+      node->devices[i].info.memory_domain = node->devices[i].info.id.text();
+    }
+  }
+  const Plan all = plan_one(gpu_spec("d", 4), {{a, b}});
+  EXPECT_TRUE(all.pending.empty());
+  EXPECT_EQ(sorted(nodes_of(all)), (Words{"a", "a", "b", "b"}));
+  EXPECT_TRUE(plan_one(gpu_spec("d", 4), {{a, b}}, all.assignments).actions.empty());
+
+  // A node that reports the devices of another one as lost takes nothing away from it.
+  NodeView liar = b;
+  liar.id = NodeId("0-liar");
+  for (NodeDevice& device : liar.devices) device.health = Health::lost;
+  const Plan beside = plan_one(gpu_spec("d", 4), {{liar, a, b}});
+  EXPECT_TRUE(beside.pending.empty());
+  EXPECT_EQ(sorted(nodes_of(beside)), (Words{"a", "a", "b", "b"}));
+}
+
+TEST(Deployment, OfTwoDevicesOfANodeWithOneIdTheFirstCounts) {
+  NodeView node = gpu_node("n", 2);
+  node.devices[1].info.id = node.devices[0].info.id;
+  DeploymentSpec spec = gpu_spec("d", 2);
+  spec.on_shortage = OnShortage::best_effort;
+  const Plan plan = plan_one(spec, {{node}});
+  EXPECT_EQ(places(plan), Words{"n/gpu0"});
+  EXPECT_EQ(plan.pending.size(), 1u);
+}
+
 }  // namespace
 }  // namespace berth::deployment

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "inventory/driver_reserve.hpp"
+#include "inventory/former_ids.hpp"
 
 namespace berth::deployment {
 namespace {
@@ -68,11 +69,11 @@ PlannedFleet::PlannedFleet(const Fleet& fleet) {
   std::map<NodeId, const NodeView*> by_id;
   for (const NodeView& node : fleet.nodes) by_id.emplace(node.id, &node);
 
-  std::set<DeviceId> seen;
   nodes.reserve(by_id.size());
   for (const auto& [id, node] : by_id) {
     PlannedNode& entry = nodes.emplace_back();
     entry.node = node;
+    std::set<DeviceId> seen;
     for (const NodeDevice& device : node->devices) {
       if (device.is_gpu() && seen.insert(device.info.id).second)
         entry.gpus.push_back(view_of(device, *node, entry.is_usable()));
@@ -90,11 +91,25 @@ PlannedFleet::PlannedFleet(const Fleet& fleet) {
   }
 }
 
+const PlannedNode* PlannedFleet::find_node(const NodeId& id) const {
+  const auto node =
+      std::lower_bound(nodes.begin(), nodes.end(), id,
+                       [](const PlannedNode& entry, const NodeId& wanted) { return entry.node->id < wanted; });
+  return node == nodes.end() || node->node->id != id ? nullptr : &*node;
+}
+
+void PlannedFleet::use_current_ids(Assignment& assignment) const {
+  const PlannedNode* const node = find_node(assignment.node);
+  if (!node) return;
+  inventory::FormerIds ids;
+  for (const DeviceView& gpu : node->gpus) ids.add(*gpu.info);
+  for (DeviceId& id : assignment.devices) id = DeviceId(ids.current(id));
+}
+
 std::optional<Location> PlannedFleet::find(const Assignment& assignment) const {
-  const auto node = std::lower_bound(nodes.begin(), nodes.end(), assignment.node,
-                                     [](const PlannedNode& entry, const NodeId& id) { return entry.node->id < id; });
-  if (node == nodes.end() || node->node->id != assignment.node) return std::nullopt;
-  Location location{static_cast<std::size_t>(node - nodes.begin()), {}};
+  const PlannedNode* const node = find_node(assignment.node);
+  if (!node) return std::nullopt;
+  Location location{static_cast<std::size_t>(node - nodes.data()), {}};
   for (const DeviceId& id : assignment.devices) {
     const auto gpu =
         std::lower_bound(node->gpus.begin(), node->gpus.end(), id,

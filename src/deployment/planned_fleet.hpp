@@ -1,6 +1,6 @@
 // PlannedFleet: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
-// both are kept by id, and of two equal ids the first stays. It promises bytes
+// nodes are kept by id and devices by node and id, and of two equal ids the first stays. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
 // twice. It decides nothing; plan.cpp does.
 #pragma once
@@ -45,11 +45,16 @@ class PlannedFleet {
 
   std::vector<PlannedNode> nodes;  // by id
 
+  // Replaces ids that earlier versions gave to devices of its node.
+  void use_current_ids(Assignment& assignment) const;
   // Absent when the node or one of the devices is gone.
   std::optional<Location> find(const Assignment& assignment) const;
 
   void charge(const Location& location, std::uint64_t memory_bytes, bool exclusive);
   void refund(const Location& location, std::uint64_t memory_bytes);
+
+ private:
+  const PlannedNode* find_node(const NodeId& id) const;  // null: it is gone
 };
 
 }  // namespace berth::deployment

@@ -215,7 +215,7 @@ Result<Fleet> read_fleet(std::string_view text, std::string_view filename) {
                       {"name", "labels", "taints", "egress", "cpus", "memory", "intent", "health", "gpus", "device"});
     fleet.nodes.push_back(read_node(table));
     if (const auto wrong = ids.add(fleet.nodes.back()))
-      table.fail({}, *wrong, "give every node and device of the fleet a name of its own");
+      table.fail({}, *wrong, "give every node, and every device of a node, a name of its own");
   }
   if (reading.failed()) return reading.error();
   return fleet;

@@ -252,11 +252,13 @@ health = "lost"
 }
 
 TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
-  EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
-            "fleet.toml:3:1: two nodes are named \"a\" | give every node and device of the fleet a name of its own");
+  EXPECT_EQ(
+      fleet_error("[[node]]\nname = \"a\"\n[[node]]\nname = \"a\"\n"),
+      "fleet.toml:3:1: two nodes are named \"a\" | give every node, and every device of a node, a name of its own");
   EXPECT_EQ(
       fleet_error("[[node]]\nname = \"a\"\n[[node.device]]\nid = \"G\"\n[[node.device]]\nid = \"G\"\n"),
-      "fleet.toml:1:1: the device id \"G\" is used twice | give every node and device of the fleet a name of its own");
+      "fleet.toml:1:1: two devices of node \"a\" have the id \"G\" | give every node, and every device of a node, "
+      "a name of its own");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpu = 8\n"),
             "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),

@@ -17,10 +17,10 @@ bool same_gpu(const DeviceInfo& a, const DeviceInfo& b) {
          b.backend != "simulated";
 }
 
-bool is_listed(std::string_view id, std::string_view list) {
+bool is_listed(const DeviceInfo& info, std::string_view list) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    if (list.substr(0, comma) == id) return true;
+    if (info.is_called(DeviceId(std::string(list.substr(0, comma))))) return true;
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return false;
@@ -57,7 +57,7 @@ Listing merge_lists(std::vector<BackendAnswer> answers) {
       continue;
     }
     for (DeviceInfo& info : *answer.devices) {
-      if (visible && !is_listed(info.id.text(), visible)) continue;
+      if (visible && !is_listed(info, visible)) continue;
       const auto twin = std::find_if(listing.devices.begin(), listing.devices.end(),
                                      [&](const DeviceInfo& other) { return same_gpu(info, other); });
       if (twin == listing.devices.end()) {

@@ -34,7 +34,7 @@ Selector split(std::string_view text) {
 // The device with this id or ordinal.
 std::optional<std::size_t> find(std::span<const DeviceInfo> devices, std::string_view wanted) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i].id.text() == wanted) return i;
+    if (devices[i].is_called(DeviceId(std::string(wanted)))) return i;
   }
   const std::optional<std::uint32_t> ordinal = whole_number(wanted);
   if (ordinal && *ordinal < devices.size()) return *ordinal;
@@ -153,8 +153,9 @@ Result<std::vector<Part>> divide(std::string_view backend, std::string_view unit
       for (std::size_t place = 0; place < sizes.size(); ++place) {
         const auto twins = std::count(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(place), sizes[place]);
         Part part{whole, i, place, sizes};
-        part.info.id = DeviceId(whole.id.text() + "/" + std::string(unit) + std::to_string(sizes[place]) + "." +
-                                std::to_string(twins));
+        const std::string suffix = "/" + std::string(unit) + std::to_string(sizes[place]) + "." + std::to_string(twins);
+        part.info.id = DeviceId(whole.id.text() + suffix);
+        if (whole.former_id) part.info.former_id = DeviceId(whole.former_id->text() + suffix);
         part.info.parent = whole.id;
         part.info.compute_units = sizes[place];
         part.info.features.insert("partition");

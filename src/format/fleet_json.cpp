@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 #include <limits>
+#include <set>
 
 #include "format/inventory_json.hpp"
 #include "format/json_text.hpp"
@@ -42,8 +43,9 @@ std::string said(const json::object& object, std::string_view key, const std::st
   return world::shortened(optional_text(object, key, where), said_bytes_max);
 }
 
-// Ids of devices are names in places and events, and are not cut: two would become one.
-void check_devices(const NodeView& node, const std::string& where) {
+// Ids of devices are names in places and events, and are not cut: two would become one. Of two devices
+// with one id the second is left out; the rest of the report is about the node and counts.
+void check_devices(NodeView& node, const std::string& where) {
   if (node.devices.size() > node_devices_max)
     throw JsonError{where + ".devices has more than " + std::to_string(node_devices_max) + " entries"};
   for (const NodeDevice& device : node.devices) {
@@ -53,6 +55,8 @@ void check_devices(const NodeView& node, const std::string& where) {
     if (device.info.memory_bytes_total.value_or(0) > device_memory_bytes_max)
       throw JsonError{where + ".devices has more memory than any device"};
   }
+  std::set<DeviceId> seen;
+  std::erase_if(node.devices, [&](const NodeDevice& device) { return !seen.insert(device.info.id).second; });
 }
 
 template <class Noun>

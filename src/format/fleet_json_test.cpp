@@ -239,5 +239,24 @@ TEST(HostileJson, DeepLargeAndInvalidTextsAreOneSentence) {
   }
 }
 
+// The node stays visible; which of the two is meant cannot be known, so only the first can be used.
+TEST(FleetJson, OfTwoDevicesWithOneIdInAReportTheFirstCounts) {
+  fleet::NodeReport report;
+  report.node.id = NodeId("a");
+  for (const char* const name : {"first", "second", "third"}) {
+    NodeDevice& device = report.node.devices.emplace_back();
+    device.info.id = DeviceId(std::string(name) == "third" ? "other" : "same");
+    device.info.backend = "cuda";
+    device.info.name = name;
+    device.info.former_id = DeviceId(std::string("former ") + name);
+  }
+  const auto read = read_document(document(to_json(report)), "report", node_report_of);
+  ASSERT_TRUE(read) << read.error().to_text();
+  ASSERT_EQ(read->node.devices.size(), 2u);
+  EXPECT_EQ(read->node.devices[0].info.name, "first");
+  EXPECT_EQ(read->node.devices[0].info.former_id, DeviceId("former first"));
+  EXPECT_EQ(read->node.devices[1].info.name, "third");
+}
+
 }  // namespace
 }  // namespace berth::format

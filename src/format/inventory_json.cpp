@@ -53,6 +53,7 @@ DeviceInfo device_info_of(const json::value& value, const std::string& where) {
   info.compute_units = optional_member(object, "compute_units", where, small_of);
   info.pci_address = optional_member(object, "pci_address", where, text_of);
   info.numa_node = optional_member(object, "numa_node", where, signed_number);
+  if (auto former = optional_member(object, "former_id", where, text_of)) info.former_id = DeviceId(*std::move(former));
   if (auto parent = optional_member(object, "parent", where, text_of)) info.parent = DeviceId(*std::move(parent));
   info.memory_domain = optional_member(object, "memory_domain", where, text_of).value_or(info.id.text());
   info.fault_domain = optional_member(object, "fault_domain", where, text_of).value_or(info.id.text());
@@ -169,6 +170,7 @@ NodeView node_view_of(const json::value& value, const std::string& where) {
 
 json::object device_info_to_json(const DeviceInfo& info) {
   json::object out{{"id", info.id.text()}, {"backend", info.backend}, {"name", info.name}, {"ordinal", info.ordinal}};
+  if (info.former_id) out["former_id"] = info.former_id->text();
   if (info.parent) out["parent"] = info.parent->text();
   if (info.memory_bytes_total) out["memory_bytes_total"] = *info.memory_bytes_total;
   if (info.capability) out["capability"] = to_string(*info.capability);

@@ -139,6 +139,19 @@ std::uint64_t bytes_left_within(const LedgerSnapshot& snapshot, const LeaseRefer
   return left;
 }
 
+void use_current_ids(LedgerSnapshot& snapshot, const inventory::FormerIds& ids) {
+  if (ids.empty()) return;
+  for (std::vector<LedgerEntry>* const entries : {&snapshot.entries, &snapshot.ended}) {
+    for (LedgerEntry& entry : *entries) {
+      for (Claim& claim : entry.claims) {
+        claim.device = ids.current(claim.device);
+        claim.memory_domain = ids.current_domain(claim.memory_domain);
+      }
+    }
+  }
+  for (DeviceIntent& intent : snapshot.intents) intent.device = ids.current(intent.device);
+}
+
 LedgerSnapshot merged(const LedgerSnapshot& before, LedgerSnapshot after) {
   std::unordered_map<LeaseReference, std::size_t, LeaseHash> positions;
   for (std::size_t i = 0; i < after.entries.size(); ++i) positions.try_emplace(after.entries[i].reference, i);

@@ -15,6 +15,7 @@
 
 #include "berth/ledger.hpp"
 #include "berth/telemetry.hpp"
+#include "inventory/former_ids.hpp"
 #include "ledger/process.hpp"
 
 namespace berth::ledger {
@@ -78,6 +79,9 @@ class ProcessOwners {
   std::vector<const LedgerEntry*> owners_;
   std::unordered_map<const LedgerEntry*, std::uint64_t> used_;
 };
+
+// Claims and intents under a former id of a device count for the device.
+void use_current_ids(LedgerSnapshot& snapshot, const inventory::FormerIds& ids);
 
 // The later snapshot, with the entries that ended since the earlier one and with
 // claims that were larger then.

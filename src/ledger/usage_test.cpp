@@ -263,5 +263,27 @@ TEST(Usage, AnEndedLeaseOfAnotherUserAddedDuringTheObservationCounts) {
   EXPECT_EQ(unallocated(snapshot, {}), 20U);
 }
 
+TEST(Usage, AClaimUnderAFormerIdCountsForTheDevice) {
+  LedgerSnapshot snapshot;
+  snapshot.entries = {entry(1, shell, 30)};
+  snapshot.ended = {entry(2, shell, 5)};
+  for (std::vector<LedgerEntry>* const entries : {&snapshot.entries, &snapshot.ended})
+    (*entries)[0].claims = {{DeviceId("opencl/x/chip.0"), "opencl/x/chip.0", 30, 0, true}};
+  snapshot.intents = {{DeviceId("opencl/x/chip.0"), Intent::draining, 1000, {}}};
+  inventory::FormerIds ids;
+  use_current_ids(snapshot, ids);
+  EXPECT_EQ(unallocated_bytes(snapshot, {"gpu-opencl-0", 0, {}, {}}), 0U);
+  DeviceInfo info;
+  info.id = DeviceId("gpu-opencl-0");
+  info.former_id = DeviceId("opencl/x/chip.0");
+  ids.add(info);
+  use_current_ids(snapshot, ids);
+  EXPECT_EQ(unallocated_bytes(snapshot, {"gpu-opencl-0", 0, {}, {}}), 30U);
+  EXPECT_TRUE(snapshot.held_exclusively(info.id));
+  EXPECT_TRUE(snapshot.ended[0].claim_on(info.id));
+  ASSERT_TRUE(snapshot.intent(info.id));
+  EXPECT_EQ(snapshot.intent(info.id)->intent, Intent::draining);
+}
+
 }  // namespace
 }  // namespace berth::ledger

@@ -61,7 +61,7 @@ Result<DeviceId> find_device(std::span<const ObservedDevice> devices, const std:
   std::vector<const DeviceInfo*> begun;
   for (const ObservedDevice& device : devices) {
     const DeviceInfo& info = device.info;
-    if (info.id.text() == name || info.backend + ":" + std::to_string(info.ordinal) == name ||
+    if (info.is_called(DeviceId(name)) || info.backend + ":" + std::to_string(info.ordinal) == name ||
         info.backend + ":" + info.id.text() == name)
       return info.id;
     names.push_back(info.id.text());

@@ -187,7 +187,14 @@ ledger::MemoryState memory_of(const ObservedDevice& device) {
   return memory;
 }
 
+void use_current_ids(LedgerSnapshot& snapshot, const MachineSnapshot& observed) {
+  inventory::FormerIds ids;
+  for (const ObservedDevice& device : observed.devices) ids.add(device.info);
+  ledger::use_current_ids(snapshot, ids);
+}
+
 std::vector<LedgerEntry> keep_alive(LedgerSnapshot& snapshot, const MachineSnapshot& observed, TimePoint now) {
+  use_current_ids(snapshot, observed);
   std::vector<ledger::DeviceProcesses> seen;
   for (const ObservedDevice& device : observed.devices) {
     // Only CUDA's driver lists processes.
@@ -320,6 +327,7 @@ Result<Reservation> reserve(Ledger& ledger, const ReservationRequest& request,
     }
     const TimePoint now = ledger.clock().now();
     LedgerSnapshot after = lock->snapshot();
+    use_current_ids(*before, out.observed);
     ledger::keep_entries_added_since(after, snapshot_began, ledger::can_see_processes_of);
     const std::vector<LedgerEntry> over = keep_alive(after, out.observed, now);
     lock->forget(over);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "ledger/test_folder.hpp"
+#include "machine/device_request.hpp"
 #include "world/test_units.hpp"
 
 namespace berth::machine {
@@ -314,6 +315,53 @@ TEST_F(Reserving, ANestedRequestUsesTheEnclosingLease) {
   ReservationRequest beside = wanting(30);
   beside.requirements.only = {observed_.devices[outer->winners[0]].info.id};
   EXPECT_TRUE(ask(beside)->lease) << "nested leases count once";
+}
+
+// What an earlier version wrote about a device counts for it, whatever the device is called now.
+TEST(Views, ALedgerWithFormerIdsCountsAgainstTheRightDevice) {
+  const ledger::TestFolder folder;
+  const auto ledger = Ledger::open({folder.path, nullptr}).value();
+  const DeviceId former("opencl/x/chip.0");
+  Ledger::Request request;
+  request.name = "written before";
+  request.claims = {{former, former.text(), 30, 0, true}};
+  std::optional<LedgerLease> lease;
+  {
+    Ledger::Lock lock = ledger->lock().value();
+    lease = lock.add(request).value();
+    ASSERT_TRUE(lock.set_intent(former, Intent::cordoned));
+  }
+  MachineSnapshot observed;
+  observed.devices = {gpu("gpu-opencl-0", 80, 80), gpu("gpu-opencl-1", 80, 80)};
+  observed.devices[0].info.former_id = former;
+  observed.devices[1].info.former_id = DeviceId("opencl/x/chip.1");
+  for (ObservedDevice& device : observed.devices) device.info.backend = "opencl";
+  LedgerSnapshot snapshot = ledger->snapshot().value();
+  keep_alive(snapshot, observed, ledger->clock().now());
+  const std::vector<DeviceView> views = views_of(observed, snapshot);
+  EXPECT_EQ(views[0].holders, 1U);
+  EXPECT_TRUE(views[0].held_exclusively);
+  EXPECT_EQ(views[0].memory_bytes_promised, 30U);
+  EXPECT_EQ(views[0].intent, Intent::cordoned);
+  EXPECT_EQ(views[1].holders, 0U);
+  EXPECT_EQ(views[1].memory_bytes_promised, 0U);
+  EXPECT_EQ(views[1].intent, Intent::in_service);
+
+  ReservationRequest wanted;
+  wanted.policy = policy_named("spread").value();
+  wanted.requirements.memory_bytes_min = 60;
+  const Result<Reservation> decided = decide_once(*ledger, wanted, [&] { return observed; });
+  ASSERT_TRUE(decided);
+  ASSERT_EQ(decided->winners.size(), 1U);
+  EXPECT_EQ(decided->observed.devices[decided->winners[0]].info.id, DeviceId("gpu-opencl-1"));
+}
+
+TEST(DeviceNames, AFormerIdNamesItsDevice) {
+  std::vector<ObservedDevice> devices = {gpu("gpu-opencl-0", 80, 80), gpu("gpu-opencl-1", 80, 80)};
+  devices[1].info.former_id = DeviceId("opencl/x/chip.0");
+  EXPECT_EQ(find_device(devices, "opencl/x/chip.0").value(), DeviceId("gpu-opencl-1"));
+  EXPECT_EQ(find_device(devices, "gpu-opencl-1").value(), DeviceId("gpu-opencl-1"));
+  EXPECT_FALSE(find_device(devices, "opencl/x/chip"));
 }
 
 }  // namespace

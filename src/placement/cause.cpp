@@ -150,8 +150,8 @@ Causes placement::causes_of(const Requirements& requirements, const DeviceView& 
   const DeviceInfo& info = *view.info;
   Causes causes = 0;
   const auto note = [&](bool holds, Cause cause) { causes |= holds ? bit(cause) : 0; };
-  note(!requirements.only.empty() && !contains(requirements.only, info.id), Cause::pinned);
-  note(contains(requirements.avoid, info.id), Cause::avoided);
+  note(!requirements.only.empty() && !names(requirements.only, info), Cause::pinned);
+  note(names(requirements.avoid, info), Cause::avoided);
   note(!has_backend(requirements, info), Cause::backend);
   note(view.intent == Intent::cordoned, Cause::cordoned);
   note(view.intent == Intent::draining, Cause::draining);

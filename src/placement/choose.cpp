@@ -84,8 +84,8 @@ Ranking placement::ranking_of(const Policy& policy, const Requirements& requirem
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (reject(requirements, views[i])) continue;
     const DeviceId& id = views[i].info->id;
-    const bool preferred = contains(requirements.prefer, id);
-    const bool far = requirements.near && *requirements.near != id;
+    const bool preferred = names(requirements.prefer, *views[i].info);
+    const bool far = requirements.near && !views[i].info->is_called(*requirements.near);
     order.push_back({i, preferred, far ? link_cost(find_link(topology, *requirements.near, id)) : 0,
                      views[i].used_by_others, std::nullopt});
   }

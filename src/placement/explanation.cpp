@@ -94,7 +94,7 @@ std::string detail_of(const Requirements& requirements, const DeviceView& view, 
       if (!has_backend(requirements, *view.info)) {
         return "is " + device_of_backend(view.info->backend) + ", needs " + wanted_backends(requirements);
       }
-      return contains(requirements.avoid, view.info->id) ? "to be avoided" : "not among the requested devices";
+      return names(requirements.avoid, *view.info) ? "to be avoided" : "not among the requested devices";
     case Rejection::not_in_service: return std::string(to_string(view.intent));
     case Rejection::unhealthy:
       return view.health == Health::probation ? "on probation, busy with one piece of work"
@@ -358,7 +358,7 @@ std::string Explanation::table_text() const {
   std::vector<Row> rows{{"device", "verdict", "cost", "in flight", "available", "detail"}};
   for (const Candidate& candidate : candidates) {
     std::string verdict = candidate.rejection ? std::string(to_string(*candidate.rejection)) : "eligible";
-    if (contains(winners, candidate.device)) verdict = "winner";
+    if (std::find(winners.begin(), winners.end(), candidate.device) != winners.end()) verdict = "winner";
     if (runner_up == candidate.device) verdict = "runner-up";
     const bool last = candidate.cost == std::numeric_limits<std::uint64_t>::max();
     rows.push_back({candidate.device.text(), verdict,

@@ -12,8 +12,8 @@ using namespace placement;
 namespace {
 
 bool is_selected(const Requirements& requirements, const DeviceInfo& info) noexcept {
-  return (requirements.only.empty() || contains(requirements.only, info.id)) &&
-         !contains(requirements.avoid, info.id) && has_backend(requirements, info);
+  return (requirements.only.empty() || names(requirements.only, info)) && !names(requirements.avoid, info) &&
+         has_backend(requirements, info);
 }
 
 bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexcept {
@@ -22,8 +22,8 @@ bool is_capable(const Requirements& requirements, const DeviceInfo& info) noexce
 
 }  // namespace
 
-bool placement::contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+bool placement::names(const std::vector<DeviceId>& ids, const DeviceInfo& info) noexcept {
+  return std::any_of(ids.begin(), ids.end(), [&](const DeviceId& id) { return info.is_called(id); });
 }
 
 bool placement::has_backend(const Requirements& requirements, const DeviceInfo& info) noexcept {

@@ -22,7 +22,7 @@ bool has_same_static_limits(const Requirements& a, const Requirements& b) noexce
 bool meets_static_limits(const Requirements& requirements, const DeviceInfo& info) noexcept;
 
 // The parts of these limits that are causes of their own.
-bool contains(const std::vector<DeviceId>& ids, const DeviceId& id) noexcept;
+bool names(const std::vector<DeviceId>& ids, const DeviceInfo& info) noexcept;
 bool has_backend(const Requirements& requirements, const DeviceInfo& info) noexcept;
 bool has_features(const Requirements& requirements, const DeviceInfo& info) noexcept;
 bool has_labels(const Requirements& requirements, const DeviceInfo& info) noexcept;

@@ -19,9 +19,7 @@ void find_slots(const Requirements& requirements, const Membership& membership, 
   bits.assign((used + 63) / 64, 0);
   for (std::size_t slot = 0; slot < used; ++slot) {
     const DeviceInfo& info = membership.info(slot);
-    if (!requirements.only.empty() &&
-        std::find(requirements.only.begin(), requirements.only.end(), info.id) == requirements.only.end())
-      continue;
+    if (!requirements.only.empty() && !placement::names(requirements.only, info)) continue;
     if (placement::meets_static_limits(requirements, info)) bits[slot / 64] |= std::uint64_t{1} << slot % 64;
   }
 }

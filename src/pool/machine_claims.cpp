@@ -67,7 +67,7 @@ Result<void> MachineClaims::write(Ledger::Lock& lock) {
   }
   if (recent_.empty()) {
     const TimePoint began = ledger_->clock().now();
-    LedgerSnapshot snapshot = lock.snapshot();
+    LedgerSnapshot snapshot = read(lock);
     within_ = Ledger::current_lease(snapshot);
     recent_.push_back({began, ledger_->clock().now(), std::move(snapshot)});
   }
@@ -84,10 +84,18 @@ Result<void> MachineClaims::write(Ledger::Lock& lock) {
   return {};
 }
 
-MachineClaims::Added MachineClaims::add_device(const DeviceId& device, const std::string& domain) {
+LedgerSnapshot MachineClaims::read(Ledger::Lock& lock) const {
+  LedgerSnapshot snapshot = lock.snapshot();
+  ledger::use_current_ids(snapshot, former_ids_);
+  return snapshot;
+}
+
+MachineClaims::Added MachineClaims::add_device(const DeviceInfo& info) {
   if (is_foreign_process()) return {0, forked()};
   const std::lock_guard guard(mutex_);
-  if (!claim_on(device)) claims_.push_back({device, domain, 0, 0, false});
+  former_ids_.add(info);
+  for (Reading& reading : recent_) ledger::use_current_ids(reading.snapshot, former_ids_);
+  if (!claim_on(info.id)) claims_.push_back({info.id, info.memory_home(), 0, 0, false});
   ++additions_;
   return {additions_, enter()};
 }
@@ -156,7 +164,7 @@ Result<std::uint64_t> MachineClaims::grow(const Report& report, std::uint64_t by
   if (!claim) return Error{ErrorCode::not_found, "this pool has no device in that memory domain", {}, report.domain};
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
-  const std::uint64_t others = promised_by_others(with_entries_since(lock->snapshot(), report.asked_at), report);
+  const std::uint64_t others = promised_by_others(with_entries_since(read(*lock), report.asked_at), report);
   const std::uint64_t limit = less(report.free + report.taken, others);
   const std::uint64_t before = claim->memory_bytes;
   claimed.store(before);
@@ -178,7 +186,7 @@ Result<bool> MachineClaims::hold_exclusively(const DeviceId& device) {
   if (!claim || claim->exclusive) return true;
   Result<Ledger::Lock> lock = ledger_->lock(patience);
   if (!lock) return std::move(lock).error();
-  if (lock->snapshot().holders(device, self()) > 0) return false;
+  if (read(*lock).holders(device, self()) > 0) return false;
   claim->exclusive = true;
   if (Result<void> written = write(*lock); !written) {
     claim->exclusive = false;
@@ -212,7 +220,7 @@ Result<MachineClaims::Others> MachineClaims::look(const std::vector<Report>& rep
   {
     Result<Ledger::Lock> lock = ledger_->lock(Duration::zero());
     if (!lock) return std::move(lock).error();
-    others.snapshot = lock->snapshot();
+    others.snapshot = read(*lock);
     // Its file was removed: what it holds must be seen again.
     if (unwritten_ || !others.snapshot.find(lease_.reference())) {
       if (Result<void> written = write(*lock); !written) others.write_error = std::move(written).error();

@@ -39,7 +39,7 @@ class MachineClaims {
     std::uint64_t number = 0;    // of the addition
     std::optional<Error> error;  // why the claim is not written yet
   };
-  Added add_device(const DeviceId& device, const std::string& domain);
+  Added add_device(const DeviceInfo& info);
   void remove_device(const DeviceId& device);
 
   // A memory as it was last reported.
@@ -85,6 +85,7 @@ class MachineClaims {
   std::optional<Error> enter();  // mutex_ is held; the error that keeps the claims out of the ledger
   // All of these: mutex_ and the ledger's lock are held.
   Result<void> write(Ledger::Lock& lock);
+  LedgerSnapshot read(Ledger::Lock& lock) const;  // with the current ids of this pool's devices
   // With all that stood there since the report was asked for: bytes that were
   // promised then may have been allocated since, or given back, and are in neither.
   LedgerSnapshot with_entries_since(LedgerSnapshot now, TimePoint asked_at) const;
@@ -100,6 +101,7 @@ class MachineClaims {
   const std::uint32_t process_;
   std::mutex mutex_;  // guards everything below; taken before the ledger's lock
   std::vector<Claim> claims_;
+  inventory::FormerIds former_ids_;  // of the devices that were ever added
   std::uint64_t additions_ = 0, written_until_ = 0;
   bool unwritten_ = false;  // claims_ differ from what the ledger says
   LedgerLease lease_;       // empty until the first write

@@ -61,7 +61,7 @@ DeviceView Membership::view(std::size_t slot, std::uint64_t charge, std::uint64_
 
 std::optional<std::size_t> Membership::find(const DeviceId& id) const {
   for (std::size_t slot = 0; slot < counters_.used(); ++slot) {
-    if (members_[slot].id == id) return slot;
+    if (info(slot).is_called(id)) return slot;
   }
   return std::nullopt;
 }

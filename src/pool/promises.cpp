@@ -57,7 +57,7 @@ Promises::Promise Promises::promise(std::size_t slot, std::size_t at, std::uint6
 }
 
 MachineClaims::Added Promises::share(const DeviceInfo& info) {
-  return claims_ ? claims_->add_device(info.id, info.memory_home()) : MachineClaims::Added();
+  return claims_ ? claims_->add_device(info) : MachineClaims::Added();
 }
 
 void Promises::unshare(const DeviceId& id) {

@@ -346,5 +346,32 @@ TEST_F(SharedPool, ProgramsThatContendNeverOvercommit) {
   munmap(at, sizeof(Shared));
 }
 
+// A program of an earlier version holds a device under the id that it had then.
+TEST_F(SharedPool, WhatIsHeldUnderAFormerIdIsNotGivenOutAgain) {
+  const DeviceId former("opencl/x/chip.0");
+  Ledger::Request request;
+  request.name = "earlier version";
+  request.claims = {{former, former.text(), 700, 0, false}};
+  const LedgerLease lease = ledger()->lock()->add(request).value();
+  auto device = std::make_shared<TestDevice>("gpu-opencl-0");
+  device->describe().former_id = former;
+  PoolOptions options;
+  options.poll = false;
+  options.ledger = ledger();
+  const Pool pool = Pool::open({device, make_device("b")}, options).value();
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(400, "gpu-opencl-0")));
+  EXPECT_FALSE(pool.acquire(bytes_of(400, former.text()))) << "the same device";
+  const auto fits = pool.acquire(bytes_of(200, former.text()));
+  ASSERT_TRUE(fits) << fits.error().to_text();
+  EXPECT_EQ(fits->device().id(), DeviceId("gpu-opencl-0"));
+
+  ASSERT_TRUE(ledger()->lock()->set_intent(former, Intent::cordoned));
+  pool.poll_now();
+  EXPECT_FALSE(pool.acquire(bytes_of(1, "gpu-opencl-0"))) << "cordoned under its former id";
+  EXPECT_TRUE(pool.acquire(bytes_of(1, "b")));
+  EXPECT_TRUE(pool.set_intent(former, Intent::draining));
+}
+
 }  // namespace
 }  // namespace berth

@@ -69,14 +69,25 @@ void RouterState::adopt(Rebalanced changed) {
   table_changed = true;
 }
 
+// A table that an earlier version wrote has the device under its former id.
+void RouterState::use_current_id(const DeviceInfo& info) {
+  if (!info.former_id || table->shards_of(*info.former_id) == 0) return;
+  ShardTable renamed = *table;
+  if (!renamed.rename(*info.former_id, info.id)) return;
+  table = std::make_shared<const ShardTable>(std::move(renamed));
+  table_changed = true;
+}
+
 Result<std::size_t> RouterState::update_owners(TimePoint time) {
   pool::Board& board = pool::board_of(scheduler->pool());
   const std::uint64_t changes = board.changes();
   const bool round = moves_left > 0 && time >= next_round;
   if (changes == changes_seen && !round) return std::size_t{0};
   owners_now.clear();
-  for (const DeviceView& view : board.snapshot({}).views)
+  for (const DeviceView& view : board.snapshot({}).views) {
+    use_current_id(*view.info);
     if (const std::uint32_t weight = owner_weight_milli(view)) owners_now.emplace_back(view.info, weight);
+  }
   if (owners_now == owners_seen && !round) {
     changes_seen = changes;
     return std::size_t{0};

@@ -42,6 +42,7 @@ struct RouterState {
   // All of these: the lock is held.
   ShardTable first_table(ShardSpace space);
   Result<std::size_t> update_owners(TimePoint time);
+  void use_current_id(const DeviceInfo& info);
   std::size_t rebalance_by_load(std::size_t moves_max);
   Result<std::size_t> update(TimePoint time);
   void adopt(Rebalanced changed);

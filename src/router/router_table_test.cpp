@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "pool/test_device.hpp"
 #include "router/test_site.hpp"
 #include "world/files.hpp"
 
@@ -389,6 +390,55 @@ TEST(RouterTable, OrderAndCountsHoldWhileDevicesComeAndGo) {
   EXPECT_GT(site.router->statistics().moves, 0u);
   EXPECT_EQ(site.scheduler->statistics().total().completed, static_cast<std::uint64_t>(served));
   EXPECT_EQ(site.router->statistics().waiting, 0u);
+}
+
+// As earlier versions wrote it: the ids of OpenCL devices had the name of the processor in them.
+constexpr const char* table_with_former_ids =
+    "berth-shards 1\n"
+    "hash xxh3_v1\n"
+    "shards 16\n"
+    "epoch 7\n"
+    "owner 1000 gpu-2\n"
+    "owner 1000 opencl/pocl/basic-skylake-avx512-intel-r-xeon-r-processor.0\n"
+    "owner 2000 opencl/pocl/pthread-skylake-avx512-intel-r-xeon-r-processor.0\n"
+    "map 2*3 0*2 1*4 2*1 0*2 2*4\n"
+    "check fd6dbcdb836b7452\n";
+
+TEST(RouterTable, NoShardMovesBecauseADeviceHasAnotherIdNow) {
+  const TestFolder folder;
+  RouterOptions options = kept_in(folder);
+  options.shards = 16;
+  ASSERT_TRUE(world::write_text(*options.table_file, table_with_former_ids));
+  const ShardTable before = *ShardTable::parse(table_with_former_ids);
+  const std::map<DeviceId, DeviceId> now = {
+      {DeviceId("gpu-2"), DeviceId("gpu-2")},
+      {DeviceId("opencl/pocl/basic-skylake-avx512-intel-r-xeon-r-processor.0"), DeviceId("cpu-opencl-0")},
+      {DeviceId("opencl/pocl/pthread-skylake-avx512-intel-r-xeon-r-processor.0"), DeviceId("cpu-opencl-1")}};
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const auto& [former, id] : now) {
+    auto device = std::make_shared<test::TestDevice>(id.text());
+    if (former != id) device->describe().former_id = former;
+    devices.push_back(std::move(device));
+  }
+  FakeClock clock{FakeClock::Sleepers::block};
+  PoolOptions pool_options;
+  pool_options.poll = false;
+  pool_options.clock = &clock;
+  const Pool pool = *Pool::open(devices, pool_options);
+  ASSERT_TRUE(pool.set_weight(DeviceId("cpu-opencl-1"), 2));
+  pool.poll_now();
+  const Scheduler scheduler = *Scheduler::start(pool);
+  for (int start = 0; start < 2; ++start) {
+    const Router router = *Router::start(scheduler, options);
+    EXPECT_FALSE(router.statistics().table_warning);
+    EXPECT_EQ(router.statistics().moves, 0u);
+    EXPECT_EQ(*router.refresh(), 0u);
+    const std::shared_ptr<const ShardTable> table = router.table();
+    EXPECT_EQ(table->epoch(), 7u);
+    for (std::uint32_t shard = 0; shard < 16; ++shard)
+      EXPECT_EQ(*table->owner_of(shard), now.at(*before.owner_of(shard))) << shard_name(shard);
+    EXPECT_EQ(*ShardTable::parse(*world::read_text(*options.table_file)), *table) << "and it is kept with the new ids";
+  }
 }
 
 }  // namespace

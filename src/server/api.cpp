@@ -217,15 +217,12 @@ void Api::preview_intent(const NodeId& node, const std::optional<DeviceId>& devi
   controller::Input input = leader_.input();
   const auto found = input.nodes.find(node);
   if (found == input.nodes.end()) return send_node(node, responder);  // which says so
-  const Heard* const known = leader_.known(node);
-  const bool is_there =
-      !device || (known && std::any_of(known->report.node.devices.begin(), known->report.node.devices.end(),
-                                       [&](const NodeDevice& one) { return one.info.id == *device; }));
-  if (!is_there)
+  const std::optional<DeviceId> there = device ? leader_.find_device(node, *device) : std::nullopt;
+  if (device && !there)
     return responder.send(http::error_response(404, "not_found",
                                                "node " + node.text() + " has no device \"" + device->text() + "\"",
                                                "berth nodes " + node.text() + " lists them"));
-  (device ? found->second.devices[*device] : found->second.intent) = intent;
+  (there ? found->second.devices[*there] : found->second.intent) = intent;
   const Plan plan = controller::preview(input, *input.desired).plan;
   send_node(node, responder, &plan);
 }

@@ -5,6 +5,7 @@
 
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
+#include "inventory/former_ids.hpp"
 #include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
@@ -247,6 +248,7 @@ Result<void> Leader::take_report(Heard next) {
     if (is_same_agent && is_numbered && next.report.number < last->report.number) return {};
     is_same = health(node) == controller::NodeHealth::healthy && are_same_to_a_step(last->report, next.report);
   }
+  BERTH_TRY(use_current_ids(next.report.node));
   is_settled_ = is_settled_ && is_same;
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
@@ -269,6 +271,34 @@ void Leader::tell_ignoring(const NodeId& node) {
                            ", because it has obeyed one of epoch " + std::to_string(*later);
   if (commit(change_of(state_), {event(EventKind::node, "controller", "node/" + node.text(), text)}))
     ignoring_.insert(node);
+}
+
+// What was decided about a device before its node gave it another id. Without this, its replicas would be moved and
+// the operator's intent would be lost, so a report is not taken until it is committed.
+Result<void> Leader::use_current_ids(const NodeView& node) {
+  inventory::FormerIds ids;
+  for (const NodeDevice& device : node.devices) ids.add(device.info);
+  if (ids.empty()) return {};
+  store::Change change = change_of(state_);
+  if (const auto list = state_.assignments.find(node.id); list != state_.assignments.end()) {
+    store::NodeAssignments renamed = list->second;
+    for (fleet::Assigned& one : renamed.assigned) {
+      for (DeviceId& id : one.place.devices) id = DeviceId(ids.current(id));
+    }
+    if (renamed != list->second) change.assignments[node.id] = std::move(renamed);
+  }
+  fleet::NodeRecord record = state_.nodes.at(node.id);
+  std::map<DeviceId, fleet::DeviceIntent> intents;
+  for (const auto& [id, intent] : record.devices) {
+    const auto [at, is_new] = intents.try_emplace(ids.current(id), intent);
+    if (!is_new && at->second.intent < intent.intent) at->second = intent;
+  }
+  if (intents != record.devices) {
+    record.devices = std::move(intents);
+    change.nodes[node.id] = std::move(record);
+  }
+  if (change.assignments.empty() && change.nodes.empty()) return {};
+  return commit(std::move(change), {});
 }
 
 // So that a server that is restarted knows the node before it reports.

@@ -83,8 +83,11 @@ class Leader {
   Result<void> rollout(const DeploymentId& name, RolloutAction action, const std::string& reason,
                        const std::string& actor);
   Result<void> set_intent(const NodeId& node, Intent intent, const std::string& actor);
+  // The id of the device that has this id, or had it in earlier versions. Absent: as far as is known, the node has
+  // none.
+  std::optional<DeviceId> find_device(const NodeId& node, const DeviceId& name) const;
   // not_found: the node has no such device, as far as is known.
-  Result<void> set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted);
+  Result<void> set_device_intent(const NodeId& node, const DeviceId& name, const fleet::DeviceIntent& wanted);
   // already_exists: it is not lost and holds replicas, or a single one may still run there.
   Result<void> forget_node(const NodeId& node, const std::string& actor);
 
@@ -125,6 +128,7 @@ class Leader {
   Result<store::State> read() const;
   Result<void> load();
   Result<void> commit_step(const controller::Step& step);
+  Result<void> use_current_ids(const NodeView& node);
   void keep_inventory(const NodeView& node);
   void tell_ignoring(const NodeId& node);
   void set_problem(std::string& problem, std::string now);

@@ -160,14 +160,22 @@ Result<void> Leader::set_intent(const NodeId& node, Intent intent, const std::st
                 {event(EventKind::intent, actor, "node/" + node.text(), node.text() + " is " + intent_words(intent))});
 }
 
-Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& device, const fleet::DeviceIntent& wanted) {
+std::optional<DeviceId> Leader::find_device(const NodeId& node, const DeviceId& name) const {
+  const Heard* const last = known(node);
+  if (!last) return std::nullopt;
+  for (const NodeDevice& device : last->report.node.devices) {
+    if (device.info.is_called(name)) return device.info.id;
+  }
+  return std::nullopt;
+}
+
+Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& name, const fleet::DeviceIntent& wanted) {
   const auto found = state_.nodes.find(node);
   if (found == state_.nodes.end()) return no_node(node);
-  const Heard* const last = known(node);
-  const bool is_there = last && std::any_of(last->report.node.devices.begin(), last->report.node.devices.end(),
-                                            [&](const NodeDevice& one) { return one.info.id == device; });
+  const std::optional<DeviceId> there = find_device(node, name);
+  const DeviceId device = there.value_or(name);
   // One that is gone can be put back in service, so that its successor in the same place is.
-  if (!is_there && !found->second.devices.contains(device))
+  if (!there && !found->second.devices.contains(device))
     return Error{ErrorCode::not_found, "node " + node.text() + " has no device \"" + device.text() + "\"",
                  "berth nodes " + node.text() + " lists them"};
   store::Change change = change_of(state_);
@@ -178,7 +186,7 @@ Result<void> Leader::set_device_intent(const NodeId& node, const DeviceId& devic
     record.devices[device] = wanted;
   change.nodes[node] = std::move(record);
   return commit(std::move(change), {event(EventKind::intent, wanted.by, "node/" + node.text(),
-                                          device.text() + " of " + node.text() + " is " + intent_words(wanted.intent) +
+                                          node.text() + "/" + device.text() + " is " + intent_words(wanted.intent) +
                                               (wanted.reason.empty() ? "" : ": " + wanted.reason))});
 }
 

@@ -301,5 +301,59 @@ TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {
   EXPECT_TRUE(leader_.forget_node(node_, "user:ann"));
 }
 
+// A node that was updated gives a device another id, and says which one it had.
+TEST_F(LeaderTest, WhatWasDecidedUnderAFormerIdStaysWithTheDevice) {
+  const DeviceId former("opencl/pocl/basic-a-very-long-processor-name.0"), now("cpu-opencl-0");
+  const auto with_device = [&](const DeviceId& id, std::vector<fleet::ReplicaReport> replicas) {
+    Heard heard;
+    heard.report.node.id = node_;
+    NodeDevice& device = heard.report.node.devices.emplace_back();
+    device.info.id = id;
+    device.info.backend = "opencl";
+    device.info.memory_bytes_total = 1000;
+    if (id == now) device.info.former_id = former;
+    heard.report.agent = "a-" + id.text();
+    heard.report.epoch = 1;
+    heard.report.replicas = std::move(replicas);
+    return leader_.take_report(std::move(heard));
+  };
+  ASSERT_TRUE(with_device(former, {}));
+  DeploymentSpec spec;
+  spec.name = DeploymentId("chat");
+  spec.model = "llama-3.1-8b";
+  spec.command = {"serve"};
+  spec.gpus = 1;
+  Project project;
+  project.cluster.name = "lab";
+  project.deployments.push_back(spec);
+  ASSERT_TRUE(leader_.apply(project, std::nullopt, "user:ann"));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_EQ(leader_.orders(node_).orders.size(), 1u);
+  const fleet::Assigned before = leader_.orders(node_).orders[0].assigned;
+  EXPECT_EQ(before.place.devices, std::vector{former});
+  ASSERT_TRUE(leader_.set_device_intent(node_, former, {Intent::cordoned, "user:ann", "noise"}));
+  const std::size_t events = leader_.recent_events().size();
+
+  fleet::ReplicaReport ready;
+  ready.key = before.key();
+  ready.state = fleet::ReplicaState::ready;
+  ASSERT_TRUE(with_device(now, {ready}));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_EQ(leader_.orders(node_).orders.size(), 1u);
+  const fleet::Assigned after = leader_.orders(node_).orders[0].assigned;
+  EXPECT_EQ(after.place.devices, std::vector{now});
+  EXPECT_EQ(after.key(), before.key()) << "the same incarnation";
+  EXPECT_FALSE(after.stopping);
+  ASSERT_TRUE(leader_.state().nodes.at(node_).devices.contains(now)) << "the cordon holds";
+  EXPECT_EQ(leader_.state().nodes.at(node_).devices.at(now).reason, "noise");
+  EXPECT_EQ(leader_.state().nodes.at(node_).devices.size(), 1u);
+  for (std::size_t i = events; i < leader_.recent_events().size(); ++i)
+    EXPECT_EQ(leader_.recent_events()[i].kind, fleet::EventKind::ready) << leader_.recent_events()[i].text;
+
+  // Also what a person says under the former id from now on.
+  ASSERT_TRUE(leader_.set_device_intent(node_, former, {Intent::in_service, "user:ann", {}}));
+  EXPECT_TRUE(leader_.state().nodes.at(node_).devices.empty());
+}
+
 }  // namespace
 }  // namespace berth::server

@@ -1,6 +1,7 @@
 #include "server/shown_device.hpp"
 
 #include <boost/json.hpp>
+#include <set>
 
 namespace berth::server {
 
@@ -50,8 +51,11 @@ ShownDevice shown_device_of(json::object object) {
 
 std::vector<ShownDevice> shown_devices_of(const json::array& devices) {
   std::vector<ShownDevice> out;
+  std::set<std::string> seen;
   for (const json::value& value : devices) {
-    if (value.is_object()) out.push_back(shown_device_of(value.as_object()));
+    if (!value.is_object()) continue;
+    ShownDevice device = shown_device_of(value.as_object());
+    if (device.id.empty() || seen.insert(device.id).second) out.push_back(std::move(device));
   }
   return out;
 }

@@ -45,5 +45,13 @@ TEST(ShownDeviceTest, WhatIsNoObjectIsLeftOut) {
   EXPECT_EQ(shown_devices_of({1, "GPU-1", boost::json::object{}}).size(), 1u);
 }
 
+TEST(ShownDeviceTest, OfTwoWithOneIdTheFirstIsShown) {
+  const auto devices = shown_devices_of(
+      boost::json::parse(R"([{"id":"a","name":"first"},{"id":"a","name":"second"},{"id":"b"}])").as_array());
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].json.at("name").as_string(), "first");
+  EXPECT_EQ(devices[1].id, "b");
+}
+
 }  // namespace
 }  // namespace berth::server

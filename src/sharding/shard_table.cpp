@@ -73,6 +73,32 @@ std::uint32_t ShardTable::shards_of(const DeviceId& owner) const noexcept {
   return static_cast<std::uint32_t>(std::count(slots_.begin(), slots_.end(), slot));
 }
 
+bool ShardTable::rename(const DeviceId& from, const DeviceId& to) {
+  const auto position_of = [&](const DeviceId& id) {
+    return std::find_if(owners_.begin(), owners_.end(), [&](const ShardOwner& o) { return o.id == id; });
+  };
+  const auto found = position_of(from);
+  if (found == owners_.end() || position_of(to) != owners_.end()) return false;
+  const auto old_slot = static_cast<std::uint16_t>(found - owners_.begin());
+  ShardOwner owner = std::move(*found);
+  owner.id = to;
+  owners_.erase(found);
+  const auto place = std::find_if(owners_.begin(), owners_.end(), [&](const ShardOwner& o) { return to < o.id; });
+  const auto new_slot = static_cast<std::uint16_t>(place - owners_.begin());
+  owners_.insert(place, std::move(owner));
+  // Owners are sorted by id, so those between the two positions have moved by one.
+  for (std::uint16_t& slot : slots_) {
+    if (slot == unowned) continue;
+    if (slot == old_slot) {
+      slot = new_slot;
+    } else {
+      const std::uint16_t without = slot > old_slot ? slot - 1 : slot;
+      slot = without >= new_slot ? without + 1 : without;
+    }
+  }
+  return true;
+}
+
 // A line per fact, then the shards in order as runs "position*length" ("-" for
 // no owner), then the checksum of all lines before it.
 std::string ShardTable::to_text() const {

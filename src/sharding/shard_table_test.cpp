@@ -140,5 +140,29 @@ TEST(Sharding, TextThatIsWholeButWrongIsRefusedWithItsLine) {
   EXPECT_EQ(message(head + "map -*4\nmore\n"), "The shard table is damaged: line 6 is not expected.");
 }
 
+TEST(ShardTable, AnOwnerThatIsRenamedKeepsItsShards) {
+  const std::vector<ShardOwner> owners = {{DeviceId("b"), 1000}, {DeviceId("d"), 2000}, {DeviceId("f"), 1000}};
+  const ShardTable before = *allocate(ShardSpace(101), owners);
+  for (const char* const name : {"a", "c", "e", "g"}) {
+    for (const ShardOwner& owner : owners) {
+      ShardTable after = before;
+      ASSERT_TRUE(after.rename(owner.id, DeviceId(name)));
+      EXPECT_EQ(after.epoch(), before.epoch());
+      for (std::uint32_t shard = 0; shard < 101; ++shard) {
+        const DeviceId was = *before.owner_of(shard);
+        EXPECT_EQ(*after.owner_of(shard), was == owner.id ? DeviceId(name) : was) << owner.id << " to " << name;
+      }
+      // It is a table like any other: it can be written, read, and nothing moves with the same weights.
+      EXPECT_EQ(*ShardTable::parse(after.to_text()), after);
+      const std::vector<ShardOwner> same(after.owners().begin(), after.owners().end());
+      EXPECT_TRUE(rebalance(after, same)->moves.empty());
+    }
+  }
+  ShardTable table = before;
+  EXPECT_FALSE(table.rename(DeviceId("x"), DeviceId("y")));
+  EXPECT_FALSE(table.rename(DeviceId("b"), DeviceId("d")));
+  EXPECT_EQ(table, before);
+}
+
 }  // namespace
 }  // namespace berth

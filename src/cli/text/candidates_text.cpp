@@ -43,10 +43,10 @@ std::string candidates_text(const Explanation& explanation, std::span<const Devi
   if (explanation.candidates.empty()) return {};
   enum Column : std::size_t { device, verdict, cost, in_flight, available, detail };
   Table table({"device", "verdict", ">cost", ">in flight", ">available", "detail"});
-  table.may_shrink(detail, 45).may_go(in_flight).may_go(cost).may_go(available);
+  table.may_shrink(detail, 45).may_shrink_ids(device).may_go(in_flight).may_go(cost).may_go(available);
   for (const Explanation::Candidate& candidate : explanation.candidates) {
-    table.add({cut_middle(style, printable(short_id(candidate.device, ids)), 24), verdict_of(explanation, candidate),
-               cost_of(candidate), std::to_string(candidate.in_flight),
+    table.add({printable(short_id(candidate.device, ids)), verdict_of(explanation, candidate), cost_of(candidate),
+               std::to_string(candidate.in_flight),
                candidate.memory_bytes_available ? bytes_text(*candidate.memory_bytes_available) : "unknown",
                printable(with_short_ids(candidate.detail, ids))});
   }

@@ -23,6 +23,7 @@ struct TableColumn {
   std::function<std::string(const Fields&)> cell;
   std::size_t least = 0;  // may be cut to this width; 0: it may not
   int goes = 0;           // is left out where the terminal is narrow, the lowest number first; 0: never
+  bool has_ids = false;   // of devices: may be cut in the middle
 };
 
 std::string table_text(const json::array& rows, const std::vector<TableColumn>& columns, const Style& style) {
@@ -31,6 +32,7 @@ std::string table_text(const json::array& rows, const std::vector<TableColumn>& 
   Table table(std::move(headings));
   std::vector<std::pair<int, std::size_t>> going;
   for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i].has_ids) table.may_shrink_ids(i);
     if (columns[i].least > 0) table.may_shrink(i, columns[i].least);
     if (columns[i].goes > 0) going.emplace_back(columns[i].goes, i);
   }
@@ -194,7 +196,7 @@ std::string replica_table(const json::array& replicas, const Style& style) {
                     {{"REPLICA", name, 8},
                      {"STATE", state("state", style)},
                      {"NODE", text("node"), 6},
-                     {"DEVICE", [&](const Fields& row) { return devices_text(row, all); }, 8, 4},
+                     {"DEVICE", [&](const Fields& row) { return devices_text(row, all); }, 0, 4, true},
                      {">MEMORY", promised("memory_bytes"), 0, 3},
                      {">REVISION", count("revision"), 0, 1},
                      {">PORT", count("port"), 0, 2},
@@ -229,17 +231,16 @@ std::string device_table(const Fields& node, const Style& style) {
                                                    : std::string("-");
     };
   };
-  return table_text(
-      node.list("devices"),
-      {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }, 0, 4},
-       {"ID", id},
-       {"NAME", text("name"), 8, 3},
-       {"STATE", device_state},
-       {">FREE MEMORY", free_memory_text, 0, 6},
-       {">LOAD", unit("utilisation", 100, "%"), 0, 2},
-       {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
-       {"HELD BY", holders_text, 16}},
-      style);
+  return table_text(node.list("devices"),
+                    {{"DEVICE", [](const Fields& row) { return row.text("backend") + ":" + row.count("ordinal"); }},
+                     {"ID", id, 0, 0, true},
+                     {"NAME", text("name"), 8, 3},
+                     {"STATE", device_state},
+                     {">FREE MEMORY", free_memory_text, 0, 6},
+                     {">LOAD", unit("utilisation", 100, "%"), 0, 2},
+                     {">TEMP", unit("temperature_celsius", 1, " C"), 0, 1},
+                     {"HELD BY", holders_text, 16}},
+                    style);
 }
 
 std::string unhealthy_line(const std::string& node, const std::string& device, const Fields& row, const Style& style) {

@@ -75,7 +75,7 @@ std::string jobs_text(std::span<const Job> jobs, const Style& style) {
   enum Column : std::size_t { id, name, state, status, device, time, command, peak };
   Table table(
       {"JOB", named ? "NAME" : "", "STATE", ">STATUS", "DEVICE", ">TIME", "COMMAND", peaked ? "PEAK MEMORY" : ""});
-  table.may_shrink(command, 16).may_shrink(name, 8);
+  table.may_shrink(command, 16).may_shrink(name, 8).may_shrink_ids(device);
   table.may_go(peak).may_go(device).may_go(time);
   for (const Job& job : jobs) {
     std::string devices;

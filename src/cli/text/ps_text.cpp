@@ -36,7 +36,7 @@ std::string held_text(std::span<const LeaseRow> leases, const Style& style) {
   }
   enum Column : std::size_t { id, pid, user, command, state, device, device_id, promised, used, since };
   Table table({">ID", ">PID", "USER", "COMMAND", "STATE", "DEVICE", "", ">PROMISED", ">USED", ">SINCE"});
-  table.may_shrink(command, 8).may_shrink(user, 6);
+  table.may_shrink(command, 8).may_shrink(user, 6).may_shrink_ids(device).may_shrink_ids(device_id);
   table.may_go(device_id).may_go(used).may_go(pid).may_go(since).may_go(state);
   for (const LeaseRow& lease : leases) {
     if (lease.waits_for) continue;

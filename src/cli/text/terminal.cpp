@@ -86,7 +86,8 @@ std::string cut(const Style& style, std::string text, std::size_t width) {
 
 std::string cut_middle(const Style& style, const std::string& text, std::size_t width) {
   constexpr std::size_t end = 8;
-  if (text.size() <= width || width <= end) return text;
+  if (text.size() <= width) return text;
+  if (width <= end + 1) return cut(style, text, width);
   return text.substr(0, width - end - 1) + (style.blocks ? "…" : "~") + text.substr(text.size() - end);
 }
 
@@ -122,12 +123,22 @@ std::string age_text(Duration age) {
   return two(seconds / 86400, " d", seconds / 3600 % 24, " h");
 }
 
+// "GPU-454afa53" is not cut.
+constexpr std::size_t ids_least = 12;
+constexpr std::size_t narrowest = 4;  // of a column that may not go
+
 Table& Table::may_shrink(std::size_t column, std::size_t least) {
   shrinking_.emplace_back(column, least);
   return *this;
 }
 
+Table& Table::may_shrink_ids(std::size_t column) {
+  ids_.push_back(column);
+  return may_shrink(column, ids_least);
+}
+
 Table& Table::may_go(std::size_t column) {
+  BERTH_ASSERT(column > 0);
   going_.push_back(column);
   return *this;
 }
@@ -151,7 +162,9 @@ std::string Table::draw(const Style& style, const std::vector<std::size_t>& widt
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (!shown[i]) continue;
       const bool right = headings_[i].starts_with('>');
-      const std::string cell = cut(style, heading && right ? cells[i].substr(1) : cells[i], widths[i]);
+      const std::string whole = heading && right ? cells[i].substr(1) : cells[i];
+      const bool is_id = !heading && std::find(ids_.begin(), ids_.end(), i) != ids_.end();
+      const std::string cell = is_id ? cut_middle(style, whole, widths[i]) : cut(style, whole, widths[i]);
       const std::string blanks(widths[i] - shown_width(cell), ' ');
       if (!first) out += "  ";
       out += right ? blanks + cell : cell + blanks;
@@ -183,6 +196,15 @@ std::string Table::to_text(const Style& style) const {
   };
   for (const std::size_t column : going_) {
     if (needed() > style.columns) shown[column] = false;
+  }
+  // What may not go is narrowed further, the widest column first.
+  while (needed() > style.columns) {
+    std::size_t widest = 0;
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      if (shown[i] && (!shown[widest] || widths[i] > widths[widest])) widest = i;
+    }
+    if (widths[widest] <= narrowest) break;
+    --widths[widest];
   }
   // Spare columns go to those that were cut, in the order of may_shrink().
   std::size_t spare = style.columns - std::min<std::size_t>(needed(), style.columns);

@@ -69,13 +69,17 @@ std::string age_text(Duration age);
 // Columns as wide as their widest cell, two blanks apart; `>` before a heading
 // aligns the column to the right. Cells may contain colours. Without a
 // Style nothing is cut; with one, columns are narrowed and dropped until the lines fit.
+// The first column identifies a row; it and all columns that may not go stay visible, cut
+// as far as necessary.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // The column may be cut to `least` characters.
+  // The column may be cut to `least` characters before another one is dropped.
   Table& may_shrink(std::size_t column, std::size_t least);
-  // The column may be dropped; in the order of the calls.
+  // The same for a column of device ids, which are cut in the middle.
+  Table& may_shrink_ids(std::size_t column);
+  // The column may be dropped; in the order of the calls. Not the first one.
   Table& may_go(std::size_t column);
   bool empty() const { return rows_.empty(); }
   std::string to_text() const;
@@ -90,6 +94,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
   std::vector<std::pair<std::size_t, std::size_t>> shrinking_;  // column, least width
   std::vector<std::size_t> going_;
+  std::vector<std::size_t> ids_;  // columns that are cut in the middle
 };
 
 // Progress: "[#####.....]" of `width` characters for a share of 0 to 1.

@@ -64,5 +64,38 @@ TEST(Table, NoLineIsLongerThanTheTerminal) {
   }
 }
 
+// Of 60 characters, as ids of some drivers are.
+const std::string long_id = "PCI-of-a-device-whose-driver-gives-very-long-names-000:8a:00";
+
+TEST(Table, TheColumnThatIdentifiesARowAndThoseThatMayNotGoStayVisible) {
+  ASSERT_EQ(long_id.size(), 60u);
+  Table table({"DEVICE", "ID", "NAME", "STATE", ">FREE MEMORY", ">LOAD"});
+  table.add({"opencl:0", long_id, "some processor", "healthy", "12.0/16.0 GiB", "3%"});
+  table.add({"opencl:1", long_id.substr(0, 59) + "1", "some processor", "healthy", "12.0/16.0 GiB", "3%"});
+  table.may_shrink_ids(1).may_shrink(2, 8).may_go(5);
+  const auto lines = lines_of(table.to_text(Style{80, false, false}));
+  for (const char* const shown : {"DEVICE", "ID", "NAME", "STATE", "FREE MEMORY", "LOAD"})
+    EXPECT_NE(lines[0].find(shown), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("opencl:0  PCI-of-a-"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("~00:8a:00"), std::string::npos) << "the end of an id distinguishes it: " << lines[1];
+  EXPECT_NE(lines[2].find("~00:8a:01"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[1].find("12.0/16.0 GiB"), std::string::npos) << lines[1];
+
+  // Columns that are not said to shrink do so before they would be cut off.
+  Table fixed({"ID", "STATE", "REASON"});
+  fixed.add({long_id, "healthy", std::string(60, 'r')});
+  const auto narrow = lines_of(fixed.to_text(Style{40, false, false}));
+  EXPECT_NE(narrow[0].find("REASON"), std::string::npos) << narrow[0];
+  EXPECT_NE(narrow[1].find("healthy"), std::string::npos) << narrow[1];
+  EXPECT_NE(narrow[1].find("rrrr"), std::string::npos) << narrow[1];
+  EXPECT_EQ(shown_width(narrow[1]), 40u);
+}
+
+TEST(Terminal, AnIdIsCutInTheMiddleAndToAnyWidth) {
+  const Style style{80, false, false};
+  EXPECT_EQ(cut_middle(style, "GPU-454afa53", 12), "GPU-454afa53");
+  for (std::size_t width = 1; width < 60; ++width) EXPECT_EQ(cut_middle(style, long_id, width).size(), width);
+}
+
 }  // namespace
 }  // namespace berth::cli

@@ -12,7 +12,7 @@ int run_cordon(const DeviceArguments& arguments) {
   if (!ledger) return print_error(ledger.error());
   Result<IntentDevice> device = IntentDevice::open(arguments);
   if (!device) return print_error(device.error());
-  if (const Result<void> set = set_intent(**ledger, device->id(), Intent::cordoned); !set)
+  if (const Result<void> set = set_intent(**ledger, device->info(), Intent::cordoned); !set)
     return print_error(set.error());
   const bool is_empty = device->look().empty();
   if (arguments.server.json) return print(device->json());

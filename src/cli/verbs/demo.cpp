@@ -95,7 +95,7 @@ std::string report_text(const DemoReport& report, const Style& style) {
   }
   enum Column : std::size_t { name, id, startup, speed_alone, of_speed, frames, of_frames, share_bar };
   Table table({"DEVICE", "ID", ">START-UP", ">FRAMES/S", ">OF SPEED", ">FRAMES", ">OF FRAMES", ""});
-  table.may_shrink(id, 12).may_go(share_bar).may_go(id).may_go(frames).may_go(startup);
+  table.may_shrink_ids(id).may_go(share_bar).may_go(id).may_go(frames).may_go(startup);
   for (const DeviceMeasurement& device : report.devices) {
     const double share = report.frame_share(device);
     table.add({device_label(device.info), printable(short_id(device.info.id, ids)),
@@ -130,7 +130,7 @@ std::string report_text(const IsolatedReport& report, const Style& style) {
   for (const IsolatedReport::OfDevice& device : report.devices) ids.push_back(device.info.id);
   enum Column : std::size_t { name, id, worker, deaths, frames, of_frames, share_bar };
   Table table({"DEVICE", "ID", ">WORKER", ">DEATHS", ">FRAMES", ">OF FRAMES", ""});
-  table.may_shrink(id, 12).may_go(share_bar).may_go(id);
+  table.may_shrink_ids(id).may_go(share_bar).may_go(id);
   const std::size_t completed = report.frames - report.failed;
   for (const IsolatedReport::OfDevice& device : report.devices) {
     const double share = completed > 0 ? static_cast<double>(device.frames) / static_cast<double>(completed) : 0;

@@ -32,7 +32,7 @@ int run_drain(const DrainArguments& arguments) {
   Result<IntentDevice> device = IntentDevice::open(arguments.device);
   if (!device) return print_error(device.error());
   if (!arguments.plan) {
-    if (const Result<void> set = set_intent(**ledger, device->id(), Intent::draining); !set)
+    if (const Result<void> set = set_intent(**ledger, device->info(), Intent::draining); !set)
       return print_error(set.error());
   }
   const Deadline deadline = Deadline::after(real_clock(), wait);

@@ -157,7 +157,7 @@ TEST(Inventory, ErrorsNameTheirPlace) {
   refused(node + R"([{"id": "", "backend": "cuda"}]})", "the inventory.devices[0].id is empty");
   refused(node + R"([{"id": "x", "backend": "cuda", "health": "helthy"}]})", "did you mean \"healthy\"?");
   refused(node + R"([{"id": "x", "backend": "cuda", "capability": "nine"}]})", "devices[0].capability");
-  refused(node + R"([{"id": "x", "backend": "cuda"}, {"id": "x", "backend": "cuda"}]})", "\"x\" is used twice");
+  refused(node + R"([{"id": "x", "backend": "cuda"}, {"id": "x", "backend": "cuda"}]})", "have the id \"x\"");
   refused(node + R"([], "links": [{"a": "x", "b": "y", "kind": "nvlink"}]})", "not among the devices");
   refused(node + R"([], "links": [{"a": "x", "b": "y", "kind": "string"}]})", "links[0].kind is \"string\"");
   refused("[" + node + "[]}," + node + "[]}]", "two nodes are named \"a\"");

@@ -31,16 +31,17 @@ int run_uncordon(const DeviceArguments& arguments) {
   const DeviceId whole(arguments.device);
   const Result<bool> known = has_intent(**ledger, whole);
   if (!known) return print_error(known.error());
-  if (*known) {
-    if (const Result<void> set = set_intent(**ledger, whole, Intent::in_service); !set) return print_error(set.error());
-    Result<IntentDevice> device = IntentDevice::open(arguments);
+  Result<IntentDevice> device = IntentDevice::open(arguments);
+  if (*known && !(device && device->info().is_called(whole))) {
+    DeviceInfo gone;
+    gone.id = whole;
+    if (const Result<void> set = set_intent(**ledger, gone, Intent::in_service); !set) return print_error(set.error());
     if (device) return print_uncordoned(*device, arguments.server.json);
     return print(arguments.server.json ? device_document({{"id", whole.text()}})
                                        : short_id(whole) + " is no longer cordoned\n");
   }
-  Result<IntentDevice> device = IntentDevice::open(arguments);
   if (!device) return print_error(device.error());
-  if (const Result<void> set = set_intent(**ledger, device->id(), Intent::in_service); !set)
+  if (const Result<void> set = set_intent(**ledger, device->info(), Intent::in_service); !set)
     return print_error(set.error());
   return print_uncordoned(*device, arguments.server.json);
 }

@@ -36,9 +36,9 @@ class OpenclBackend final : public Backend {
     Result<std::vector<Found>> found = find_devices(**api, requests_);
     if (!found) return std::move(found).error();
     for (Found& device : *found) {
-      if (device.info.id != id) continue;
+      if (!device.info.is_called(id)) continue;
       const std::lock_guard guard(mutex_);
-      Shared& shared = shared_[device.info.parent.value_or(id)];
+      Shared& shared = shared_[device.info.parent.value_or(device.info.id)];
       std::shared_ptr<Context> context = device.place ? shared.context.lock() : nullptr;
       if (!context || context->lost) {
         Result<std::shared_ptr<Context>> made = make_context(**api, device);

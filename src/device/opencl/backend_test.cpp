@@ -26,9 +26,12 @@ TEST_F(Opencl, IdsAreUniqueAndPrinted) {
 
 TEST_F(OpenclBasic, TwoEqualDevicesHaveDifferentStableIds) {
   ASSERT_EQ(infos_.size(), 2U);
-  EXPECT_TRUE(infos_[0].id.text().starts_with("opencl/pocl/")) << infos_[0].id;
-  EXPECT_TRUE(infos_[0].id.text().ends_with(".0")) << infos_[0].id;
-  EXPECT_TRUE(infos_[1].id.text().ends_with(".1")) << infos_[1].id;
+  EXPECT_EQ(infos_[0].id, DeviceId("cpu-opencl-0"));
+  EXPECT_EQ(infos_[1].id, DeviceId("cpu-opencl-1"));
+  ASSERT_TRUE(infos_[0].former_id && infos_[1].former_id);
+  EXPECT_TRUE(infos_[0].former_id->text().starts_with("opencl/pocl/")) << *infos_[0].former_id;
+  EXPECT_TRUE(infos_[0].former_id->text().ends_with(".0")) << *infos_[0].former_id;
+  EXPECT_TRUE(infos_[1].former_id->text().ends_with(".1")) << *infos_[1].former_id;
   EXPECT_EQ(infos_[0].concurrency, 1U);
   EXPECT_TRUE(infos_[0].is_fallback);
   EXPECT_EQ(infos_[0].memory_domain, "host");

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "device/opencl/errors.hpp"
@@ -99,6 +100,17 @@ bool partitions_by_counts(const Api& api, cl_device_id device) {
   return code == CL_SUCCESS && std::find(kinds.begin(), end, CL_DEVICE_PARTITION_BY_COUNTS) != end;
 }
 
+// The name of the driver, as short as the platform reports it.
+std::string family_of(const Api& api, cl_platform_id platform) {
+  std::string suffix = platform_text(api, platform, CL_PLATFORM_ICD_SUFFIX_KHR);
+  return suffix.empty() ? platform_text(api, platform, CL_PLATFORM_NAME) : suffix;
+}
+
+std::string_view kind_word(const Api& api, cl_device_id device) {
+  const cl_device_type type = device_value<cl_device_type>(api, device, CL_DEVICE_TYPE).value_or(0);
+  return type & CL_DEVICE_TYPE_CPU ? "cpu" : type & CL_DEVICE_TYPE_GPU ? "gpu" : "accelerator";
+}
+
 Found describe(const Api& api, cl_platform_id platform, cl_device_id device, const std::vector<Found>& before) {
   Found found;
   found.platform = platform;
@@ -127,25 +139,44 @@ Found describe(const Api& api, cl_platform_id platform, cl_device_id device, con
   found.reports_free_memory = has_word(extensions, "cl_amd_device_attribute_query");
   found.partitionable = partitions_by_counts(api, device);
 
-  // The hardware's identifier where the driver reports one, otherwise platform, name
-  // and a number. Some drivers report the same made-up UUID for two devices.
-  const auto taken = [&](const std::string& id) {
-    return std::ranges::any_of(before, [&](const Found& other) { return other.info.id.text() == id; });
+  // The hardware's identifier where the driver reports one. Some drivers report the same
+  // made-up UUID for two devices; such a device is numbered, as one without a UUID.
+  const auto taken = [&](const DeviceId& id) {
+    return std::ranges::any_of(before, [&](const Found& other) { return other.info.is_called(id); });
   };
-  std::string id;
-  if (!is_cpu) id = find_uuid(api, device, extensions).value_or(info.pci_address ? "PCI-" + *info.pci_address : "");
-  if (id.empty() || taken(id)) {
-    std::string family = platform_text(api, platform, CL_PLATFORM_ICD_SUFFIX_KHR);
-    if (family.empty()) family = platform_text(api, platform, CL_PLATFORM_NAME);
-    const std::string stem = "opencl/" + slug(family) + "/" + slug(info.name) + ".";
-    for (int place = 0; taken(id = stem + std::to_string(place)); ++place) {
+  if (!is_cpu)
+    info.id = DeviceId(find_uuid(api, device, extensions).value_or(info.pci_address ? "PCI-" + *info.pci_address : ""));
+  if (info.id.empty() || taken(info.id)) {
+    info.id = DeviceId();
+    found.family = slug(family_of(api, platform));
+    const std::string stem = "opencl/" + found.family + "/" + slug(info.name) + ".";
+    for (int place = 0; taken(*(info.former_id = DeviceId(stem + std::to_string(place)))); ++place) {
     }
   }
-  info.id = DeviceId(id);
-  // The driver for a processor can fail while the processor keeps working.
-  info.memory_domain = is_cpu ? "host" : id;
-  info.fault_domain = id;
   return found;
+}
+
+// Ids for the devices that have none yet: "cpu-opencl-0", "gpu-opencl-0". Platforms are
+// numbered in the order of their names and versions, because the loader lists them in the
+// order in which it finds their files. Within a platform, the driver's order counts.
+void number_devices(const Api& api, std::vector<Found>& all) {
+  std::vector<Found*> unnamed;
+  for (Found& found : all) {
+    if (found.info.id.empty()) unnamed.push_back(&found);
+  }
+  std::ranges::stable_sort(unnamed, {}, [&](const Found* found) {
+    return std::pair(found->family, platform_text(api, found->platform, CL_PLATFORM_VERSION));
+  });
+  std::map<std::string, int> counts;
+  for (Found* const found : unnamed) {
+    const std::string stem = std::string(kind_word(api, found->device)) + "-opencl-";
+    found->info.id = DeviceId(stem + std::to_string(counts[stem]++));
+  }
+  for (Found& found : all) {
+    // The driver for a processor can fail while the processor keeps working.
+    found.info.memory_domain = found.info.is_fallback ? "host" : found.info.id.text();
+    found.info.fault_domain = found.info.id.text();
+  }
 }
 
 // PoCL silently ignores names in POCL_DEVICES that it does not know, so the variable
@@ -192,6 +223,7 @@ Result<std::vector<Found>> find_whole_devices(const Api& api) {
     for (cl_device_id device : devices) found.push_back(describe(api, platform, device, found));
   }
   if (!answered && first_error) return *std::move(first_error);
+  number_devices(api, found);
   return found;
 }
 

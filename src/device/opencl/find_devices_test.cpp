@@ -49,6 +49,7 @@ struct ScriptedPlatform {
   std::string suffix;
   std::vector<ScriptedDevice> devices;
   cl_int devices_code = CL_SUCCESS;
+  std::string version = "OpenCL 3.0";
 };
 struct Script {
   cl_int platforms_code = CL_SUCCESS;
@@ -78,6 +79,7 @@ Api scripted_api() {
     if (what == CL_PLATFORM_ICD_SUFFIX_KHR && !platform.suffix.empty()) {
       return answer(platform.suffix + '\0', space, to, used);
     }
+    if (what == CL_PLATFORM_VERSION) return answer(platform.version + '\0', space, to, used);
     if (what == CL_PLATFORM_NAME) return answer(platform.name + '\0', space, to, used);
     return CL_INVALID_VALUE;
   };
@@ -146,7 +148,7 @@ TEST(OpenclList, APlatformThatFailsDoesNotHideAnother) {
       {.platforms = {{"Broken", "B", {}, CL_OUT_OF_HOST_MEMORY}, {"Works", "W", {scripted_gpu("Chip")}}}});
   ASSERT_TRUE(list) << list.error().to_text();
   ASSERT_EQ(list->size(), 1U);
-  EXPECT_EQ(list->front().id, DeviceId("opencl/w/chip.0"));
+  EXPECT_EQ(list->front().id, DeviceId("gpu-opencl-0"));
 }
 
 TEST(OpenclList, IfEveryPlatformFailsTheFirstErrorIsReturned) {
@@ -198,10 +200,69 @@ TEST(OpenclList, EqualDevicesWithoutAUuidAreNumbered) {
       {.platforms = {{"Some Platform (R)", "", {scripted_gpu("Chip X"), scripted_gpu("Chip X"), made_up, made_up}}}});
   ASSERT_TRUE(list);
   ASSERT_EQ(list->size(), 4U);
-  EXPECT_EQ((*list)[0].id, DeviceId("opencl/some-platform-r/chip-x.0"));
-  EXPECT_EQ((*list)[1].id, DeviceId("opencl/some-platform-r/chip-x.1"));
+  EXPECT_EQ((*list)[0].id, DeviceId("gpu-opencl-0"));
+  EXPECT_EQ((*list)[1].id, DeviceId("gpu-opencl-1"));
   EXPECT_EQ((*list)[2].id, DeviceId("GPU-01000000-0000-0000-0000-000000000000"));
-  EXPECT_EQ((*list)[3].id, DeviceId("opencl/some-platform-r/clone.0"));
+  EXPECT_EQ((*list)[3].id, DeviceId("gpu-opencl-2"));
+  // As earlier versions named them.
+  EXPECT_EQ((*list)[0].former_id, DeviceId("opencl/some-platform-r/chip-x.0"));
+  EXPECT_EQ((*list)[1].former_id, DeviceId("opencl/some-platform-r/chip-x.1"));
+  EXPECT_EQ((*list)[2].former_id, std::nullopt);
+  EXPECT_EQ((*list)[3].former_id, DeviceId("opencl/some-platform-r/clone.0"));
+}
+
+// What a processor is called varies from machine to machine; the id must not.
+TEST(OpenclList, TheIdOfAProcessorIsShortWhateverItsNameIs) {
+  const auto named = [](const std::string& name) {
+    return scripted_gpu(name).value<cl_device_type>(CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU);
+  };
+  const std::string longest = "basic-skylake-avx512-Intel(R) Xeon(R) Processor @ 2.80GHz " + std::string(200, 'x');
+  for (const std::string& name : {std::string("c"), std::string("basic-neoverse-v1"), longest}) {
+    const auto list = list_scripted({.platforms = {{"Portable", "POCL", {named(name), named(name), named("other")}}}});
+    ASSERT_TRUE(list);
+    ASSERT_EQ(list->size(), 3U);
+    for (int i = 0; i < 3; ++i) {
+      const DeviceInfo& info = (*list)[static_cast<std::size_t>(i)];
+      EXPECT_EQ(info.id, DeviceId("cpu-opencl-" + std::to_string(i)));
+      EXPECT_EQ(info.fault_domain, info.id.text());
+    }
+  }
+  const auto list = list_scripted({.platforms = {{"P", "POCL", {named("basic-skylake-avx512-Intel(R) Xeon(R)")}}}});
+  EXPECT_EQ(list->front().former_id, DeviceId("opencl/pocl/basic-skylake-avx512-intel-r-xeon-r.0"));
+}
+
+TEST(OpenclList, IdsDoNotDependOnTheOrderOfThePlatforms) {
+  const auto cpu = [](const std::string& name) {
+    return scripted_gpu(name).value<cl_device_type>(CL_DEVICE_TYPE, CL_DEVICE_TYPE_CPU);
+  };
+  const ScriptedPlatform intel{"Intel", "INTEL", {cpu("i"), scripted_gpu("i gpu")}}, pocl{"P", "POCL", {cpu("p")}};
+  const auto ids = [](const std::vector<ScriptedPlatform>& platforms) {
+    std::map<std::string, std::string> by_name;
+    const auto list = list_scripted({.platforms = platforms});
+    for (const DeviceInfo& info : *list) by_name[info.name] = info.id.text();
+    return by_name;
+  };
+  const std::map<std::string, std::string> expected = {
+      {"i", "cpu-opencl-0"}, {"i gpu", "gpu-opencl-0"}, {"p", "cpu-opencl-1"}};
+  EXPECT_EQ(ids({intel, pocl}), expected);
+  EXPECT_EQ(ids({pocl, intel}), expected);
+  // Two installations of one driver differ in their versions.
+  ScriptedPlatform older{"P", "POCL", {cpu("old")}}, newer{"P", "POCL", {cpu("new")}};
+  older.version = "OpenCL 3.0 PoCL 3.1";
+  newer.version = "OpenCL 3.0 PoCL 6.0";
+  EXPECT_EQ(ids({older, newer}), ids({newer, older}));
+}
+
+TEST(OpenclList, ADeviceCanBeOpenedByItsFormerId) {
+  Script wanted{.platforms = {{"P", "X", {scripted_gpu("Chip")}}}};
+  script = &wanted;
+  const Api api = scripted_api();
+  const auto opened = make_backend(api, {})->open(DeviceId("opencl/x/chip.1"));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::not_found);
+  const auto parts = find_devices(api, std::vector<PartitionRequest>{{"opencl:opencl/x/chip.0", {4, 8}}});
+  ASSERT_FALSE(parts) << "the scripted device cannot be cut";
+  EXPECT_EQ(parts.error().where, "gpu-opencl-0");
 }
 
 TEST(OpenclList, ValuesThatTheDriverDoesNotReportAreAbsentNotZero) {
@@ -209,7 +270,7 @@ TEST(OpenclList, ValuesThatTheDriverDoesNotReportAreAbsentNotZero) {
   const auto list = list_scripted({.platforms = {{"P", "P", {mute}}}});
   ASSERT_TRUE(list);
   const DeviceInfo& info = list->front();
-  EXPECT_EQ(info.id, DeviceId("opencl/p/unnamed.0"));
+  EXPECT_EQ(info.id, DeviceId("gpu-opencl-0"));
   EXPECT_FALSE(info.memory_bytes_total);
   EXPECT_FALSE(info.compute_units);
   EXPECT_FALSE(info.capability);
