@@ -5,10 +5,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from berth_case import BERTH, DOUBLE, ROOT
-from command_case import HAS_CUDA, HAS_OPENCL, CommandCase, Terminal, berth, on_double, without_cuda
+from command_case import HAS_CUDA, HAS_OPENCL, RUNTIME, CommandCase, Terminal, berth, on_double, without_cuda
 
 
 class Command(CommandCase):
@@ -67,6 +68,22 @@ class Command(CommandCase):
         backends = [d["backend"] for d in devices]
         self.assertEqual(backends.count("host"), 1)
         self.assertEqual(backends.count("opencl"), 2)
+
+    def test_a_device_has_a_short_id_and_answers_to_its_former_one(self):
+        devices = [one for one in json.loads(berth("devices", "--backend", "opencl", "--json").stdout) if one["is_fallback"]]
+        self.assertEqual([one["id"] for one in devices], ["cpu-opencl-0", "cpu-opencl-1"], "whatever the processor is called")
+        former = devices[1]["former_id"]
+        self.assertRegex(former, r"^opencl/pocl/basic-.*\.1$")
+        here = {"BERTH_RUNTIME_DIR": tempfile.mkdtemp(dir=RUNTIME.name)}
+        picked = json.loads(berth("pick", "--device", former, "--json", **here).stdout)
+        self.assertEqual([one["id"] for one in picked["devices"]], ["cpu-opencl-1"])
+        shown = json.loads(berth("devices", "--json", BERTH_VISIBLE_DEVICES=former, **here).stdout)
+        self.assertEqual([one["id"] for one in shown], ["cpu-opencl-1"])
+        self.assertIn("opencl:1 cpu-opencl-1 is cordoned", berth("cordon", former, **here).stdout)
+        intents = lambda: {one["id"]: one.get("intent", "in_service") for one in json.loads(berth("devices", "--backend", "opencl", "--json", **here).stdout)}
+        self.assertEqual(intents(), {"cpu-opencl-0": "in_service", "cpu-opencl-1": "cordoned"})
+        self.assertIn("is in service", berth("uncordon", former, **here).stdout)
+        self.assertEqual(set(intents().values()), {"in_service"})
 
     def test_devices_table_is_aligned_and_fits_a_hundred_columns(self):
         lines = berth("devices", "--simulated", str(ROOT / "examples/devices.toml")).stdout.splitlines()

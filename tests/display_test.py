@@ -48,6 +48,26 @@ class Display(Machine):
                     self.assertFits(columns, *verb)
         self.assertIn("LOAD", self.assertFits(80, "devices"), "the load survives 80 columns")
 
+    def test_a_long_id_hides_no_column_that_identifies_a_row(self):
+        """Of 60 characters, on 80 columns."""
+        ids = [f"a-device-whose-driver-gives-names-that-are-very-long-indeed-{number}"[:59] + str(number) for number in range(2)]
+        self.assertEqual({len(one) for one in ids}, {60})
+        file = self.folder / "long.toml"
+        file.write_text("".join(f'[[device]]\nid = "{one}"\nmemory_bytes = "16GiB"\n' for one in ids))
+        simulated = {"BERTH_SIMULATED": str(file)}
+        self.hold("--backend", "simulated", "--mem", "1G", "-n", "2", **simulated)
+        job = json.loads(self.berth("run", "-d", "--json", "--backend", "simulated", "--mem", "1G", "--", "true", **simulated).stdout)["id"]
+        self.assertEqual(self.berth("wait", job, "--timeout", "60s").returncode, 0)
+        self.assertEqual(self.berth("pick", "--backend", "simulated", "--mem", "1G", **simulated).returncode, 0)
+        for verb, headings, cells in ((["devices"], ["DEVICE", "ID", "FREE/TOTAL", "HEALTH"], ["simulated:0", "-indeed0", "-indeed1"]),
+                                      (["ps", "-a"], ["ID", "DEVICE", "PROMISED", "JOB", "STATE"], ["simulated:0", "simulated:1", job]),
+                                      (["why"], ["device", "verdict", "detail"], ["-indeed0", "-indeed1"])):
+            with self.subTest(verb=verb):
+                text = "\n".join(self.lines(self.on_terminal(80, *verb, **simulated)[0]))
+                self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
+                for word in headings + cells:
+                    self.assertIn(word, text)
+
     def test_held_devices_are_shown_as_held(self):
         held = self.hold("-n", "6")  # the other two are in use
         table = self.berth("devices", "--backend", "cuda").stdout

@@ -203,6 +203,7 @@ class HostileNode(Fleet):
         self.assertLess(len(failed["text"]), 700)
         self.assertIn("R" * 400, failed["text"])
         self.assertLess(len((self.folder / "server.log").read_text()), 100_000)
+
     def test_its_devices_take_no_history_from_others(self):
         device = self.get("nodes/good")["node"]["devices"][0]["id"]
         known = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36, "memory_bytes_free": 1 << 36}
@@ -212,6 +213,16 @@ class HostileNode(Fleet):
         samples = len(self.get(f"nodes/good/history?device={device}")["t_ms"])
         self.until(lambda: len(self.get(f"nodes/good/history?device={device}")["t_ms"]) > samples, "a sample every ten seconds", 30)
 
+    def test_it_takes_no_devices_from_others(self):
+        gpus = [one for one in self.get("nodes/good")["node"]["devices"] if one["backend"] == "cuda"]
+        self.report([{"id": one["id"], "backend": "cuda", "memory_bytes_total": one["memory_bytes_total"], "health": "lost"} for one in gpus])
+        self.apply(self.web(replicas=len(gpus)), wait=False)
+        self.until_ready("web", len(gpus), lambda one: one["node"] == "good")
+        # An id that it has twice counts once, and the rest of its report counts.
+        twice = [{"id": "GPU-e", "backend": "cuda", "name": name, "memory_bytes_total": 1 << 36} for name in ("first", "second")]
+        self.report([*twice, {**twice[0], "id": "GPU-f"}], devices=[*twice, {**twice[0], "id": "GPU-f"}])
+        self.assertEqual([(one["id"], one["name"]) for one in self.get("nodes/evil")["node"]["devices"]], [("GPU-e", "first"), ("GPU-f", "first")])
+
     def test_amounts_that_cannot_be(self):
         total = self.get("status")["devices"]["memory_bytes_total"]
         gpu = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36}
@@ -220,6 +231,28 @@ class HostileNode(Fleet):
         devices = self.get("status")["devices"]
         self.assertEqual(devices["memory_bytes_total"], total + (1 << 36))
         self.assertLessEqual(devices["memory_bytes_free"], devices["memory_bytes_total"])
+
+
+class EqualMachines(Fleet):
+    """Two nodes whose devices have the same ids, as two machines of one kind without UUIDs."""
+
+    def test_both_are_used(self):
+        for name in ("a", "b"):
+            node = self.make_node(name)
+            node.script.write_text(node.script.read_text().replace(f"series {len(self.nodes)}\n", "series 7\n"))
+            node.start(self.token("join"))
+        self.until_healthy("a", "b")
+        ids = {name: {one["id"] for one in self.get(f"nodes/{name}")["node"]["devices"]} for name in ("a", "b")}
+        self.assertEqual(ids["a"], ids["b"])
+        self.apply(self.web(replicas=4))
+        replicas = self.until_ready("web", 4).values()
+        places = {(one["node"], *one["devices"]) for one in replicas}
+        self.assertEqual((len(places), {one["node"] for one in replicas}), (4, {"a", "b"}))
+        # A device is meant on its node alone.
+        device = next(one["devices"][0] for one in replicas if one["node"] == "a")
+        self.assertEqual(self.command("cordon", f"node/a/{device}").returncode, 0)
+        intents = {name: [one["intent"] for one in self.get(f"nodes/{name}")["node"]["devices"] if one["id"] == device] for name in ("a", "b")}
+        self.assertEqual(intents, {"a": ["cordoned"], "b": ["in_service"]})
 
 
 class HostileUser(Fleet):

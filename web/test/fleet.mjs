@@ -80,7 +80,7 @@ export function small_fleet() {
       id: 'host', backend: 'host', name: 'AMD EPYC 7313P', ordinal: 0, health: 'healthy', intent: 'in_service', memory_bytes_total: 62.7 * gib, memory_bytes_free: 51.2 * gib,
       utilisation: 0.11, sample_age_ms: 400, is_fallback: true, labels: {}, holders: [],
     },
-    { id: 'opencl-pocl-0', backend: 'opencl', name: 'PoCL', ordinal: 0, health: 'healthy', intent: 'in_service', labels: {}, holders: [] },
+    { id: 'cpu-opencl-0', backend: 'opencl', name: 'PoCL', ordinal: 0, health: 'healthy', intent: 'in_service', labels: {}, holders: [] },
   ];
   const g = big.devices;
   for (const i of [0, 1]) busy(hold(g[i], 'replica', 'large/0', 'svc', 120, 112), 0.93), (g[i].held_exclusively = true);

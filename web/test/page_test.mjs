@@ -45,7 +45,7 @@ test('all files together are below 60 KB as they travel', () => {
 with_page('shows nodes, devices, holders, and what is not known as unknown', {}, async (page) => {
   await sees(page, 'gpu-1');
   assert.equal(await page.locator('a[href*="gpu-1/GPU-"]').count(), 8);
-  const pocl = page.locator('a[href$="/opencl-pocl-0"]');
+  const pocl = page.locator('a[href$="/cpu-opencl-0"]');
   assert.match(await pocl.innerText(), /unknown/);
   assert.match(await pocl.getAttribute('aria-label'), /memory unknown/);
   const third = page.locator('a[href*="gpu-1/GPU-"]').nth(2);
