@@ -223,6 +223,16 @@ class HostileNode(Fleet):
         self.report([*twice, {**twice[0], "id": "GPU-f"}], devices=[*twice, {**twice[0], "id": "GPU-f"}])
         self.assertEqual([(one["id"], one["name"]) for one in self.get("nodes/evil")["node"]["devices"]], [("GPU-e", "first"), ("GPU-f", "first")])
 
+    def test_a_long_id_of_a_device_hides_no_column(self):
+        device = {"id": "a-device-whose-driver-gives-names-that-are-very-long-indeed0", "backend": "cuda", "name": "Some GPU", "ordinal": 0, "health": "healthy",
+                  "memory_bytes_total": 16 << 30, "memory_bytes_free": 12 << 30}
+        self.assertEqual(len(device["id"]), 60)
+        self.report([device], devices=[device])
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.on_terminal(80, "nodes", "evil", BERTH_RUNTIME_DIR=str(self.folder / "server"))[0]).replace("\r", "")
+        self.assertRegex(text, r"(?m)^DEVICE +ID +.*STATE +FREE MEMORY")
+        self.assertRegex(text, r"(?m)^cuda:0 +a-dev\S*-indeed0 .* 12\.0 GiB of 16\.0 GiB")
+        self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
+
     def test_amounts_that_cannot_be(self):
         total = self.get("status")["devices"]["memory_bytes_total"]
         gpu = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36}

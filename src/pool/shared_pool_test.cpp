@@ -353,7 +353,7 @@ TEST_F(SharedPool, WhatIsHeldUnderAFormerIdIsNotGivenOutAgain) {
   request.name = "earlier version";
   request.claims = {{former, former.text(), 700, 0, false}};
   const LedgerLease lease = ledger()->lock()->add(request).value();
-  auto device = std::make_shared<TestDevice>("gpu-opencl-0");
+  auto device = std::make_shared<test::TestDevice>("gpu-opencl-0");
   device->describe().former_id = former;
   PoolOptions options;
   options.poll = false;

@@ -49,7 +49,7 @@ Facts well() {
   facts.opencl_vendors = {{"/etc/OpenCL/vendors/pocl.icd", "libpocl.so.2", ""}};
   facts.answers.push_back({"cuda", std::vector{gpu_info(0), gpu_info(1)}});
   DeviceInfo pocl;
-  pocl.id = DeviceId("opencl/pocl/basic.0");
+  pocl.id = DeviceId("cpu-opencl-0");
   pocl.backend = "opencl";
   facts.answers.push_back({"opencl", std::vector{pocl}});
   facts.answers.push_back({"simulated", Error{ErrorCode::not_initialized, "no file"}});

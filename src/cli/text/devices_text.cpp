@@ -144,13 +144,10 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   Cells cells;
   auto& texts = cells.texts;
   texts[device] = line.whole ? info.backend : device_label(info);
-  // Without the prefix that the line above or the column before shows already.
+  // Of a part without the prefix that the line above shows already.
   std::string own = brief;
-  if (part && info.id.text().starts_with(info.parent->text() + "/")) {
+  if (part && info.id.text().starts_with(info.parent->text() + "/"))
     own = info.id.text().substr(info.parent->text().size() + 1);
-  } else if (brief.starts_with(info.backend + "/")) {
-    own = brief.substr(info.backend.size() + 1);
-  }
   cells.tree = line.tree;
   texts[id] = cut_middle(style, printable(own), id_most);
   texts[name] = name_text(line);

@@ -93,6 +93,23 @@ TEST(FleetText, ANodeShowsItsDevicesWithTheirHolders) {
   expect_fits_narrow_terminals([&](const Style& style) { return node_text(answer, style); });
 }
 
+// The id has 60 characters, as ids of some drivers have.
+TEST(FleetText, ALongIdHidesNoOtherColumn) {
+  const json::object answer = read(R"({"schema":1,"node":{"name":"gpu-1","health":"healthy","intent":"in_service",
+      "devices":[{"id":"a-device-whose-driver-gives-names-that-are-very-long-indeed0","backend":"opencl","ordinal":0,
+        "name":"some processor","health":"healthy","intent":"in_service","memory_bytes_total":17179869184,
+        "memory_bytes_free":12884901888,"holders":[]}],
+      "replicas":[{"name":"chat/0","state":"ready","node":"gpu-1","memory_bytes":0,"revision":1,"current":true,
+        "devices":["a-device-whose-driver-gives-names-that-are-very-long-indeed0"]}]}})");
+  const std::string text = node_text(answer, Style{80, false, false});
+  for (const char* const shown : {"DEVICE", "ID", "STATE", "FREE MEMORY", "HELD BY", "opencl:0", "12.0 GiB of 16.0 GiB",
+                                  "REPLICA", "chat/0", "gpu-1"})
+    EXPECT_NE(text.find(shown), std::string::npos) << shown << " in\n" << text;
+  const std::size_t first = text.find("~-indeed0");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_NE(text.find("~-indeed0", first + 1), std::string::npos) << "also with its replica:\n" << text;
+}
+
 TEST(FleetText, ALostDeviceIsNamedAndShowsNoMeasurements) {
   json::object answer = read(R"({"schema":1,"node":)" + node + "}");
   json::object& device = answer["node"].get_object()["devices"].get_array()[0].get_object();

@@ -127,9 +127,9 @@ TEST(OpenclErrors, CodesHaveTheRightReaction) {
 }
 
 TEST(OpenclErrors, TheErrorHasTheDeviceAndTheDriversCode) {
-  const Error error = error_of(CL_OUT_OF_RESOURCES, "the kernel could not be enqueued", "opencl/pocl/basic.0");
+  const Error error = error_of(CL_OUT_OF_RESOURCES, "the kernel could not be enqueued", "cpu-opencl-0");
   EXPECT_EQ(error.to_text(),
-            "the kernel could not be enqueued (CL_OUT_OF_RESOURCES, code -5) on opencl/pocl/basic.0; "
+            "the kernel could not be enqueued (CL_OUT_OF_RESOURCES, code -5) on cpu-opencl-0; "
             "free buffers of this device, or ask for less");
 }
 
