@@ -70,7 +70,9 @@ class Command(CommandCase):
         self.assertEqual(backends.count("opencl"), 2)
 
     def test_a_device_has_a_short_id_and_answers_to_its_former_one(self):
-        devices = [one for one in json.loads(berth("devices", "--backend", "opencl", "--json").stdout) if one["is_fallback"]]
+        devices = [one for one in json.loads(berth("devices", "--backend", "opencl", "--json").stdout or "[]") if one["is_fallback"]]
+        if not devices:
+            self.skipTest("PoCL is not installed")
         self.assertEqual([one["id"] for one in devices], ["cpu-opencl-0", "cpu-opencl-1"], "whatever the processor is called")
         former = devices[1]["former_id"]
         self.assertRegex(former, r"^opencl/pocl/basic-.*\.1$")

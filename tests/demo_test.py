@@ -6,18 +6,23 @@ from command_case import HAS_CUDA, CommandCase, berth, on_double
 
 
 class Demo(CommandCase):
+    def clip(self, frames):
+        """Small pictures: a GPU of the driver double, which may be this machine's own, computes slowly."""
+        path = self.folder / f"{frames}.y4m"
+        picture = bytes((7 * x * y) % 256 for y in range(18) for x in range(32))
+        path.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + frames * (b"FRAME\n" + picture))
+        return str(path)
+
     def test_a_device_of_pocl_that_does_not_exist_is_said_by_the_demo_too(self):
-        result = berth("demo", "--frames", "2", POCL_DEVICES="basci")
+        result = berth("demo", "--input", self.clip(2), POCL_DEVICES="basci")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("basci", result.stderr)
         self.assertNotIn(" 1 devices", result.stdout)
 
     @unittest.skipIf(HAS_CUDA, "OpenCL shows this machine's own GPU beside the double's")
     def test_demo_filters_every_frame_right_on_eight_gpus(self):
-        clip = self.folder / "clip.y4m"
-        picture = bytes((7 * x * y) % 256 for y in range(18) for x in range(32))
-        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 40 * (b"FRAME\n" + picture))
-        report = json.loads(on_double("eight", "demo", "--input", str(clip), "--json", "--policy", "round_robin").stdout)
+        clip = self.clip(40)
+        report = json.loads(on_double("eight", "demo", "--input", clip, "--json", "--policy", "round_robin").stdout)
         self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
         gpus = [d for d in report["devices"] if d["id"].startswith("GPU-")]
         self.assertEqual(len(gpus), 8)
@@ -25,7 +30,7 @@ class Demo(CommandCase):
             self.assertGreater(gpu["frames"], 0, f"{gpu['id']} got no work")
         # A kernel that faults on a GPU: its context is lost, and with it one worker.
         arguments = ("--isolation", "process", "--inject-fault", "--backend", "cuda")
-        report = json.loads(on_double("eight", "demo", *arguments, "--input", str(clip), "--json").stdout)
+        report = json.loads(on_double("eight", "demo", *arguments, "--input", clip, "--json").stdout)
         self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
         self.assertEqual([d["worker_deaths"] for d in report["devices"] if d["id"] == report["faulty"]], [1])
         faulty = next(d for d in report["devices"] if d["id"] == report["faulty"])
@@ -33,7 +38,7 @@ class Demo(CommandCase):
         self.assertEqual(sum(d["worker_deaths"] for d in report["devices"]), 1)
 
     def test_demo_filters_every_frame_right_on_every_device(self):
-        result = berth("demo", "--frames", "60", "--json", "--policy", "round_robin")
+        result = berth("demo", "--input", self.clip(60), "--json", "--policy", "round_robin")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
         self.assertEqual((report["frames"], report["failed"], report["wrong"]), (60, 0, 0))
@@ -42,7 +47,7 @@ class Demo(CommandCase):
             self.assertGreater(device["frames"], 0, f"{device['id']} got no work")
 
     def test_demo_survives_a_crash_in_a_worker(self):
-        result = berth("demo", "--isolation", "process", "--inject-fault", "--frames", "90", "--json")
+        result = berth("demo", "--isolation", "process", "--inject-fault", "--input", self.clip(90), "--json")
         report = json.loads(result.stdout)
         self.assertEqual((result.returncode, report["frames"], report["failed"], report["wrong"]), (0, 90, 0, 0), result)
         self.assertEqual(sum(device["frames"] for device in report["devices"]), 90)
@@ -52,14 +57,14 @@ class Demo(CommandCase):
         # On a GPU a kernel faults, elsewhere the worker itself.
         self.assertRegex(faulty["last_death"], "SIGSEGV|CUDA_ERROR_ILLEGAL_ADDRESS")
         self.assertGreater(report["recovery_seconds"], 0)
-        text = berth("demo", "--isolation", "process", "--frames", "20").stdout
+        text = berth("demo", "--isolation", "process", "--input", self.clip(20)).stdout
         self.assertRegex(text, r"DEVICE +ID +WORKER +DEATHS +FRAMES")
         self.assertIn("every frame is equal", text.replace("\n", " "))
         self.assert_refused(berth("demo", "--inject-fault"), 2, "--isolation process")
         self.assert_refused(berth("demo", "--isolation", "proces"), 2, "proces", "none or process")
 
     def test_demo_prints_a_closing_table_and_no_progress_off_a_terminal(self):
-        result = berth("demo", "--frames", "10")
+        result = berth("demo", "--backend", "host", "--frames", "10")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("every frame is equal to what the processor computes", " ".join(result.stdout.split()))
         self.assertRegex(result.stdout, r"(?m)^DEVICE .* START-UP .* OF SPEED .* OF FRAMES")
@@ -68,9 +73,8 @@ class Demo(CommandCase):
     def test_demo_reports_start_up_apart_and_shares_near_those_of_speed(self):
         # Speeds that do not depend on the load of this machine: launches last as the script says.
         devices = "".join(f'[[device]]\nid = "sim-{speed}"\nspeed = {speed}\nitem_ns = 1500\n' for speed in (1, 3))
-        clip = self.folder / "clip.y4m"
-        clip.write_bytes(b"YUV4MPEG2 W32 H18 F25:1 Cmono\n" + 200 * (b"FRAME\n" + bytes(32 * 18)))
-        result = berth("demo", "--backend", "simulated", "--simulated", self.write("two.toml", devices), "--input", str(clip), "--json")
+        clip = self.clip(200)
+        result = berth("demo", "--backend", "simulated", "--simulated", self.write("two.toml", devices), "--input", clip, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
         self.assertEqual((report["frames"], report["wrong"], report["failed"]), (200, 0, 0))

@@ -265,6 +265,24 @@ class EqualMachines(Fleet):
         self.assertEqual(intents, {"a": ["cordoned"], "b": ["in_service"]})
 
 
+    def test_devices_without_a_uuid(self):
+        """Their owners offer them by the ids that earlier versions gave to them."""
+        devices = json.loads(self.berth("devices", "--backend", "opencl", "--json").stdout or "[]")
+        if not devices:
+            self.skipTest("PoCL is not installed")
+        former, now = devices[1]["former_id"], devices[1]["id"]
+        for name in ("a", "b"):
+            rules = self.folder / f"{name}.toml"
+            rules.write_text(f'devices = ["{former}"]\n')
+            self.add_node(name, options=["--agent-file", str(rules)])
+        self.until_healthy("a", "b")
+        self.apply(self.web(replicas=2))
+        self.assertEqual({(one["node"], *one["devices"]) for one in self.until_ready("web", 2).values()}, {("a", now), ("b", now)})
+        self.assertEqual(self.command("drain", f"node/a/{former}").returncode, 0)
+        intents = {one["id"]: one["intent"] for one in self.get("nodes/a")["node"]["devices"]}
+        self.assertEqual((intents[now], now), ("draining", "cpu-opencl-1"))
+
+
 class HostileUser(Fleet):
     """Another user of the server's machine."""
 

@@ -100,7 +100,8 @@ const PlannedNode* PlannedFleet::find_node(const NodeId& id) const {
 
 void PlannedFleet::use_current_ids(Assignment& assignment) const {
   const PlannedNode* const node = find_node(assignment.node);
-  if (!node) return;
+  const auto was_renamed = [](const DeviceView& gpu) { return gpu.info->former_id.has_value(); };
+  if (!node || std::none_of(node->gpus.begin(), node->gpus.end(), was_renamed)) return;
   inventory::FormerIds ids;
   for (const DeviceView& gpu : node->gpus) ids.add(*gpu.info);
   for (DeviceId& id : assignment.devices) id = DeviceId(ids.current(id));

@@ -32,6 +32,7 @@ TEST_F(OpenclBasic, TwoEqualDevicesHaveDifferentStableIds) {
   EXPECT_TRUE(infos_[0].former_id->text().starts_with("opencl/pocl/")) << *infos_[0].former_id;
   EXPECT_TRUE(infos_[0].former_id->text().ends_with(".0")) << *infos_[0].former_id;
   EXPECT_TRUE(infos_[1].former_id->text().ends_with(".1")) << *infos_[1].former_id;
+  EXPECT_EQ(backend_->open(*infos_[1].former_id).value()->id(), infos_[1].id);
   EXPECT_EQ(infos_[0].concurrency, 1U);
   EXPECT_TRUE(infos_[0].is_fallback);
   EXPECT_EQ(infos_[0].memory_domain, "host");

@@ -253,13 +253,10 @@ TEST(OpenclList, IdsDoNotDependOnTheOrderOfThePlatforms) {
   EXPECT_EQ(ids({older, newer}), ids({newer, older}));
 }
 
-TEST(OpenclList, ADeviceCanBeOpenedByItsFormerId) {
+TEST(OpenclList, AFormerIdNamesTheDeviceThatIsToBeCut) {
   Script wanted{.platforms = {{"P", "X", {scripted_gpu("Chip")}}}};
   script = &wanted;
   const Api api = scripted_api();
-  const auto opened = make_backend(api, {})->open(DeviceId("opencl/x/chip.1"));
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code, ErrorCode::not_found);
   const auto parts = find_devices(api, std::vector<PartitionRequest>{{"opencl:opencl/x/chip.0", {4, 8}}});
   ASSERT_FALSE(parts) << "the scripted device cannot be cut";
   EXPECT_EQ(parts.error().where, "gpu-opencl-0");
