@@ -206,6 +206,15 @@ TEST(ProjectFile, BadTomlIsAnErrorWithLineAndColumn) {
     EXPECT_NE(project_error(text).find("this is not TOML"), std::string::npos) << text;
 }
 
+// toml++ 3.3 does something undefined with them.
+TEST(ProjectFile, ACharacterThatIsNotAsciiIsRefusedOutsideQuotes) {
+  for (const char* text : {"[cluster]\nname\xC3\xA9 = 1\n", "[cluster]\nmem\xEF\xBB\xA1\xBF\n", "\xC2\xA0[cluster]\n"})
+    EXPECT_NE(project_error(text).find("a character that is not ASCII stands outside quotes"), std::string::npos)
+        << project_error(text);
+  for (const char* text : {"\xEF\xBB\xBF[cluster]\nname = \"c\"\n", "[cluster]\nname = \"c\" # \xC3\xA9\n"})
+    EXPECT_EQ(project_error(text).find("not ASCII"), std::string::npos) << project_error(text);
+}
+
 TEST(FleetFile, NodesCountTheirGpusOrNameEachDevice) {
   const auto fleet = read_fleet(R"(
 [[node]]

@@ -24,11 +24,17 @@ namespace berth::inventory {
 // the stack.
 inline constexpr std::size_t toml_key_parts_max = 16;
 
-// Throws toml::parse_error if a dotted key has too many parts. On text that is not valid
+// Throws toml::parse_error if a dotted key has too many parts, or for a character that is not ASCII outside strings and
+// comments: TOML has none there, and what toml++ 3.3 does with it is undefined. On text that is not valid
 // TOML, toml++ reports an error at the same position or before.
 inline void check_toml_keys(std::string_view text) {
   std::size_t parts = 1, line = 1, line_start = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  const auto refuse = [&](const char* what, std::size_t i) {
+    const auto at = [](std::size_t number) { return static_cast<toml::source_index>(number); };
+    throw toml::parse_error(what, {at(line), at(i - line_start + 1)}, nullptr);
+  };
+  // After the mark of an encoding that some editors write.
+  for (std::size_t i = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '#') {
       while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
@@ -54,9 +60,10 @@ inline void check_toml_keys(std::string_view text) {
       line_start = i + 1;
     } else if (std::string_view("=,{}[]").find(c) != std::string_view::npos) {
       parts = 1;
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      refuse("a character that is not ASCII stands outside quotes", i);
     } else if (c == '.' && ++parts > toml_key_parts_max) {
-      const auto at = [](std::size_t number) { return static_cast<toml::source_index>(number); };
-      throw toml::parse_error("a key has too many parts", {at(line), at(i - line_start + 1)}, nullptr);
+      refuse("a key has too many parts", i);
     }
   }
 }
