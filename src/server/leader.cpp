@@ -196,7 +196,7 @@ Result<void> Leader::load() {
   is_current_ = true;
   for (const auto& [node, list] : now->assignments) {
     const auto before = state_.assignments.find(node);
-    if (before == state_.assignments.end() || before->second.version != list.version) changed_nodes_.insert(node);
+    if (before == state_.assignments.end() || before->second != list) changed_nodes_.insert(node);
   }
   for (const auto& [node, list] : state_.assignments) {
     if (!now->assignments.contains(node)) changed_nodes_.insert(node);

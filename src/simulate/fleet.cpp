@@ -99,7 +99,8 @@ class Simulation {
   store::State state() { return observer_->load().value(); }
   void committed(const SimulatedServer& server, const store::Transaction& transaction) {
     const auto concerns = [](const store::Write& write) {
-      return write.key != store::keys::counters && !write.key.starts_with(store::keys::events);
+      return write.key != store::keys::counters && !write.key.starts_with(store::keys::events) &&
+             !write.key.starts_with(store::keys::actions);
     };
     ++out_.commits;
     checker_.decided(timeline_.now, server.call(), server.known_change(),

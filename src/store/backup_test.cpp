@@ -190,7 +190,8 @@ TEST_F(BackupFile, IsRefusedWhereverItWasEdited) {
 
 TEST_F(BackupFile, OfANewerVersionIsRefusedByName) {
   std::string newer = text_;
-  newer.replace(newer.find("\"store\":1"), 9, "\"store\":7");
+  const std::string number = "\"store\":" + std::to_string(schema_number);
+  newer.replace(newer.find(number), number.size(), "\"store\":7");
   newer.replace(newer.find(this_version()), this_version().size(), "9.0.0");
   const Error refusal = refusal_of(newer);
   EXPECT_EQ(refusal.code, ErrorCode::not_supported);

@@ -1,13 +1,10 @@
 #include "store/change_writes.hpp"
 
-#include <set>
 #include <string>
 #include <utility>
 
 namespace berth::store {
 namespace {
-
-using AssignedList = std::vector<fleet::Assigned>;
 
 Error contradiction(std::string what) { return {ErrorCode::invalid_argument, "the change " + std::move(what)}; }
 
@@ -36,25 +33,10 @@ Result<void> check(const Change& change, const Counters& counters) {
   return {};
 }
 
-Write assignments_write(const NodeId& node, const AssignedList& list) {
-  return {keys::assignments_of(node), list.empty() ? std::nullopt : std::optional(text_of(list))};
-}
-
-// `after` without the incarnations that `before` does not have.
-AssignedList without_new(const AssignedList& before, const AssignedList& after) {
-  std::set<std::uint64_t> known;
-  for (const fleet::Assigned& one : before) known.insert(one.generation);
-  AssignedList kept;
-  for (const fleet::Assigned& one : after) {
-    if (known.contains(one.generation)) kept.push_back(one);
-  }
-  return kept;
-}
-
 }  // namespace
 
 Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Counters& counters,
-                                     const std::map<NodeId, NodeAssignments>* before) {
+                                     std::deque<std::uint64_t>& actions, const std::map<NodeId, Incarnations>& before) {
   BERTH_TRY(check(change, counters));
   std::vector<Write> writes, last;  // `last`: what nothing refers to any more
   const auto put = [&](std::string key, std::string value) { writes.push_back({std::move(key), std::move(value)}); };
@@ -90,19 +72,23 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
     counters.next_generation = change.generations->second;
     put(std::string(keys::counters), text_of(counters));
   }
+  // What ends or changes comes before what begins, over all nodes. Where the change is split, the first part that
+  // touches a node changes its version, so that another change that was decided on the same list is refused as a whole.
+  std::vector<Write> begun;
   for (const auto& [node, list] : change.assignments) {
-    if (!before) break;
-    const auto at = before->find(node);
-    if (at == before->end()) continue;
-    const AssignedList kept = without_new(at->second.assigned, list.assigned);
-    if (kept != at->second.assigned) writes.push_back(assignments_write(node, kept));
+    writes.push_back({keys::assignments_of(node), list.assigned.empty() ? std::nullopt : std::optional(head_text())});
+    Incarnations old = before.at(node);
+    for (const fleet::Assigned& one : list.assigned) {
+      std::string key = keys::incarnation(one), value = text_of(one);
+      const auto at = old.extract(key);
+      if (at.empty())
+        begun.push_back({std::move(key), std::move(value)});
+      else if (at.mapped() != value)
+        put(std::move(key), std::move(value));
+    }
+    for (const auto& [key, value] : old) writes.push_back({key, std::nullopt});
   }
-  for (const auto& [node, list] : change.assignments) {
-    const auto at = before ? before->find(node) : decltype(before->find(node))();
-    const bool is_written =
-        before && at != before->end() && without_new(at->second.assigned, list.assigned) == list.assigned;
-    if (!is_written) writes.push_back(assignments_write(node, list.assigned));
-  }
+  for (Write& write : begun) writes.push_back(std::move(write));
 
   for (Write& write : last) writes.push_back(std::move(write));
   for (fleet::Event event : change.events) {
@@ -110,7 +96,16 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
     event.id = counters.next_event++;
     put(std::string(keys::counters), text_of(counters));
     if (event.id > events_kept) writes.push_back({keys::event(event.id - events_kept), std::nullopt});
-    put(keys::event(event.id), text_of(event));
+    if (!is_action(event)) {
+      put(keys::event(event.id), text_of(event));
+      continue;
+    }
+    put(keys::action(event.id), text_of(event));
+    actions.push_back(event.id);
+    while (actions.size() > actions_kept) {
+      writes.push_back({keys::action(actions.front()), std::nullopt});
+      actions.pop_front();
+    }
   }
   return writes;
 }

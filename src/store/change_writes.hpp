@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "berth/result.hpp"
@@ -13,13 +15,15 @@
 
 namespace berth::store {
 
-// Older events are removed when newer ones come.
-inline constexpr std::uint64_t events_kept = 10'000;
+// Older events are removed when newer ones come, and so are older actions.
+inline constexpr std::uint64_t events_kept = 10'000, actions_kept = 10'000;
 
-// `root` and `counters` become what they are after the change. `before`, where given, holds the lists that are in the
-// store: of each that changes, what ends is then written before any other begins; without it each is written once.
-// invalid_argument: the change contradicts itself.
+// The incarnations of a node as they are in the store: values by key.
+using Incarnations = std::map<std::string, std::string>;
+
+// `root`, `counters` and `actions` (ids of the actions that are kept, the oldest first) become what they are after the
+// change. `before` has every node whose assignments change. invalid_argument: the change contradicts itself.
 Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Counters& counters,
-                                     const std::map<NodeId, NodeAssignments>* before);
+                                     std::deque<std::uint64_t>& actions, const std::map<NodeId, Incarnations>& before);
 
 }  // namespace berth::store

@@ -1,6 +1,7 @@
 #include "store/records.hpp"
 
 #include <boost/json.hpp>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
@@ -12,17 +13,53 @@ namespace json = boost::json;
 using format::member;
 using format::whole_of;
 
+namespace {
+std::string twenty_digits(std::uint64_t number) {
+  char digits[21];
+  std::snprintf(digits, sizeof digits, "%020" PRIu64, number);
+  return digits;
+}
+template <class Number>
+bool read_digits(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+}  // namespace
+
 namespace keys {
 std::string deployment(const DeploymentId& name, std::uint64_t version) {
   return std::string(deployments) + name.text() + "/" + std::to_string(version);
 }
 std::string node(const NodeId& name) { return std::string(nodes) + name.text(); }
 std::string assignments_of(const NodeId& node) { return std::string(assignments) + node.text(); }
+std::string assigned_to(const NodeId& node) { return std::string(assigned) + node.text() + "/"; }
+std::string incarnation(const fleet::Assigned& one) {
+  return assigned_to(one.place.node) + name_of(one.key()) + "/" + std::to_string(one.generation);
+}
+std::optional<fleet::Assigned> incarnation_at(std::string_view key) {
+  if (!key.starts_with(assigned)) return std::nullopt;
+  key.remove_prefix(assigned.size());
+  std::vector<std::string_view> words;
+  for (std::size_t end = 0; end != std::string_view::npos; key.remove_prefix(std::min(end + 1, key.size()))) {
+    end = key.find('/');
+    words.push_back(key.substr(0, end));
+    if (end == std::string_view::npos) break;
+  }
+  fleet::Assigned one;
+  if (words.size() != 4 || words[0].empty() || words[1].empty() || !read_digits(words[2], one.place.replica) ||
+      !read_digits(words[3], one.generation))
+    return std::nullopt;
+  one.place.node = NodeId(std::string(words[0]));
+  one.place.deployment = DeploymentId(std::string(words[1]));
+  return one;
+}
 std::string credential(std::string_view id) { return std::string(credentials) + std::string(id); }
-std::string event(std::uint64_t id) {
-  char digits[21];
-  std::snprintf(digits, sizeof digits, "%020" PRIu64, id);
-  return std::string(events) + digits;
+std::string event(std::uint64_t id) { return std::string(events) + twenty_digits(id); }
+std::string action(std::uint64_t id) { return std::string(actions) + twenty_digits(id); }
+std::optional<std::uint64_t> action_at(std::string_view key) {
+  std::uint64_t id = 0;
+  if (!key.starts_with(actions) || !read_digits(key.substr(actions.size()), id)) return std::nullopt;
+  return id;
 }
 }  // namespace keys
 
@@ -57,11 +94,8 @@ std::string text_of(const Counters& counters) {
 std::string text_of(const Leader& leader) {
   return format::document({{"server", leader.server}, {"epoch", leader.epoch}});
 }
-std::string text_of(const std::vector<fleet::Assigned>& assigned) {
-  json::array list;
-  for (const fleet::Assigned& one : assigned) list.push_back(format::to_json(one));
-  return format::document({{"assigned", std::move(list)}});
-}
+std::string text_of(const fleet::Assigned& assigned) { return format::document(format::to_json(assigned)); }
+std::string head_text() { return format::document({}); }
 std::string text_of(const fleet::Wanted& wanted) { return format::document(format::to_json(wanted)); }
 std::string text_of(const fleet::NodeRecord& record) { return format::document(format::to_json(record)); }
 std::string text_of(const fleet::Credential& credential) { return format::document(format::to_json(credential)); }
@@ -95,10 +129,11 @@ Result<Leader> leader_of(const Entry& entry) {
                   whole_of(member(object, "epoch", where), where + ".epoch")};
   });
 }
-Result<std::vector<fleet::Assigned>> assigned_of(const Entry& entry) {
+Result<fleet::Assigned> assigned_of(const Entry& entry) {
   return read_entry(entry, [](const json::value& value, const std::string& where) {
-    return format::entries_of(member(format::object_of(value, where), "assigned", where), where + ".assigned",
-                              format::assigned_of);
+    fleet::Assigned one = format::assigned_of(value, where);
+    if (keys::incarnation(one) != where) throw format::JsonError{where + " has another incarnation"};
+    return one;
   });
 }
 Result<fleet::Wanted> wanted_of(const Entry& entry) { return read_entry(entry, format::wanted_of); }

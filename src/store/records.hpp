@@ -4,17 +4,21 @@
 //   state/project                      version, names, and which record of each deployment counts
 //   state/deployment/<name>/<version>  a deployment as that version of the project wants it
 //   state/node/<name>                  a node, and what the operator intends with it
-//   state/assignments/<node>           what the node is to run
+//   state/assignments/<node>           changes with each change of what the node is to run
+//   state/assigned/<node>/<deployment>/<replica>/<generation>  one incarnation that it is to run, or to stop
 //   state/counters                     generations and events: the next numbers
 //   state/leader                       who leads, and the epoch
 //   state/credential/<id>              a token's sum
-//   event/<20 digits>                  an event
-// Values are JSON documents. No secret is in any of them: credentials are sums, and deployments name the places of
-// their secrets.
+//   event/<20 digits>                  an event; the newest 10,000 are kept
+//   action/<20 digits>                 an event that a person caused; the newest 10,000 are kept, whatever else happens
+// Every record is bounded (fleet/bounds.hpp), so that no node or deployment grows beyond what a store takes. The name
+// of an incarnation is in its key: one whose value is damaged can still be stopped. Values are JSON documents. No
+// secret is in any of them: credentials are sums, and deployments name the places of their secrets.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,13 +40,21 @@ inline constexpr std::string_view leader = "state/leader";
 inline constexpr std::string_view deployments = "state/deployment/";
 inline constexpr std::string_view nodes = "state/node/";
 inline constexpr std::string_view assignments = "state/assignments/";
+inline constexpr std::string_view assigned = "state/assigned/";
 inline constexpr std::string_view credentials = "state/credential/";
 inline constexpr std::string_view events = "event/";
+inline constexpr std::string_view actions = "action/";
 std::string deployment(const DeploymentId& name, std::uint64_t version);
 std::string node(const NodeId& name);
 std::string assignments_of(const NodeId& node);
+std::string assigned_to(const NodeId& node);  // what its incarnations begin with
+std::string incarnation(const fleet::Assigned& assigned);
+// What the key of an incarnation says; absent: it is not such a key.
+std::optional<fleet::Assigned> incarnation_at(std::string_view key);
 std::string credential(std::string_view id);
 std::string event(std::uint64_t id);
+std::string action(std::uint64_t id);
+std::optional<std::uint64_t> action_at(std::string_view key);
 }  // namespace keys
 
 // The root of the desired state. Records of deployments that it does not name do not count: they are left by a change
@@ -67,7 +79,8 @@ struct Leader {
 std::string text_of(const ProjectRoot& root);
 std::string text_of(const Counters& counters);
 std::string text_of(const Leader& leader);
-std::string text_of(const std::vector<fleet::Assigned>& assigned);
+std::string text_of(const fleet::Assigned& assigned);
+std::string head_text();  // at keys::assignments_of(): its version is what counts
 std::string text_of(const fleet::Wanted& wanted);
 std::string text_of(const fleet::NodeRecord& record);
 std::string text_of(const fleet::Credential& credential);
@@ -77,7 +90,7 @@ std::string text_of(const fleet::Event& event);
 Result<ProjectRoot> project_root_of(const Entry& entry);
 Result<Counters> counters_of(const Entry& entry);
 Result<Leader> leader_of(const Entry& entry);
-Result<std::vector<fleet::Assigned>> assigned_of(const Entry& entry);
+Result<fleet::Assigned> assigned_of(const Entry& entry);
 Result<fleet::Wanted> wanted_of(const Entry& entry);
 Result<fleet::NodeRecord> node_record_of(const Entry& entry);
 Result<fleet::Credential> credential_of(const Entry& entry);

@@ -4,9 +4,10 @@
 #include <boost/json.hpp>
 
 #include "berth/version.hpp"
-#include "format/json_reading.hpp"
+#include "format/fleet_json.hpp"
 #include "store/parts.hpp"
 #include "store/records.hpp"
+#include "store/state.hpp"
 
 namespace berth::store {
 namespace {
@@ -37,7 +38,37 @@ Result<void> migrate(Engine& engine, std::span<const Migration> migrations, Entr
 
 }  // namespace
 
-std::span<const Migration> migrations() noexcept { return {}; }
+namespace {
+
+// Layout 1 had all incarnations of a node in one value at keys::assignments_of(), and one ring of events.
+Result<std::vector<Write>> split_assignments(const std::vector<Entry>& entries) {
+  std::vector<Write> writes;
+  for (const Entry& entry : entries) {
+    if (entry.key.starts_with(keys::assignments)) {
+      const auto list = BERTH_TRY(
+          format::read_document(entry.value, entry.key, [](const boost::json::value& value, const std::string& where) {
+            const boost::json::value* const all = format::object_of(value, where).if_contains("assigned");
+            return all ? format::entries_of(*all, where + ".assigned", format::assigned_of)
+                       : std::vector<fleet::Assigned>();
+          }));
+      if (list.empty()) continue;  // done by a migration that was interrupted
+      for (const fleet::Assigned& one : list) writes.push_back({keys::incarnation(one), text_of(one)});
+      writes.push_back({entry.key, head_text()});
+    } else if (entry.key.starts_with(keys::events)) {
+      const Result<fleet::Event> event = event_of(entry);
+      if (!event || !is_action(*event)) continue;
+      writes.push_back({keys::action(event->id), entry.value});
+      writes.push_back({entry.key, std::nullopt});
+    }
+  }
+  return writes;
+}
+
+constexpr Migration known_migrations[] = {{1, split_assignments}};
+
+}  // namespace
+
+std::span<const Migration> migrations() noexcept { return known_migrations; }
 
 std::string this_version() {
   return std::to_string(BERTH_VERSION_MAJOR) + "." + std::to_string(BERTH_VERSION_MINOR) + "." +

@@ -13,7 +13,7 @@
 
 namespace berth::store {
 
-inline constexpr std::uint64_t schema_number = 1;
+inline constexpr std::uint64_t schema_number = 2;
 
 struct Migration {
   std::uint64_t from = 0;  // leads to from + 1

@@ -6,6 +6,7 @@
 #include "store/records.hpp"
 #include "store/store.hpp"
 #include "store/test_failing_engine.hpp"
+#include "store/test_fleet_records.hpp"
 
 namespace berth::store {
 namespace {
@@ -23,7 +24,7 @@ std::string value_at(Engine& engine, std::string_view key) {
 TEST(Schema, AnEmptyStoreGetsTheNumberOfThisVersion) {
   const auto engine = make_memory_engine();
   ASSERT_TRUE(Store::open(engine));
-  EXPECT_EQ(value_at(*engine, keys::schema), R"({"store":1,"berth":")" + this_version() + R"("})");
+  EXPECT_EQ(value_at(*engine, keys::schema), R"({"store":2,"berth":")" + this_version() + R"("})");
   EXPECT_TRUE(Store::open(engine));
 }
 
@@ -122,6 +123,68 @@ TEST(Migration, IsRefusedWhileAServerLeads) {
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
   EXPECT_NE(refused.error().message.find("server-1"), std::string::npos);
   EXPECT_EQ(value_at(*engine, "old/0"), "0");
+}
+
+// A store as the version before wrote it: all incarnations of a node in one value, one ring of events.
+std::shared_ptr<Engine> store_of_layout_1() {
+  auto engine = make_memory_engine();
+  put(*engine, keys::schema, text_of(SchemaMark{1, "0.1.0"}));
+  put(*engine, keys::leader, R"({"schema":1,"server":"head","epoch":7})");
+  put(*engine, keys::project,
+      R"({"schema":1,"version":3,"cluster":"lab","egress_preference":[],"deployments":{"chat":3}})");
+  put(*engine, keys::counters, R"({"schema":1,"next_generation":200,"next_event":4})");
+  put(*engine, keys::deployment(DeploymentId("chat"), 3), text_of(wanted("chat", 150)));
+  put(*engine, keys::node(NodeId("n1")), text_of(node_record("n1")));
+  std::string list;
+  for (std::uint32_t i = 0; i < 150; ++i) {
+    const std::string text = text_of(assigned("n1", "chat", i, i + 1, i == 3));
+    list += (i == 0 ? "" : ",") + text.substr(0, 1) + text.substr(text.find(',') + 1);  // without its schema
+  }
+  put(*engine, keys::assignments_of(NodeId("n1")), R"({"schema":1,"assigned":[)" + list + "]}");
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    fleet::Event one = event("event " + std::to_string(i), i == 2 ? "user:ann" : "controller");
+    one.id = i;
+    put(*engine, keys::event(i), text_of(one));
+  }
+  return engine;
+}
+void expect_layout_2(const std::shared_ptr<Engine>& engine) {
+  const auto store = Store::open(engine);
+  ASSERT_TRUE(store) << store.error().to_text();
+  const State state = (*store)->load().value();
+  EXPECT_TRUE(state.damaged.empty());
+  EXPECT_EQ(state.epoch, 7U);
+  EXPECT_EQ(state.next_generation, 200U);
+  EXPECT_EQ(state.desired.deployments.at(DeploymentId("chat")).spec.replicas, 150U);
+  ASSERT_TRUE(state.assignments.contains(NodeId("n1")));
+  const std::vector<fleet::Assigned>& list = state.assignments.at(NodeId("n1")).assigned;
+  ASSERT_EQ(list.size(), 150U);
+  for (std::uint32_t i = 0; i < 150; ++i) EXPECT_EQ(list[i], assigned("n1", "chat", i, i + 1, i == 3));
+  const std::vector<fleet::Event> events = (*store)->events(0, 10).value();
+  ASSERT_EQ(events.size(), 3U);
+  for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_EQ(events[i - 1].text, "event " + std::to_string(i));
+  EXPECT_EQ((*store)->actions(10).value().size(), 1U);
+  // And it is a store to work with.
+  ASSERT_TRUE((*store)->lead("head", 1h));
+  Change change = change_of((*store)->load().value());
+  change.assignments = state.assignments;
+  change.assignments.at(NodeId("n1")).assigned.pop_back();
+  ASSERT_TRUE((*store)->commit(change).value());
+  EXPECT_EQ((*store)->load().value().assignments.at(NodeId("n1")).assigned.size(), 149U);
+}
+
+TEST(Migration, AStoreOfTheVersionBeforeIsBroughtUpToDate) { expect_layout_2(store_of_layout_1()); }
+
+TEST(Migration, AStoreOfTheVersionBeforeIsBroughtUpToDateAfterAnInterruption) {
+  int failures = 0;
+  for (bool is_done = false; !is_done; ++failures) {
+    const auto engine = std::make_shared<FailingEngine>(store_of_layout_1());
+    engine->fail_after(failures, FailingEngine::Failure::lost);
+    is_done = Store::open(engine).has_value();
+    engine->recover();
+    expect_layout_2(engine);
+  }
+  EXPECT_GT(failures, 2);
 }
 
 }  // namespace

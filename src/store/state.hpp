@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,10 @@ struct State {
   std::string leader;               // the server that leads, or did last; empty: none ever has
   std::uint64_t epoch = 0;          // of its leadership
   std::uint64_t change_number = 0;  // of the last change that it shows (engine.hpp)
+  // Entries that cannot be read, one sentence each. What they are about is left out, or as safe as can be: an
+  // incarnation is to be stopped, a node is cordoned.
+  std::vector<std::string> damaged;
+  std::set<DeploymentId> unreadable;  // wanted, with a record that is damaged: its replicas are to stay as they are
   friend bool operator==(const State&, const State&) = default;
 };
 
@@ -56,6 +61,12 @@ struct Change {
   std::map<std::string, std::optional<fleet::Credential>> credentials;
   std::vector<fleet::Event> events;  // their ids are given by the store
 };
+
+// What a person did, as opposed to what a node, a server or the controller did. It is kept apart, so that no node can
+// push it out.
+inline bool is_action(const fleet::Event& event) {
+  return event.actor.starts_with("user:") || event.actor.starts_with("token:");
+}
 
 // An empty change that depends on the epoch and the project version of `state`.
 inline Change change_of(const State& state) {

@@ -1,5 +1,6 @@
 #include "store/state_reader.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "store/records.hpp"
@@ -18,6 +19,26 @@ auto parsed(const Entry& entry, Parsed& before, Parsed& after, Read&& read) -> d
   return value;
 }
 
+// Absent: the entry is damaged, which the state then says. What a newer version wrote is an error all the same.
+template <class Value>
+Result<std::optional<Value>> unless_damaged(State& state, Result<Value> read) {
+  if (read) return std::optional(*std::move(read));
+  if (read.error().code != ErrorCode::io) return std::move(read).error();
+  state.damaged.push_back(read.error().message);
+  return std::optional<Value>();
+}
+
+// An incarnation of which only the key is known. It may be single: where its node is silent, it counts as running for
+// an hour.
+std::optional<fleet::Assigned> to_be_stopped(std::string_view key) {
+  std::optional<fleet::Assigned> one = keys::incarnation_at(key);
+  if (one) {
+    one->stopping = true;
+    one->replace_s = 3600;
+  }
+  return one;
+}
+
 }  // namespace
 
 Result<State> StateReader::read(const Listing& listing) {
@@ -25,7 +46,7 @@ Result<State> StateReader::read(const Listing& listing) {
   state.change_number = listing.change_number;
   ProjectRoot root;
   Parsed<fleet::Wanted> wanted;
-  Parsed<std::vector<fleet::Assigned>> assigned;
+  Parsed<fleet::Assigned> assigned;
   Parsed<fleet::NodeRecord> nodes;
   Parsed<fleet::Credential> credentials;
   for (const Entry& entry : listing.entries) {
@@ -41,15 +62,31 @@ Result<State> StateReader::read(const Listing& listing) {
       state.leader = std::move(leader.server);
       state.epoch = leader.epoch;
     } else if (key.starts_with(keys::assignments)) {
-      NodeAssignments list{entry.version, BERTH_TRY(parsed(entry, assigned_, assigned, assigned_of))};
-      state.assignments.emplace(NodeId(std::string(key.substr(keys::assignments.size()))), std::move(list));
+      state.assignments[NodeId(std::string(key.substr(keys::assignments.size())))].version = entry.version;
+    } else if (key.starts_with(keys::assigned)) {
+      auto one = BERTH_TRY(unless_damaged(state, parsed(entry, assigned_, assigned, assigned_of)));
+      if (!one) one = to_be_stopped(key);
+      if (one) state.assignments[one->place.node].assigned.push_back(*std::move(one));
     } else if (key.starts_with(keys::nodes)) {
-      fleet::NodeRecord record = BERTH_TRY(parsed(entry, nodes_, nodes, node_record_of));
-      state.nodes.emplace(record.id, std::move(record));
+      auto record = BERTH_TRY(unless_damaged(state, parsed(entry, nodes_, nodes, node_record_of)));
+      if (!record) {
+        record.emplace();
+        record->id = NodeId(std::string(key.substr(keys::nodes.size())));
+        record->intent = Intent::cordoned;
+        record->intent_by = "server: its record in the store is damaged";
+      }
+      const NodeId id = record->id;
+      state.nodes.emplace(id, *std::move(record));
     } else if (key.starts_with(keys::credentials)) {
-      fleet::Credential credential = BERTH_TRY(parsed(entry, credentials_, credentials, credential_of));
-      state.credentials.emplace(credential.id, std::move(credential));
+      auto credential = BERTH_TRY(unless_damaged(state, parsed(entry, credentials_, credentials, credential_of)));
+      if (!credential) continue;
+      std::string id = credential->id;
+      state.credentials.emplace(std::move(id), *std::move(credential));
     }
+  }
+  for (auto& [node, list] : state.assignments) {
+    std::sort(list.assigned.begin(), list.assigned.end(),
+              [](const fleet::Assigned& a, const fleet::Assigned& b) { return a.generation < b.generation; });
   }
   // Keys of deployments come before the project, which says which of them count.
   std::map<std::string_view, const Entry*> records;
@@ -59,10 +96,15 @@ Result<State> StateReader::read(const Listing& listing) {
   for (const auto& [name, version] : root.deployments) {
     const std::string key = keys::deployment(name, version);
     const auto at = records.find(key);
-    if (at == records.end()) {
-      return Error{ErrorCode::io, "the store lacks " + key + ", which its project names", "restore the last backup"};
-    }
-    state.desired.deployments.emplace(name, BERTH_TRY(parsed(*at->second, wanted_, wanted, wanted_of)));
+    std::optional<fleet::Wanted> record;
+    if (at == records.end())
+      state.damaged.push_back("the store lacks " + key + ", which its project names");
+    else
+      record = BERTH_TRY(unless_damaged(state, parsed(*at->second, wanted_, wanted, wanted_of)));
+    if (record)
+      state.desired.deployments.emplace(name, *std::move(record));
+    else
+      state.unreadable.insert(name);
   }
   state.desired.version = root.version;
   state.desired.cluster = std::move(root.cluster);

@@ -16,7 +16,8 @@ namespace berth::store {
 
 class StateReader {
  public:
-  // io: an entry is not what a Store has written.
+  // io: one of the entries that all else depends on is not what a Store has written; others are named in
+  // State::damaged.
   Result<State> read(const Listing& listing);
 
  private:
@@ -25,7 +26,7 @@ class StateReader {
   using Parsed = std::map<std::string, std::pair<std::uint64_t, Value>, std::less<>>;
 
   Parsed<fleet::Wanted> wanted_;
-  Parsed<std::vector<fleet::Assigned>> assigned_;
+  Parsed<fleet::Assigned> assigned_;
   Parsed<fleet::NodeRecord> nodes_;
   Parsed<fleet::Credential> credentials_;
 };

@@ -1,5 +1,6 @@
 #include "store/store.hpp"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,14 @@ const Entry* find(const Listing& listing, std::string_view key) {
   return nullptr;
 }
 
+std::vector<fleet::Event> readable(const std::vector<Entry>& entries) {
+  std::vector<fleet::Event> events;
+  for (const Entry& entry : entries) {
+    if (auto event = event_of(entry)) events.push_back(*std::move(event));
+  }
+  return events;
+}
+
 Committed moved(Moved what, std::string reason) { return {what, std::move(reason), 0}; }
 
 }  // namespace
@@ -35,19 +44,31 @@ Result<State> Store::load() {
 }
 
 Result<std::vector<fleet::Event>> Store::events(std::uint64_t after, std::size_t limit) {
-  const Listing listing = BERTH_TRY(engine_->list(keys::events, keys::event(after), limit));
-  std::vector<fleet::Event> events;
-  for (const Entry& entry : listing.entries) events.push_back(BERTH_TRY(event_of(entry)));
+  std::vector<fleet::Event> events =
+      readable(BERTH_TRY(engine_->list(keys::events, keys::event(after), limit)).entries);
+  for (fleet::Event& one : readable(BERTH_TRY(engine_->list(keys::actions, keys::action(after), limit)).entries))
+    events.push_back(std::move(one));
+  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  if (events.size() > limit) events.erase(events.begin() + static_cast<std::ptrdiff_t>(limit), events.end());
   return events;
 }
 
-Result<Store::Known> Store::read_known(const Listing& listing) const {
+Result<std::vector<fleet::Event>> Store::actions(std::size_t limit) {
+  std::vector<Entry> entries = BERTH_TRY(engine_->list(keys::actions)).entries;
+  if (entries.size() > limit) entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(limit));
+  return readable(entries);
+}
+
+Result<Store::Known> Store::read_known(const Listing& listing) {
   Known known;
   for (const std::string_view key : own_keys) {
     const Entry* const entry = find(listing, key);
     known.versions.emplace(key, entry ? entry->version : 0);
     if (entry && key == keys::project) known.root = BERTH_TRY(project_root_of(*entry));
     if (entry && key == keys::counters) known.counters = BERTH_TRY(counters_of(*entry));
+  }
+  for (const Entry& entry : BERTH_TRY(engine_->list(keys::actions)).entries) {
+    if (const auto id = keys::action_at(entry.key)) known.actions.push_back(*id);
   }
   return known;
 }
@@ -165,12 +186,14 @@ Result<Committed> Store::commit(const Change& change) {
     return moved(Moved::assignments, "other replicas were assigned meanwhile");
 
   Known after = known_;
-  std::vector<Part> parts = BERTH_TRY(in_parts(BERTH_TRY(writes_of(change, after.root, after.counters, nullptr))));
-  if (parts.size() > 1 && !change.assignments.empty()) {
-    const State state = BERTH_TRY(load());
-    after = known_;
-    parts = BERTH_TRY(in_parts(BERTH_TRY(writes_of(change, after.root, after.counters, &state.assignments))));
+  std::map<NodeId, Incarnations> before;
+  for (const auto& [node, list] : change.assignments) {
+    Incarnations& of_node = before[node];
+    for (Entry& entry : BERTH_TRY(engine_->list(keys::assigned_to(node))).entries)
+      of_node.emplace(std::move(entry.key), std::move(entry.value));
   }
+  std::vector<Part> parts =
+      BERTH_TRY(in_parts(BERTH_TRY(writes_of(change, after.root, after.counters, after.actions, before))));
 
   std::map<std::string, std::uint64_t, std::less<>> versions = known_.versions;
   for (const auto& [node, list] : change.assignments) versions.emplace(keys::assignments_of(node), list.version);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,8 +29,10 @@ class Store {
   static Result<std::unique_ptr<Store>> open(std::shared_ptr<Engine> engine);
 
   Result<State> load();
-  // In the order of their ids, from the first after `after` on.
+  // In the order of their ids, from the first after `after` on. Entries that cannot be read are left out.
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit);
+  // Those that people caused alone; the newest `limit` of them.
+  Result<std::vector<fleet::Event>> actions(std::size_t limit);
 
   // Begins to lead; the epoch is higher than any before. It lasts for `duration` from now and from every renewal,
   // unless the engine can tell by itself whether this server lives (SQLite). unavailable names the server that leads.
@@ -43,8 +46,9 @@ class Store {
   // - Desired state changes as a whole: records of deployments count from the transaction that writes the root.
   // - What ends comes before what begins: a token is revoked and an incarnation is marked as stopping or removed before
   //   anything is granted or assigned. In between, a replica may lack a place, which the next decision gives it.
-  // - The list of a node is never seen half changed, so no device is promised twice. Generations are taken out of the
-  //   counter before they are used.
+  // - In the list of a node, what ends or changes comes before what begins, so no device is promised twice. Generations
+  // are
+  //   taken out of the counter before they are used.
   // - Events come last: what they say has happened.
   // invalid_argument: a record is larger than a store keeps, or the change contradicts itself; nothing was changed.
   // After any other error, load again: whether the last transaction was committed is not known.
@@ -55,12 +59,13 @@ class Store {
   struct Known {
     ProjectRoot root;
     Counters counters;
+    std::deque<std::uint64_t> actions;                           // ids of those that are kept
     std::map<std::string, std::uint64_t, std::less<>> versions;  // of the leader's, the project's and the counters' key
   };
 
   explicit Store(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
   Result<std::uint64_t> begin_epoch(const std::string& server);
-  Result<Known> read_known(const Listing& listing) const;
+  Result<Known> read_known(const Listing& listing);
   Result<bool> still_leads();
   Result<std::string> who_leads();
   Result<void> remove_leftovers(const Listing& listing);

@@ -247,6 +247,108 @@ TEST_P(StoreContract, TheNewestEventsAreKept) {
   EXPECT_EQ(store_->load().value().last_event, all);
 }
 
+TEST_P(StoreContract, WhatPeopleDidIsKeptWhateverElseHappens) {
+  led();
+  Change first = change();
+  first.events = {event("a token was made", "user:ann"), event("applied", "token:t7")};
+  ASSERT_EQ(outcome(store_->commit(first)), "committed");
+  for (std::uint64_t made = 0; made <= events_kept; made += 900) {
+    Change flood = change();
+    for (int i = 0; i < 900; ++i) flood.events.push_back(event("a device is lost"));
+    ASSERT_EQ(outcome(store_->commit(flood)), "committed");
+  }
+  std::vector<fleet::Event> events = store_->events(0, SIZE_MAX).value();
+  ASSERT_GT(events.size(), 2U);
+  EXPECT_LE(events.size(), events_kept + 2);
+  EXPECT_EQ(events[0].text, "a token was made");
+  EXPECT_EQ(events[1].text, "applied");
+  EXPECT_GT(events[2].id, 3U) << "other events are pushed out by newer ones";
+  EXPECT_EQ(store_->actions(100).value().size(), 2U);
+  EXPECT_EQ(store_->actions(1).value().at(0).text, "applied") << "the newest";
+  EXPECT_EQ(store_->events(1, 1).value().at(0).text, "applied");
+}
+
+TEST_P(StoreContract, TheNewestActionsAreKept) {
+  led();
+  for (std::uint64_t made = 0; made < actions_kept + 300; made += 100) {
+    Change some = change();
+    for (int i = 0; i < 100; ++i) some.events.push_back(event("applied", "user:ann"));
+    ASSERT_EQ(outcome(store_->commit(some)), "committed");
+    if (made == 5000) {
+      ASSERT_TRUE(store_->lead("server-1", 1h)) << "another server goes on from there";
+    }
+  }
+  EXPECT_EQ(store_->actions(SIZE_MAX).value().size(), actions_kept);
+  EXPECT_EQ(engine_->list(keys::actions).value().entries.size(), actions_kept);
+}
+
+// With a value for all of them, 6,000 replicas on one node were more than a store takes, and nothing was decided any
+// more.
+TEST_P(StoreContract, ANodeHasAnyNumberOfIncarnations) {
+  led();
+  Change many = change();
+  for (std::uint32_t i = 0; i < 6000; ++i)
+    many.assignments[NodeId("n1")].assigned.push_back(assigned("n1", "a", i, 1 + i));
+  many.generations = {1, 6001};
+  ASSERT_EQ(outcome(store_->commit(many)), "committed");
+  State state = store_->load().value();
+  EXPECT_EQ(state.assignments.at(NodeId("n1")).assigned, many.assignments.at(NodeId("n1")).assigned);
+  Change stop = change_of(state);
+  stop.assignments = state.assignments;
+  stop.assignments.at(NodeId("n1")).assigned[4000].stopping = true;
+  ASSERT_EQ(outcome(store_->commit(stop)), "committed");
+  EXPECT_EQ(store_->load().value().assignments.at(NodeId("n1")).assigned, stop.assignments.at(NodeId("n1")).assigned);
+  Change none = change();
+  none.assignments[NodeId("n1")] = {store_->load().value().assignments.at(NodeId("n1")).version, {}};
+  ASSERT_EQ(outcome(store_->commit(none)), "committed");
+  EXPECT_TRUE(engine_->list(keys::assigned).value().entries.empty());
+}
+
+TEST_P(StoreContract, ADamagedRecordIsNamedAndStopsNoOther) {
+  led();
+  Change all = change();
+  all.deployments = {
+      {DeploymentId("a"), wanted("a")}, {DeploymentId("b"), wanted("b")}, {DeploymentId("c"), wanted("c")}};
+  all.nodes = {{NodeId("n1"), node_record("n1")}, {NodeId("n2"), node_record("n2")}};
+  all.assignments[NodeId("n1")].assigned = {assigned("n1", "a", 0, 1), assigned("n1", "b", 0, 2)};
+  all.generations = {1, 3};
+  all.credentials = {{"t1", credential("t1")}, {"t2", credential("t2")}};
+  all.events = {event("first"), event("second")};
+  ASSERT_EQ(outcome(store_->commit(all)), "committed");
+  const auto damage = [&](const std::string& key) {
+    ASSERT_EQ(engine_->list(key).value().entries.at(0).key, key);
+    ASSERT_TRUE(engine_->commit({{}, {{key, "{\"schema\":1,\"na?e\":"}}}).value());
+  };
+  damage(keys::deployment(DeploymentId("b"), 1));
+  damage(keys::node(NodeId("n2")));
+  damage(keys::incarnation(assigned("n1", "b", 0, 2)));
+  damage(keys::credential("t2"));
+  damage(keys::event(1));
+  ASSERT_TRUE(engine_->commit({{}, {{keys::deployment(DeploymentId("c"), 1), std::nullopt}}}).value());
+
+  for (Store* const store : {store_.get(), Store::open(engine_).value().release()}) {
+    const State state = store->load().value();
+    EXPECT_EQ(state.damaged.size(), 5U);
+    EXPECT_NE(state.damaged.at(0).find("state/assigned/n1/b/0/2"), std::string::npos) << state.damaged.at(0);
+    EXPECT_EQ(state.desired.deployments.size(), 1U);
+    EXPECT_EQ(state.unreadable, (std::set{DeploymentId("b"), DeploymentId("c")}));
+    EXPECT_EQ(state.nodes.at(NodeId("n1")), node_record("n1"));
+    EXPECT_EQ(state.nodes.at(NodeId("n2")).intent, Intent::cordoned) << "what was intended with it is not known";
+    EXPECT_EQ(state.credentials.size(), 1U);
+    const std::vector<fleet::Assigned>& list = state.assignments.at(NodeId("n1")).assigned;
+    ASSERT_EQ(list.size(), 2U);
+    EXPECT_EQ(list[0], assigned("n1", "a", 0, 1));
+    EXPECT_EQ(list[1].key(), assigned("n1", "b", 0, 2).key());
+    EXPECT_TRUE(list[1].stopping) << "it may run: it is not forgotten";
+    EXPECT_EQ(store->events(0, 10).value().size(), 1U);
+    if (store != store_.get()) delete store;
+  }
+  Change remove = change();
+  remove.deployments = {{DeploymentId("b"), std::nullopt}, {DeploymentId("c"), wanted("c")}};
+  EXPECT_EQ(outcome(store_->commit(remove)), "committed") << "it can be removed, or given again";
+  EXPECT_TRUE(store_->load().value().unreadable.empty());
+}
+
 TEST_P(StoreContract, OfSeveralThreadsThatDecidedOnTheSameStateOneWins) {
   led();
   constexpr int threads = 4, each = 15;

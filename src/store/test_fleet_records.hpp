@@ -55,11 +55,11 @@ inline fleet::Credential credential(const std::string& id, fleet::Role role = fl
   return credential;
 }
 
-inline fleet::Event event(const std::string& text) {
+inline fleet::Event event(const std::string& text, const std::string& actor = "controller") {
   fleet::Event event;
   event.at_ms = 1'763'300'000'000;
   event.kind = fleet::EventKind::applied;
-  event.actor = "user:ann";
+  event.actor = actor;
   event.subject = "chat";
   event.text = text;
   return event;
