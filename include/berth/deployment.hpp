@@ -204,7 +204,7 @@ bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b);
 Result<void> validate(const DeploymentSpec& spec);
 
 // More replicas of one deployment than this are a mistake in the file.
-inline constexpr std::uint32_t replicas_max = 1'000'000;
+inline constexpr std::uint32_t replicas_max = 10'000;
 
 struct NodeDevice {
   DeviceInfo info;

@@ -9,7 +9,8 @@
 #include "berth/ledger.hpp"
 #include "device/query.hpp"
 #include "format/device_json.hpp"
-#include "format/json_text.hpp"
+#include "format/json_reading.hpp"
+#include "format/report_json.hpp"
 #include "inventory/listed_topology.hpp"
 #include "machine/device_request.hpp"
 #include "machine/job_store.hpp"
@@ -190,8 +191,7 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
   for (const auto& [lease, name] : replicas) own.insert(lease);
   NodeObservation out;
   out.node = node_;
-  json::array devices, leases;
-  std::map<inventory::LeaseKey, json::object> jobs;
+  std::map<inventory::LeaseKey, fleet::ReportedLease> jobs;
   const TimePoint now = real_clock().now();
   const auto name_of = [&](const inventory::DeviceLease& lease) -> std::pair<const char*, std::string> {
     if (const auto replica = replicas.find(lease.key()); replica != replicas.end()) return {"replica", replica->second};
@@ -200,20 +200,19 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     return {"job", job->second.name};
   };
   // What is the same of one that runs and one that waits.
-  const auto job_of = [&](const auto& lease, const char* state) {
-    json::object job{{"kind", "lease"},
-                     {"name", std::to_string(lease.lease)},
-                     {"user", lease.user},
-                     {"command", lease.command},
-                     {"state", state},
-                     {"devices", json::array()},
-                     {"exclusive", lease.exclusive},
-                     {"age_s", seconds(lease.age)}};
-    if (lease.memory_bytes) job["memory_bytes"] = lease.memory_bytes;
+  const auto job_of = [&](const auto& lease, bool is_waiting) {
+    fleet::ReportedLease job;
+    job.name = std::to_string(lease.lease);
+    job.user = lease.user;
+    job.command = lease.command;
+    job.is_waiting = is_waiting;
+    job.exclusive = lease.exclusive;
+    job.age_s = seconds(lease.age);
+    if (lease.memory_bytes) job.memory_bytes = lease.memory_bytes;
     if (const auto own = own_jobs.find(lease.key()); own != own_jobs.end() && !own->second.id.empty()) {
-      job["kind"] = "job";
-      job["name"] = own->second.name;
-      job["id"] = own->second.id;
+      job.kind = "job";
+      job.name = own->second.name;
+      job.id = own->second.id;
     }
     return job;
   };
@@ -228,22 +227,23 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     shown["holders"] = holders_of(row, name_of);
     shown["is_fallback"] = device.info.is_fallback;
     if (shown.contains("intent")) shown["intent"] = to_string(device.intent);
-    devices.push_back(std::move(shown));
+    try {
+      out.devices.push_back(format::reported_device_of(shown, row.info.id.text()));
+    } catch (const format::JsonError&) {  // the driver says something that no device has; the inventory goes without it
+    }
     if (is_allowed) out.node.devices.push_back(std::move(device));
     for (const inventory::DeviceLease& lease : row.held_by) {
       if (lease.within || replicas.contains(lease.key())) continue;
-      json::object& job = jobs[lease.key()];
-      if (job.empty()) job = job_of(lease, "running");
-      job["devices"].as_array().emplace_back(row.info.id.text());
+      fleet::ReportedLease& job = jobs.try_emplace(lease.key(), job_of(lease, false)).first->second;
+      job.devices.push_back(row.info.id.text());
     }
   }
-  for (auto& [id, job] : jobs) leases.push_back(std::move(job));
+  for (auto& [id, job] : jobs) out.leases.push_back(std::move(job));
   for (const machine::WaitingLease& lease : seen.waiting) {
     if (replicas.contains(lease.key()) || current.by_holder.contains({lease.user_id, lease.pid})) continue;
-    json::object job = job_of(lease, "waiting");
-    if (lease.place) job["place"] = *lease.place;
-    job["devices_wanted"] = lease.count;
-    leases.push_back(std::move(job));
+    fleet::ReportedLease& job = out.leases.emplace_back(job_of(lease, true));
+    if (lease.place) job.place = *lease.place;
+    job.devices_wanted = lease.count;
   }
   std::erase_if(out.node.links, [&](const Link& link) {
     const auto is_there = [&](const DeviceId& id) {
@@ -252,8 +252,6 @@ NodeObservation NodeWatch::observe(const ReplicaLeases& current) const {
     };
     return !is_there(link.a) || !is_there(link.b);
   });
-  out.devices_json = format::json_text(devices);
-  out.leases_json = format::json_text(leases);
   return out;
 }
 

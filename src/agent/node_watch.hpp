@@ -13,6 +13,7 @@
 
 #include "agent/agent_file.hpp"
 #include "berth/deployment.hpp"
+#include "fleet/reported_device.hpp"
 #include "inventory/device_row.hpp"
 #include "machine/find_machine.hpp"
 #include "machine/machine_observer.hpp"
@@ -32,7 +33,9 @@ struct ReplicaLeases {
 
 struct NodeObservation {
   NodeView node;  // without what replicas of the fleet hold
-  std::string devices_json, leases_json;
+  // With telemetry, and the leases of others; for display.
+  std::vector<fleet::ReportedDevice> devices;
+  std::vector<fleet::ReportedLease> leases;
 };
 
 class NodeWatch {

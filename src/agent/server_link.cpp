@@ -162,8 +162,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   }
   NodeObservation seen = watch_.observe(leases);
   report.node = std::move(seen.node);
-  report.devices_json = std::move(seen.devices_json);
-  report.leases_json = std::move(seen.leases_json);
+  report.devices = std::move(seen.devices);
+  report.leases = std::move(seen.leases);
   report.agent = id_;
   report.agent_start_monotonic_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(started_.time_since_epoch()).count());

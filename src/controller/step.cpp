@@ -129,6 +129,7 @@ class Stepper {
     if (one.is_in(ReplicaState::ready) && !out_.memory.replicas[one.assigned.key()].was_ready)
       out_.memory.avoided.erase({place.deployment, place.node});
     const auto wanted = input_.desired->deployments.find(place.deployment);
+    if (wanted == input_.desired->deployments.end() && input_.unreadable.contains(place.deployment)) return;
     if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(one);
   }
 

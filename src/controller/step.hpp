@@ -88,6 +88,8 @@ struct Input {
   const fleet::Desired* desired = nullptr;
   std::span<const fleet::Assigned> assigned;  // each generation once
   std::map<NodeId, NodeState> nodes;          // all that have joined
+  // Deployments that are wanted and whose specs cannot be read: what runs of them is left as it is.
+  std::set<DeploymentId> unreadable = {};
   Memory memory;
   std::uint64_t next_generation = 1;
   TimePoint now{};

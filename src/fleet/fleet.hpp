@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "berth/deployment.hpp"
+#include "fleet/reported_device.hpp"
 
 namespace berth::fleet {
 
@@ -109,9 +110,12 @@ struct NodeReport {
   std::uint64_t epoch = 0, orders_number = 0;
   // The highest epoch of a server that it has obeyed: it ignores servers of lower ones. 0: none, or an older agent.
   std::uint64_t epoch_seen = 0;
-  // For display only, each a JSON array or empty: devices with telemetry as `berth devices --json` prints them, and
-  // what the ledger of the machine shows of jobs and leases.
-  std::string devices_json, leases_json;
+  // For display: devices with telemetry, also those that the fleet may not use, and what the ledger of the machine
+  // shows of jobs and leases.
+  std::vector<ReportedDevice> devices;
+  std::vector<ReportedLease> leases;
+  // What was not valid in them and is left out, in one sentence; empty: nothing. Said by the server.
+  std::string problem;
 };
 
 // One incarnation that a node is to run, or to stop.

@@ -4,9 +4,11 @@
 #include <limits>
 #include <set>
 
+#include "fleet/bounds.hpp"
 #include "format/inventory_json.hpp"
 #include "format/json_text.hpp"
 #include "format/plan_json.hpp"
+#include "format/report_json.hpp"
 #include "world/printable.hpp"
 
 namespace berth::format {
@@ -14,11 +16,6 @@ namespace berth::format {
 namespace json = boost::json;
 
 namespace {
-
-constexpr std::size_t said_bytes_max = 500;
-// The list of what a node runs names its devices, and a store keeps 1 MiB of it.
-constexpr std::size_t node_devices_max = 1024, device_id_bytes_max = 200;
-constexpr std::uint64_t device_memory_bytes_max = 1ULL << 50;  // 1 PiB: sums over a fleet stay below 2^64
 
 template <class Noun>
 json::array array_to_json(const std::vector<Noun>& nouns) {
@@ -40,19 +37,21 @@ std::string optional_text(const json::object& object, std::string_view key, cons
 
 // What an agent says of itself and of replicas is shown, logged and kept in events: a sentence of it is enough.
 std::string said(const json::object& object, std::string_view key, const std::string& where) {
-  return world::shortened(optional_text(object, key, where), said_bytes_max);
+  return world::shortened(optional_text(object, key, where), fleet::sentence_bytes_max);
 }
 
 // Ids of devices are names in places and events, and are not cut: two would become one. Of two devices
 // with one id the second is left out; the rest of the report is about the node and counts.
 void check_devices(NodeView& node, const std::string& where) {
-  if (node.devices.size() > node_devices_max)
-    throw JsonError{where + ".devices has more than " + std::to_string(node_devices_max) + " entries"};
+  if (node.devices.size() > fleet::node_devices_max)
+    throw JsonError{where + ".devices has more than " + std::to_string(fleet::node_devices_max) + " entries"};
   for (const NodeDevice& device : node.devices) {
-    if (device.info.id.text().size() > device_id_bytes_max)
+    if (device.info.id.text().size() > fleet::device_id_bytes_max)
       throw JsonError{where + ".devices has the id " + in_quotes(device.info.id.text()) + ", which is longer than " +
-                      std::to_string(device_id_bytes_max) + " bytes"};
-    if (device.info.memory_bytes_total.value_or(0) > device_memory_bytes_max)
+                      std::to_string(fleet::device_id_bytes_max) + " bytes"};
+    if (world::printable(device.info.id.text()) != device.info.id.text())
+      throw JsonError{where + ".devices has an id with characters that cannot be shown"};
+    if (device.info.memory_bytes_total.value_or(0) > fleet::memory_bytes_max)
       throw JsonError{where + ".devices has more memory than any device"};
   }
   std::set<DeviceId> seen;
@@ -68,14 +67,35 @@ Noun word(const json::object& object, std::string_view key, const std::string& w
   return *noun;
 }
 
-// A part of a document that is kept as text.
-json::array array_in(const std::string& text) {
-  json::error_code error;
-  json::value value = json::parse(text, error);
-  return !error && value.is_array() ? std::move(value.get_array()) : json::array();
-}
-std::string text_of_array(const json::value& value, const std::string& where) {
-  return json_text(array_of(value, where));
+// The entries of a list for display that are valid, at most `most` of them. What is not is left out and named in
+// `problem`: a node whose report has a bad row is shown without that row.
+template <class Read>
+auto valid_entries(const json::object& report, std::string_view key, std::size_t most, std::string& problem,
+                   const std::string& where, Read&& take) -> std::vector<decltype(take(json::value(), where))> {
+  std::vector<decltype(take(json::value(), where))> out;
+  const json::value* const list = report.if_contains(key);
+  if (!list) return out;
+  std::size_t left_out = 0;
+  std::string first;
+  const auto leave_out = [&](const std::string& why) {
+    if (left_out++ == 0) first = why;
+  };
+  if (!list->is_array()) leave_out(where + "." + std::string(key) + " is not a list");
+  for (std::size_t i = 0; list->is_array() && i < list->get_array().size(); ++i) {
+    const std::string at = where + "." + std::string(key) + "[" + std::to_string(i) + "]";
+    try {
+      if (out.size() == most) throw JsonError{at + " is more than a server keeps of a node"};
+      out.push_back(take(list->get_array()[i], at));
+    } catch (const JsonError& error) {
+      leave_out(error.what);
+    }
+  }
+  if (left_out > 0 && problem.empty())
+    problem =
+        to_error({std::to_string(left_out) + " of its " + std::string(key) + " " + (left_out == 1 ? "is" : "are") +
+                  " not valid and " + (left_out == 1 ? "is" : "are") + " not shown: " + first})
+            .message;
+  return out;
 }
 
 }  // namespace
@@ -187,8 +207,8 @@ json::object to_json(const fleet::NodeReport& report) {
                    {"epoch_seen", report.epoch_seen},
                    {"inventory", node_view_to_json(report.node)},
                    {"replicas", array_to_json(report.replicas)}};
-  if (!report.devices_json.empty()) out["devices"] = array_in(report.devices_json);
-  if (!report.leases_json.empty()) out["leases"] = array_in(report.leases_json);
+  out["devices"] = array_to_json(report.devices);
+  out["leases"] = array_to_json(report.leases);
   return out;
 }
 
@@ -197,7 +217,7 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   fleet::NodeReport report;
   report.node = node_view_of(member(object, "inventory", where), where + ".inventory");
   check_devices(report.node, where + ".inventory");
-  report.agent = world::shortened(text(object, "agent", where), said_bytes_max);
+  report.agent = world::shortened(text(object, "agent", where), fleet::sentence_bytes_max);
   report.version = said(object, "version", where);
   report.boot = said(object, "boot", where);
   report.now_ms = whole(object, "now_at_ms", where);
@@ -207,8 +227,15 @@ fleet::NodeReport node_report_of(const json::value& value, const std::string& wh
   report.epoch = whole(object, "epoch", where);
   report.orders_number = whole(object, "revision", where);
   report.epoch_seen = optional_member(object, "epoch_seen", where, whole_of).value_or(0);
-  report.devices_json = optional_member(object, "devices", where, text_of_array).value_or("");
-  report.leases_json = optional_member(object, "leases", where, text_of_array).value_or("");
+  std::set<DeviceId> ids;
+  report.devices = valid_entries(object, "devices", fleet::node_devices_max, report.problem, where,
+                                 [&](const json::value& entry, const std::string& at) {
+                                   fleet::ReportedDevice device = reported_device_of(entry, at);
+                                   if (!ids.insert(device.info.id).second)
+                                     throw JsonError{at + " has the id of another device"};
+                                   return device;
+                                 });
+  report.leases = valid_entries(object, "leases", fleet::node_leases_max, report.problem, where, reported_lease_of);
   return report;
 }
 

@@ -61,10 +61,9 @@ TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
     }
     EXPECT_EQ(
         std::tie(read->agent, read->version, read->boot, read->agent_start_monotonic_ms, read->now_ms, read->number,
-                 read->epoch, read->orders_number, read->devices_json, read->leases_json, read->replicas),
+                 read->epoch, read->orders_number, read->devices, read->leases, read->replicas),
         std::tie(report.agent, report.version, report.boot, report.agent_start_monotonic_ms, report.now_ms,
-                 report.number, report.epoch, report.orders_number, report.devices_json, report.leases_json,
-                 report.replicas));
+                 report.number, report.epoch, report.orders_number, report.devices, report.leases, report.replicas));
     // What the store keeps of it is a fleet file.
     const auto fleet = read_fleet_json(json::serialize(node_view_to_json(a)), "node.json");
     ASSERT_TRUE(fleet) << fleet.error().to_text();

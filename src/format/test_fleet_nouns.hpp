@@ -189,6 +189,60 @@ inline NodeView some_node(Random& random) {
   return node;
 }
 
+inline std::uint64_t some_amount(Random& random) { return random.below(1ULL << 50); }
+
+inline fleet::ReportedDevice some_reported_device(Random& random) {
+  fleet::ReportedDevice device;
+  NodeView node = some_node(random);
+  if (!node.devices.empty()) device.info = node.devices.front().info;
+  device.info.id = DeviceId("GPU-0");
+  device.info.backend = "cuda";
+  device.info.memory_bytes_total = some_amount(random);
+  if (device.info.memory_domain.empty()) device.info.memory_domain = "GPU-0";
+  if (device.info.fault_domain.empty()) device.info.fault_domain = "GPU-0";
+  device.health = some_word<Health>(random, 5);
+  device.intent = some_word<Intent>(random, 3);
+  device.intent_by = some_text(random);
+  device.held_exclusively = some_bool(random);
+  device.holders = several(random, [](Random& r) {
+    return fleet::ReportedHolder{some_bool(r) ? "job" : "foreign", some_text(r), some_text(r), some(r, some_amount)};
+  });
+  device.memory_bytes_free = some(random, some_amount);
+  device.memory_bytes_promised = some(random, some_amount);
+  device.ecc_corrected = some(random, some_amount);
+  device.utilisation = some(random, some_cpus);
+  device.temperature_celsius = -3.5;
+  device.throttle_reasons = some(random, [](Random& r) { return several(r, some_text); });
+  device.processes = some(random, [](Random& r) {
+    return several(r, [](Random& of) {
+      return fleet::ReportedProcess{of.below(9),           "berth",     some_text(of),
+                                    some(of, some_amount), of.below(9), some_bool(of)};
+    });
+  });
+  device.events = several(random, [](Random& r) {
+    return fleet::ReportedDeviceEvent{"xid", some(r, some_amount), some_text(r), some_amount(r)};
+  });
+  device.error = some_text(random);
+  return device;
+}
+
+inline fleet::ReportedLease some_reported_lease(Random& random) {
+  fleet::ReportedLease lease;
+  lease.kind = some_bool(random) ? "job" : "lease";
+  lease.name = some_text(random);
+  lease.id = some_text(random);
+  lease.user = some_text(random);
+  lease.command = some_text(random);
+  lease.is_waiting = some_bool(random);
+  lease.devices = {"GPU-0"};
+  lease.exclusive = some_bool(random);
+  lease.age_s = some_cpus(random);
+  lease.memory_bytes = some(random, some_amount);
+  lease.place = some(random, some_amount);
+  lease.devices_wanted = some(random, some_amount);
+  return lease;
+}
+
 inline fleet::NodeReport some_node_report(Random& random) {
   fleet::NodeReport out;
   out.node = some_node(random);
@@ -201,8 +255,8 @@ inline fleet::NodeReport some_node_report(Random& random) {
   out.replicas = several(random, some_replica_report);
   out.epoch = some_number(random);
   out.orders_number = some_number(random);
-  if (some_bool(random)) out.devices_json = R"([{"id":"GPU-0","utilisation":1}])";
-  if (some_bool(random)) out.leases_json = R"([{"kind":"lease","name":"12"}])";
+  if (some_bool(random)) out.devices.push_back(some_reported_device(random));
+  if (some_bool(random)) out.leases.push_back(some_reported_lease(random));
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "server/answers.hpp"
 
+#include "fleet/bounds.hpp"
+
 namespace berth::server {
 
 void send(const http::Responder& responder, const Error& error) {
@@ -27,6 +29,13 @@ http::Response no_such_replica(const DeploymentId& name, const std::string& numb
 void send_no_deployment(const http::Responder& responder, const DeploymentId& name) {
   responder.send(http::error_response(404, "not_found", "there is no deployment \"" + name.text() + "\"",
                                       "berth deployments lists them"));
+}
+
+std::string reason_in(const boost::json::object& body, const std::string& where) {
+  std::string reason = format::optional_member(body, "reason", where, format::text_of).value_or("");
+  if (reason.size() > fleet::sentence_bytes_max)
+    throw format::JsonError{where + ".reason is longer than " + std::to_string(fleet::sentence_bytes_max) + " bytes"};
+  return reason;
 }
 
 bool is_json(const http::Request& request) {

@@ -27,6 +27,9 @@ http::Response no_such_replica(const DeploymentId& name, const std::string& numb
 
 bool is_json(const http::Request& request);
 
+// The member "reason" of a body; absent is empty. Throws a JsonError where it is longer than a sentence.
+std::string reason_in(const boost::json::object& body, const std::string& where);
+
 inline std::optional<std::uint64_t> read_number(std::string_view text, std::uint64_t largest) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

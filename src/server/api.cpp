@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::chrono::milliseconds change_every{250}, api_tick_every{1'000};
 constexpr std::uint64_t events_max = 1000;
-constexpr std::size_t reason_bytes_max = 500;  // one sentence
 
 Intent intent_in(const json::object& body, const std::string& where) {
   return format::word_of(format::member(body, "intent", where),
@@ -179,6 +178,10 @@ void Api::get_openapi(const Call& call) {
 void Api::get_status(const Call& call) {
   json::object view = status_view(leader_, version_, started_ms_);
   if (!leader_.problem().empty()) view["problem"] = leader_.problem();
+  json::array warnings;
+  for (const auto& [subject, text] : leader_.warnings())
+    warnings.push_back(json::object{{"subject", subject}, {"text", text}});
+  if (!warnings.empty()) view["warnings"] = std::move(warnings);
   send(call.responder, view);
 }
 
@@ -233,9 +236,7 @@ void Api::put_device_intent(const Call& call) {
     format::check_members(body, {"intent", "reason", "dry_run"}, where);
     is_dry_run = dry_run_in(body, where);
     fleet::DeviceIntent read{intent_in(body, where), call.who.actor, {}};
-    read.reason = format::optional_member(body, "reason", where, format::text_of).value_or("");
-    if (read.reason.size() > reason_bytes_max)
-      throw format::JsonError{where + ".reason is longer than " + std::to_string(reason_bytes_max) + " bytes"};
+    read.reason = reason_in(body, where);
     return read;
   });
   if (!wanted) return send(call.responder, wanted.error());

@@ -91,7 +91,7 @@ void Api::post_rollout(const Call& call) {
       read.action = RolloutAction::undo;
     else
       throw format::JsonError{where + ".action is none of pause, resume and undo"};
-    read.reason = format::optional_member(object, "reason", where, format::text_of).value_or("");
+    read.reason = reason_in(object, where);
     return read;
   });
   if (!body) return send(call.responder, body.error());
@@ -110,21 +110,20 @@ void Api::post_report(const Call& call) {
   auto heard = read_body(call.request, [](const json::object& object, const std::string& where) {
     Heard read;
     read.report = format::node_report_of(object, where);
-    const auto array = [&](const char* key) {
-      const json::value* const value = object.if_contains(key);
-      return value ? format::array_of(*value, where + "." + key) : json::array();
-    };
-    read.devices = shown_devices_of(array("devices"));
-    read.leases = array("leases");
     return read;
   });
-  if (!heard) return send(call.responder, heard.error());
-  if (heard->report.node.id != call.who.node)
-    return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
   const NodeId node = *call.who.node;
+  if (!heard) {
+    leader_.refuse_report(node, heard.error().message);
+    return send(call.responder, heard.error());
+  }
+  if (heard->report.node.id != node) {
+    leader_.refuse_report(node, "it is about " + heard->report.node.id.text());
+    return call.responder.send(http::error_response(403, "forbidden", "a node reports about itself alone"));
+  }
   if (const auto taken = leader_.take_report(*std::move(heard)); !taken) return send(call.responder, taken.error());
   if (const Heard* const last = leader_.heard(node))
-    history_.add(last->report.node, last->devices, world::wall_time_ms());
+    history_.add(last->report.node, last->report.devices, world::wall_time_ms());
   hooks_.wake();
   send(call.responder, json::object{{"epoch", leader_.epoch()},
                                     {"revision", leader_.orders_number(node)},

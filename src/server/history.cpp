@@ -13,28 +13,27 @@ namespace {
 constexpr std::uint64_t every_ms = 10'000, kept_ms = 3'600'000;
 // Of one node: a node whose devices change their ids does not fill the memory.
 constexpr std::size_t devices_max = 1024;
-constexpr double bytes_max = 1e18;  // beyond it a number is no amount of memory
 
 }  // namespace
 
-void History::add(const NodeView& node, const std::vector<ShownDevice>& devices, std::uint64_t now_ms) {
+void History::add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms) {
   std::set<std::string> known;
   for (const NodeDevice& device : node.devices) known.insert(device.info.id.text());
   auto& of_node = samples_[node.id];
   if (of_node.size() + known.size() > devices_max)
     std::erase_if(of_node, [&](const auto& one) { return !known.contains(one.first); });
-  for (const ShownDevice& device : devices) {
-    if (!known.contains(device.id) || (of_node.size() >= devices_max && !of_node.contains(device.id))) continue;
-    std::deque<Sample>& samples = of_node[device.id];
+  for (const fleet::ReportedDevice& device : devices) {
+    const std::string& id = device.info.id.text();
+    if (!known.contains(id) || (of_node.size() >= devices_max && !of_node.contains(id))) continue;
+    std::deque<Sample>& samples = of_node[id];
     if (!samples.empty() && now_ms < samples.back().at_ms + every_ms) continue;
     while (!samples.empty() && samples.front().at_ms + kept_ms < now_ms) samples.pop_front();
     Sample sample;
     sample.at_ms = now_ms;
-    if (device.memory_bytes_total && device.memory_bytes_free)
-      sample.used_bytes = static_cast<std::uint64_t>(
-          std::clamp(*device.memory_bytes_total - *device.memory_bytes_free, 0.0, bytes_max));
+    if (const auto total = device.info.memory_bytes_total; total && device.memory_bytes_free)
+      sample.used_bytes = *total - std::min(*total, *device.memory_bytes_free);
     sample.utilisation = device.utilisation;
-    sample.celsius = device.celsius;
+    sample.celsius = device.temperature_celsius;
     samples.push_back(sample);
   }
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "berth/deployment.hpp"
-#include "server/shown_device.hpp"
+#include "fleet/reported_device.hpp"
 
 namespace berth::server {
 
@@ -19,7 +19,7 @@ class History {
  public:
   // From the devices of a report; those that are not in its inventory do not count. Of samples within ten seconds the
   // first is kept.
-  void add(const NodeView& node, const std::vector<ShownDevice>& devices, std::uint64_t now_ms);
+  void add(const NodeView& node, const std::vector<fleet::ReportedDevice>& devices, std::uint64_t now_ms);
   void forget(const NodeId& node);
   // t_ms, used_bytes, utilization, temperature_c; what was not measured is null.
   boost::json::object samples(const NodeId& node, const std::string& device) const;

@@ -17,11 +17,16 @@ class Histories : public testing::Test {
     for (int i = 0; i < devices; ++i) view.devices.emplace_back().info.id = DeviceId(prefix + std::to_string(i));
     return view;
   }
+  static fleet::ReportedDevice shown(const std::string& id) {
+    fleet::ReportedDevice device;
+    device.info.id = DeviceId(id);
+    device.utilisation = 0.5;
+    return device;
+  }
   void add(const NodeView& view) {
-    json::array devices;
-    for (const NodeDevice& device : view.devices)
-      devices.push_back(json::object{{"id", device.info.id.text()}, {"utilisation", 0.5}});
-    history_.add(view, shown_devices_of(devices), now_ms_ += 10'000);
+    std::vector<fleet::ReportedDevice> devices;
+    for (const NodeDevice& device : view.devices) devices.push_back(shown(device.info.id.text()));
+    history_.add(view, devices, now_ms_ += 10'000);
   }
   std::size_t samples(const std::string& name, const std::string& device) const {
     return history_.samples(NodeId(name), device).at("t_ms").as_array().size();
@@ -41,21 +46,19 @@ TEST_F(Histories, ANodeWhoseDevicesChangeTheirIdsTakesNoRoomOfOthers) {
 }
 
 TEST_F(Histories, OnlyDevicesOfTheInventoryCount) {
-  history_.add(node("a", "gpu", 1), shown_devices_of({json::object{{"id", "other"}}, json::object{{"id", "gpu0"}}}),
-               10'000);
+  history_.add(node("a", "gpu", 1), {shown("other"), shown("gpu0")}, 10'000);
   EXPECT_EQ(samples("a", "other"), 0u);
   EXPECT_EQ(samples("a", "gpu0"), 1u);
   history_.forget(NodeId("a"));
   EXPECT_EQ(samples("a", "gpu0"), 0u);
 }
 
-TEST_F(Histories, AnAmountThatCannotBeIsNotOutOfRange) {
-  history_.add(
-      node("a", "gpu", 1),
-      shown_devices_of({json::object{{"id", "gpu0"}, {"memory_bytes_total", 1e300}, {"memory_bytes_free", -1e300}}}),
-      10'000);
-  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("used_bytes").as_array().at(0).to_number<std::uint64_t>(),
-            1'000'000'000'000'000'000u);
+TEST_F(Histories, MoreFreeMemoryThanThereIsIsNoMemoryInUse) {
+  fleet::ReportedDevice device = shown("gpu0");
+  device.info.memory_bytes_total = 80;
+  device.memory_bytes_free = 100;
+  history_.add(node("a", "gpu", 1), {device}, 10'000);
+  EXPECT_EQ(history_.samples(NodeId("a"), "gpu0").at("used_bytes").as_array().at(0).to_number<std::uint64_t>(), 0u);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "server/leader.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "format/inventory_json.hpp"
 #include "format/json_reading.hpp"
 #include "inventory/former_ids.hpp"
+#include "server/acceptance.hpp"
 #include "world/printable.hpp"
 #include "world/wall_time.hpp"
 
@@ -69,7 +71,12 @@ Result<Leader> Leader::begin(std::shared_ptr<store::Store> store, std::string se
     // One that cannot be read is as good as none: the node reports again.
     if (auto view = format::read_document(record.inventory, "node " + node.text(), format::node_view_of)) {
       Heard& stored = leader.stored_[node];
-      stored.devices = shown_devices_of(format::node_view_to_json(*view).at("devices").as_array());
+      for (const NodeDevice& device : view->devices) {
+        fleet::ReportedDevice& shown = stored.report.devices.emplace_back();
+        shown.info = device.info;
+        shown.health = device.health;
+        shown.intent = device.intent;
+      }
       stored.report.node = *std::move(view);
     }
   }
@@ -119,6 +126,7 @@ controller::Input Leader::input() const {
     node = {last ? &last->report : nullptr, last ? std::max(last->at, began_) : began_, record.intent};
     for (const auto& [device, said] : record.devices) node.devices[device] = said.intent;
   }
+  input.unreadable = state_.unreadable;
   input.memory = memory_;
   input.next_generation = state_.next_generation;
   input.now = clock_->now();
@@ -250,6 +258,7 @@ Result<void> Leader::take_report(Heard next) {
   }
   BERTH_TRY(use_current_ids(next.report.node));
   is_settled_ = is_settled_ && is_same;
+  refused_reports_.erase(node);
   next.clock_offset_s = (static_cast<double>(next.report.now_ms) - static_cast<double>(world::wall_time_ms())) / 1000.0;
   keep_inventory((heard_[node] = std::move(next)).report.node);
   tell_ignoring(node);
@@ -301,6 +310,34 @@ Result<void> Leader::use_current_ids(const NodeView& node) {
   return commit(std::move(change), {});
 }
 
+void Leader::refuse_report(const NodeId& node, const std::string& why) {
+  if (!state_.nodes.contains(node)) return;
+  set_problem(refused_reports_[node], "its last report was refused: " + bounded_reason(why));
+}
+
+std::map<std::string, std::string> Leader::warnings() const {
+  std::map<std::string, std::string> all;
+  if (!state_.damaged.empty()) {
+    all["store"] = state_.damaged.front();
+    if (const std::size_t more = state_.damaged.size() - 1; more > 0)
+      all["store"] += " (and " + std::to_string(more) + (more == 1 ? " other)" : " others)");
+  }
+  for (const DeploymentId& name : state_.unreadable)
+    all["deployment/" + name.text()] =
+        "its record in the store is damaged: its replicas stay as they are until it is applied again or deleted";
+  for (const auto& [name, why] : blocked_) all["deployment/" + name.text()] = why;
+  for (const auto& [node, record] : state_.nodes) {
+    if (std::string problem = report_problem(node); !problem.empty()) all["node/" + node.text()] = std::move(problem);
+  }
+  return all;
+}
+
+std::string Leader::report_problem(const NodeId& node) const {
+  if (const auto refused = refused_reports_.find(node); refused != refused_reports_.end()) return refused->second;
+  const Heard* const last = heard(node);
+  return last ? last->report.problem : "";
+}
+
 // So that a server that is restarted knows the node before it reports.
 void Leader::keep_inventory(const NodeView& node) {
   NodeView view = lasting_view(node);
@@ -321,7 +358,8 @@ void Leader::keep_inventory(const NodeView& node) {
   if (commit(std::move(change), {})) kept.view = std::move(view);
 }
 
-Result<void> Leader::commit_step(const controller::Step& step) {
+// What a step decided about all deployments, or about one.
+store::Change Leader::change_of_step(const controller::Step& step, const DeploymentId* only) const {
   store::Change change = change_of(state_);
   const auto list_of = [&](const NodeId& node) -> store::NodeAssignments& {
     const auto found = change.assignments.find(node);
@@ -329,22 +367,63 @@ Result<void> Leader::commit_step(const controller::Step& step) {
     const auto now = state_.assignments.find(node);
     return change.assignments[node] = now == state_.assignments.end() ? store::NodeAssignments{} : now->second;
   };
+  const auto is_meant = [&](const DeploymentId& name) { return !only || *only == name; };
   std::map<fleet::ReplicaKey, NodeId> places;
   for (const fleet::Assigned& one : all_) places[one.key()] = one.place.node;
+  std::map<NodeId, std::set<fleet::ReplicaKey>> forgotten, stopped;
   for (const fleet::ReplicaKey& key : step.forget)
-    std::erase_if(list_of(places.at(key)).assigned, [&](const fleet::Assigned& one) { return one.key() == key; });
-  for (const fleet::ReplicaKey& key : step.stop) {
-    for (fleet::Assigned& one : list_of(places.at(key)).assigned) one.stopping = one.stopping || one.key() == key;
+    if (is_meant(key.deployment)) forgotten[places.at(key)].insert(key);
+  for (const fleet::ReplicaKey& key : step.stop)
+    if (is_meant(key.deployment)) stopped[places.at(key)].insert(key);
+  for (const auto& [node, keys] : forgotten)
+    std::erase_if(list_of(node).assigned, [&](const fleet::Assigned& one) { return keys.contains(one.key()); });
+  for (const auto& [node, keys] : stopped) {
+    for (fleet::Assigned& one : list_of(node).assigned) one.stopping = one.stopping || keys.contains(one.key());
   }
-  for (const fleet::Assigned& one : step.start) list_of(one.place.node).assigned.push_back(one);
+  for (const fleet::Assigned& one : step.start)
+    if (is_meant(one.place.deployment)) list_of(one.place.node).assigned.push_back(one);
   if (step.next_generation != state_.next_generation)
     change.generations = {state_.next_generation, step.next_generation};
   for (const controller::Step::Pause& pause : step.pause) {
+    if (!is_meant(pause.deployment)) continue;
     fleet::Wanted wanted = state_.desired.deployments.at(pause.deployment);
-    wanted.paused = pause.reason;
+    wanted.paused = bounded_reason(pause.reason);
     change.deployments[pause.deployment] = std::move(wanted);
   }
-  return commit(std::move(change), step.events);
+  return change;
+}
+
+Result<void> Leader::commit_step(controller::Step& step) {
+  std::map<std::string, NodeId> places;
+  if (!step.events.empty()) {
+    for (const fleet::Assigned& one : all_) places.insert_or_assign(name_of(one.key()), one.place.node);
+    for (const fleet::Assigned& one : step.start) places.insert_or_assign(name_of(one.key()), one.place.node);
+  }
+  step.events = event_limit_.admit(std::move(step.events), places, clock_->now());
+  blocked_.clear();
+  if (!step.has_actions() && step.events.empty()) return {};
+  const Result<void> whole = commit(change_of_step(step, nullptr), step.events);
+  if (whole || whole.error().code != ErrorCode::invalid_argument) return whole;
+  // Something in it is larger than a store takes. Each deployment alone, then, so that it keeps no other from going on;
+  // then all that is about none of them.
+  std::set<DeploymentId> names;
+  for (const fleet::ReplicaKey& key : step.forget) names.insert(key.deployment);
+  for (const fleet::ReplicaKey& key : step.stop) names.insert(key.deployment);
+  for (const fleet::Assigned& one : step.start) names.insert(one.place.deployment);
+  for (const controller::Step::Pause& pause : step.pause) names.insert(pause.deployment);
+  std::vector<fleet::Event> rest = step.events;
+  for (const DeploymentId& name : names) {
+    const auto is_about = [&](const fleet::Event& event) {
+      return event.subject == name.text() || event.subject.starts_with(name.text() + "/");
+    };
+    std::vector<fleet::Event> events;
+    std::copy_if(rest.begin(), rest.end(), std::back_inserter(events), is_about);
+    std::erase_if(rest, is_about);
+    const Result<void> one = commit(change_of_step(step, &name), std::move(events));
+    if (!one && one.error().code != ErrorCode::invalid_argument) return one;
+    if (!one) blocked_[name] = "what was decided about it cannot be written: " + one.error().to_text();
+  }
+  return commit(change_of(state_), std::move(rest));
 }
 
 Result<std::optional<TimePoint>> Leader::step() {
@@ -378,6 +457,12 @@ Result<std::optional<TimePoint>> Leader::take_steps() {
     if (shows) {
       ++change_count_;
       if (changed_) changed_();
+    }
+    if (!blocked_.empty()) {  // the same would be decided again
+      is_settled_ = true;
+      const TimePoint later = clock_->now() + std::chrono::seconds(5);
+      look_again_ = look_again_ ? std::min(*look_again_, later) : later;
+      return look_again_;
     }
     if (!acts) return look_again_;
   }

@@ -3,7 +3,6 @@
 // on the thread of the server. What is wrong with a request is an Error; a store that fails changes nothing here.
 #pragma once
 
-#include <boost/json/array.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,7 +16,7 @@
 #include "berth/clock.hpp"
 #include "controller/step.hpp"
 #include "fleet/fleet.hpp"
-#include "server/shown_device.hpp"
+#include "server/event_limit.hpp"
 #include "store/store.hpp"
 
 namespace berth::server {
@@ -25,8 +24,6 @@ namespace berth::server {
 // What a node said last, and when it came.
 struct Heard {
   fleet::NodeReport report;
-  std::vector<ShownDevice> devices;  // with telemetry; also those that the fleet may not use
-  boost::json::array leases;         // of its ledger, without those of replicas; for display
   TimePoint at{};
   double clock_offset_s = 0;  // of its wall clock to ours
 };
@@ -101,12 +98,20 @@ class Leader {
   // unavailable: another agent with this name, or a later start of this one, was heard just now, or this server may not
   // lead any more. One that is older than the last of the same start of the agent changes nothing.
   Result<void> take_report(Heard heard);
+  // What the node sent last cannot be read as a report about it, and why.
+  void refuse_report(const NodeId& node, const std::string& why);
 
   // Decides and commits until there is nothing to do. Returns when time alone may change something.
   Result<std::optional<TimePoint>> step();
   // Why the last step or the last renewal did not succeed; empty: both did. What is shown then may be older than what
   // is wanted.
   const std::string& problem() const { return step_problem_.empty() ? renewal_problem_ : step_problem_; }
+
+  // Of the node's last report: why it was refused, or what was left out of it; empty: nothing.
+  std::string report_problem(const NodeId& node) const;
+  // What is wrong with one node, one deployment or one entry of the store, and keeps none of the others from going on:
+  // one sentence each, by what it is about ("node/gpu-1", "deployment/chat", "store").
+  std::map<std::string, std::string> warnings() const;
 
   // Goes on to lead. An error: another server leads, or may do so by now; this one has to end. A store that fails
   // before that is a problem(), and is asked again with the next call.
@@ -127,7 +132,8 @@ class Leader {
   Result<std::optional<TimePoint>> take_steps();
   Result<store::State> read() const;
   Result<void> load();
-  Result<void> commit_step(const controller::Step& step);
+  Result<void> commit_step(controller::Step& step);
+  store::Change change_of_step(const controller::Step& step, const DeploymentId* only) const;
   Result<void> use_current_ids(const NodeView& node);
   void keep_inventory(const NodeView& node);
   void tell_ignoring(const NodeId& node);
@@ -160,6 +166,9 @@ class Leader {
   bool is_settled_ = false;  // until `look_again_`, another step would find what the last one found: nothing to do
   std::optional<TimePoint> look_again_;
   std::string step_problem_, renewal_problem_;
+  std::map<DeploymentId, std::string> blocked_;    // what the last step wanted of it cannot be written
+  std::map<NodeId, std::string> refused_reports_;  // why its last report was refused
+  EventLimit event_limit_;
   std::vector<controller::DeploymentStatus> deployments_;
   std::vector<Pending> pending_;
   struct Known {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "fleet/bounds.hpp"
+#include "server/acceptance.hpp"
 #include "server/leader.hpp"
 #include "world/duration.hpp"
 #include "world/wall_time.hpp"
@@ -21,8 +23,7 @@ fleet::Wanted next_wanted(const fleet::Wanted* before, const DeploymentSpec& spe
   ++next.revision;
   next.paused.reset();
   next.earlier.insert(next.earlier.begin(), before->spec);
-  if (next.earlier.size() > fleet::earlier_max) next.earlier.resize(fleet::earlier_max);
-  return next;
+  return fitted(std::move(next));
 }
 
 Error stale(std::uint64_t wanted, std::uint64_t version) {
@@ -79,9 +80,15 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
     change.deployments[name] = std::nullopt;
     next.deployments.erase(name);
   }
+  for (const DeploymentId& name : state_.unreadable) {
+    if (named.contains(name)) continue;
+    applied.removed.push_back(name);
+    change.deployments[name] = std::nullopt;
+  }
+  BERTH_TRY(check_acceptable(next));
   if (next.cluster != before.cluster) change.cluster = next.cluster;
   if (next.egress_preference != before.egress_preference) change.egress_preference = next.egress_preference;
-  applied.changed = next != before;
+  applied.changed = next != before || !change.deployments.empty();
   applied.version = before.version;
   return out;
 }
@@ -89,7 +96,9 @@ Result<Leader::Proposal> Leader::propose(const Project& project, std::optional<s
 Result<std::pair<Leader::Applied, controller::Preview>> Leader::plan(const Project& project,
                                                                      std::optional<std::uint64_t> version) const {
   Proposal proposal = BERTH_TRY(propose(project, version));
-  return std::pair(std::move(proposal.applied), controller::preview(input(), proposal.desired));
+  controller::Input from = input();
+  from.unreadable.clear();  // what the project does not name ends
+  return std::pair(std::move(proposal.applied), controller::preview(from, proposal.desired));
 }
 
 Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std::uint64_t> version,
@@ -110,7 +119,7 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
 }
 
 Result<void> Leader::remove(const DeploymentId& name, const std::string& actor) {
-  if (!state_.desired.deployments.contains(name)) return no_deployment(name);
+  if (!state_.desired.deployments.contains(name) && !state_.unreadable.contains(name)) return no_deployment(name);
   store::Change change = change_of(state_);
   change.deployments[name] = std::nullopt;
   return commit(std::move(change), {event(EventKind::applied, actor, name.text(), name.text() + " is removed")});
@@ -124,7 +133,7 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
   std::string text;
   switch (action) {
     case RolloutAction::pause:
-      wanted.paused = reason.empty() ? "paused by " + actor : reason;
+      wanted.paused = bounded_reason(reason.empty() ? "paused by " + actor : reason);
       text = "its rollout is paused: " + *wanted.paused;
       break;
     case RolloutAction::resume:
@@ -227,6 +236,7 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
   BERTH_TRY(
       commit(std::move(change), {event(EventKind::node, actor, "node/" + node.text(), node.text() + " was removed")}));
   heard_.erase(node);
+  refused_reports_.erase(node);
   stored_.erase(node);
   kept_.erase(node);
   return {};
@@ -234,6 +244,10 @@ Result<void> Leader::forget_node(const NodeId& node, const std::string& actor) {
 
 Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& credential, const std::string& used_up,
                               const std::string& actor) {
+  if (node.text().size() > fleet::node_name_bytes_max)
+    return Error{ErrorCode::invalid_argument,
+                 "the name of the node has more than " + std::to_string(fleet::node_name_bytes_max) + " bytes",
+                 "give it a shorter --name"};
   // The server's own node comes without a token, again with every start.
   if (!used_up.empty() && state_.nodes.contains(node)) {
     if (health(node) != controller::NodeHealth::lost)

@@ -64,6 +64,12 @@ class Loop {
   }
 
   void tell_problem() {
+    // By what they are about: one node cannot fill the log with new words.
+    std::map<std::string, std::string> warnings = leader_.warnings();
+    for (const auto& [subject, text] : warnings) {
+      if (!warnings_.contains(subject)) log_({LogLevel::warning, text, {{"subject", subject}}});
+    }
+    warnings_ = std::move(warnings);
     if (leader_.problem() == problem_) return;
     problem_ = leader_.problem();
     if (problem_.empty())
@@ -77,6 +83,7 @@ class Loop {
   format::Log log_;
   bool is_due_ = false;
   std::string problem_;
+  std::map<std::string, std::string> warnings_;
 };
 
 // Every change is an event, with the one who made it.

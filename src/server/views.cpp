@@ -7,6 +7,7 @@
 #include "format/fleet_json.hpp"
 #include "format/inventory_json.hpp"
 #include "format/plan_json.hpp"
+#include "format/report_json.hpp"
 #include "format/spec_json.hpp"
 #include "world/wall_time.hpp"
 
@@ -125,14 +126,13 @@ bool begins_replica(const std::vector<const fleet::Assigned*>& all, std::size_t 
 }
 
 // The operator's word about a device; null: there is none, or the ledger of the machine has one that is as strict.
-const fleet::DeviceIntent* operators_intent(const ShownDevice& device, const fleet::NodeRecord& record) {
-  const auto said = std::find_if(record.devices.begin(), record.devices.end(),
-                                 [&](const auto& one) { return one.first.text() == device.id; });
+const fleet::DeviceIntent* operators_intent(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
+  const auto said = record.devices.find(device.info.id);
   return said != record.devices.end() && device.intent < said->second.intent ? &said->second : nullptr;
 }
 
-json::object device_view(const ShownDevice& device, const fleet::NodeRecord& record) {
-  json::object out = device.json;
+json::object device_view(const fleet::ReportedDevice& device, const fleet::NodeRecord& record) {
+  json::object out = format::to_json(device);
   if (const fleet::DeviceIntent* const said = operators_intent(device, record)) {
     out["intent"] = to_string(said->intent);
     out["intent_by"] = said->by;
@@ -140,11 +140,6 @@ json::object device_view(const ShownDevice& device, const fleet::NodeRecord& rec
     out.erase("intent_age_ms");
   }
   return out;
-}
-
-// More than 2^50 bytes are no device's; sums stay below 2^64.
-std::uint64_t bytes_of(const std::optional<double>& number) {
-  return static_cast<std::uint64_t>(std::clamp(number.value_or(0), 0.0, static_cast<double>(1ULL << 50)));
 }
 
 // Memory that is free is that which new work could have: of devices that take new work, without what is promised.
@@ -157,32 +152,32 @@ DeviceCounts count_devices(const Leader& leader) {
   for (const auto& [id, record] : leader.state().nodes) {
     const Heard* const known = leader.known(id);
     if (!known || leader.health(id) == controller::NodeHealth::lost) continue;
-    for (const ShownDevice& device : known->devices) {
+    for (const fleet::ReportedDevice& device : known->report.devices) {
       const bool is_in_service = device.intent == Intent::in_service && !operators_intent(device, record) &&
                                  record.intent == Intent::in_service;
-      const bool takes_work = device.is_healthy && !device.has_error && is_in_service;
+      const bool is_healthy = device.health == Health::healthy;
+      const bool takes_work = is_healthy && device.error.empty() && is_in_service;
       ++counts.total;
-      ++(!takes_work ? counts.unavailable : device.is_held ? counts.in_use : counts.free);
-      if (device.is_accelerator) {
-        const std::uint64_t total = bytes_of(device.memory_bytes_total);
-        const std::uint64_t free = std::min(bytes_of(device.memory_bytes_free), total);
+      ++(!takes_work ? counts.unavailable : !device.holders.empty() ? counts.in_use : counts.free);
+      if (device.is_accelerator()) {
+        const std::uint64_t total = device.info.memory_bytes_total.value_or(0);
+        const std::uint64_t free = std::min(device.memory_bytes_free.value_or(0), total);
         ++counts.gpus;
         counts.bytes_total += total;
-        if (takes_work) counts.bytes_free += free - std::min(free, bytes_of(device.memory_bytes_promised));
+        if (takes_work) counts.bytes_free += free - std::min(free, device.memory_bytes_promised.value_or(0));
       }
       // By a user of that machine: what operators of the fleet have set is shown with its nodes.
-      if (device.intent > Intent::in_service && device.json.contains("id")) {
-        json::object& out =
-            counts.cordoned
-                .emplace_back(json::object{
-                    {"node", id.text()}, {"device", device.json.at("id")}, {"intent", to_string(*device.intent)}})
-                .as_object();
-        if (const json::value* const by = device.json.if_contains("intent_by"); by && by->is_string())
-          out["intent_by"] = *by;
+      if (device.intent > Intent::in_service) {
+        json::object& out = counts.cordoned
+                                .emplace_back(json::object{{"node", id.text()},
+                                                           {"device", device.info.id.text()},
+                                                           {"intent", to_string(device.intent)}})
+                                .as_object();
+        if (!device.intent_by.empty()) out["intent_by"] = device.intent_by;
       }
-      if (!device.is_healthy && device.json.contains("id") && device.json.contains("health"))
+      if (!is_healthy)
         counts.unhealthy.push_back(
-            json::object{{"node", id.text()}, {"device", device.json.at("id")}, {"health", device.json.at("health")}});
+            json::object{{"node", id.text()}, {"device", device.info.id.text()}, {"health", to_string(device.health)}});
     }
   }
   return counts;
@@ -257,10 +252,13 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
                    {"joined_at_ms", record.joined_ms}};
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
-  if (leader.later_epoch(record.id)) out["problem"] = ignoring_text(leader, record.id);
+  if (leader.later_epoch(record.id))
+    out["problem"] = ignoring_text(leader, record.id);
+  else if (std::string problem = leader.report_problem(record.id); !problem.empty())
+    out["problem"] = std::move(problem);
   json::array devices, links;
   if (known) {
-    for (const ShownDevice& device : known->devices) devices.push_back(device_view(device, record));
+    for (const fleet::ReportedDevice& device : known->report.devices) devices.push_back(device_view(device, record));
     const NodeView& node = known->report.node;
     if (!known->report.version.empty()) out["version"] = known->report.version;
     if (node.cpus) out["cpus"] = *node.cpus;
@@ -399,11 +397,10 @@ json::array jobs_view(const Leader& leader) {
   for (const auto& [id, record] : leader.state().nodes) {
     const Heard* const heard = leader.heard(id);
     if (!heard) continue;
-    for (const json::value& value : heard->leases) {
-      if (!value.is_object()) continue;
-      json::object lease{{"node", id.text()}};
-      for (const auto& [key, member] : value.as_object()) lease[key] = member;
-      out.push_back(std::move(lease));
+    for (const fleet::ReportedLease& lease : heard->report.leases) {
+      json::object row = format::to_json(lease);
+      row["node"] = id.text();
+      out.push_back(std::move(row));
     }
   }
   return out;

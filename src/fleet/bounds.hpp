@@ -1,0 +1,32 @@
+// What a server accepts and keeps. Each is far above what fleets use, and low enough that all that follows from what
+// was accepted can be written to a store (store/engine.hpp: 1 MiB for a value) and sent to a node (64 MiB for an
+// answer).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace berth::fleet {
+
+// Of one deployment's spec as JSON.
+inline constexpr std::size_t spec_bytes_max = 256 << 10;
+// Of its record in the store: the spec, what it was before, and room for the reason of a pause. Earlier specs that do
+// not fit are left out; at least one does.
+inline constexpr std::size_t wanted_bytes_max = 768 << 10;
+// Of the list of all deployments.
+inline constexpr std::size_t project_bytes_max = 512 << 10;
+// Replicas of all deployments.
+inline constexpr std::uint64_t project_replicas_max = 50'000;
+// The spec of each replica, all together: a node that runs all of them gets so much, and twice that during a rollout.
+inline constexpr std::size_t orders_bytes_max = 24 << 20;
+// One sentence of a person, an agent or a program.
+inline constexpr std::size_t sentence_bytes_max = 500;
+
+// Of a report.
+inline constexpr std::size_t node_name_bytes_max = 200;
+inline constexpr std::size_t node_devices_max = 1024, device_id_bytes_max = 200;
+inline constexpr std::size_t node_leases_max = 4096;
+inline constexpr std::size_t device_holders_max = 256, device_words_max = 64;
+inline constexpr std::uint64_t memory_bytes_max = 1ULL << 50;  // 1 PiB: sums over a fleet stay below 2^64
+
+}  // namespace berth::fleet

@@ -1,0 +1,80 @@
+// A device and a lease as their node shows them: typed, with bounds, and about that node alone. For display and sums:
+// placement goes by the inventory of the report. What a node does not say is absent.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "berth/device_info.hpp"
+#include "berth/device_view.hpp"
+
+namespace berth::fleet {
+
+// Who uses a device.
+struct ReportedHolder {
+  std::string kind;  // "replica", "job", "lease" or "foreign"
+  std::string name;
+  std::string user;  // empty: not known
+  std::optional<std::uint64_t> memory_bytes;
+  friend bool operator==(const ReportedHolder&, const ReportedHolder&) = default;
+};
+
+struct ReportedProcess {
+  std::uint64_t pid = 0;
+  std::string kind;  // "own", "berth" or "foreign"
+  std::string name;
+  std::optional<std::uint64_t> memory_bytes, uid;
+  bool graphics = false;
+  friend bool operator==(const ReportedProcess&, const ReportedProcess&) = default;
+};
+
+struct ReportedDeviceEvent {
+  std::string kind;  // "xid", "recovery_action", "ecc_error" or "unavailable"
+  std::optional<std::uint64_t> code;
+  std::string action;
+  std::uint64_t age_ms = 0;
+  friend bool operator==(const ReportedDeviceEvent&, const ReportedDeviceEvent&) = default;
+};
+
+struct ReportedDevice {
+  DeviceInfo info;
+  Health health = Health::healthy;
+  Intent intent = Intent::in_service;  // of the ledger of its machine
+  std::string intent_by;
+  bool held_exclusively = false;
+  std::vector<ReportedHolder> holders;
+  std::optional<std::uint64_t> intent_age_ms, sample_age_ms;
+  std::optional<std::uint64_t> memory_bytes_free, memory_bytes_own, memory_bytes_berth, memory_bytes_foreign,
+      memory_bytes_unattributed, memory_bytes_promised;
+  std::optional<std::uint64_t> active_streams, queue_depth, ecc_corrected, ecc_uncorrected, remapped_rows;
+  std::optional<double> utilisation, memory_utilisation, power_watts, power_limit_watts, temperature_celsius,
+      memory_temperature_celsius, clock_mhz, memory_clock_mhz;
+  std::string recovery_action;
+  std::optional<std::vector<std::string>> throttle_reasons;
+  std::optional<std::vector<ReportedProcess>> processes;
+  std::vector<ReportedDeviceEvent> events;
+  std::string error;  // its driver does not answer as it should
+
+  // Neither a processor nor what stands in for an accelerator.
+  bool is_accelerator() const { return !info.is_fallback && info.backend != "host"; }
+  friend bool operator==(const ReportedDevice&, const ReportedDevice&) = default;
+};
+
+// A job or a lease of the node's ledger that is not of a replica.
+struct ReportedLease {
+  std::string kind = "lease";  // or "job"
+  std::string name;            // of a job; else the number of the lease
+  std::string id;              // of a job
+  std::string user, command;
+  bool is_waiting = false;
+  std::vector<std::string> devices;
+  bool exclusive = false;
+  double age_s = 0;
+  std::optional<std::uint64_t> memory_bytes;
+  std::optional<std::uint64_t> place, devices_wanted;  // while it waits
+  friend bool operator==(const ReportedLease&, const ReportedLease&) = default;
+};
+
+}  // namespace berth::fleet

@@ -1,0 +1,47 @@
+#include "server/event_limit.hpp"
+
+#include <algorithm>
+
+namespace berth::server {
+
+std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
+                                            const std::map<std::string, NodeId>& places, TimePoint now) {
+  std::vector<fleet::Event> kept;
+  for (fleet::Event& event : events) {
+    std::string cause = event.subject;
+    if (const auto place = places.find(cause); place != places.end()) cause = "node/" + place->second.text();
+    if (event.kind == fleet::EventKind::node) {
+      kept.push_back(std::move(event));
+      continue;
+    }
+    const auto [found, is_new] = allowances_.try_emplace(cause);
+    Allowance& allowance = found->second;
+    if (is_new) allowance.counted = now;
+    const auto grown = std::min<std::int64_t>((now - allowance.counted) / one_more_every, at_once);
+    allowance.left = std::min(at_once, allowance.left + static_cast<std::uint32_t>(grown));
+    allowance.counted = grown == at_once ? now : allowance.counted + grown * one_more_every;
+    const auto say = [&](std::string text) {
+      kept.push_back({0, event.at_ms, fleet::EventKind::server, "controller", cause, std::move(text)});
+    };
+    if (allowance.left_out > 0 && allowance.left >= resumes_at) {
+      say(std::to_string(allowance.left_out) + " events were left out, since there were too many");
+      allowance.left_out = 0;
+    }
+    if (allowance.left_out > 0) {
+      ++allowance.left_out;
+    } else if (allowance.left == 0) {
+      allowance.left_out = 1;
+      say("has caused more than " + std::to_string(at_once) + " events: further ones are left out for a while");
+    } else {
+      --allowance.left;
+      kept.push_back(std::move(event));
+    }
+  }
+  // What has its whole allowance again is forgotten.
+  std::erase_if(allowances_, [&](const auto& one) {
+    return one.second.left_out == 0 && now - one.second.counted >= one_more_every * (at_once - one.second.left + 1);
+  });
+  return kept;
+}
+
+}  // namespace berth::server

@@ -1,0 +1,34 @@
+// How many events one node, or one deployment, may cause: so many at once, and a few per minute. What is above that is
+// counted and not kept, so that a node whose devices flip does not push out the history of all others. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "berth/clock.hpp"
+#include "fleet/fleet.hpp"
+
+namespace berth::server {
+
+class EventLimit {
+ public:
+  static constexpr std::uint32_t at_once = 1000, resumes_at = 100;
+  static constexpr Duration one_more_every = std::chrono::seconds(10);
+
+  // Those that are kept, and one that says where others are left out from now on, or were until now. `places` has the
+  // node of a replica ("chat/0"). What says that a node is silent or back is always kept: time limits it.
+  std::vector<fleet::Event> admit(std::vector<fleet::Event> events, const std::map<std::string, NodeId>& places,
+                                  TimePoint now);
+
+ private:
+  struct Allowance {
+    std::uint32_t left = at_once;
+    TimePoint counted{};
+    std::uint64_t left_out = 0;  // above 0: none is kept until `left` has grown to `resumes_at`
+  };
+  std::map<std::string, Allowance> allowances_;  // by "node/NAME", or by deployment
+};
+
+}  // namespace berth::server
