@@ -210,6 +210,24 @@ class Node:
         return json.loads(answer.stdout)["leases"]
 
 
+class ForgedNode:
+    """A node whose reports the test writes itself: no agent, any content."""
+
+    def __init__(self, case, name, **about):
+        self.case, self.name, self.about, self.number = case, name, about, 0
+        status, _, text = case.ask("POST", "/api/v1/agent/join", {"node": name}, case.token("join"))
+        case.assertEqual(status, 200, text)
+        self.credential = json.loads(text)["token"]
+
+    def report(self, inventory=(), replicas=(), status=200, **more):
+        self.number += 1
+        body = {"agent": self.name, "version": "0", "boot": "b", "now_at_ms": 1, "number": self.number, "epoch": 1, "revision": 1,
+                "inventory": {"node": {"name": self.name, **self.about}, "devices": list(inventory), "links": []}, "replicas": list(replicas), **more}
+        answer = self.case.ask("POST", "/api/v1/agent/report", body, self.credential)
+        self.case.assertEqual(answer[0], status, answer[2])
+        return json.loads(answer[2])
+
+
 class Fleet(Machine):
     """A server without nodes; `add_nodes` makes them."""
 

@@ -237,9 +237,10 @@ class HostileNode(Fleet):
         total = self.get("status")["devices"]["memory_bytes_total"]
         gpu = {"id": "GPU-e", "backend": "cuda", "memory_bytes_total": 1 << 36}
         self.assertIn("more memory than any device", str(self.report([{**gpu, "memory_bytes_total": 2 ** 64 - 1}], status=400)))
-        self.report([gpu], devices=[{**gpu, "memory_bytes_free": 2 ** 63}])
+        self.report([gpu], devices=[{**gpu, "memory_bytes_free": 2 ** 63}, {**gpu, "id": "GPU-f", "memory_bytes_free": 2 ** 40}])
         devices = self.get("status")["devices"]
-        self.assertEqual(devices["memory_bytes_total"], total + (1 << 36))
+        self.assertEqual(devices["memory_bytes_total"], total + (1 << 36), "the first row is not shown")
+        self.assertIn("1 of its devices is not valid", self.get("nodes/evil")["node"]["problem"])
         self.assertLessEqual(devices["memory_bytes_free"], devices["memory_bytes_total"])
 
 

@@ -159,6 +159,10 @@ class Stepper {
       return;
     }
     Attempts& attempts = out_.memory[key];
+    // Of a deployment that the server cannot read, or of a revision that it has forgotten, it sends the name alone:
+    // what runs goes on.
+    const bool has_spec = !order.spec.command.empty() || !order.spec.model.empty();
+    if (job && job->is_live() && !has_spec) return follow(key, order, *job, attempts);
     // Also for what runs: the order may have changed since, or the rules with a restart of the agent.
     if (!attempts.refused) {
       attempts.refused = forbidden(order, *input_.rules);

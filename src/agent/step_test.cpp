@@ -376,6 +376,19 @@ TEST_F(AgentStepTest, ALocalRuntimeWithoutCommandIsRefused) {
   EXPECT_EQ(state_of(step_at(1s)), ReplicaState::refused);
 }
 
+TEST_F(AgentStepTest, WhatRunsGoesOnWhenTheServerNoLongerHasItsSpec) {
+  auto& chat = add(order("chat", 0, 7));
+  jobs = {job_of(chat, "j1", FoundState::running, 1s)};
+  chat.spec = DeploymentSpec();
+  chat.spec.name = DeploymentId("chat");
+  const Step step = step_at(60s);
+  EXPECT_TRUE(step.stop.empty());
+  EXPECT_EQ(state_of(step), ReplicaState::ready);
+  jobs[0].state = FoundState::ended;
+  EXPECT_TRUE(step_at(61s).start.empty()) << "there is nothing to start it with";
+  EXPECT_EQ(state_of(step_at(61s)), ReplicaState::refused);
+}
+
 TEST_F(AgentStepTest, OfTwoJobsOfOneIncarnationTheOlderStays) {
   const auto& chat = add(order("chat", 0, 7));
   jobs = {job_of(chat, "j1", FoundState::running, 4s), job_of(chat, "j2", FoundState::running, 3s)};

@@ -112,7 +112,7 @@ TEST(ProjectFile, AWrongTypeIsAnErrorAtItsPlace) {
             "berth.toml:6:12: replicas in [[deployment]] is text | it takes a whole number");
   EXPECT_EQ(project_error(one + "replicas = 2.5\n"),
             "berth.toml:6:12: replicas in [[deployment]] is a number with a point | it takes a whole number");
-  EXPECT_EQ(project_error(one + "replicas = -1\n"), "berth.toml:6:1: replicas is -1 | give a number from 0 to 1000000");
+  EXPECT_EQ(project_error(one + "replicas = -1\n"), "berth.toml:6:1: replicas is -1 | give a number from 0 to 10000");
   EXPECT_EQ(project_error(one + "idempotent = 1\n"),
             "berth.toml:6:14: idempotent in [[deployment]] is a whole number | it takes true or false");
   EXPECT_EQ(

@@ -104,7 +104,7 @@ TEST(WhatRuns, WrongTypesAndKeysAreErrorsAtTheirPlace) {
   EXPECT_EQ(project_error(served + "[deployment.readiness]\ntcp = true\nport = 65536\n"),
             "berth.toml:9:1: port is 65536 | give a number from 1 to 65535");
   EXPECT_EQ(project_error(served + "[deployment.rollout]\nsurge = -1\n"),
-            "berth.toml:8:1: surge is -1 | give a number from 0 to 1000000");
+            "berth.toml:8:1: surge is -1 | give a number from 0 to 10000");
   EXPECT_EQ(project_error(head + "[[deployment]]\nname = \"d\"\ncommand = \"serve\"\n"),
             "berth.toml:5:11: command in [[deployment]] is text | it takes a list of text, such as [\"a\", \"b\"]");
 }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "format/inventory_json.hpp"
+#include "format/report_json.hpp"
 #include "format/test_fleet_nouns.hpp"
 #include "world/test_random_cases.hpp"
 
@@ -69,6 +70,37 @@ TEST(FleetJson, AReportCarriesTheNodeAsPlacementNeedsIt) {
     ASSERT_TRUE(fleet) << fleet.error().to_text();
     EXPECT_EQ(json::serialize(node_view_to_json(fleet->nodes.at(0))), json::serialize(node_view_to_json(a)));
   }
+}
+
+TEST(FleetJson, BadRowsOfAReportAreLeftOutAndNamed) {
+  const std::string head = R"({"agent":"a","now_at_ms":1,"epoch":1,"revision":1,"replicas":[],)"
+                           R"("inventory":{"node":{"name":"n"},"devices":[]},)";
+  const auto read = [&](const std::string& lists) {
+    return read_document(head + lists + "}", "the report", node_report_of).value();
+  };
+  const std::string good =
+      R"({"id":"GPU-0","backend":"cuda","health":"healthy","holders":[{"kind":"job","name":"j1"}]})";
+  EXPECT_EQ(read(R"("devices":[)" + good + "]").problem, "");
+  for (const char* bad :
+       {R"({"id":"GPU-1","backend":"cuda","holders":[null]})", R"({"backend":"cuda"})", R"(null)", R"(7)", R"("x")",
+        R"({"id":{},"backend":"cuda"})", R"({"id":"GPU-1","backend":"cuda","health":"fine"})",
+        R"({"id":"GPU-0","backend":"cuda"})", R"({"id":"GPU-1\u001b","backend":"cuda"})",
+        R"({"id":"GPU-1","backend":"cuda","memory_bytes_free":1e300})",
+        R"({"id":"GPU-1","backend":"cuda","utilisation":"much"})",
+        R"({"id":"GPU-1","backend":"cuda","processes":[{"pid":1,"kind":"odd"}]})",
+        R"({"id":"GPU-1","backend":"cuda","holders":[{"kind":"replica","name":null}]})"}) {
+    const fleet::NodeReport report = read(R"("devices":[)" + good + "," + bad + "]");
+    EXPECT_EQ(report.devices.size(), 1u) << bad;
+    EXPECT_EQ(report.problem.find("1 of its devices is not valid and is not shown: "), 0u) << bad << report.problem;
+  }
+  EXPECT_EQ(read(R"("devices":{})").problem,
+            "1 of its devices is not valid and is not shown: the report.devices is not a list");
+  const fleet::NodeReport leases =
+      read(R"("leases":[{"kind":"lease","name":"7","state":"running","devices":["GPU-0"],"node":"another"},)"
+           R"({"kind":"replica","name":"7","state":"running","devices":[]},null,{}])");
+  ASSERT_EQ(leases.leases.size(), 1u);
+  EXPECT_EQ(json::serialize(to_json(leases.leases[0])).find("another"), std::string::npos) << "no row names a node";
+  EXPECT_EQ(leases.problem.find("3 of its leases are not valid and are not shown: "), 0u) << leases.problem;
 }
 
 TEST(FleetJson, WhatAReportSaysIsCutAndItsDevicesAreLimited) {

@@ -192,9 +192,11 @@ ReportedDevice reported_device_of(const json::value& value, const std::string& w
   const json::object& object = object_of(value, where);
   ReportedDevice device;
   device.info = bounded_info_of(value, where);
-  device.health = word_of(member(object, "health", where),
-                          {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
-                          where + ".health");
+  device.health =
+      optional_member(object, "health", where, [](const json::value& word, const std::string& at) {
+        return word_of(word, {Health::healthy, Health::suspect, Health::quarantined, Health::probation, Health::lost},
+                       at);
+      }).value_or(Health::healthy);
   device.intent = optional_member(object, "intent", where, intent_of).value_or(Intent::in_service);
   device.intent_by = sentence_in(object, "intent_by", where);
   device.held_exclusively = optional_member(object, "held_exclusively", where, bool_of).value_or(false);

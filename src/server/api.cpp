@@ -311,7 +311,8 @@ void Api::get_events(const Call& call) {
   // Of one subject the newest are found among many others.
   const std::uint64_t look = subject == call.request.query.end() ? limit : events_max;
   const std::uint64_t after = query("after", newest > look ? newest - look : 0);
-  const auto events = leader_.events(after, look);
+  const bool by_people = call.request.query.contains("people");
+  const auto events = by_people ? leader_.actions(look) : leader_.events(after, look);
   if (!events) return send(call.responder, events.error());
   json::array list;
   for (const fleet::Event& event : *events) {

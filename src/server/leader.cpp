@@ -169,6 +169,8 @@ Result<std::vector<fleet::Event>> Leader::events(std::uint64_t after, std::size_
   return store_->events(after, limit);
 }
 
+Result<std::vector<fleet::Event>> Leader::actions(std::size_t limit) const { return store_->actions(limit); }
+
 Result<void> Leader::commit(store::Change change, std::vector<fleet::Event> events) {
   for (fleet::Event& one : events) one.text = world::shortened(std::move(one.text), event_bytes_max);
   if (!is_current_) {

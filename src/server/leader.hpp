@@ -64,6 +64,7 @@ class Leader {
   controller::Input input() const;
   const std::vector<fleet::Event>& recent_events() const { return events_; }
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit) const;
+  Result<std::vector<fleet::Event>> actions(std::size_t limit) const;  // the newest that people caused
 
   // Changes of what is wanted. `version`: refused with `stale` where it is not the project's version any more.
   struct Applied {

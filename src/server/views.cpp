@@ -168,11 +168,11 @@ DeviceCounts count_devices(const Leader& leader) {
       }
       // By a user of that machine: what operators of the fleet have set is shown with its nodes.
       if (device.intent > Intent::in_service) {
-        json::object& out = counts.cordoned
-                                .emplace_back(json::object{{"node", id.text()},
-                                                           {"device", device.info.id.text()},
-                                                           {"intent", to_string(device.intent)}})
-                                .as_object();
+        json::object& out =
+            counts.cordoned
+                .emplace_back(json::object{
+                    {"node", id.text()}, {"device", device.info.id.text()}, {"intent", to_string(device.intent)}})
+                .as_object();
         if (!device.intent_by.empty()) out["intent_by"] = device.intent_by;
       }
       if (!is_healthy)

@@ -180,7 +180,7 @@ Result<void> backup(Engine& engine, const std::string& file) {
   for (const Entry& entry : listing.entries)
     text += json::serialize(json::object{{"key", entry.key}, {"value", entry.value}}) + "\n";
   text += json::serialize(json::object{{"checksum", checksum_of(text)}}) + "\n";
-  return world::write_private_text(file, text);
+  return world::create_private_text(file, text);
 }
 
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty) {

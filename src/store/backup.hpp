@@ -20,7 +20,7 @@ inline constexpr std::uint64_t restore_leap = 1'000'000;
 
 enum class IfNotEmpty : std::uint8_t { refuse, replace };
 
-// The file is replaced as a whole and has mode 0600.
+// already_exists: there is a file of that name, which is not touched. The new one has mode 0600.
 Result<void> backup(Engine& engine, const std::string& file);
 
 // The file is checked before the store is touched. invalid_argument: it is truncated, edited or no backup;

@@ -93,6 +93,17 @@ TEST_P(Backup, BringsEverythingBackAndLeapsAhead) {
   EXPECT_EQ(store->events(150, 10).value().at(0).text, "after");
 }
 
+TEST_P(Backup, DoesNotReplaceAFile) {
+  fill_source();
+  ASSERT_TRUE(world::write_text(file(), "my notes"));
+  ASSERT_EQ(::chmod(file().c_str(), 0644), 0);
+  EXPECT_EQ(outcome(backup(*from_, file())), "already_exists");
+  EXPECT_EQ(world::read_text(file()).value(), "my notes");
+  struct stat status{};
+  ASSERT_EQ(::stat(file().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0644U);
+}
+
 TEST_P(Backup, MayBeMadeWhileAServerLeads) {
   fill_source();
   ASSERT_TRUE(from_->hold("server-1", 1h));

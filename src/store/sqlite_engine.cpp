@@ -18,13 +18,18 @@ Result<std::shared_ptr<Engine>> open_sqlite_engine(const std::string&) {
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <cinttypes>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "world/descriptor.hpp"
+#include "world/files.hpp"
 #include "world/process_lock.hpp"
 #include "world/runtime_folder.hpp"
 
@@ -109,7 +114,7 @@ class SqliteEngine final : public Engine {
       return failed(code);
     sqlite3_extended_result_codes(database_, 1);
     sqlite3_busy_timeout(database_, busy_timeout_ms);
-    BERTH_TRY(make_tables());
+    BERTH_TRY(check_layout());
     BERTH_TRY(run("PRAGMA journal_mode = WAL"));
     BERTH_TRY(run("PRAGMA synchronous = FULL"));
     const std::string journal = BERTH_TRY(answer("PRAGMA journal_mode"));
@@ -133,7 +138,7 @@ class SqliteEngine final : public Engine {
           {&set_change_number_, "UPDATE revision SET number = ?1"}}) {
       if (const int code = statement->prepare(database_, sql); code != SQLITE_OK) return failed(code);
     }
-    return {};
+    return check_nothing_lost();
   }
 
   std::string name() const override { return "sqlite:" + path_; }
@@ -154,6 +159,7 @@ class SqliteEngine final : public Engine {
     leave_transaction();
     if (change_number && *change_number && **change_number > known_change_number_) {
       known_change_number_ = **change_number;
+      note_change(known_change_number_);
       changed_.notify_all();
     }
     return change_number;
@@ -222,7 +228,8 @@ class SqliteEngine final : public Engine {
             "check the file, its folder and their permissions"};
   }
 
-  // SQLite would make the file readable for all; its log gets the mode of the file.
+  // Opens the file, or makes it where there is none. A file that is not a store is left as it is: nothing of it is
+  // changed before it is known to be one.
   Result<void> make_file() const {
     if (path_.empty() || path_.back() == '/' || path_.find('\0') != std::string::npos) {
       return Error{ErrorCode::invalid_argument, "the store sqlite:" + path_ + " names no file",
@@ -230,15 +237,24 @@ class SqliteEngine final : public Engine {
     }
     const std::size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
-    if (Result<std::string> own = world::private_folder(folder); !own) {
+    if (::access(folder.c_str(), F_OK) != 0) {
+      return Error{ErrorCode::invalid_argument,
+                   "the store " + path_ + " cannot be kept there: there is no folder " + folder,
+                   "correct the path, or make the folder: mkdir -m 700 " + folder};
+    }
+    if (Result<std::string> own = world::private_folder(folder, world::IfMissing::accept); !own) {
       Error error = std::move(own).error();
       error.message = "the store " + path_ + " cannot be kept there: " + error.message;
       error.advice = "give the path of a file in a folder that only this user can write to";
       return error;
     }
-    const world::Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    world::Descriptor file(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!file && errno == ENOENT) {
+      BERTH_TRY(create_database(folder));
+      file = world::Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    }
     struct stat status{};
-    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+    if (!file || ::fstat(file.get(), &status) != 0) {
       return Error{ErrorCode::io, "cannot open the store " + path_ + ": " + std::strerror(errno),
                    "check the file, its folder and their permissions"};
     }
@@ -247,49 +263,96 @@ class SqliteEngine final : public Engine {
     if (status.st_uid != ::geteuid())
       return Error{ErrorCode::io, "the store " + path_ + " belongs to another user",
                    "give another path, or make the file yours if you know what is in it"};
+    BERTH_TRY(check_header(file.get()));
     if ((status.st_mode & 0022) != 0)
       return Error{ErrorCode::io, "other users may have changed the store " + path_ + ": they can write to it",
                    "restore a backup, or run chmod 600 on the file if you know what is in it"};
     if ((status.st_mode & 0077) != 0) ::fchmod(file.get(), 0600);
-    // A new name must survive a power cut as well as what is in the file.
-    if (status.st_size == 0) {
-      const world::Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (parent.get() >= 0) ::fsync(parent.get());
-    }
     return {};
   }
 
-  // Two processes may open a new file at once.
-  Result<void> make_tables() {
-    if (BERTH_TRY(is_ready())) return {};
-    BERTH_TRY(run("BEGIN IMMEDIATE"));
-    Result<void> made;
-    if (Result<bool> ready = is_ready(); !ready) {
-      made = std::move(ready).error();
-    } else if (!*ready) {
-      made = run(tables);
-      if (made) made = run("PRAGMA application_id = " + std::to_string(application));
-      if (made) made = run("PRAGMA user_version = " + std::to_string(layout));
-    }
-    if (made) made = run("COMMIT");
-    leave_transaction();
-    return made;
+  // The first 100 bytes of a database (https://www.sqlite.org/fileformat.html).
+  Result<void> check_header(int file) const {
+    unsigned char header[100] = {};
+    const ssize_t size = ::pread(file, header, sizeof header, 0);
+    if (size == 0)
+      return Error{ErrorCode::io, path_ + " is empty: it is not a store of Berth, or has lost what was in it",
+                   "restore the last backup into a new store, or remove the file to begin with an empty one"};
+    if (size != sizeof header || std::memcmp(header, "SQLite format 3", 16) != 0) return failed(SQLITE_NOTADB);
+    const std::uint32_t program = std::uint32_t{header[68]} << 24 | std::uint32_t{header[69]} << 16 |
+                                  std::uint32_t{header[70]} << 8 | std::uint32_t{header[71]};
+    if (program != application)
+      return Error{ErrorCode::io, path_ + " is a database of another program", "give another path"};
+    return {};
   }
 
-  // Whether the tables are there; an error where the file is of another kind.
-  Result<bool> is_ready() {
-    const std::string program = BERTH_TRY(answer("PRAGMA application_id"));
-    const std::string version = BERTH_TRY(answer("PRAGMA user_version"));
-    if (program == std::to_string(application)) {
-      if (version == std::to_string(layout)) return true;
-      return Error{ErrorCode::not_supported, "the store " + path_ + " was written by a newer version of Berth",
-                   "use that version, or restore a backup that this one has made"};
+  // Complete, under another name first: whoever finds the file finds a store. Another process may do the same at this
+  // moment, which then is as good.
+  Result<void> create_database(const std::string& folder) const {
+    if (::access(changes_path().c_str(), F_OK) == 0) {
+      return Error{ErrorCode::io, "the store " + path_ + " is gone, and " + changes_path() + " says that there was one",
+                   "restore the last backup into another path, or remove that file to begin with an empty store"};
     }
-    const std::string others = BERTH_TRY(answer("SELECT count(*) FROM sqlite_schema"));
-    if (others != "0") {
-      return Error{ErrorCode::io, path_ + " is a database of another program", "give another path"};
+    std::string name = path_ + ".new.XXXXXX";
+    const world::Descriptor made(
+        ::mkostemp(name.data(), O_CLOEXEC));  // with mode 0600; the log gets the mode of the file
+    if (!made)
+      return Error{ErrorCode::io, "cannot make the store " + path_ + ": " + std::strerror(errno),
+                   "check its folder and the permissions"};
+    sqlite3* database = nullptr;
+    int code = sqlite3_open_v2(name.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+    const std::string sql = "BEGIN;" + std::string(tables) + "PRAGMA application_id = " + std::to_string(application) +
+                            "; PRAGMA user_version = " + std::to_string(layout) + "; COMMIT;";
+    if (code == SQLITE_OK) code = sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr);
+    const int system_error = database != nullptr ? sqlite3_system_errno(database) : 0;
+    sqlite3_close_v2(database);
+    if (code == SQLITE_OK && ::link(name.c_str(), path_.c_str()) != 0 && errno != EEXIST)
+      code = ::rename(name.c_str(), path_.c_str()) == 0 ? SQLITE_OK : SQLITE_CANTOPEN;  // no links there
+    ::unlink(name.c_str());
+    if (code != SQLITE_OK) {
+      errno = system_error;
+      return failed(code);
     }
-    return false;
+    // A new name must survive a power cut as well as what is in the file.
+    const world::Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent) ::fsync(parent.get());
+    return {};
+  }
+
+  Result<void> check_layout() {
+    if (BERTH_TRY(answer("PRAGMA user_version")) == std::to_string(layout)) return {};
+    return Error{ErrorCode::not_supported, "the store " + path_ + " was written by a newer version of Berth",
+                 "use that version, or restore a backup that this one has made"};
+  }
+
+  // The number of the last change is also in a file of its own, written after each commit. Where that number is higher,
+  // the store has lost changes that were acknowledged: SQLite takes a log that is missing, or damaged in the middle,
+  // for one that ends there.
+  std::string changes_path() const { return path_ + ".changes"; }
+  Result<void> check_nothing_lost() {
+    const Result<std::string> text =
+        world::read_plain_text(changes_path(), 64);  // before the number in the store is read
+    std::uint64_t noted = 0;
+    if (!text || std::from_chars(text->data(), text->data() + text->size(), noted).ec != std::errc()) return {};
+    BERTH_TRY(step(begin_reading_));
+    const Result<std::uint64_t> number = present_change_number();
+    leave_transaction();
+    if (!number) return number.error();
+    if (*number >= noted) return {};
+    return Error{
+        ErrorCode::io,
+        "the store " + path_ + " has lost changes: it is at change " + std::to_string(*number) + " of " +
+            std::to_string(noted) + "; its log " + path_ +
+            "-wal is missing or damaged, or the file was replaced by an older one",
+        "restore the last backup into a new store, or remove " + changes_path() + " to go on with what is there"};
+  }
+  void note_change(std::uint64_t number) {
+    if (!changes_)
+      changes_ = world::Descriptor(::open(changes_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    char text[22];
+    const int size = std::snprintf(text, sizeof text, "%020" PRIu64 "\n", number);
+    // A number that was not written is lower than the store's, which is no problem.
+    if (changes_) static_cast<void>(::pwrite(changes_.get(), text, static_cast<std::size_t>(size), 0) < 0);
   }
 
   Result<Listing> list_within(std::string_view prefix, std::string_view after, std::size_t limit) {
@@ -372,6 +435,7 @@ class SqliteEngine final : public Engine {
   Statement begin_, begin_reading_, end_, find_, list_, put_, remove_, change_number_, set_change_number_;
   std::condition_variable changed_;
   std::uint64_t known_change_number_ = 0;
+  world::Descriptor changes_;  // opened with the first change
   std::optional<world::ProcessLock> lock_;
   std::string owner_;
 };

@@ -28,6 +28,10 @@ using namespace std::chrono_literals;
 
 class SqliteEngine : public testing::Test {
  protected:
+  SqliteEngine() {
+    fs::create_directory(folder_.path / "data");
+    fs::permissions(folder_.path / "data", fs::perms::owner_all);
+  }
   std::string path() const { return (folder_.path / "data" / "store.db").native(); }
   std::shared_ptr<Engine> opened() const { return open_sqlite_engine(path()).value(); }
   Error refusal() const {
@@ -57,7 +61,7 @@ TEST_F(SqliteEngine, FilesAreOfTheUserAlone) {
   ASSERT_TRUE(engine->hold("server", 1s));
   ::umask(mask);
   EXPECT_EQ(mode_of(folder_.path / "data"), 0700U);
-  for (const char* end : {"", "-wal", "-shm", ".leader"}) EXPECT_EQ(mode_of(path() + end), 0600U) << end;
+  for (const char* end : {"", "-wal", "-shm", ".leader", ".changes"}) EXPECT_EQ(mode_of(path() + end), 0600U) << end;
   ::chmod(path().c_str(), 0644);
   ASSERT_TRUE(open_sqlite_engine(path()));
   EXPECT_EQ(mode_of(path()), 0600U);
@@ -85,8 +89,6 @@ TEST_F(SqliteEngine, KeepsItsContent) {
 }
 
 TEST_F(SqliteEngine, AFileThatIsNoStoreIsRefusedAndNotTouched) {
-  fs::create_directory(folder_.path / "data");
-  fs::permissions(folder_.path / "data", fs::perms::owner_all);
   ASSERT_TRUE(world::write_private_text(path(), std::string(5000, 'x')));
   EXPECT_EQ(refusal().code, ErrorCode::io);
   EXPECT_NE(refusal().message.find("is not a store of Berth"), std::string::npos) << refusal().message;
@@ -94,13 +96,87 @@ TEST_F(SqliteEngine, AFileThatIsNoStoreIsRefusedAndNotTouched) {
 }
 
 TEST_F(SqliteEngine, ADatabaseOfAnotherProgramIsRefused) {
-  fs::create_directory(folder_.path / "data");
-  fs::permissions(folder_.path / "data", fs::perms::owner_all);
   sqlite3* other = nullptr;
   ASSERT_EQ(sqlite3_open(path().c_str(), &other), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(other, "CREATE TABLE photos(name)", nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(other);
   EXPECT_NE(refusal().message.find("another program"), std::string::npos) << refusal().message;
+}
+
+TEST_F(SqliteEngine, AForeignFileKeepsItsModeAndItsContent) {
+  for (const std::string& content : {std::string("my notes"), std::string(5000, 'x'), std::string()}) {
+    ASSERT_TRUE(world::write_private_text(path(), content));
+    ::chmod(path().c_str(), 0644);
+    EXPECT_EQ(refusal().code, ErrorCode::io);
+    EXPECT_NE(refusal().message.find("is not a store of Berth"), std::string::npos) << refusal().message;
+    EXPECT_EQ(mode_of(path()), 0644U);
+    EXPECT_EQ(world::read_text(path()).value(), content);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path / "data"), {}), 1) << "nothing beside it";
+  }
+  fs::remove(path());
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(path().c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "PRAGMA application_id = 7; CREATE TABLE photos(name)", nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(other);
+  ::chmod(path().c_str(), 0644);
+  EXPECT_NE(refusal().message.find("another program"), std::string::npos) << refusal().message;
+  EXPECT_EQ(mode_of(path()), 0644U);
+}
+
+TEST_F(SqliteEngine, AFolderThatDoesNotExistIsNotMade) {
+  const fs::path missing = folder_.path / "typo";
+  const auto engine = open_sqlite_engine((missing / "store.db").native());
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(engine.error().message.find("there is no folder " + missing.native()), std::string::npos)
+      << engine.error().message;
+  EXPECT_FALSE(fs::exists(missing));
+}
+
+// What SQLite takes for a log that ends earlier, or for a new database.
+TEST_F(SqliteEngine, AStoreThatHasLostChangesIsNotTakenForAnOlderOne) {
+  // Killed, so that the log is not brought into the file.
+  EXPECT_EQ(in_child([&] {
+              const auto engine = opened();
+              for (int i = 0; i < 5; ++i)
+                if (!engine->commit({{}, {{"key" + std::to_string(i), std::string(100, 'v')}}})) return 1;
+              ::raise(SIGKILL);
+              return 2;
+            }),
+            -SIGKILL);
+  const fs::path whole = folder_.path / "whole", data = folder_.path / "data";
+  fs::copy(data, whole);
+  const auto begin_again = [&] {
+    fs::remove_all(data);
+    fs::copy(whole, data);
+    fs::permissions(data, fs::perms::owner_all);
+  };
+  EXPECT_EQ(opened()->list("").value().entries.size(), 5U) << "a killed process loses nothing";
+  const auto expect_refused = [&](const char* what) {
+    EXPECT_EQ(refusal().code, ErrorCode::io) << what;
+    EXPECT_NE(refusal().advice.find("restore the last backup"), std::string::npos) << what << refusal().advice;
+  };
+  begin_again();
+  fs::remove(path() + "-wal");
+  expect_refused("without its log");
+  begin_again();
+  {
+    std::fstream log(path() + "-wal", std::ios::in | std::ios::out | std::ios::binary);
+    log.seekp(static_cast<std::streamoff>(fs::file_size(path() + "-wal") / 2));
+    log.put('\xa5').put('\x5a');
+  }
+  expect_refused("two bytes of its log changed");
+  begin_again();
+  fs::resize_file(path(), 0);
+  expect_refused("empty");
+  fs::resize_file(path(), 1);
+  expect_refused("one byte");
+  begin_again();
+  for (const char* end : {"", "-wal", "-shm"}) fs::remove(path() + end);
+  expect_refused("the file is gone");
+  fs::remove(path() + ".changes");
+  EXPECT_TRUE(opened()->list("").value().entries.empty()) << "asked for, it begins empty";
 }
 
 TEST_F(SqliteEngine, TablesOfANewerVersionAreRefused) {
@@ -132,7 +208,6 @@ TEST_F(SqliteEngine, ADamagedFileIsRefusedWithOneSentence) {
 }
 
 TEST_F(SqliteEngine, APlaceThatOthersCanWriteToIsRefused) {
-  fs::create_directory(folder_.path / "data");
   fs::permissions(folder_.path / "data", fs::perms::all);
   EXPECT_EQ(refusal().code, ErrorCode::io);
   EXPECT_NE(refusal().message.find("written to by others"), std::string::npos) << refusal().message;
@@ -160,8 +235,6 @@ bool limit_the_disk(const std::string& folder) {
 }
 
 TEST_F(SqliteEngine, AFullDiskIsOneClearErrorAndNothingHalfDone) {
-  fs::create_directory(folder_.path / "data");
-  fs::permissions(folder_.path / "data", fs::perms::owner_all);
   // Exit codes name the step that went wrong.
   EXPECT_EQ(in_child([&] {
               if (!limit_the_disk((folder_.path / "data").native())) return 10;

@@ -101,8 +101,10 @@ Result<void> write_private_text(const std::string& path, std::string_view text) 
   return replace(path, path.substr(0, name) + "." + path.substr(name) + ".XXXXXX", 0600, text);
 }
 
-Result<void> create_text(const std::string& path, std::string_view text) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+namespace {
+
+Result<void> create(const std::string& path, mode_t mode, std::string_view text) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file && errno == EEXIST)
     return Error{ErrorCode::already_exists, path + " exists already", "give another name, or remove it first"};
   if (!file) return failed("write", path, errno);
@@ -111,5 +113,11 @@ Result<void> create_text(const std::string& path, std::string_view text) {
   ::unlink(path.c_str());
   return failed("write", path, code);
 }
+
+}  // namespace
+
+Result<void> create_text(const std::string& path, std::string_view text) { return create(path, 0666, text); }
+
+Result<void> create_private_text(const std::string& path, std::string_view text) { return create(path, 0600, text); }
 
 }  // namespace berth::world

@@ -25,7 +25,8 @@ Result<void> write_text(const std::string& path, std::string_view text);
 // The name of a leftover temporary file begins with a dot.
 Result<void> write_private_text(const std::string& path, std::string_view text);
 
-// already_exists: there is a file with that name, which is not changed.
+// already_exists: there is a file with that name, which is not changed. The second gives it mode 0600.
 Result<void> create_text(const std::string& path, std::string_view text);
+Result<void> create_private_text(const std::string& path, std::string_view text);
 
 }  // namespace berth::world

@@ -6,6 +6,7 @@ import { matcher, describe_device } from '../src/model/filter.js';
 import { kind_of, words } from '../src/model/states.js';
 import { bytes, bytes_of, duration, percent, short_id } from '../src/model/format.js';
 import { add_memory, memory_of } from '../src/model/memory.js';
+import { valid_rows } from '../src/model/rows.js';
 import { large_fleet } from './fleet.mjs';
 
 const copy = (value) => JSON.parse(JSON.stringify(value));
@@ -39,6 +40,21 @@ test('a node more at the front leaves the others as they are', () => {
   const first = reconcile(undefined, copy(answer.nodes), 0);
   const second = reconcile(first, copy([{ name: 'a', devices: [] }, ...answer.nodes]), 0);
   assert.deepEqual(second.slice(1).map((node, i) => node === first[i]), [true, true, true]);
+});
+
+test('bad rows of one node are left out, and all others stay', () => {
+  const good = large_fleet(2).nodes;
+  const bad = {
+    ...good[1],
+    devices: [null, 7, {}, { id: null }, { id: 'x', holders: [null, 3, {}, { name: 'job' }] }, { id: 'x' }, { id: 'y', holders: 'many' }, { id: 'z' }],
+  };
+  const answer = valid_rows({ nodes: [good[0], bad, null, {}] });
+  assert.deepEqual(answer.nodes[0], good[0]);
+  assert.deepEqual(answer.nodes[1].devices, [{ id: 'x', holders: [{ name: 'job' }] }, { id: 'y', holders: [] }, { id: 'z' }]);
+  assert.equal(answer.nodes.length, 2);
+  assert.deepEqual(valid_rows({ node: { name: 'n', devices: null } }).node.devices, []);
+  assert.deepEqual(valid_rows({ jobs: [null, { name: 'j', node: 'n', devices: [null, 'g'] }, { name: 7 }] }).jobs, [{ name: 'j', node: 'n', devices: ['g'] }]);
+  assert.deepEqual(valid_rows({ nodes: { total: 1 } }), { nodes: { total: 1 } }, 'the counts of the status');
 });
 
 test('a member that is gone is a change', () => {

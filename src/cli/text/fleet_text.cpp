@@ -323,6 +323,10 @@ std::string status_text(const json::object& answer, const Style& style) {
   if (all.has("warning")) text += "\n" + paragraph("! ", all.text("warning"), style);
   if (all.has("problem"))
     text += "\n" + paragraph("! ", "nothing is decided now; what is shown is old: " + all.text("problem"), style);
+  for (const json::value& value : all.list("warnings")) {
+    const Fields warning(value);
+    text += "\n" + paragraph("! ", warning.text("subject") + ": " + warning.text("text"), style);
+  }
   std::size_t unhealthy = 0;
   for (const json::value& value : all.list("unhealthy_devices")) {
     const Fields device(value);

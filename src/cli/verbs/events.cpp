@@ -16,6 +16,7 @@ constexpr std::size_t limit_max = 1000;  // of the server
 struct EventsArguments {
   ServerArguments server;
   bool follow = false;
+  bool people = false;
   std::string subject;
   std::size_t limit = 100;
 };
@@ -65,7 +66,10 @@ int follow_events(const EventsArguments& arguments, const std::string& target, c
 int run_events(const EventsArguments& arguments) {
   std::string target = "/api/v1/events?";
   if (!arguments.subject.empty()) target += "subject=" + http::encoded(arguments.subject) + "&";
+  if (arguments.people) target += "people=1&";
   const std::string newest = target + "limit=" + std::to_string(arguments.limit);
+  if (arguments.follow && arguments.people)
+    return print_error({ErrorCode::invalid_argument, "--people and --follow exclude each other", "give one of them"});
   if (arguments.follow) return follow_events(arguments, target, newest);
   return call_and_print(arguments.server, {newest}, events_text);
 }
@@ -77,6 +81,7 @@ void add_events(const Verb& command) {
   Verb verb = command.add("events", "what happened in the fleet, and who did it");
   verb.flag("-f,--follow", arguments->follow,
             "go on with what happens, until Ctrl-C; with --json one object per event");
+  verb.flag("--people", arguments->people, "show only what people did, which other events never push out");
   verb.option("--subject", "NAME", &arguments->subject, "only those about a deployment, NAME/N or node/NAME");
   OptionRules rules;
   rules.range = {1, limit_max};

@@ -77,7 +77,7 @@ void add_store(const Verb& command) {
   const char* const replace = "remove what is there first";
 
   Verb backup = verb.add("backup", "write the whole store into a file; the server may run");
-  backup.argument("FILE", &arguments->file, "replaced where it exists; has mode 0600");
+  backup.argument("FILE", &arguments->file, "a file that does not exist yet; it gets mode 0600");
   backup.option("--store", "STORE", &arguments->store, which);
   backup.run([arguments] { return print_result(run_backup(*arguments)); });
 

@@ -6,6 +6,7 @@
 // that no change falls between the two.
 import { untrack } from 'svelte';
 import { ApiError, request } from './api.js';
+import { valid_rows } from '../model/rows.js';
 import { reconcile } from './reconcile.js';
 
 // Load and temperature change without a change of the fleet's state, so the page also looks on its own.
@@ -43,7 +44,7 @@ class Resource {
         delete answer.now_at_ms;
       }
       delete answer.revision;
-      this.value = reconcile(this.value, answer, received_ms);
+      this.value = reconcile(this.value, valid_rows(answer), received_ms);
       this.problem = undefined;
     } catch (error) {
       // It is about this one thing: not there, or not for this reader. Everything else concerns the connection.

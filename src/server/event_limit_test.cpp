@@ -1,0 +1,69 @@
+#include "server/event_limit.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace berth::server {
+namespace {
+
+using namespace std::chrono_literals;
+using fleet::Event;
+using fleet::EventKind;
+
+Event event(EventKind kind, const std::string& subject) { return {0, 1, kind, "controller", subject, "words"}; }
+
+class EventLimitTest : public testing::Test {
+ protected:
+  // How many of `count` such events are kept, without what the limit itself says.
+  std::size_t kept(EventKind kind, const std::string& subject, std::size_t count) {
+    const std::vector<Event> events =
+        limit_.admit(std::vector<Event>(count, event(kind, subject)), {{"chat/0", NodeId("evil")}}, now_);
+    for (const Event& one : events) {
+      if (one.text != "words") said_.push_back(one.subject + " " + one.text);
+    }
+    return static_cast<std::size_t>(
+        std::count_if(events.begin(), events.end(), [](const Event& one) { return one.text == "words"; }));
+  }
+  EventLimit limit_;
+  TimePoint now_{};
+  std::vector<std::string> said_;
+};
+
+TEST_F(EventLimitTest, ANodeThatCausesTooManyIsCutOffAndSaidOnce) {
+  EXPECT_EQ(kept(EventKind::device, "node/evil", 100'000), EventLimit::at_once);
+  EXPECT_EQ(kept(EventKind::device, "node/evil", 100'000), 0u);
+  EXPECT_EQ(said_, std::vector<std::string>{
+                       "node/evil has caused more than 1000 events: further ones are left out for a while"});
+  EXPECT_EQ(kept(EventKind::ready, "chat/0", 10), 0u) << "its replicas are part of it";
+}
+
+TEST_F(EventLimitTest, OthersAreNotConcerned) {
+  kept(EventKind::device, "node/evil", 100'000);
+  EXPECT_EQ(kept(EventKind::device, "node/good", 100), 100u);
+  EXPECT_EQ(kept(EventKind::ready, "chat/1", 100), 100u);
+  EXPECT_EQ(kept(EventKind::node, "node/evil", 1), 1u) << "that it is lost is always said";
+}
+
+TEST_F(EventLimitTest, ItGoesOnWhenTheNodeHasBeenQuiet) {
+  kept(EventKind::device, "node/evil", 5'000);
+  now_ += 99 * EventLimit::one_more_every;
+  EXPECT_EQ(kept(EventKind::device, "node/evil", 1), 0u);
+  now_ += EventLimit::one_more_every;
+  said_.clear();
+  EXPECT_EQ(kept(EventKind::device, "node/evil", 50), 50u);
+  EXPECT_EQ(said_, std::vector<std::string>{"node/evil 4001 events were left out, since there were too many"});
+}
+
+TEST_F(EventLimitTest, ADayOfFlippingIsLessThanTheStoreKeeps) {
+  std::size_t all = 0;
+  for (int second = 0; second < 86'400; second += 60) {
+    all += kept(EventKind::device, "node/evil", 10'000);
+    all += kept(EventKind::pending, "chat", 1);
+    now_ += 60s;
+  }
+  EXPECT_LT(all + said_.size(), 10'000u + 2'500u);
+}
+
+}  // namespace
+}  // namespace berth::server

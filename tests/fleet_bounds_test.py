@@ -1,0 +1,240 @@
+"""The server accepts only what it can keep and decide on, and what one node, one deployment or one damaged entry does stops no other."""
+import http.client
+import json
+import shutil
+import sqlite3
+import subprocess
+import threading
+import time
+import unittest
+
+from berth_case import BERTH
+from fleet_case import Fleet, ForgedNode
+
+
+class BoundsAtAcceptance(Fleet):
+    """Everything that `apply` accepts is committed, and another deployment still gets its place."""
+
+    def assertOthersArePlaced(self, *others):
+        self.apply(*others, self.web(text=str(time.monotonic())), wait=False, status=None)
+        revision = self.get("deployments/web")["deployment"]["revision"]
+        self.until_ready("web", 1, lambda one: one["revision"] == revision)
+        status = self.get("status")
+        self.assertNotIn("problem", status)
+        self.assertNotIn("warnings", status)
+        self.assertEqual(self.ask("GET", "/readyz")[0], 200)
+
+    def test_many_replicas_on_one_node(self):
+        self.add_nodes("a")
+        forged = ForgedNode(self, "big", cpus=10_000, memory=1 << 50, labels={"size": "big"})
+        forged.report()
+        many = {"name": "many", "cpu": True, "replicas": 6000, "node_selector": {"size": "big"}, "command": ["/bin/sleep", "1000"]}
+        self.apply(many, wait=False)
+        self.until(lambda: len(self.get("replicas?deployment=many")["replicas"]) == 6000 and forged.report(), self.situation)
+        self.assertOthersArePlaced(many)
+        # And a server that is started again reads it.
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        self.assertEqual(len(self.get("replicas?deployment=many")["replicas"]), 6000)
+        self.assertOthersArePlaced(many)
+
+    def test_what_is_too_large_is_refused_at_once(self):
+        self.add_nodes("a")
+        sleep = {"name": "large", "cpu": True, "command": ["/bin/sleep", "1000"]}
+        for what, words in (({"replicas": 1_000_000}, ("from 0 to 10000",)),
+                            ({"environment": {"TEXT": "x" * 300_000}}, ("large", "256 KiB", "file")),
+                            ({"environment": {"TEXT": "x" * 100_000}, "replicas": 2000}, ("24576 KiB", "fewer replicas"))):
+            self.assertRefused(self.command("apply", self.write_project({**sleep, **what})), 2, *words)
+        project = [{**sleep, "name": f"d{one}", "replicas": 10_000} for one in range(6)]
+        self.assertRefused(self.command("apply", self.write_project(*project)), 2, "60000 replicas", "at most 50000")
+        status, _, text = self.ask("PUT", "/api/v1/project", {"project": {"cluster": {"name": "lab"}, "deployments": [
+            {"name": "large", "cpu": True, "command": ["/bin/sleep", "1"], "replicas": 10_001}]}})
+        self.assertEqual((status, "at most 10000" in text), (400, True), text)
+        self.assertEqual(self.get("project")["version"], 0, "nothing was changed")
+        self.assertOthersArePlaced()
+
+    def test_large_settings_are_updated_paused_and_undone(self):
+        self.add_nodes("a")
+        for turn in range(12):
+            large = self.web("large", text="x" * 110_000 + str(turn))
+            self.apply(large, wait=False, status=None)
+        status, _, text = self.ask("POST", "/api/v1/deployments/large/rollout", {"action": "pause", "reason": "r" * 501})
+        self.assertEqual((status, "longer than 500 bytes" in text), (400, True), text)
+        for body in ({"action": "pause", "reason": "\x01" * 500}, {"action": "resume"}, {"action": "undo"}):
+            status, _, text = self.ask("POST", "/api/v1/deployments/large/rollout", body)
+            self.assertEqual(status, 200, text)
+        self.assertOthersArePlaced(large)
+
+    def test_a_plan_of_the_largest_deployment_has_bounds(self):
+        self.add_nodes("a")
+        most = {"name": "most", "gpus": 1, "replicas": 10_000, "command": ["/bin/sleep", "1000"]}
+        file = self.write_project(most)
+        answer = self.command("plan", file, "--server", "--json")
+        self.assertEqual(answer.returncode, 3, answer.stderr)
+        self.assertLess(len(answer.stdout), 8 << 20)
+
+
+class DamagedStore(Fleet):
+    def damage(self, key):
+        database = sqlite3.connect(self.store)
+        with database:
+            changed = database.execute("update entries set value = substr(value, 1, length(value) / 2) where key like ?", (key,)).rowcount
+        database.close()
+        self.assertEqual(changed, 1, key)
+
+    def test_a_damaged_record_is_named_and_stops_no_other(self):
+        self.add_nodes("a", "b", "c")
+        self.apply(self.web(), self.web("other"), self.web("third"))
+        before, places = self.pids("other"), self.replicas("other")
+        node = next(name for name in "abc" if name != places[0]["node"])
+        self.server.terminate()
+        self.server.wait()
+        self.damage("state/deployment/other/%")
+        self.damage(f"state/node/{node}")
+        self.damage("state/assigned/%/third/0/%")
+        self.serve()
+        warnings = {one["subject"]: one["text"] for one in self.get("status")["warnings"]}
+        self.assertIn("cannot be read", warnings["store"])
+        self.assertIn("and 2 others", warnings["store"])
+        self.assertIn("stay as they are", warnings["deployment/other"])
+        text = self.command("status").stdout
+        self.assertIn("deployment/other", text)
+        self.until_healthy("a", "b", "c")
+        self.assertEqual(self.get(f"nodes/{node}")["node"]["intent"], "cordoned")
+        # What is not damaged is decided on, the replica whose record is lost is replaced, and the deployment serves on.
+        self.assertEqual(self.command("uncordon", f"node/{node}").returncode, 0)
+        self.until_ready("third", 1)
+        self.assertEqual(self.pids("other"), before)
+        # Applied again, all is well.
+        self.apply(self.web(), self.web("other"), self.web("third"), self.web("fourth"))
+        self.until_ready("other", 1)
+        self.assertNotIn("warnings", self.get("status"))
+
+
+class StoreFile(Fleet):
+    def test_a_path_with_a_mistake_is_not_an_empty_fleet(self):
+        missing = self.folder / "typo" / "store.db"
+        serve = ("serve", "--no-agent", "--listen", "127.0.0.1:0", "--store")
+        self.assertRefused(self.berth(*serve, f"sqlite:{missing}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 2, "there is no folder", str(missing.parent))
+        self.assertFalse(missing.parent.exists())
+
+    def test_a_foreign_file_is_not_touched(self):
+        notes = self.folder / "notes.txt"
+        notes.write_text("mine")
+        notes.chmod(0o644)
+        serve = ("serve", "--no-agent", "--listen", "127.0.0.1:0", "--store")
+        self.assertRefused(self.berth(*serve, f"sqlite:{notes}", BERTH_RUNTIME_DIR=str(self.folder / "other")), 1, "is not a store of Berth")
+        self.assertRefused(self.command("store", "backup", str(notes)), 2, "exists already", "another name")
+        self.assertRefused(self.command("store", "backup", str(self.folder / "new.backup"), "--store", f"sqlite:{notes}"), 1, "is not a store of Berth")
+        self.assertEqual((notes.read_text(), notes.stat().st_mode & 0o777), ("mine", 0o644))
+
+
+class Nodes(Fleet):
+    def test_a_node_is_deleted(self):
+        a, b = self.add_nodes("a", "b", gpus=1)
+        self.apply(self.web())
+        place = self.until_ready("web", 1)[0]["node"]
+        other = {"a": "b", "b": "a"}[place]
+        self.assertRefused(self.command("delete", "node/none"), 2, 'no node "none"')
+        self.assertRefused(self.command("delete", f"node/{place}"), 1, "runs replicas", f"berth drain node/{place}")
+        read = self.token("read")
+        self.assertEqual(self.ask("DELETE", f"/api/v1/nodes/{place}", token=read)[0], 403)
+        self.assertEqual(self.command("drain", f"node/{place}").returncode, 0)
+        self.until_ready("web", 1, lambda one: one["node"] == other)
+        self.assertEqual(self.command("delete", f"node/{place}").returncode, 0)
+        self.assertEqual([one["name"] for one in self.get("nodes")["nodes"]], [other])
+        self.assertEqual(self.get("nodes")["nodes"][0]["name"], other)
+        event = [one for one in self.get("events")["events"] if one["text"] == f"{place} was removed"]
+        self.assertEqual([one["kind"] for one in event], ["node"])
+        # Its credential is gone with it, and stays so after a restart of the server.
+        removed = self.nodes[place]
+        self.until(lambda: "token" in removed.log.read_text(), lambda: removed.log.read_text())
+        self.server.kill()
+        self.server.wait()
+        self.serve()
+        self.until_healthy(other)
+        self.assertEqual([one["name"] for one in self.get("nodes")["nodes"]], [other])
+        # With a new token it joins again, in service.
+        removed.kill()
+        shutil.rmtree(removed.runtime)
+        removed.start(self.token("join"))
+        self.until_healthy(place)
+        self.assertEqual(self.get(f"nodes/{place}")["node"]["intent"], "in_service")
+        self.apply(self.web(replicas=2))
+        self.until_ready("web", 2)
+
+
+class Restored(Fleet):
+    def test_a_fleet_that_lives_goes_back_to_its_backup(self):
+        """docs/operations.md: what was placed since the backup is stopped, what is in it is started."""
+        self.add_nodes("a", gpus=3)
+        self.apply(self.web("stays"), self.web("removed"))
+        stays, removed = self.pids("stays"), self.pids("removed")
+        epoch, version = self.get("status")["epoch"], self.get("project")["version"]
+        backup = str(self.folder / "fleet.backup")
+        self.assertEqual(self.command("store", "backup", backup).returncode, 0)
+        self.apply(self.web("stays"), self.web("later"))
+        self.until(lambda: not self.pids("removed"), self.situation)
+        self.until_ready("later", 1)
+        self.server.terminate()
+        self.server.wait()
+        self.assertRefused(self.command("store", "restore", backup), 2, "is not empty")
+        answer = self.command("store", "restore", backup, "--replace")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.serve()
+        self.until(lambda: not self.pids("later"), self.situation)
+        self.until_ready("removed", 1)
+        self.until_ready("stays", 1)
+        self.assertEqual(self.pids("stays"), stays, "it never stopped")
+        self.assertNotEqual(self.pids("removed"), removed)
+        self.assertEqual({one["name"] for one in self.get("deployments")["deployments"]}, {"stays", "removed"})
+        self.assertGreaterEqual(self.get("status")["epoch"], epoch + 1_000_000)
+        self.assertGreaterEqual(self.get("project")["version"], version + 1_000_000)
+        # The agent obeys, and nothing holds a device twice.
+        self.apply(self.web("stays", text="v2"), self.web("removed"), self.web("new"))
+        self.until_ready("new", 1)
+        self.assertEqual(len({device for name in ("stays", "removed", "new") for device in self.replicas(name)[0]["devices"]}), 3)
+
+
+class Access(Fleet):
+    def test_an_undo_needs_more_than_operate(self):
+        self.add_nodes("a")
+        self.apply(self.web(text="v1"))
+        self.apply(self.web(text="v2"))
+        operate = self.token("operate")
+        path = "/api/v1/deployments/web/rollout"
+        status, _, text = self.ask("POST", path, {"action": "undo"}, operate)
+        self.assertEqual((status, "deploy" in text), (403, True), text)
+        for action in "pause", "resume":
+            self.assertEqual(self.ask("POST", path, {"action": action}, operate)[0], 200)
+        self.assertIn("v2", str(self.get("deployments/web")["deployment"]["spec"]["command"]), "nothing was undone")
+        self.assertEqual(self.ask("POST", path, {"action": "undo"}, self.token("deploy"))[0], 200)
+        self.assertIn("v1", str(self.get("deployments/web")["deployment"]["spec"]["command"]))
+
+    def test_a_node_cannot_write_into_a_reader_of_another(self):
+        self.add_nodes("a")
+        self.apply({"name": "talk", "gpus": 1, "command": ["/bin/sh", "-c", "while :; do echo tick; sleep 0.1; done"]})
+        evil = ForgedNode(self, "evil")
+        evil.report()
+        reader = subprocess.Popen([BERTH, "logs", "-f", "talk/0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env=self.environment(BERTH_RUNTIME_DIR=str(self.folder / "server")))
+        self.started.append(reader)
+        lines = []
+        threading.Thread(target=lambda: [lines.append(line) for line in reader.stdout], daemon=True).start()
+        self.until(lambda: len(lines) > 3, "the reader reads")
+        for number in range(1, 400):
+            for query in "", "?end=1", "?refused=1":
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+                connection.request("POST", f"/api/v1/agent/logs/l{number}{query}", "FORGED\n", {"Authorization": f"Bearer {evil.credential}", "Content-Type": "text/plain"})
+                answer = connection.getresponse()
+                self.assertEqual(json.loads(answer.read()).get("open"), False)
+                connection.close()
+        seen = len(lines)
+        self.until(lambda: len(lines) > seen + 3, lambda: f"the reader reads on: {lines[-3:]}")
+        self.assertIsNone(reader.poll())
+        self.assertNotIn("FORGED", "".join(lines))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

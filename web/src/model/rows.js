@@ -1,0 +1,27 @@
+// Answers as the views may rely on: a row that is not what it should be is left out, so that one bad row of one node
+// does not blank the page. The server checks what nodes report; this holds for a server that does not.
+
+const is_object = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
+const list = (value, is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);
+
+function devices_of(rows) {
+  const known = new Set();
+  return list(rows, (row) => is_object(row) && typeof row.id === 'string' && !known.has(row.id) && known.add(row.id)).map((row) =>
+    row.holders === undefined ? row : { ...row, holders: list(row.holders, (holder) => is_object(holder) && typeof holder.name === 'string') },
+  );
+}
+
+const node_of = (node) => ({ ...node, devices: devices_of(node.devices) });
+
+export function valid_rows(answer) {
+  if (!is_object(answer)) return answer;
+  const valid = { ...answer };
+  if ('nodes' in answer && Array.isArray(answer.nodes)) valid.nodes = list(answer.nodes, (node) => is_object(node) && typeof node.name === 'string').map(node_of);
+  if (is_object(answer.node)) valid.node = node_of(answer.node);
+  if ('jobs' in answer)
+    valid.jobs = list(answer.jobs, (job) => is_object(job) && typeof job.name === 'string' && typeof job.node === 'string').map((job) => ({
+      ...job,
+      devices: list(job.devices, (id) => typeof id === 'string'),
+    }));
+  return valid;
+}
