@@ -185,7 +185,7 @@ class Messages(Machine):
         if os.geteuid() == 0:
             mount = f"mount -t tmpfs -o mode=700,ro none {self.runtime}"
             apart = ("unshare", "-m", "--propagation", "private")
-            barred.append(((*apart, *self.shell(mount)), "BERTH_RUNTIME_DIR"))
+            barred.append(((*apart, *self.shell(mount)), "no folder for the ledger can be written to"))
             full = f"mount -t tmpfs -o mode=700,size=16k none {self.runtime}; head -c 16k /dev/zero > {self.runtime}/full"
             barred.append(((*apart, *self.shell(full)), f"df {self.runtime}\n"))
         for prefix, words in barred:

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, needs_sqlite
 from fleet_case import Fleet
 
 
@@ -107,6 +107,7 @@ class Verbs(Fleet):
         self.apply(self.web(replicas=1, command=["sh", "-c", script], readiness={"command": ["true"]}))
         self.assertEqual(self.text("logs", "web/0"), "")
 
+    @needs_sqlite
     def test_devices_of_another_node(self):
         a, = self.add_nodes("a")
         self.apply(self.web(replicas=1))

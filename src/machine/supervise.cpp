@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +19,6 @@
 #include <vector>
 
 #include "machine/job_processes.hpp"
-#include "world/descriptor.hpp"
 
 namespace berth::machine {
 namespace {
@@ -27,7 +28,7 @@ constexpr Duration look_period = std::chrono::seconds(1);
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);  // SIGUSR1: to end the thread
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&set, signal);
   return set;
 }
 
@@ -105,28 +106,29 @@ int milliseconds_until(TimePoint when) {
 StopRequests::StopRequests() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  if (pipe2(ends_, O_CLOEXEC | O_NONBLOCK) == 0) thread_ = std::thread([this] { receive(); });
+  signals_ = world::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  over_ = world::Descriptor(eventfd(0, EFD_CLOEXEC));
+  if (signals_ && over_) thread_ = std::thread([this] { receive(); });
 }
 
 StopRequests::~StopRequests() {
-  if (thread_.joinable()) {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-  for (const int end : ends_)
-    if (end >= 0) close(end);
+  if (!thread_.joinable()) return;
+  eventfd_write(over_.get(), 1);
+  thread_.join();
 }
 
-bool StopRequests::requested() const noexcept { return requested_.load(); }
+bool StopRequests::requested() const noexcept {
+  pollfd pending{signals_.get(), POLLIN, 0};
+  return poll(&pending, 1, 0) == 1;
+}
 
 void StopRequests::receive() {
-  const sigset_t set = stop_signals();
-  for (int signal = 0; sigwait(&set, &signal) == 0 && signal != SIGUSR1;) {
-    requested_.store(true);
-    static_cast<void>(!write(ends_[1], "x", 1));
-    const std::lock_guard lock(mutex_);
-    if (end_) end_();
+  pollfd watched[2] = {{signals_.get(), POLLIN, 0}, {over_.get(), POLLIN, 0}};
+  while (poll(watched, 2, -1) < 0) {
   }
+  if (watched[1].revents != 0) return;
+  const std::lock_guard lock(mutex_);
+  if (end_) end_();
 }
 
 void StopRequests::during(const std::function<void()>& step, const std::function<void()>& end) {
@@ -170,6 +172,8 @@ Result<SupervisedExit> supervise(const Launch& command, const Supervision& super
   for (;;) {
     if (const std::optional<int> status = reap(*child)) {
       set_exit(over.ended, *status);
+      // Who stops a job may signal its command as well, which then ends before the request was looked at.
+      if (!kill_at && over.ended.status != 0 && stop.requested()) over.cause = SupervisedExit::Cause::stop_request;
       break;
     }
     const TimePoint now = real_clock().now();

@@ -10,13 +10,15 @@
 
 #include "berth/clock.hpp"
 #include "machine/launch.hpp"
+#include "world/descriptor.hpp"
 
 namespace berth::machine {
 
 // What a supervisor calls its process (PR_SET_NAME).
 inline constexpr const char* supervisor_name = "berth-job";
 
-// Requests to stop this process (SIGTERM, SIGINT), received on a thread. Make it before any other thread.
+// Requests to stop this process (SIGTERM, SIGINT). The first one stays pending, so that a request counts from the
+// moment that it was sent. Make it before any other thread.
 class StopRequests {
  public:
   StopRequests();
@@ -25,17 +27,16 @@ class StopRequests {
   ~StopRequests();
 
   // Readable after the first request.
-  int descriptor() const noexcept { return ends_[0]; }
+  int descriptor() const noexcept { return signals_.get(); }
   bool requested() const noexcept;
   // While `step` runs, a request calls `end`, on another thread; it must not return.
   void during(const std::function<void()>& step, const std::function<void()>& end);
 
  private:
   void receive();
-  int ends_[2] = {-1, -1};
+  world::Descriptor signals_, over_;
   std::mutex mutex_;  // guards end_
   std::function<void()> end_;
-  std::atomic<bool> requested_{false};
   std::thread thread_;
 };
 

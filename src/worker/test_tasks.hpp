@@ -226,14 +226,14 @@ BERTH_TASK(launch_faulty, [](WorkerContext& task, const Pair&) -> Result<void> {
 });
 // Runs on the first device only.
 BERTH_TASK(decline_others, [](WorkerContext& task, const Pair&) -> Result<int> {
-  if (task.device().id().text().ends_with(".0")) return 5;
+  if (task.device().id().text().ends_with("-0")) return 5;
   task.decline();
   return Error{ErrorCode::not_supported, "not here"};
 });
 BERTH_TASK(
     made_for_one_device, [](WorkerContext&, const Pair& in, int& state) { return in.a + state; },
     [](WorkerContext& task) -> Result<int> {
-      if (task.device().id().text().ends_with(".0")) return 100;
+      if (task.device().id().text().ends_with("-0")) return 100;
       return Error{ErrorCode::not_supported, "needs another device"};
     });
 // Starts a process that stays; gives its id.

@@ -123,8 +123,8 @@ TEST(Workers, AKernelThatRunsPastItsDeadlineIsEndedWithItsWorker) {
   const auto devices = bench.pool->devices();
   // PoCL's basic device, "cpu-minimal" in newer versions, computes inside the call that launches the kernel.
   const auto device = std::find_if(devices.begin(), devices.end(), [](const auto& one) {
-    const std::string& id = one->id().text();
-    return id.find("basic") == std::string::npos && id.find("minimal") == std::string::npos;
+    const std::string kind = one->info().former_id.value_or(one->id()).text();  // it begins with PoCL's name of it
+    return kind.find("basic") == std::string::npos && kind.find("minimal") == std::string::npos;
   });
   ASSERT_NE(device, devices.end()) << "POCL_DEVICES must name one that computes beside its caller";
   // Also when the task itself has ended with an error.
@@ -147,7 +147,7 @@ TEST(Workers, ATaskGoesToAnotherDeviceThanOneItOrItsInitDeclines) {
   for (int i = 0; i < 10; ++i) {
     const auto declined = bench.workers->submit(decline_others, {}).get(soon());
     ASSERT_TRUE(declined) << declined.error().to_text();
-    EXPECT_TRUE(declined->device.text().ends_with(".0"));
+    EXPECT_TRUE(declined->device.text().ends_with("-0"));
     const auto made = bench.workers->submit(made_for_one_device, {i, 0}).get(soon());
     ASSERT_TRUE(made) << made.error().to_text();
     EXPECT_EQ(made->value, 100 + i);
