@@ -294,7 +294,7 @@ class FullDisks(Networked):
         before, pids = self.until_ready("web", 1), self.pids()
         filler = self.fill(self.disk)
         # The write-ahead log has room of its own for some commits; a large one finds its end.
-        large = {f"VARIABLE_{number}": "x" * 2000 for number in range(200)}
+        large = {f"VARIABLE_{number}": "x" * 2000 for number in range(100)}
         answer = self.until(lambda: (one := self.command("apply", self.write_project(self.web(replicas=2, environment={**large, "N": str(time.time())}))))
                             .returncode != 0 and one, "the disk is full", 30)
         self.assertRefused(answer, 1, "there is no room for the store")
