@@ -16,9 +16,9 @@ const node_of = (node) => ({ ...node, devices: devices_of(node.devices) });
 export function valid_rows(answer) {
   if (!is_object(answer)) return answer;
   const valid = { ...answer };
-  if ('nodes' in answer && Array.isArray(answer.nodes)) valid.nodes = list(answer.nodes, (node) => is_object(node) && typeof node.name === 'string').map(node_of);
+  if (Array.isArray(answer.nodes)) valid.nodes = list(answer.nodes, (node) => is_object(node) && typeof node.name === 'string').map(node_of);
   if (is_object(answer.node)) valid.node = node_of(answer.node);
-  if ('jobs' in answer)
+  if (answer.jobs)
     valid.jobs = list(answer.jobs, (job) => is_object(job) && typeof job.name === 'string' && typeof job.node === 'string').map((job) => ({
       ...job,
       devices: list(job.devices, (id) => typeof id === 'string'),
