@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from berth_case import BERTH
+from berth_case import BERTH, needs_sqlite
 from fleet_case import Fleet, ForgedNode
 
 
@@ -24,6 +24,7 @@ class BoundsAtAcceptance(Fleet):
         self.assertNotIn("warnings", status)
         self.assertEqual(self.ask("GET", "/readyz")[0], 200)
 
+    @needs_sqlite
     def test_many_replicas_on_one_node(self):
         self.add_nodes("a")
         forged = ForgedNode(self, "big", cpus=10_000, memory=1 << 50, labels={"size": "big"})
@@ -75,6 +76,7 @@ class BoundsAtAcceptance(Fleet):
         self.assertLess(len(answer.stdout), 8 << 20)
 
 
+@needs_sqlite
 class DamagedStore(Fleet):
     def damage(self, key):
         database = sqlite3.connect(self.store)
@@ -112,6 +114,7 @@ class DamagedStore(Fleet):
         self.assertNotIn("warnings", self.get("status"))
 
 
+@needs_sqlite
 class StoreFile(Fleet):
     def test_a_path_with_a_mistake_is_not_an_empty_fleet(self):
         missing = self.folder / "typo" / "store.db"
@@ -131,6 +134,7 @@ class StoreFile(Fleet):
 
 
 class Nodes(Fleet):
+    @needs_sqlite
     def test_a_node_is_deleted(self):
         a, b = self.add_nodes("a", "b", gpus=1)
         self.apply(self.web())
@@ -165,6 +169,7 @@ class Nodes(Fleet):
         self.until_ready("web", 2)
 
 
+@needs_sqlite
 class Restored(Fleet):
     def test_a_fleet_that_lives_goes_back_to_its_backup(self):
         """docs/operations.md: what was placed since the backup is stopped, what is in it is started."""
