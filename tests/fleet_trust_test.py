@@ -1,11 +1,13 @@
 """How servers, nodes and people of a fleet on several machines recognise each other: by the authority that the server makes for itself.
 
 usage: tests/fleet_trust_test.py BERTH ROOT DOUBLE"""
+import contextlib
 import http.client
 import json
 import os
 import shutil
 import ssl
+import subprocess
 import time
 import unittest
 
@@ -313,6 +315,21 @@ class People(Trusting):
         # The token itself is enough where there is no login.
         answer = self.berth("nodes", "--server", URL, BERTH_TOKEN_FILE=self.token_file("read", token))
         self.assertEqual(answer.returncode, 0, answer.stderr)
+
+    def test_a_cookie_of_the_page_gets_no_certificate(self):
+        """It only reads, and a certificate may what its token may, for as long as the token is valid."""
+        request = subprocess.run(["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                                  str(self.folder / "own.key"), "-subj", "/CN=x"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(request.returncode, 0, request.stderr)
+        body = json.dumps({"certificate_request": request.stdout})
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as browser:
+            browser.request("POST", "/api/v1/login", json.dumps({"token": self.token("deploy")}), {"Content-Type": "application/json"})
+            login = browser.getresponse()
+            login.read()
+            cookie = login.headers["Set-Cookie"].partition(";")[0]
+            browser.request("POST", "/api/v1/certificate", body, {"Content-Type": "application/json", "Cookie": cookie})
+            answer = browser.getresponse()
+            self.assertEqual(answer.status, 403, answer.read())
 
 
 if __name__ == "__main__":

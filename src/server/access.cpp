@@ -30,7 +30,7 @@ std::string id_in_name(std::string_view uri) {
 Who who_is(const fleet::Credential& credential) {
   const bool is_node = credential.role == fleet::Role::node && credential.node;
   return {credential.role, is_node ? "node:" + credential.node->text() : "token:" + credential.id, credential.id,
-          credential.node};
+          credential.node, false};
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ std::optional<Who> Access::who(const http::Request& request,
   }
   const std::optional<std::uint32_t> uid = request.peer.unix_uid;
   if (uid && (*uid == geteuid() || *uid == 0))
-    return Who{fleet::Role::deploy, "user:" + world::user_name(*uid), {}, {}};
+    return Who{fleet::Role::deploy, "user:" + world::user_name(*uid), {}, {}, false};
   return std::nullopt;
 }
 
@@ -129,6 +129,7 @@ std::string Access::open_session(Who who, TimePoint now) {
   if (sessions_.size() >= sessions_max) close_oldest(nullptr);
   std::string cookie = http::make_secret();
   who.role = fleet::Role::read;
+  who.is_session = true;
   sessions_[sha256(cookie)] = {std::move(who), now + session_time, next_session_++};
   return cookie;
 }

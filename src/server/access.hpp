@@ -20,6 +20,7 @@ struct Who {
   std::string actor;           // "user:ann", "token:t3", "node:gpu-1"
   std::string credential;      // its id; empty: none
   std::optional<NodeId> node;  // of role node
+  bool is_session = false;     // of the page: a cookie, which is worth less than its credential
 };
 
 // read < operate < deploy; the roles of nodes and of those that join are none of these.
@@ -68,7 +69,7 @@ class Access {
   std::string local_sum_;
   std::string cookie_name_;
   std::optional<std::string_view> cookie_of(const http::Request& request) const;
-  Who own_user() const { return {fleet::Role::deploy, "user:" + user_, {}, {}}; }
+  Who own_user() const { return {fleet::Role::deploy, "user:" + user_, {}, {}, false}; }
   void close_oldest(const std::string* credential);
   std::uint64_t next_session_ = 0;
   std::map<std::string, Session> sessions_;  // by the sum of the cookie

@@ -131,6 +131,10 @@ void Api::post_certificate(const Call& call) {
     return request_of(format::member(object, "certificate_request", where), where + ".certificate_request");
   });
   if (!request) return send(call.responder, request.error());
+  // A certificate may all that its token may, and outlives a session.
+  if (call.who.is_session)
+    return call.responder.send(http::error_response(403, "forbidden", "a session of the page gets no certificate",
+                                                    "show the token itself: berth login asks for it"));
   const auto found = leader_.state().credentials.find(call.who.credential);
   if (found == leader_.state().credentials.end())
     return call.responder.send(
