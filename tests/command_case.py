@@ -22,6 +22,7 @@ HAS_OPENCL = any(pathlib.Path(os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/ven
 def berth(*arguments, cwd=None, stdout=subprocess.PIPE, **environment):
     env = {**os.environ, "POCL_DEVICES": "basic basic", **environment}
     env.pop("BERTH_SIMULATED", None) if "BERTH_SIMULATED" not in environment else None
+    env.pop("OCL_ICD_FILENAMES", None) if "OCL_ICD_VENDORS" in environment else None
     return subprocess.run([BERTH, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env=env, timeout=60, cwd=cwd)
 
 

@@ -113,6 +113,7 @@ fleet::ReplicaOrder shell_order(const std::string& name, const std::string& scri
 TEST(Agent, RunsProbesSendsAndEndsRealReplicas) {
   const ledger::TestFolder folder;
   setenv("OCL_ICD_VENDORS", folder.path.c_str(), 1);  // no devices but the host
+  unsetenv("OCL_ICD_FILENAMES");
   OneNodeServer server(folder.path.string());
   AgentOptions options;
   options.node = NodeId("n");

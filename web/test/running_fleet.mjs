@@ -32,7 +32,7 @@ export class RunningFleet {
   }
 
   environment(node) {
-    const inherited = Object.entries(process.env).filter(([name]) => !/^(BERTH_|CUDA_|POCL_)/.test(name));
+    const inherited = Object.entries(process.env).filter(([name]) => !/^(BERTH_|CUDA_|OCL_|POCL_)/.test(name));
     return { ...Object.fromEntries(inherited), LD_LIBRARY_PATH: this.double, BERTH_DOUBLE: join(this.folder, node, 'machine.txt'), BERTH_RUNTIME_DIR: join(this.folder, node), OCL_ICD_VENDORS: join(this.folder, 'no-opencl') };
   }
   // `gpus`: [name, uuid, memory, busy percent, bytes that the replica on it uses].
