@@ -37,6 +37,59 @@ TEST(Replace, ANodeThatRefusesAgainAndAgainIsTriedMoreAndMoreRarely) {
   }
 }
 
+TEST(Replace, ARefusalCountsAlsoWhereAnotherReplicaComesUpInTheSameStep) {
+  for (const std::string refused : {"d/0", "d/1"}) {
+    World world({gpu_node("a", 2)});
+    world.want(gpu_spec("d", 2));
+    world.step();
+    world.obey();
+    world.say(world.find(refused), ReplicaState::refused);
+    EXPECT_TRUE(world.step().start.empty()) << refused;
+    world.advance(1s);
+    EXPECT_EQ(world.step().start.size(), 1u) << refused;
+  }
+}
+
+TEST(Replace, ADeviceThatIsOutOfOrderDoesNotKeepItsNodeFromBeingUsed) {
+  World world({gpu_node("a", 1)});
+  world.want(gpu_spec("d", 1));
+  world.settle();
+  NodeDevice& device = world.reports.at(NodeId("a")).node.devices[0];
+  device.health = Health::quarantined;
+  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(world.step().has_actions()) << "there is no other place";
+    world.advance(1s);
+  }
+  world.say(world.find("d/0"), ReplicaState::refused);
+  world.step();
+  EXPECT_TRUE(world.assigned.empty());
+  device.health = Health::healthy;
+  world.advance(1s);
+  EXPECT_EQ(world.step().start.size(), 1u) << "it was refused once";
+}
+
+TEST(Replace, ADeviceUnderSuspicionIsAvoidedForAMinute) {
+  World world({gpu_node("a", 1), gpu_node("b", 1)});
+  world.want(gpu_spec("d", 2));
+  world.settle();
+  world.reports.at(NodeId("a")).node.devices[0].health = Health::suspect;
+  world.say(world.find("d/0"), ReplicaState::backing_off, failures_max, "CUDA error");
+  for (int i = 0; i < 70; ++i) {
+    EXPECT_FALSE(world.step().has_actions()) << "b is taken";
+    world.advance(1s);
+  }
+  world.say(world.find("d/0"), ReplicaState::refused);
+  world.step();
+  world.reports.at(NodeId("a")).node.devices[0].health = Health::healthy;
+  world.advance(60s);
+  EXPECT_EQ(world.step().start.size(), 1u) << "it did not add up over the steps";
+  world.say(world.find("d/0"), ReplicaState::refused);
+  world.step();
+  world.advance(2s);
+  EXPECT_EQ(world.step().start.size(), 1u) << "it was refused twice";
+}
+
 TEST(Replace, AReplicaLeavesANodeThatItsSpecNoLongerAllows) {
   const auto moves = [](DeploymentSpec spec, const std::function<void(NodeView&)>& change) {
     World world({gpu_node("a", 1), gpu_node("b", 1)});

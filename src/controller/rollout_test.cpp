@@ -237,6 +237,23 @@ TEST(Rollout, WhilePausedALostReplicaIsPlacedWithWhatTheOthersRun) {
   EXPECT_EQ(step.start[0].revision, 1u);
 }
 
+TEST(Rollout, WhilePausedAReplicaThatLeavesItsNodeMovesOnce) {
+  World world({gpu_node("a", 1), gpu_node("b", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  world.desired.deployments.at(DeploymentId("d")).paused = "by an operator";
+  world.intents[NodeId("a")] = Intent::draining;
+  const Step step = world.step();
+  ASSERT_EQ(world.places(), (Words{"d/0#1 a/gpu0", "d/0#2 b/gpu0"}));
+  EXPECT_EQ(step.start[0].revision, 1u);
+  EXPECT_FALSE(world.step().has_actions()) << "the successor has time to come up";
+  world.say(world.find("d/0", 1), ReplicaState::starting);
+  EXPECT_FALSE(world.step().has_actions());
+  world.settle();
+  EXPECT_EQ(world.places(), Words{"d/0#2 b/gpu0"});
+}
+
 TEST(Rollout, AFirstStartThatFailsPausesNothing) {
   World world({gpu_node("a", 1)});
   world.want(version(1, 1));

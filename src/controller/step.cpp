@@ -99,8 +99,21 @@ class Stepper {
     ++avoided.refusals;
   }
 
+  // As long as it is found, which may be in many steps: none of them is a refusal.
+  void avoid_for_suspicion(const Incarnation& one) {
+    Memory::Avoided& avoided = out_.memory.avoided[{one.assigned.place.deployment, one.assigned.place.node}];
+    if (avoided.until <= input_.now) avoided.until = input_.now + std::chrono::seconds(60);
+  }
+
   // What has ended is forgotten, what is not wanted is stopped.
   void settle_all() {
+    // A new replica came up: the node takes the deployment again. Refusals that are found in this step count after it,
+    // in whichever order the replicas come.
+    for (const Incarnation& one : survey_.incarnations) {
+      const fleet::ReplicaKey key = one.assigned.key();
+      if (one.is_live() && one.is_in(ReplicaState::ready) && !out_.memory.replicas[key].was_ready)
+        out_.memory.avoided.erase({key.deployment, one.assigned.place.node});
+    }
     for (Incarnation& one : survey_.incarnations) settle(one);
   }
 
@@ -125,9 +138,6 @@ class Stepper {
       say(EventKind::stopped, name, "has ended on " + text_of(place));
       return;
     }
-    // A new replica came up: the node takes the deployment again.
-    if (one.is_in(ReplicaState::ready) && !out_.memory.replicas[one.assigned.key()].was_ready)
-      out_.memory.avoided.erase({place.deployment, place.node});
     const auto wanted = input_.desired->deployments.find(place.deployment);
     if (wanted == input_.desired->deployments.end() && input_.unreadable.contains(place.deployment)) return;
     if (wanted == input_.desired->deployments.end() || place.replica >= wanted->second.spec.replicas) stop(one);
@@ -142,10 +152,12 @@ class Stepper {
     }
   }
 
-  // Failures say something about a device only if the device itself is under suspicion.
+  // Failures say something about a device only if the device itself is under suspicion. One that no plan uses anyway
+  // says nothing about the others of its node.
   bool is_under_suspicion(const Incarnation& one) const {
     const NodeView* node = survey_.node(one.assigned.place.node);
     if (!node || one.failures() < failures_max || !one.is_in(ReplicaState::backing_off)) return false;
+    if (one.place == Place::unusable) return false;
     return std::any_of(node->devices.begin(), node->devices.end(), [&](const NodeDevice& device) {
       const auto& mine = one.assigned.place.devices;
       return device.health != Health::healthy && std::find(mine.begin(), mine.end(), device.info.id) != mine.end();
@@ -253,12 +265,12 @@ class Stepper {
     }
     const bool is_suspicious = is_under_suspicion(*current);
     if ((current->place == Place::unusable || is_suspicious) && !current->may_serve()) {
-      if (is_suspicious) avoid(*current);
+      if (is_suspicious) avoid_for_suspicion(*current);
       (is_single ? needs.to_replace : needs.to_place).emplace(name.second, Cause::broken);
       return;
     }
     const auto live = std::count_if(all.begin(), all.end(), [](const Incarnation* one) { return one->is_live(); });
-    if (live > 1 && current->is_right()) return;  // the successor, and is not ready yet
+    if (live > 1 && current->may_stay()) return;  // the successor, and is not ready yet
     if (current->place != Place::fine) {
       needs.to_replace.emplace(name.second, Cause::leaving);
     } else if (!current->is_up_to_date && !needs.is_paused) {
@@ -361,6 +373,7 @@ class Stepper {
     added.assigned = {place, out_.next_generation++, needs.revision,
                       false, input_.now_ms,          static_cast<std::uint64_t>(replace_after.count())};
     added.is_up_to_date = needs.revision == needs.wanted->revision;
+    added.is_paused = needs.is_paused;
     survey_.by_replica[name].push_back(&added);
     out_.start.push_back(added.assigned);
     out_.memory.returning.erase(name);

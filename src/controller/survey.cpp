@@ -93,6 +93,7 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     const auto [known, is_new] = up_to_date.try_emplace({assigned->place.deployment, assigned->revision}, false);
     if (is_new) known->second = runs && runs_the_same(*runs, wanted->second.spec);
     one.is_up_to_date = known->second;
+    one.is_paused = wanted != desired.deployments.end() && wanted->second.paused;
     one.is_lost = one.age >= (runs ? replace_time(*runs) : std::chrono::seconds(assigned->replace_s));
     one.place =
         place_of(*assigned, wanted == desired.deployments.end() ? nullptr : &wanted->second.spec, one.is_up_to_date);
@@ -140,7 +141,7 @@ const std::vector<Incarnation*>& Survey::all_of(const ReplicaName& name) const {
 Incarnation* Survey::current(const ReplicaName& name) const {
   Incarnation* best = nullptr;
   const auto rank = [](const Incarnation& one) {
-    return std::tuple(one.is_right(), one.is_right() || one.is_ready(), one.assigned.generation);
+    return std::tuple(one.is_right(), one.may_stay(), one.may_stay() || one.is_ready(), one.assigned.generation);
   };
   for (Incarnation* one : all_of(name)) {
     if (one->is_live() && (!best || rank(*best) < rank(*one))) best = one;

@@ -27,11 +27,14 @@ struct Incarnation {
   Duration age{};                                // of the last report of its node
   bool is_lost = false;                          // its node was silent for so long that it is replaced
   bool is_up_to_date = false;                    // it runs what is wanted
+  bool is_paused = false;                        // the rollout of its deployment
   Place place = Place::fine;
   bool is_forgotten = false;
 
   // It runs what is wanted in a place where it may stay.
-  bool is_right() const { return is_up_to_date && place == Place::fine && !is_lost; }
+  bool is_right() const { return is_up_to_date && may_stay(); }
+  // Also with an earlier revision, where the rollout is paused: such a one is not replaced.
+  bool may_stay() const { return (is_up_to_date || is_paused) && place == Place::fine && !is_lost; }
   bool is_live() const { return !is_forgotten && !assigned.stopping; }
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
   // Serves, as far as is known now.
@@ -52,8 +55,8 @@ class Survey {
   std::deque<Incarnation> incarnations;  // by key, then those that this step adds
   std::map<ReplicaName, std::vector<Incarnation*>> by_replica;
 
-  // The one that is to stay of the live ones: the newest of those that are right, otherwise of those that serve,
-  // otherwise of all. Null: none lives.
+  // The one that is to stay of the live ones: the newest of those that are right, otherwise of those that may stay,
+  // otherwise of those that serve, otherwise of all. Null: none lives.
   Incarnation* current(const ReplicaName& name) const;
   // Of those that are not forgotten.
   const std::vector<Incarnation*>& all_of(const ReplicaName& name) const;
