@@ -102,6 +102,24 @@ class Nodes(Trusting):
         wrong.start(token)  # it was not used
         self.until_healthy("a")
 
+    def test_a_token_is_not_used_up_where_the_node_cannot_keep_what_it_gets(self):
+        a, token = self.make_node("a"), self.token("join")
+        # As on a full disk: no file can have more than 512 bytes.
+        a.prefix = ("sh", "-c", 'trap "" XFSZ; exec prlimit --fsize=512 "$@"', "sh")
+        a.start(token)
+        self.refused(a, "cannot write", "File too large")
+        self.assertEqual(self.get("nodes")["nodes"], [])
+        a.prefix = ()
+        a.start(token)
+        self.until_healthy("a")
+        self.assertFalse((self.state(a) / "joining").exists())
+
+    def test_an_agent_that_is_killed_while_it_joins_does_not_use_the_token_again(self):
+        """A service is started with the same token; it is written down that it was used before there is an identity."""
+        a, = self.add_nodes("a")
+        used, identity = (self.state(a) / file for file in ("joined_with", "identity.pem"))
+        self.assertLessEqual(used.stat().st_mtime_ns, identity.stat().st_mtime_ns)
+
     @needs_sqlite
     def test_a_server_with_another_authority_is_not_obeyed(self):
         a, = self.add_nodes("a")
@@ -305,7 +323,8 @@ class People(Trusting):
         wrong = self.token_file("read", token.partition(".")[0] + "." + "0" * 64)
         self.assertRefused(self.berth("login", URL, "--token-file", wrong), 2, "no authority that it names has the expected")
         revoked = self.token_file("read", "berth_" + "0" * 64 + "." + token.partition(".")[2])
-        self.assertRefused(self.berth("login", URL, "--token-file", revoked), 1, "this needs a token that the server knows")
+        self.assertRefused(self.berth("login", URL, "--token-file", revoked), 1, "this needs a token that the server knows", "berth token add")
+        self.assertRefused(self.berth("login", f"https://{ADDRESS}:9", "--token-file", revoked), 1, "cannot connect", "check the address")
         join = self.token_file("join")
         self.assertRefused(self.berth("login", URL, "--token-file", join), 1, "this needs the role read")
         own = str(self.store.parent / "token")

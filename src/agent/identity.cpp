@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 
+#include "agent/last_epoch.hpp"
 #include "format/answer_error.hpp"
 #include "format/json_reading.hpp"
 #include "http/authority.hpp"
@@ -21,6 +22,7 @@ namespace {
 std::string certificate_file(const std::string& folder) { return folder + "/identity.pem"; }
 std::string authority_file(const std::string& folder) { return folder + "/authority.pem"; }
 std::string token_file(const std::string& folder) { return folder + "/credential"; }
+std::string joined_with_file(const std::string& folder) { return folder + "/joined_with"; }
 
 bool is_there(const std::string& file) { return ::access(file.c_str(), F_OK) == 0; }
 
@@ -37,6 +39,12 @@ Result<Given> given_in(const std::string& body) {
   });
 }
 
+Error advised(Error error) {
+  if (error.code == ErrorCode::unavailable && error.advice.empty())
+    error.advice = "check the address, and whether berth serve runs there";
+  return error;
+}
+
 }  // namespace
 
 Error refusal_of(const http::Response& answer, const std::string& what) {
@@ -47,6 +55,10 @@ Error refusal_of(const http::Response& answer, const std::string& what) {
   return {answer.status == 409 ? ErrorCode::already_exists : ErrorCode::unavailable,
           what + ": " + (error ? error->message : "status " + std::to_string(answer.status)),
           error ? error->advice : ""};
+}
+
+bool has_joined_with(const std::string& folder, const std::string& token) {
+  return world::read_text(joined_with_file(folder)).value_or("") == http::sha256(token) + "\n";
 }
 
 Result<void> join(const Joining& joining) {
@@ -62,8 +74,14 @@ Result<void> join(const Joining& joining) {
     body["certificate_request"] = request.request;
   }
   http::Client client = BERTH_TRY(http::Client::create(server));
-  const http::Response answer = BERTH_TRY(client.request("POST", "/api/v1/agent/join", format::document(body),
-                                                         {.headers = {{"content-type", "application/json"}}}));
+  // The token is used up by the answer, so there must be room for what the answer brings.
+  const std::string room = joining.folder + "/joining";
+  BERTH_TRY(world::write_private_text(room, std::string(32 * 1024, '\n')));
+  const auto asked = client.request("POST", "/api/v1/agent/join", format::document(body),
+                                    {.headers = {{"content-type", "application/json"}}});
+  ::unlink(room.c_str());
+  if (!asked) return advised(asked.error());
+  const http::Response& answer = *asked;
   const std::string refused = "the server does not let " + joining.node.text() + " join";
   if (answer.status == 401)
     return Error{ErrorCode::unavailable,
@@ -73,6 +91,9 @@ Result<void> join(const Joining& joining) {
   const Given given = BERTH_TRY(given_in(answer.body));
   const std::string certificate = certificate_file(joining.folder), authority = authority_file(joining.folder),
                     own_token = token_file(joining.folder);
+  // Before what the node gets: where the agent is killed in between, it must not use the token again.
+  forget_epoch(joining.folder);  // the epochs of another server may be lower
+  BERTH_TRY(world::write_private_text(joined_with_file(joining.folder), http::sha256(joining.server.token) + "\n"));
   // What the node had before is of another join.
   if (!given.certificate.empty()) {
     if (trusts_token && !server.fingerprint.empty())

@@ -23,6 +23,9 @@ struct Joining {
 };
 // Exchanges the token for what the node has from then on. already_exists: the name is taken.
 Result<void> join(const Joining& joining);
+// Whether the last join was with this token: a service is started with the same --token-file again and again, and a
+// token is good for one join.
+bool has_joined_with(const std::string& folder, const std::string& token);
 
 // Whether it has joined, and with what it asks from now on. `server` has the address, and what the command line says
 // about its certificate, which counts more than what the node knows from joining. not_found: it has not joined, or not

@@ -33,11 +33,16 @@ std::optional<Login> find_login(const std::string& url) {
 
 Result<NewLogin> ask_for_certificate(http::Client& client) {
   const http::CertificateRequest request = BERTH_TRY(http::make_certificate_request());
-  const http::Response answer =
-      BERTH_TRY(client.request("POST", "/api/v1/certificate", document({{"certificate_request", request.request}}),
-                               {.timeout = std::chrono::seconds(10)}));
-  if (answer.status != 200) return error_of_answer(answer.status, answer.body, client.url());
-  return read_document(answer.body, "the answer", [&](const json::value& value, const std::string& where) {
+  const auto answer =
+      client.request("POST", "/api/v1/certificate", document({{"certificate_request", request.request}}),
+                     {.timeout = std::chrono::seconds(10)});
+  if (!answer || answer->status != 200) {
+    Error error = answer ? error_of_answer(answer->status, answer->body, client.url()) : answer.error();
+    if (answer && answer->status == 401) error.advice = "berth token add on the server's machine makes another token";
+    if (!answer && error.advice.empty()) error.advice = "check the address, and whether berth serve runs there";
+    return error;
+  }
+  return read_document(answer->body, "the answer", [&](const json::value& value, const std::string& where) {
     const json::object& object = object_of(value, where);
     const auto text = [&](const char* key) { return text_of(member(object, key, where), where + "." + key); };
     return NewLogin{text("certificate") + request.key, text("authority"), text("id"), text("role")};

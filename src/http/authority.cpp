@@ -13,6 +13,8 @@ namespace {
 constexpr std::chrono::seconds day{24 * 3600};
 constexpr std::chrono::seconds authority_lifetime = 20 * 365 * day;
 
+std::string server_file(const std::string& folder) { return folder + "/server.pem"; }
+
 Error failed() { return {ErrorCode::internal, "OpenSSL cannot make a certificate"}; }
 
 }  // namespace
@@ -63,8 +65,10 @@ Result<Authority> Authority::open(const std::string& folder) {
   state->folder = BERTH_TRY(world::private_folder(folder));
   state->file = state->folder + "/authority.pem";
   const std::string key_file = state->folder + "/authority.key";
-  // The certificate is written last: without it no one has seen this authority.
-  if (::access(state->file.c_str(), F_OK) != 0) {
+  const auto is_there = [](const std::string& file) { return ::access(file.c_str(), F_OK) == 0; };
+  // Its certificate is written last, and that of the server after it: without both no one has seen this authority.
+  // Where one is missing, a new key in the place of the old one would cut off every node for good.
+  if (!is_there(state->file) && !is_there(server_file(state->folder))) {
     const Key key(EVP_EC_gen("P-256"));
     if (!key) return failed();
     Contents contents;
@@ -77,13 +81,13 @@ Result<Authority> Authority::open(const std::string& folder) {
     BERTH_TRY(world::write_private_text(key_file, pem_of(key.get())));
     BERTH_TRY(world::write_text(state->file, pem_of(made.get())));
   }
-  state->pem = BERTH_TRY(world::read_text(state->file));
+  state->pem = world::read_text(state->file).value_or("");
   state->certificate = read_certificate(state->pem);
-  state->key = read_key(BERTH_TRY(world::read_text(key_file)));
+  state->key = read_key(world::read_text(key_file).value_or(""));
   if (!state->certificate || !state->key || X509_check_private_key(state->certificate.get(), state->key.get()) != 1)
     return Error{ErrorCode::invalid_argument,
                  "the certificate authority in " + state->folder + " is damaged: " + state->file + " and " + key_file +
-                     " do not belong together",
+                     " are not both there, or do not belong together",
                  "put both back from a backup; without one, remove the folder, and let every node join again"};
   state->fingerprint = fingerprint_of(state->certificate.get());
   return Authority(std::move(state));
@@ -125,7 +129,7 @@ Result<TlsFiles> Authority::make_server_certificate(std::span<const std::string>
   const Certificate made =
       key ? make_certificate(contents, key.get(), state_->certificate.get(), state_->key.get()) : nullptr;
   if (!made) return failed();
-  TlsFiles files{state_->folder + "/server.pem", state_->folder + "/server.key", state_->file};
+  TlsFiles files{server_file(state_->folder), state_->folder + "/server.key", state_->file};
   BERTH_TRY(world::write_private_text(files.key_file, pem_of(key.get())));
   BERTH_TRY(world::write_text(files.certificate_file, pem_of(made.get()) + state_->pem));
   return files;

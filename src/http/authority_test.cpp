@@ -2,6 +2,7 @@
 #include "http/authority.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "http/certificate.hpp"
 #include "http/running_server.hpp"
@@ -60,6 +61,24 @@ TEST(AuthorityTest, IsMadeOnceAndItsKeyIsPrivate) {
   EXPECT_NE(other.authority.fingerprint(), fleet.authority.fingerprint());
   ASSERT_TRUE(world::write_text(fleet.authority.certificate_file(), other.authority.certificate()));
   EXPECT_EQ(Authority::open(fleet.folder / "authority").error().code, ErrorCode::invalid_argument);
+}
+
+TEST(AuthorityTest, AKeyThatNodesKnowIsNotReplacedWhereAFileIsMissing) {
+  const TestFleet fleet;
+  fleet.server_files();
+  const std::string folder = fleet.folder / "authority";
+  for (const std::string& file : {folder + "/authority.pem", folder + "/authority.key"}) {
+    const std::string key = *world::read_text(folder + "/authority.key");
+    const std::string text = *world::read_text(file);
+    ASSERT_EQ(unlink(file.c_str()), 0);
+    const auto opened = Authority::open(folder);
+    ASSERT_FALSE(opened) << file;
+    EXPECT_NE(opened.error().to_text().find("put both back from a backup"), std::string::npos)
+        << opened.error().to_text();
+    ASSERT_TRUE(world::write_private_text(file, text));
+    EXPECT_EQ(*world::read_text(folder + "/authority.key"), key);
+    EXPECT_EQ(Authority::open(folder)->fingerprint(), fleet.authority.fingerprint());
+  }
 }
 
 TEST(AuthorityTest, ItsFingerprintIsEnoughToRecogniseTheServer) {

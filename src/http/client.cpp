@@ -414,7 +414,8 @@ Result<Client> Client::create(ClientOptions options) {
   auto state = std::make_unique<State>();
   state->url = BERTH_TRY(parse_url(options.url));
   if (!is_header_text(options.token))
-    return Error{ErrorCode::invalid_argument, "the token contains characters that no token has"};
+    return Error{ErrorCode::invalid_argument, "the token contains characters that no token has",
+                 "a token is one line, as berth token add prints it"};
   if (!options.fingerprint.empty()) {
     auto plain = plain_fingerprint(options.fingerprint);
     if (!plain)

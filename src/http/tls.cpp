@@ -249,8 +249,10 @@ Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-      return {ErrorCode::invalid_argument, certificate + " is not signed by an authority that is trusted here",
-              "give the CA file that signed it, or a token that carries its fingerprint"};
+      return {
+          ErrorCode::invalid_argument, certificate + " is not signed by an authority that is trusted here",
+          "log in with a token that carries its fingerprint (berth login, or --token-file of an agent), or give the CA "
+          "file that signed it"};
     case X509_V_ERR_CERT_HAS_EXPIRED:
       return {ErrorCode::invalid_argument, certificate + " has expired",
               "renew it, or check the clock of this machine"};

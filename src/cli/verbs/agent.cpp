@@ -8,14 +8,12 @@
 
 #include "agent/folder_lock.hpp"
 #include "agent/identity.hpp"
-#include "agent/last_epoch.hpp"
 #include "agent/node_watch.hpp"
 #include "agent/owner_rules.hpp"
 #include "berth/version.hpp"
 #include "cli/options.hpp"
 #include "cli/server_access.hpp"
 #include "deployment/identifiers.hpp"
-#include "http/secret.hpp"
 #include "machine/supervise.hpp"
 #include "machine/this_node.hpp"
 #include "world/files.hpp"
@@ -33,25 +31,20 @@ struct Arguments {
   AgentArguments agent;
 };
 
-// The server with what the node has from joining; joins first where it has not. The sum of the token is kept: a service
-// is started with the same --token-file again and again, and a token is good for one join.
+// The server with what the node has from joining; joins first where it has not.
 Result<http::ClientOptions> joined_server(const Arguments& arguments, const agent::AgentOptions& options) {
-  const std::string sum_file = options.folder + "/joined_with";
   const Result<http::ClientOptions> known = agent::known_server(options.server, options.folder);
   if (!arguments.token_file) return known;
   const Result<std::string> token = read_token_file(*arguments.token_file, "--token-file");
   if (!token && known && token.error().code == ErrorCode::not_found) return known;
   if (!token) return token.error();
-  const std::string sum = http::sha256(*token) + "\n";
-  if (known && read_text(sum_file).value_or("") == sum) return known;
+  if (known && agent::has_joined_with(options.folder, *token)) return known;
   // A token is good for one join: what would keep the agent from starting is found first.
   BERTH_TRY(agent::job_folder(options.folder, options.file));
   BERTH_TRY(agent::NodeWatch::open(options.node, options.file, options.backends));
   agent::Joining joining{options.server, *arguments.token_file, options.node, options.version, options.folder};
   joining.server.token = *token;
   BERTH_TRY(agent::join(joining));
-  agent::forget_epoch(options.folder);  // the epochs of another server may be lower
-  BERTH_TRY(write_private_text(sum_file, sum));
   return agent::known_server(options.server, options.folder);
 }
 

@@ -55,9 +55,10 @@ Result<std::string> log_in(const LoginArguments& arguments) {
   const NewLogin made = BERTH_TRY(ask_for_certificate(client));
   BERTH_TRY(state_folder("login"));
   BERTH_TRY(private_folder(login.folder));
-  ::unlink(login.authority_file.c_str());
   if (is_by_fingerprint || !authority.empty())
     BERTH_TRY(write_private_text(login.authority_file, is_by_fingerprint ? made.authority : authority));
+  else
+    ::unlink(login.authority_file.c_str());
   BERTH_TRY(write_private_text(login.certificate_file, made.certificate_and_key));
   return "logged in at " + arguments.url + " as token " + made.id + " of role " + made.role + "; use --server " +
          arguments.url + " or BERTH_SERVER\n";
