@@ -7,6 +7,7 @@
 
 #include "simulate/fleet_checker.hpp"
 #include "simulate/fleet_node.hpp"
+#include "simulate/fleet_operators.hpp"
 #include "simulate/fleet_server.hpp"
 #include "simulate/timeline.hpp"
 #include "store/memory_engine.hpp"
@@ -20,8 +21,6 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr Duration set_up = 15s;
 constexpr Duration look_every = 500ms;
 constexpr std::uint32_t applied_together = 5;
-constexpr const char* operator_name = "user:ann";
-constexpr const char* taint = "slow";
 
 class Simulation {
  public:
@@ -41,8 +40,8 @@ class Simulation {
       timeline_.at(TimePoint{} + 1ms * random_.below(10'000), [this, d] {
         std::vector<DeploymentSpec> specs;
         for (std::uint32_t i = d; i < std::min(d + applied_together, options_.deployments); ++i)
-          specs.push_back(some_spec(i));
-        apply(specs);
+          specs.push_back(operators_.some_spec(i));
+        operators_.apply(specs);
       });
     }
     for (SimulatedServer& server : servers_) serve(server);
@@ -114,7 +113,7 @@ class Simulation {
     view.id = NodeId("n" + std::to_string(100 + number));
     view.memory_bytes = 256 * gib;
     view.egress = number % 2 == 0;
-    view.labels["zone"] = some_zone();
+    view.labels["zone"] = operators_.some_zone();
     if (chance(20)) view.taints.insert(taint);
     for (std::uint32_t g = 0; g < options_.gpus; ++g) {
       NodeDevice device;
@@ -125,7 +124,7 @@ class Simulation {
       checker_.add_device(view.id, device.info.id, 80 * gib);
       view.devices.push_back(std::move(device));
     }
-    const bool is_joined = join(view.id);
+    const bool is_joined = operators_.join(view.id);
     BERTH_ASSERT(is_joined);
     nodes_.push_back({Machine(timeline_, random_, checker_, std::move(view)), std::nullopt, false, {}, 0});
     start_agent(nodes_.back());
@@ -204,154 +203,10 @@ class Simulation {
     });
   }
 
-  DeploymentSpec some_spec(std::uint32_t number) {
-    DeploymentSpec spec;
-    spec.name = DeploymentId("d" + std::to_string(100 + number));
-    spec.model = "llama-3.1-8b";
-    spec.command = {good_command};
-    spec.replicas = 1 + static_cast<std::uint32_t>(random_.below(3));
-    const std::uint64_t kind = random_.below(10);
-    if (kind < 4) {
-      spec.gpus = options_.gpus > 1 && chance(20) ? 2 : 1;
-    } else if (kind < 8) {
-      spec.gpus = 1;
-      spec.sharing = Sharing::memory;
-      spec.memory_bytes = gib * (10 + random_.below(40));
-    } else if (kind == 8) {
-      spec.cpu = true;
-      spec.memory_bytes = gib * random_.below(100);
-    } else {
-      spec.model = "gpt-4o";
-      spec.command.clear();
-    }
-    spec.spread = chance(15) ? Spread::one_per_node : chance(50) ? Spread::spread : Spread::pack;
-    if (chance(15)) spec.node_selector["zone"] = some_zone();
-    if (chance(40)) spec.tolerates.insert(taint);
-    spec.replace_after = 8s + 1s * random_.below(30);
-    spec.ready_within = 60s;
-    spec.stop_grace = 1s + 1s * random_.below(10);
-    Probe probe;
-    probe.tcp = true;
-    probe.port = 8000;
-    if (chance(30) && !spec.command.empty()) spec.readiness = probe;
-    if (chance(20) && !spec.command.empty()) spec.liveness = probe;
-    spec.on_shortage = chance(85) ? OnShortage::best_effort : OnShortage::all;
-    spec.rollout.surge = static_cast<std::uint32_t>(random_.below(3));
-    spec.rollout.unavailable = static_cast<std::uint32_t>(random_.below(3)) + (spec.rollout.surge == 0 ? 1 : 0);
-    spec.single = chance(25) && !spec.command.empty();
-    if (spec.single) {
-      spec.replicas = 1;
-      spec.stop_after = 5s + 1s * random_.below(20);
-      spec.replace_after = spec.stop_after + 2s + 1s * random_.below(10);
-    }
-    if (chance(10) && !spec.command.empty()) spec.user = chance(50) ? forbidden_user : allowed_user;
-    BERTH_ASSERT(validate(spec).has_value());
-    return spec;
-  }
-
-  std::string some_zone() { return chance(60) ? "a" : "b"; }
-
-  // Asks for changes of deployments; absent: to be removed. Whether they are accepted.
-  bool change(const std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>>& changes,
-              const std::function<Result<void>(server::Leader&)>& ask) {
-    std::vector<std::uint64_t> requests;
-    for (const auto& [id, spec] : changes) requests.push_back(checker_.asked(id, spec));
-    const auto done = some_server().ask(ask);
-    const bool is_accepted = done && *done;
-    const bool is_told = is_accepted && chance(90);
-    for (std::size_t i = 0; i < changes.size(); ++i) checker_.answered(changes[i].first, requests[i], is_told);
-    return is_accepted;
-  }
-
-  // The project as it is, with these in it.
-  bool apply(const std::vector<DeploymentSpec>& specs) {
-    std::vector<std::pair<DeploymentId, std::optional<DeploymentSpec>>> changes;
-    for (const DeploymentSpec& spec : specs) changes.emplace_back(spec.name, spec);
-    return change(changes, [&](server::Leader& leader) -> Result<void> {
-      std::map<DeploymentId, DeploymentSpec> all;
-      for (const auto& [id, wanted] : leader.state().desired.deployments) all[id] = wanted.spec;
-      for (const DeploymentSpec& spec : specs) all[spec.name] = spec;
-      Project project;
-      project.cluster.name = "lab";
-      for (auto& [id, spec] : all) project.deployments.push_back(std::move(spec));
-      const std::uint64_t version = leader.state().desired.version;
-      if (chance(10)) BERTH_TRY(leader.plan(project, version));
-      BERTH_TRY(leader.apply(project, version, operator_name));
-      return {};
-    });
-  }
-  bool remove(const DeploymentId& id) {
-    return change({{id, std::nullopt}}, [&](server::Leader& leader) { return leader.remove(id, operator_name); });
-  }
-  bool resume(const DeploymentId& id) {
-    return change({}, [&](server::Leader& leader) {
-      return leader.rollout(id, server::RolloutAction::resume, "", operator_name);
-    });
-  }
-  bool set_intent(const NodeId& node, Intent intent) {
-    checker_.asked(node, intent);
-    const bool is_accepted =
-        change({}, [&](server::Leader& leader) { return leader.set_intent(node, intent, operator_name); });
-    checker_.answered(node, intent);
-    return is_accepted;
-  }
-  bool set_device_intent(const NodeId& node, const DeviceId& device, Intent intent) {
-    return change({}, [&](server::Leader& leader) {
-      return leader.set_device_intent(node, device, {intent, operator_name, ""});
-    });
-  }
-  bool join(const NodeId& node) {
-    fleet::Credential credential;
-    credential.id = "node-" + node.text();
-    credential.role = fleet::Role::node;
-    credential.node = node;
-    return change({}, [&](server::Leader& leader) { return leader.add_node(node, credential, "", operator_name); });
-  }
-
-  void change_some_deployment() {
-    const std::uint32_t number = static_cast<std::uint32_t>(random_.below(options_.deployments));
-    const DeploymentId id("d" + std::to_string(100 + number));
-    const store::State now = state();
-    const auto found = now.desired.deployments.find(id);
-    if (found == now.desired.deployments.end()) {
-      apply({some_spec(number)});
-      return;
-    }
-    const fleet::Wanted& wanted = found->second;
-    DeploymentSpec spec = wanted.spec;
-    switch (random_.below(6)) {
-      case 0:
-        if (!spec.single) spec.replicas = static_cast<std::uint32_t>(random_.below(5));
-        break;
-      case 1:
-        if (spec.command.empty()) break;
-        spec.command = {good_command};
-        spec.environment["VERSION"] = std::to_string(random_.below(1000));
-        break;
-      case 2:
-        if (!spec.command.empty()) spec.command = {bad_command};
-        break;
-      case 3:
-        if (wanted.earlier.empty()) break;
-        spec = wanted.earlier.front();
-        spec.replicas = wanted.spec.replicas;
-        change({{id, spec}}, [&](server::Leader& leader) {
-          return leader.rollout(id, server::RolloutAction::undo, "", operator_name);
-        });
-        return;
-      case 4:
-        if (!wanted.paused) break;
-        resume(id);
-        return;
-      default: remove(id); return;
-    }
-    apply({spec});
-  }
-
   // What its owner says about it: labels, a taint, egress.
   void change_some_node(NodeView& view) {
     switch (random_.below(3)) {
-      case 0: view.labels["zone"] = some_zone(); break;
+      case 0: view.labels["zone"] = operators_.some_zone(); break;
       case 1:
         if (view.taints.erase(taint) == 0) view.taints.insert(taint);
         break;
@@ -363,12 +218,8 @@ class Simulation {
   void remove_lost_node() {
     for (Node& node : nodes_) {
       const NodeId& id = node.machine.view.id;
-      const bool is_removed = change({}, [&](server::Leader& leader) -> Result<void> {
-        if (leader.health(id) == controller::NodeHealth::lost) return leader.forget_node(id, operator_name);
-        return Error{ErrorCode::already_exists, "it is not lost", ""};
-      });
-      if (!is_removed) continue;
-      timeline_.after(1ms * random_.below(20'000), [this, id] { join(id); });
+      if (!operators_.forget_if_lost(id)) continue;
+      timeline_.after(1ms * random_.below(20'000), [this, id] { operators_.join(id); });
       return;
     }
   }
@@ -406,8 +257,8 @@ class Simulation {
         }
         break;
       case 6:
-        set_intent(view.id, chance(50) ? Intent::draining : Intent::cordoned);
-        timeline_.after(a_while, [this, id = view.id] { set_intent(id, Intent::in_service); });
+        operators_.set_intent(view.id, chance(50) ? Intent::draining : Intent::cordoned);
+        timeline_.after(a_while, [this, id = view.id] { operators_.set_intent(id, Intent::in_service); });
         break;
       case 7:
         if (!view.devices.empty()) {
@@ -422,8 +273,9 @@ class Simulation {
       case 11:
         if (!view.devices.empty()) {
           const DeviceId id = view.devices[random_.below(view.devices.size())].info.id;
-          set_device_intent(view.id, id, chance(50) ? Intent::draining : Intent::cordoned);
-          timeline_.after(a_while, [this, node = view.id, id] { set_device_intent(node, id, Intent::in_service); });
+          operators_.set_device_intent(view.id, id, chance(50) ? Intent::draining : Intent::cordoned);
+          timeline_.after(a_while,
+                          [this, node = view.id, id] { operators_.set_device_intent(node, id, Intent::in_service); });
         }
         break;
       case 12:
@@ -435,7 +287,7 @@ class Simulation {
           }
         }
         break;
-      default: change_some_deployment(); break;
+      default: operators_.change_some_deployment(); break;
     }
     if (chance(30)) remove_lost_node();
     // About as many faults per node in a large fleet as in a small one.
@@ -466,28 +318,9 @@ class Simulation {
 
   // What the operators do in the end; again, until all of it is accepted.
   void repair() {
-    const store::State now = state();
-    bool is_done = true;
-    for (const Node& node : nodes_) {
-      const NodeId& id = node.machine.view.id;
-      if (!now.nodes.contains(id)) is_done = join(id) && is_done;
-    }
-    for (const auto& [id, node] : now.nodes) {
-      if (node.intent != Intent::in_service) is_done = set_intent(id, Intent::in_service) && is_done;
-      for (const auto& [device, said] : node.devices)
-        is_done = set_device_intent(id, device, Intent::in_service) && is_done;
-    }
-    std::vector<DeploymentSpec> specs;
-    for (const auto& [id, wanted] : now.desired.deployments) {
-      specs.push_back(wanted.spec);
-      if (wanted.spec.user) specs.back().user = allowed_user;
-      if (!wanted.spec.command.empty()) specs.back().command = {good_command};
-    }
-    is_done = apply(specs) && is_done;
-    for (const auto& [id, wanted] : state().desired.deployments) {
-      if (wanted.paused) is_done = resume(id) && is_done;
-    }
-    if (!is_done) timeline_.after(100ms, [this] { repair(); });
+    std::vector<NodeId> machines;
+    for (const Node& node : nodes_) machines.push_back(node.machine.view.id);
+    if (!operators_.repair(machines)) timeline_.after(100ms, [this] { repair(); });
   }
 
   const FleetOptions options_;
@@ -500,6 +333,8 @@ class Simulation {
   std::unique_ptr<store::Store> observer_ = store::Store::open(engine_).value();
   std::deque<SimulatedServer> servers_;
   std::deque<Node> nodes_;
+  FleetOperators operators_{options_, random_, checker_, [this]() -> SimulatedServer& { return some_server(); },
+                            [this] { return state(); }};
   TimePoint faults_begin_{}, faults_end_{};
   // Where faults are fewer, more of them meet replicas that run.
   const int pace_ = chance(50) ? 1 : 2;
