@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "controller/needs.hpp"
 #include "controller/observe.hpp"
 #include "controller/survey.hpp"
 
@@ -26,26 +27,6 @@ std::string text_of(const Assignment& place) {
 
 // As far as a restored store leaps ahead.
 constexpr std::uint64_t generations_ahead_max = 1'000'000;
-
-// Why a replica is placed anew.
-enum class Cause : std::uint8_t { missing, lost_node, broken, leaving, outdated };
-
-// What one deployment needs, found before any plan is made. Replicas are meant by their index. A replica that gets a
-// place leaves `to_place` and `to_replace`: what is left in them has found none.
-struct Needs {
-  const Wanted* wanted = nullptr;
-  bool is_paused = false;
-  // What replicas are placed with: the wanted spec, or, in a paused rollout, the one that the others still run.
-  DeploymentSpec spec;
-  std::uint64_t revision = 0;
-  std::map<std::uint32_t, Cause> to_place;      // at once, without a limit
-  std::map<std::uint32_t, Cause> to_replace;    // within the limits of the rollout
-  std::vector<std::uint32_t> replace_sequence;  // `to_replace` as it was found; those that do not serve first
-  std::set<std::uint32_t> may_surge;            // of `to_replace`: the successor may run beside the old one
-  std::set<std::uint32_t> awaiting_end;         // placed only when an old incarnation has ended
-  std::uint32_t incarnations = 0;               // that run or may run
-  std::uint32_t ready = 0;                      // replicas that serve
-};
 
 class Stepper {
  public:
@@ -208,10 +189,7 @@ class Stepper {
       needs.wanted = &wanted;
       needs.is_paused = wanted.paused || paused_.contains(id);
       for (std::uint32_t replica = 0; replica < wanted.spec.replicas; ++replica) classify(needs, {id, replica});
-      count_incarnations(needs, id);
-      choose_revision(needs, id);
-      choose_replace_sequence(needs, id);
-      choose_surge(needs);
+      limit_rollout(survey_, id, needs);
     }
   }
 
@@ -221,19 +199,6 @@ class Stepper {
     say(EventKind::rollout, id.text(), "paused: " + *failure);
     paused_.insert(id);
     out_.pause.push_back({id, std::move(*failure)});
-  }
-
-  // Also those of replicas that are not wanted any more.
-  void count_incarnations(Needs& needs, const DeploymentId& id) {
-    for (auto it = survey_.by_replica.lower_bound({id, 0}); it != survey_.by_replica.end() && it->first.first == id;
-         ++it) {
-      // What is lost and is placed anew counts once.
-      const bool counts_lost = !needs.to_place.contains(it->first.second);
-      for (const Incarnation* one : it->second) {
-        const bool counts = !one->is_lost || (one->is_live() && counts_lost);
-        needs.incarnations += !one->is_forgotten && counts ? 1 : 0;
-      }
-    }
   }
 
   // Says of one replica whether it is placed, replaced, awaited or left as it is.
@@ -275,45 +240,6 @@ class Stepper {
       needs.to_replace.emplace(name.second, Cause::leaving);
     } else if (!current->is_up_to_date && !needs.is_paused) {
       needs.to_replace.emplace(name.second, Cause::outdated);
-    }
-  }
-
-  // While a rollout is paused, replicas are placed with what the others still run.
-  void choose_revision(Needs& needs, const DeploymentId& id) {
-    needs.revision = needs.wanted->revision;
-    needs.spec = needs.wanted->spec;
-    if (!needs.is_paused) return;
-    std::uint64_t before = 0;
-    for (std::uint32_t replica = 0; replica < needs.spec.replicas; ++replica) {
-      const Incarnation* current = survey_.current({id, replica});
-      if (current && !current->is_up_to_date) before = std::max(before, current->assigned.revision);
-    }
-    const DeploymentSpec* spec = spec_of(*needs.wanted, before);
-    if (before == 0 || !spec) return;
-    needs.revision = before;
-    needs.spec = *spec;
-    needs.spec.replicas = needs.wanted->spec.replicas;
-  }
-
-  // What does not serve first: nothing is lost with it.
-  void choose_replace_sequence(Needs& needs, const DeploymentId& id) {
-    for (const auto& [replica, cause] : needs.to_replace) needs.replace_sequence.push_back(replica);
-    std::stable_sort(needs.replace_sequence.begin(), needs.replace_sequence.end(),
-                     [&](std::uint32_t a, std::uint32_t b) {
-                       return !survey_.current({id, a})->may_serve() && survey_.current({id, b})->may_serve();
-                     });
-  }
-
-  // As many successors beside the old ones as the rollout allows incarnations above the wanted count.
-  void choose_surge(Needs& needs) {
-    if (needs.wanted->spec.single) return;
-    const std::uint64_t most = std::uint64_t{needs.wanted->spec.replicas} + needs.wanted->spec.rollout.surge;
-    const std::uint64_t taken = needs.incarnations + needs.to_place.size() + needs.awaiting_end.size();
-    std::uint64_t slots = most > taken ? most - taken : 0;
-    for (const std::uint32_t replica : needs.replace_sequence) {
-      if (slots == 0) break;
-      needs.may_surge.insert(replica);
-      --slots;
     }
   }
 
