@@ -75,12 +75,10 @@ class Machine(unittest.TestCase):
         # Of OpenCL's drivers PoCL alone: a real GPU would be one device too many.
         self.vendors = self.folder / "vendors"
         self.vendors.mkdir()
+        # Some loaders take the names of drivers from this variable, others files from a folder, and some both (without listing one twice).
+        self.named_drivers = [name for name in os.environ.get("OCL_ICD_FILENAMES", "").split(":") if "pocl" in name]
         for vendor in pathlib.Path("/etc/OpenCL/vendors").glob("*pocl*.icd"):
             (self.vendors / vendor.name).write_text(vendor.read_text())
-        # Some loaders take drivers from a variable besides; a test that sets another folder of vendors means that one alone.
-        for name in os.environ.get("OCL_ICD_FILENAMES", "").split(":"):
-            if "pocl" in name and not list(self.vendors.iterdir()):
-                (self.vendors / "pocl.icd").write_text(name + "\n")
 
     def end_all(self):
         for process in self.started:
@@ -90,6 +88,8 @@ class Machine(unittest.TestCase):
 
     def environment(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("BERTH_", "CUDA_", "OCL_", "POCL_DEVICES"))}
+        if self.named_drivers and self.vendors.is_dir() and "OCL_ICD_VENDORS" not in more:
+            env["OCL_ICD_FILENAMES"] = ":".join(self.named_drivers)
         return {**env, "LD_LIBRARY_PATH": DOUBLE, "BERTH_DOUBLE": str(self.machine), "BERTH_RUNTIME_DIR": str(self.runtime),
                 "POCL_DEVICES": "basic basic", "OCL_ICD_VENDORS": str(self.vendors), **more}
 
