@@ -3,6 +3,7 @@
 Every node is an agent with a ledger, GPUs and a folder of its own. Everything that a test starts has the test's own folder
 in its environment, which is how it is found and ended.
 """
+import contextlib
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ import threading
 import time
 
 from berth_case import BERTH, Machine, may_mount
+from forwarder import Forwarder
 
 # A replica: answers requests with a line about itself, and writes down when it lived. Time is that of the machine, so it can be
 # compared between processes.
@@ -59,60 +61,6 @@ def is_alive(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-class Forwarder:
-    """Passes connections on to a port of this machine, until it is cut: then nothing gets through, as with a broken cable."""
-
-    def __init__(self, port, path=None):
-        """`path`: listens on a Unix socket there, on which an agent speaks in plain text."""
-        self.target, self.is_cut = port, False
-        if path:
-            self.listener = socket.socket(socket.AF_UNIX)
-            self.listener.bind(str(path))
-            self.listener.listen()
-        else:
-            self.listener = socket.create_server(("127.0.0.1", 0))
-            self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self.join, args=(near,), daemon=True).start()
-
-    def wait(self):
-        while self.is_cut:
-            time.sleep(0.02)
-
-    def join(self, near):
-        self.wait()
-        with near:
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                return
-            with far:
-                other = threading.Thread(target=self.copy, args=(near, far), daemon=True)
-                other.start()
-                self.copy(far, near)
-                other.join()
-
-    def copy(self, source, target):
-        try:
-            while data := source.recv(65536):
-                self.wait()
-                target.sendall(data)
-        except OSError:
-            pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 def in_own_mounts(name):
@@ -273,11 +221,10 @@ class Fleet(Machine):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, answer.headers.get("Content-Type", ""), text
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers.get("Content-Type", ""), answer.read().decode()
 
     def get(self, path):
         status, _, text = self.ask("GET", f"/api/v1/{path}")

@@ -11,8 +11,8 @@ void count_incarnations(const Survey& survey, const DeploymentId& id, Needs& nee
     // What is lost and is placed anew counts once.
     const bool counts_lost = !needs.to_place.contains(it->first.second);
     for (const Incarnation* one : it->second) {
-      const bool counts = !one->is_lost || (one->is_live() && counts_lost);
-      needs.incarnations += !one->is_forgotten && counts ? 1 : 0;
+      const bool counts = one->is_live() ? !one->is_lost || counts_lost : one->is_ending();
+      needs.incarnations += counts ? 1 : 0;
     }
   }
 }

@@ -136,6 +136,13 @@ class Observer {
     out_.deployments.push_back({id, state_of(found), found.replicas, found.ready, found.updated, reason_of(found)});
   }
 
+  // Null: its deployment is not wanted, or its revision is forgotten.
+  const DeploymentSpec* spec_of(const Incarnation& one) const {
+    const auto wanted = survey_.desired.deployments.find(one.assigned.place.deployment);
+    if (wanted == survey_.desired.deployments.end()) return nullptr;
+    return controller::spec_of(wanted->second, one.assigned.revision);
+  }
+
   void tell_replicas() {
     std::map<fleet::ReplicaKey, Memory::Seen> seen;
     for (const Incarnation& one : survey_.incarnations) {
@@ -144,6 +151,10 @@ class Observer {
       Memory::Seen& now = seen[key];
       if (const auto before = out_.memory.replicas.find(key); before != out_.memory.replicas.end())
         now = before->second;
+      if (one.assigned.stopping && !now.end_due) {
+        const DeploymentSpec* spec = spec_of(one);
+        now.end_due = input_.now + (spec ? spec->stop_grace : Duration{}) + end_slack;
+      }
       if (!one.report || one.assigned.stopping) continue;
       const std::string place = " on " + one.assigned.place.node.text();
       if (one.report->failures > now.failures)
@@ -219,9 +230,9 @@ class Observer {
     for (const Incarnation& one : survey_.incarnations) {
       const auto node = input_.nodes.find(one.assigned.place.node);
       if (one.is_forgotten || node == input_.nodes.end()) continue;
-      const auto wanted = survey_.desired.deployments.find(one.assigned.place.deployment);
-      const DeploymentSpec* spec =
-          wanted == survey_.desired.deployments.end() ? nullptr : spec_of(wanted->second, one.assigned.revision);
+      if (one.assigned.stopping) consider(node->second.heard + unanswered_after);
+      if (const auto& due = out_.memory.replicas.at(one.assigned.key()).end_due) consider(*due);
+      const DeploymentSpec* spec = spec_of(one);
       consider(node->second.heard + (spec ? replace_time(*spec) : std::chrono::seconds(one.assigned.replace_s)));
     }
     for (const auto& [pair, avoided] : out_.memory.avoided) consider(avoided.until);

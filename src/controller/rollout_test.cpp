@@ -200,6 +200,82 @@ TEST(Rollout, AThirdRevisionReplacesASecondThatNeverCameUp) {
   EXPECT_EQ(status_of(world.step(), "d").state, DeploymentState::serving);
 }
 
+TEST(Rollout, ANodeThatDoesNotAnswerDoesNotHoldUpTheNextRevision) {
+  World world({gpu_node("a", 2), gpu_node("b", 2)});
+  world.want(version(1, 1));
+  world.settle();
+  ASSERT_EQ(world.find("d/0").place.node, NodeId("a"));
+  world.want(version(2, 1));
+  world.step();
+  ASSERT_EQ(world.find("d/0", 1).place.node, NodeId("b"));
+  world.say(world.find("d/0", 1), ReplicaState::ready);
+  world.silence("a");
+  ASSERT_EQ(world.step().stop.size(), 1u);
+  world.want(version(3, 1));
+  Step step = world.step();
+  EXPECT_TRUE(step.start.empty()) << "what is stopping still runs";
+  ASSERT_TRUE(step.look_again);
+  EXPECT_LE(*step.look_again - world.now, 4s);
+  world.advance(4s);
+  step = world.step();
+  ASSERT_EQ(step.start.size(), 1u);
+  EXPECT_EQ(step.start[0].revision, 3u);
+  EXPECT_NE(step.start[0].place.devices.at(0).text(), "a/gpu0") << "which may still be in use";
+}
+
+TEST(Rollout, WhatDoesNotEndInItsTimeDoesNotHoldUpTheNextRevision) {
+  World world({gpu_node("a", 2), gpu_node("b", 2)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  world.step();
+  world.say(world.find("d/0", 1), ReplicaState::ready);
+  ASSERT_EQ(world.step().stop.size(), 1u) << "its node reports, and never says that it has ended";
+  world.want(version(3, 1));
+  const Duration grace = version(1).stop_grace;
+  world.advance(grace);
+  Step step = world.step();
+  EXPECT_TRUE(step.start.empty()) << "it may take its time";
+  ASSERT_TRUE(step.look_again);
+  EXPECT_LE(*step.look_again - world.now, 2s);
+  world.advance(2s);
+  EXPECT_EQ(world.step().start.size(), 1u);
+}
+
+TEST(Rollout, ARoomThatIsNotMadeInTimeIsSoughtElsewhere) {
+  World world({gpu_node("a", 1)});
+  world.want(version(1, 1));
+  world.settle();
+  world.want(version(2, 1));
+  ASSERT_EQ(world.step().stop.size(), 1u);
+  world.reports[NodeId("b")].node = gpu_node("b", 1);
+  world.reports[NodeId("b")].epoch = 1;
+  world.heard[NodeId("b")] = world.now;
+  EXPECT_TRUE(world.step().start.empty()) << "its room is being made";
+  world.advance(version(1).stop_grace + 2s);
+  const Step step = world.step();
+  ASSERT_EQ(step.start.size(), 1u);
+  EXPECT_EQ(step.start[0].place.node, NodeId("b"));
+}
+
+TEST(Rollout, AThirdRevisionDoesNotWaitForTwoThatNeverGotReady) {
+  World world({gpu_node("a", 4)});
+  for (const int number : {1, 2}) {
+    world.want(version(number, 1));
+    world.step();
+    for (const fleet::Assigned& one : world.assigned) world.say(one, ReplicaState::starting);
+  }
+  ASSERT_EQ(world.assigned.size(), 2u);
+  EXPECT_FALSE(world.step().has_actions()) << "the second one may still get ready, or the first one";
+  world.want(version(3, 1));
+  Step step = world.step();
+  ASSERT_EQ(step.stop.size(), 1u) << "neither is wanted, and neither serves";
+  world.say(world.find("d/0"), ReplicaState::gone);
+  step = world.step();
+  ASSERT_EQ(step.start.size(), 1u);
+  EXPECT_EQ(step.start[0].revision, 3u);
+}
+
 TEST(Rollout, ResumeGoesOnUntilAnotherFailure) {
   World world({gpu_node("a", 5)});
   DeploymentSpec second = version(2);

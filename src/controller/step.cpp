@@ -129,7 +129,9 @@ class Stepper {
     for (Incarnation* one : survey_.all_of(name)) {
       if (!one->is_live() || one == &current) continue;
       const bool is_out_of_reach = one->is_lost && current.age < suspect_after;
-      if (current.is_ready() || one->is_in(ReplicaState::backing_off) || is_out_of_reach) stop(*one);
+      // Neither is wanted, and this one does not serve: the successor of both need not wait for it.
+      const bool is_superseded = !current.is_up_to_date && !one->is_up_to_date && !one->may_serve();
+      if (current.is_ready() || one->is_in(ReplicaState::backing_off) || is_out_of_reach || is_superseded) stop(*one);
     }
   }
 
@@ -209,8 +211,10 @@ class Stepper {
     const std::vector<Incarnation*>& all = survey_.all_of(name);
     const auto may_run = [](const Incarnation* one) { return !one->is_forgotten && !one->is_lost; };
     if (!current) {
-      const bool must_wait = is_single || out_.memory.returning.contains(name);
-      if (must_wait && std::any_of(all.begin(), all.end(), may_run)) {
+      // A single one must have ended; the room of another one is worth waiting for while it is being made.
+      const bool returns = out_.memory.returning.contains(name);
+      const auto is_awaited = [&](const Incarnation* one) { return is_single ? may_run(one) : one->is_ending(); };
+      if ((is_single || returns) && std::any_of(all.begin(), all.end(), is_awaited)) {
         needs.awaiting_end.insert(name.second);
       } else {
         needs.to_place.emplace(name.second, Cause::missing);

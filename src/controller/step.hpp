@@ -30,6 +30,10 @@ namespace berth::controller {
 inline constexpr Duration suspect_after = std::chrono::seconds(6);
 // Shown as lost. Its replicas are replaced by what their own deployment says (replace_time).
 inline constexpr Duration lost_after = std::chrono::seconds(30);
+// Two reports were lost: no rollout waits for the end of what runs there.
+inline constexpr Duration unanswered_after = std::chrono::seconds(4);
+// From the end of `stop_grace` until a node has said that a replica is gone; a rollout waits no longer.
+inline constexpr Duration end_slack = std::chrono::seconds(2);
 // Failures in a row after which a rollout pauses, or a device that is under suspicion is left.
 inline constexpr std::uint32_t failures_max = 3;
 
@@ -74,6 +78,7 @@ struct Memory {
     bool was_ready = false;
     std::uint32_t failures = 0;
     std::uint32_t failures_at_pause = 0;
+    std::optional<TimePoint> end_due{};  // by when it must have ended; absent: it was not told to stop
     friend bool operator==(const Seen&, const Seen&) = default;
   };
   std::map<fleet::ReplicaKey, Seen> replicas;

@@ -95,6 +95,8 @@ Survey::Survey(const Input& given, const fleet::Desired& wanted_now) : input(giv
     one.is_up_to_date = known->second;
     one.is_paused = wanted != desired.deployments.end() && wanted->second.paused;
     one.is_lost = one.age >= (runs ? replace_time(*runs) : std::chrono::seconds(assigned->replace_s));
+    const auto seen = input.memory.replicas.find(assigned->key());
+    one.is_overdue = seen != input.memory.replicas.end() && seen->second.end_due && input.now >= *seen->second.end_due;
     one.place =
         place_of(*assigned, wanted == desired.deployments.end() ? nullptr : &wanted->second.spec, one.is_up_to_date);
     by_replica[{assigned->place.deployment, assigned->place.replica}].push_back(&one);

@@ -30,12 +30,15 @@ struct Incarnation {
   bool is_paused = false;                        // the rollout of its deployment
   Place place = Place::fine;
   bool is_forgotten = false;
+  bool is_overdue = false;  // it was told to stop, and its time to do so is over
 
   // It runs what is wanted in a place where it may stay.
   bool is_right() const { return is_up_to_date && may_stay(); }
   // Also with an earlier revision, where the rollout is paused: such a one is not replaced.
   bool may_stay() const { return (is_up_to_date || is_paused) && place == Place::fine && !is_lost; }
   bool is_live() const { return !is_forgotten && !assigned.stopping; }
+  // It was told to stop, and its end is worth waiting for.
+  bool is_ending() const { return !is_forgotten && assigned.stopping && !is_overdue && age < unanswered_after; }
   bool is_in(fleet::ReplicaState state) const { return report && report->state == state; }
   // Serves, as far as is known now.
   bool is_ready() const { return is_in(fleet::ReplicaState::ready) && age < suspect_after; }
