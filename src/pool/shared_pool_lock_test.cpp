@@ -42,15 +42,6 @@ class LockedLedger : public SharedPool {
     lease_ = std::move(other_->lock().value().add(command).value());
     held_.emplace(folder_.path.native());
   }
-  Pool open_locked() {
-    PoolOptions options;
-    options.poll = false;
-    options.ledger = ledger();
-    auto pool = Pool::open({make_device("a"), make_device("b")}, options);
-    EXPECT_TRUE(pool) << pool.error().to_text();
-    pool->poll_now();
-    return *std::move(pool);
-  }
   // A thread of an attempt that was given up may get the lock for a moment, so one poll may not be enough.
   void free_lock(const Pool& pool) {
     held_.reset();
@@ -73,7 +64,7 @@ class LockedLedger : public SharedPool {
 };
 
 TEST_F(LockedLedger, NothingIsPromisedUntilTheDevicesAreInTheLedger) {
-  const auto pool = open_locked();
+  const auto pool = open_unchecked();
   ASSERT_TRUE(pool.ledger_error());
   expect_unavailable(pool.acquire(bytes_of(700)));
   expect_unavailable(pool.acquire(bytes_of(1, "b")));
@@ -125,7 +116,7 @@ TEST_F(LockedLedger, ADeviceThatJoinsMeanwhileWaitsAloneForItsClaim) {
 
 TEST_F(LockedLedger, ThePoolDrawsOnTheLeaseItRunsInAlsoWhenItEntersLate) {
   setenv("BERTH_LEASE", to_string(lease_.reference()).c_str(), 1);
-  const auto pool = open_locked();
+  const auto pool = open_unchecked();
   free_lock(pool);
   unsetenv("BERTH_LEASE");
   EXPECT_TRUE(pool.acquire(bytes_of(700)));

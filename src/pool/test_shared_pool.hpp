@@ -21,13 +21,18 @@ class SharedPool : public testing::Test {
 
   // One program: two devices of 1000 bytes each, both empty.
   Pool open() {
+    Pool pool = open_unchecked();
+    EXPECT_FALSE(pool.ledger_error());
+    return pool;
+  }
+  // Also where the ledger cannot be written.
+  Pool open_unchecked() {
     PoolOptions options;
     options.poll = false;
     options.ledger = ledger();
     auto pool = Pool::open({make_device("a"), make_device("b")}, options);
     EXPECT_TRUE(pool) << pool.error().to_text();
     pool->poll_now();
-    EXPECT_FALSE(pool->ledger_error());
     return *std::move(pool);
   }
   static Requirements bytes_of(std::uint64_t bytes, const std::string& device = "a") {
