@@ -117,6 +117,7 @@ class Chaos(Networked):
         if node.name == "slow":
             forwarder = (ROOT / "tests" / "forwarder.py").read_text()
             self.helper("slow_link", forwarder, 9443, HEAD, PORT, 0.4, self.dice.randrange(1 << 32), prefix=node.prefix)
+            self.until((self.folder / "slow_link.log").read_text, "the slow link listens")
             node.url = "https://127.0.0.1:9443"
 
     # Faults: each takes its victim down for a while and then mends it.

@@ -68,4 +68,6 @@ class Forwarder:
 
 if __name__ == "__main__":
     dice = random.Random(int(sys.argv[5]))
-    Forwarder(int(sys.argv[3]), host=sys.argv[2], listen=int(sys.argv[1]), delay=lambda: dice.uniform(0, float(sys.argv[4]))).accepting.join()
+    link = Forwarder(int(sys.argv[3]), host=sys.argv[2], listen=int(sys.argv[1]), delay=lambda: dice.uniform(0, float(sys.argv[4])))
+    print("ready", flush=True)
+    link.accepting.join()
