@@ -120,6 +120,15 @@ class Chaos(Networked):
             self.until((self.folder / "slow_link.log").read_text, "the slow link listens")
             node.url = "https://127.0.0.1:9443"
 
+    @contextlib.contextmanager
+    def disturbed_server(self):
+        """No decision is timed that overlaps with this."""
+        self.server_disturbances += 1
+        try:
+            yield
+        finally:
+            self.server_disturbances += 1
+
     # Faults: each takes its victim down for a while and then mends it.
 
     def kill_agent(self, dice, node):
@@ -148,20 +157,23 @@ class Chaos(Networked):
         filler.unlink()
 
     def kill_server(self, dice, _):
-        self.server.kill()
-        self.server.wait()
-        time.sleep(dice.uniform(0, 6))
-        self.serve()
+        with self.disturbed_server():
+            self.server.kill()
+            self.server.wait()
+            time.sleep(dice.uniform(0, 6))
+            self.serve()
 
     def stop_server(self, dice, _):
-        self.server.send_signal(signal.SIGSTOP)
-        time.sleep(dice.uniform(0.5, 8))
-        self.server.send_signal(signal.SIGCONT)
+        with self.disturbed_server():
+            self.server.send_signal(signal.SIGSTOP)
+            time.sleep(dice.uniform(0.5, 8))
+            self.server.send_signal(signal.SIGCONT)
 
     def fill_disk_of_server(self, dice, _):
-        filler = self.fill(self.disk)
-        time.sleep(dice.uniform(1, 6))
-        filler.unlink()
+        with self.disturbed_server():
+            filler = self.fill(self.disk)
+            time.sleep(dice.uniform(1, 6))
+            filler.unlink()
 
     def kill_replica(self, dice, _):
         alive = [pid for deployment in ("web", "one", "probe") for pids in self.pids(deployment).values() for pid in pids]
@@ -187,13 +199,15 @@ class Chaos(Networked):
                 self.accepted = self.attempted
                 revision = self.quietly(lambda: self.get("deployments/probe")["deployment"]["revision"])
                 seen = ""
-                while revision and not ends.is_set() and self.server_disturbances == disturbances:
+                while revision and not ends.is_set():
                     replicas = self.quietly(lambda: self.get("replicas?deployment=probe")["replicas"])
                     took = time.monotonic() - began
+                    if self.server_disturbances != disturbances:
+                        break
                     if replicas and any(one["revision"] == revision for one in replicas):
                         self.decisions.append(took)
                         if took > DECISION_SECONDS_MAX:
-                            self.wrong.append(f"the decision on apply {self.attempted} took {took:.1f} s; before it, there was {seen}")
+                            self.wrong.append(f"the decision on apply {self.attempted} took {took:.1f} s; before it, there was {seen or 'no other answer'}")
                         break
                     if took > 30:
                         self.wrong.append(f"no decision on apply {self.attempted} within 30 s:{self.situation()}")
@@ -260,8 +274,6 @@ class Chaos(Networked):
                 choices = of_server if victim == "server" else of_nodes + ([self.fill_disk_of_agent] if victim == "small" else [])
                 fault = dice.choice(choices)
                 counts[fault.__name__] = counts.get(fault.__name__, 0) + 1
-                if fault in of_server[:3]:
-                    self.server_disturbances += 1
                 busy[victim] = self.guarded(fault, random.Random(dice.random()), nodes.get(victim))
             time.sleep(dice.uniform(0.2, 2.5))
         for thread in busy.values():
