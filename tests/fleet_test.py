@@ -1,4 +1,5 @@
 """The fleet with real processes and real faults: a server, agents and replicas on scripted GPUs. Its whole story is in story_test.py."""
+import fcntl
 import json
 import os
 import re
@@ -342,6 +343,35 @@ class SharedLedger(Fleet):
         self.until(lambda: free() == 0, self.situation)
         for words in (("status",), ("nodes",), ("nodes", "a")):
             self.assertIn(f"! a  {device[0][:12]} is lost\n", self.command(*words).stdout)
+
+    def test_while_the_ledger_is_locked_nothing_on_the_node_counts_as_free(self):
+        a, = self.add_nodes("a")
+        person = self.hold_on(a, "--mem", "60G", "--exclusive")
+        free, = {one["id"] for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"} - set(person.devices)
+        self.assertEqual(a.berth("cordon", free).returncode, 0)
+
+        def shown():
+            return {one["id"]: (one.get("intent", "in_service"), len(one["holders"])) for one in self.get("nodes/a")["node"]["devices"] if one["backend"] == "cuda"}
+        expected = {person.devices[0]: ("in_service", 1), free: ("cordoned", 0)}
+        self.until(lambda: shown() == expected, self.situation)
+        folder = os.open(a.runtime, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)  # as any user of the machine can
+        # Longer than a look at the ledger waits, twice.
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            self.assertEqual(shown(), expected)
+            time.sleep(0.1)
+        self.apply(self.web(), wait=False, status=3)
+        # An agent that starts now does not know what the ledger says: it offers nothing.
+        a.kill()
+        a.start()
+        self.until_healthy("a")
+        self.assertEqual({intent for intent, _ in shown().values()}, {"cordoned"})
+        self.assertEqual(self.replicas(), {})
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        self.assertEqual(a.berth("uncordon", free).returncode, 0)
+        self.assertEqual(self.until_ready("web", 1)[0]["devices"], [free])
 
     def test_what_a_replica_had_is_free_as_soon_as_it_is_gone(self):
         self.add_nodes("a", gpus=1)

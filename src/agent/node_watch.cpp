@@ -93,7 +93,7 @@ Result<std::unique_ptr<NodeWatch>> NodeWatch::open(const NodeId& name, const Age
   std::unique_ptr<NodeWatch> watch(new NodeWatch(name, file, *std::move(machine)));
   // The first look, so that the first report is complete.
   machine::TelemetryPoller poller(watch->machine_.backends, watch->machine_.devices);
-  watch->seen_ = look(poller);
+  watch->seen_ = watch->look(poller);
   watch->find_jobs();
   try {
     watch->thread_ = std::thread([raw = watch.get()] { raw->run(); });
@@ -115,7 +115,12 @@ NodeWatch::~NodeWatch() {
 NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
   Look seen;
   seen.rows = poller.poll();
-  static_cast<void>(machine::add_ledger(seen.rows, &seen.waiting));  // without it the rows say what the drivers say
+  const Result<void> added = machine::add_ledger(seen.rows, &seen.waiting, &ledger_);
+  // Where there is no ledger the rows say what the drivers say. Where it is locked and was not read before, nothing is
+  // known to be free.
+  if (!added && added.error().code == ErrorCode::timeout) {
+    for (inventory::DeviceRow& row : seen.rows) row.intent = row.fleet_intent = Intent::cordoned;
+  }
   return seen;
 }
 

@@ -58,7 +58,7 @@ class NodeWatch {
     std::vector<inventory::DeviceRow> rows;
     std::vector<machine::WaitingLease> waiting;
   };
-  static Look look(machine::TelemetryPoller& poller);
+  Look look(machine::TelemetryPoller& poller);
   void find_jobs();
   std::map<inventory::LeaseKey, std::string> with_recent(const ReplicaLeases& replicas) const;
 
@@ -66,7 +66,8 @@ class NodeWatch {
   NodeView node_;  // but for its devices
   std::optional<std::set<DeviceId>> allowed_;
   std::vector<std::string> unknown_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::optional<LedgerSnapshot> ledger_;  // as it was read last, by the thread that looks
+  mutable std::mutex mutex_;              // guards what follows
   std::condition_variable condition_;
   bool ends_ = false;
   Look seen_;

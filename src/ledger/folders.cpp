@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
@@ -88,43 +89,70 @@ FolderLock::~FolderLock() {
 namespace {
 
 // Waits in flock, which serves in order of arrival, on a separate thread, because
-// flock has no deadline. A thread that gets the lock too late releases it.
+// flock has no deadline. Who gives up leaves the thread its place in the line: the next
+// attempt of this process takes that over, so that a lock that is held for hours costs
+// one thread and one descriptor, and not one of each per attempt. A thread that gets
+// the lock while no one wants it releases it.
 class QueuedLock {
  public:
-  explicit QueuedLock(int descriptor) : state_(std::make_shared<State>()) {
-    std::thread([state = state_, descriptor] {
-      int result = 0;
-      do {
-        result = flock(descriptor, LOCK_EX);
-      } while (result != 0 && errno == EINTR);
-      const std::lock_guard guard(state->mutex);
-      state->is_done = true;
-      if (state->is_given_up) {
-        const world::Descriptor owned(descriptor);
-        if (result == 0) flock(descriptor, LOCK_UN);
-      }
-      state->changed.notify_all();
-    }).detach();
+  explicit QueuedLock(world::Descriptor folder) {
+    const std::lock_guard lock(mutex());
+    const auto left = std::find_if(left_behind().begin(), left_behind().end(), [&](const auto& one) {
+      return one->process == ::getpid() && identity_of(one->folder) == identity_of(folder);
+    });
+    if (left != left_behind().end()) {
+      state_ = *left;
+      left_behind().erase(left);
+      return;
+    }
+    state_ = std::make_shared<State>(std::move(folder));
+    std::thread([state = state_] { queue(*state); }).detach();
   }
-  // False: the deadline passed; the thread then owns the descriptor.
-  bool wait(TimePoint deadline) {
-    std::unique_lock lock(state_->mutex);
+  // With the lock; without one: the deadline passed.
+  world::Descriptor wait(TimePoint deadline) {
+    std::unique_lock lock(mutex());
     while (!state_->is_done) {
       if (real_clock().now() >= deadline) {
-        state_->is_given_up = true;
-        return false;
+        left_behind().push_back(state_);
+        return world::Descriptor();
       }
       real_clock().wait_until(state_->changed, lock, deadline);
     }
-    return true;
+    return std::move(state_->folder);
   }
 
  private:
   struct State {
-    std::mutex mutex;  // guards both
+    explicit State(world::Descriptor opened) : folder(std::move(opened)) {}
+    world::Descriptor folder;
+    pid_t process = ::getpid();  // a forked child has the list, but not the threads
     std::condition_variable changed;
-    bool is_done = false, is_given_up = false;
+    bool is_done = false;
   };
+  // Of all of them: what the threads and those who wait share.
+  static std::mutex& mutex() {
+    static std::mutex& all = *new std::mutex;
+    return all;
+  }
+  static std::vector<std::shared_ptr<State>>& left_behind() {
+    static auto& all = *new std::vector<std::shared_ptr<State>>;
+    return all;
+  }
+  static FileIdentity identity_of(const world::Descriptor& folder) {
+    struct stat about{};
+    return ::fstat(folder.get(), &about) == 0 ? FileIdentity{about.st_dev, about.st_ino} : FileIdentity{};
+  }
+  static void queue(State& state) {
+    int result = 0;
+    do {
+      result = flock(state.folder.get(), LOCK_EX);
+    } while (result != 0 && errno == EINTR);
+    const std::lock_guard lock(mutex());
+    state.is_done = true;
+    if (std::erase_if(left_behind(), [&](const auto& one) { return one.get() == &state; }) > 0 && result == 0)
+      flock(state.folder.get(), LOCK_UN);
+    state.changed.notify_all();
+  }
   std::shared_ptr<State> state_;
 };
 
@@ -137,13 +165,12 @@ Result<FolderLock> FolderLock::take(const std::string& folder, TimePoint deadlin
   const Error held{ErrorCode::unavailable, "another process holds the lock of " + folder};
   if (real_clock().now() >= deadline) return held;
   try {
-    QueuedLock queued(opened.get());
-    if (queued.wait(deadline)) return FolderLock(std::move(opened));
-    static_cast<void>(opened.release());
+    if (world::Descriptor taken = QueuedLock(std::move(opened)).wait(deadline)) return FolderLock(std::move(taken));
     return held;
   } catch (const std::system_error&) {
     // No thread could be started, so poll.
-    while (flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
+    opened = world::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    while (!opened || flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
       if (real_clock().now() >= deadline) return held;
       real_clock().sleep_for(std::chrono::milliseconds(1));
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/close_range.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -23,6 +24,7 @@
 namespace berth::ledger {
 namespace {
 
+using namespace std::chrono_literals;
 using world::gib;
 
 constexpr uid_t alice = 5001, mallory = 5002;
@@ -39,6 +41,31 @@ class LedgerAttack : public LedgerCase {
         mallory);
   }
 };
+
+// An agent and a pool ask every second or so; who holds the lock for an hour must not exhaust their descriptors.
+TEST_F(LedgerAttack, ALockThatIsHeldForLongCostsOneThreadAndNotOnePerAttempt) {
+  const auto count = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  const auto ledger = open();
+  const LedgerLease held = take(*ledger, "GPU-a", 60 * gib);
+  const world::Descriptor other(::open(folder_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+  EXPECT_FALSE(ledger->snapshot(1ms));
+  const auto descriptors = count("/proc/self/fd"), threads = count("/proc/self/task");
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(ledger->snapshot(1ms));
+  EXPECT_EQ(count("/proc/self/fd"), descriptors);
+  EXPECT_EQ(count("/proc/self/task"), threads);
+  // The place in the line that was left is taken over; where no one wants it, the lock is free.
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(flock(other.get(), LOCK_UN), 0);
+    const auto seen = ledger->snapshot(1min);
+    ASSERT_TRUE(seen) << seen.error().to_text();
+    EXPECT_EQ(seen->entries.size(), 1U);
+    ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+    EXPECT_FALSE(ledger->snapshot(1ms));
+  }
+}
 
 TEST_F(LedgerAttack, AForgedFileNumberDoesNotAffectAnotherUsersLease) {
   NEEDS_ROOT();

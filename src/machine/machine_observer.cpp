@@ -92,11 +92,14 @@ std::vector<WaitingLease> waiting_in(const LedgerSnapshot& snapshot, const Machi
 
 }  // namespace
 
-Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting) {
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting,
+                        std::optional<LedgerSnapshot>* last) {
   const Result<std::shared_ptr<Ledger>> ledger = Ledger::open();
   if (!ledger) return ledger.error();
   Result<LedgerSnapshot> snapshot = (*ledger)->snapshot();
+  if (!snapshot && last && *last && snapshot.error().code == ErrorCode::timeout) snapshot = **last;
   if (!snapshot) return std::move(snapshot).error();
+  if (last) *last = *snapshot;
   const TimePoint now = (*ledger)->clock().now();
   MachineSnapshot observed;
   for (const inventory::DeviceRow& row : rows) observed.devices.push_back(observed_device(row));

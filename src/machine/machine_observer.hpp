@@ -29,8 +29,10 @@ struct WaitingLease {
 
 // Adds what the ledger says about the devices; processes of its entries count as
 // Berth's. Creates no ledger, and changes nothing if the ledger cannot be read.
-// `waiting`: is set to the requests that wait, in the order of service.
-Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting = nullptr);
+// `waiting`: is set to the requests that wait, in the order of service. `last`: what the ledger said before, which
+// counts while another process holds its lock, since nothing is promised then. timeout: the lock is held.
+Result<void> add_ledger(std::vector<inventory::DeviceRow>& rows, std::vector<WaitingLease>* waiting = nullptr,
+                        std::optional<LedgerSnapshot>* last = nullptr);
 
 class MachineObserver {
  public:
