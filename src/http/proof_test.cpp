@@ -86,6 +86,50 @@ TEST(Proof, APlainServerGetsNeitherTokenNorRequest) {
   EXPECT_EQ(answer.error().message, plain.url() + " answers, but does not prove that it knows this token");
 }
 
+// A number of `bytes` bytes, the highest first, as TLS writes lengths.
+std::string big_endian(std::size_t number, int bytes) {
+  std::string out;
+  while (bytes-- > 0) out += static_cast<char>(number >> (8 * bytes));
+  return out;
+}
+
+std::string with_length(const std::string& text, int bytes = 2) { return big_endian(text.size(), bytes) + text; }
+
+// The first message of a client of TLS 1.3 that names this many identities.
+std::string hello_with_identities(int count) {
+  std::string identities, binders;
+  for (int i = 0; i < count; ++i) {
+    identities += with_length("identity " + std::to_string(i)) + std::string(4, '\0');
+    binders += with_length(std::string(32, 'b'), 1);
+  }
+  const auto extension = [](std::size_t kind, const std::string& text) {
+    return big_endian(kind, 2) + with_length(text);
+  };
+  const std::string key = big_endian(0x1d, 2) + with_length(std::string(32, 'k'));
+  const std::string extensions = extension(43, with_length("\x03\x04", 1)) +        // versions
+                                 extension(10, with_length(big_endian(0x1d, 2))) +  // groups
+                                 extension(51, with_length(key)) +                  // shares of keys
+                                 extension(45, with_length("\x01", 1)) +            // kinds of exchange
+                                 extension(41, with_length(identities) + with_length(binders));
+  const std::string body = "\x03\x03" + std::string(32, 'r') + with_length("", 1) + with_length("\x13\x01") +
+                           with_length(std::string(1, '\0'), 1) + with_length(extensions);
+  return "\x16\x03\x01" + with_length("\x01" + with_length(body, 3));
+}
+
+// Each is compared with every credential of the server: a client has one.
+TEST(Proof, OfThousandsOfIdentitiesAFewAreLookedUp) {
+  std::atomic<int> asked = 0;
+  ServerOptions options;
+  options.key_of = [&](std::string_view) -> std::optional<KnownKey> { return ++asked, std::nullopt; };
+  RunningServer server(tell, options);
+  RawConnection stranger(server.address());
+  stranger.send(hello_with_identities(200));
+  stranger.read_all();
+  EXPECT_TRUE(stranger.is_closed());
+  EXPECT_GE(asked, 1);
+  EXPECT_LE(asked, 4);
+}
+
 TEST(Proof, GarbageAndSilenceAreEnded) {
   ServerOptions options = knowing("berth_secret");
   options.limits.header_time = 150ms;

@@ -5,6 +5,7 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "http/x509.hpp"
 
@@ -52,8 +53,18 @@ unsigned copy_key(const std::string& key, unsigned char* into, unsigned bytes_ma
   return static_cast<unsigned>(key.size());
 }
 
-// A client may name several identities. The first that is known counts, also in the second flight of a handshake.
+int lookups_index() {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+// A client may name several identities. The first that is known counts, also in the second flight of a handshake. Each
+// is compared with all credentials, so that few are looked up: a client of ours names one.
 unsigned find_key(SSL* tls, const char* identity, unsigned char* into, unsigned bytes_max) {
+  constexpr std::intptr_t lookups_max = 4;
+  const auto lookups = reinterpret_cast<std::intptr_t>(SSL_get_ex_data(tls, lookups_index()));
+  if (lookups >= lookups_max) return 0;
+  SSL_set_ex_data(tls, lookups_index(), reinterpret_cast<void*>(lookups + 1));
   const auto& key_of = *static_cast<const KeyOf*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), key_of_index()));
   const std::optional<KnownKey> known = key_of(identity);
   if (!known) return 0;
