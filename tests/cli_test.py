@@ -46,6 +46,10 @@ class Command(CommandCase):
                              (["ps", "[extra]"], "berth ps takes no '[extra]'; see berth ps --help")]:
             self.assert_refused(berth(*words), 2, meant)
 
+    def test_a_group_of_verbs_shows_its_whole_name(self):
+        for words in ((), ("token",), ("store",)):
+            self.assertIn(f"Usage: {' '.join(('berth', *words))} [OPTIONS]", berth(*words).stderr)
+
     def test_a_slip_is_answered_with_what_can_be_written(self):
         for words, meant in [(["rm"], "--ended means all that have ended"), (["drain", "gpu-1"], "write node/gpu-1"),
                              (["serve", "--listen", "8080"], "ADDRESS:PORT"), (["why", "replica"], "berth why replica NAME/N"),

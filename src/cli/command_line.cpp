@@ -247,7 +247,8 @@ int run_command_line(std::span<char*> words, const std::string& version, std::sp
   }
   const VerbPath path = verb_path(app, words);
   if (path.is_group) {
-    std::fputs(path.verb->help().c_str(), stderr);
+    const std::size_t last = path.typed.rfind(' ');  // CLI11 adds the last word itself
+    std::fputs(path.verb->help(last == std::string::npos ? "" : path.typed.substr(0, last)).c_str(), stderr);
     return print_usage_error("a command is missing: " + path.typed + " COMMAND");
   }
   if (path.unknown) return print_usage_error(*path.unknown);
