@@ -120,6 +120,14 @@ class Nodes(Trusting):
         used, identity = (self.state(a) / file for file in ("joined_with", "identity.pem"))
         self.assertLessEqual(used.stat().st_mtime_ns, identity.stat().st_mtime_ns)
 
+    def test_a_second_server_of_the_same_folder_leaves_the_authority_alone(self):
+        """Two that are started at once would each write half of it."""
+        kept = self.authority().rename(self.folder / "kept")
+        second = self.command("serve", "--no-agent", "--store", "memory", "--listen", "127.0.0.1:0", "--listen", f"{ADDRESS}:0")
+        self.assertRefused(second, 1, "another process listens on the socket")
+        self.assertFalse(self.authority().exists())
+        kept.rename(self.authority())
+
     @needs_sqlite
     def test_a_server_with_another_authority_is_not_obeyed(self):
         a, = self.add_nodes("a")

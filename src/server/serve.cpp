@@ -198,6 +198,8 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
                       [&](http::Request request, http::Responder responder) { api->handle(request, responder); });
   Serving serving;
   serving.token_file = token_file;
+  // First of all: who has it is the only server of this folder, and of the authority in it.
+  serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   Signing signing;
   Listening listening(server, signing, folder + "/authority");
   serving.urls = BERTH_TRY(listening.take_up(options.endpoints));
@@ -210,7 +212,6 @@ Result<void> serve(const ServeOptions& options, const std::function<void(const S
   api.emplace(options.version, Access(world::user_name(geteuid()), token, folder), http::StaticFiles(options.page),
               leader, signing, Api::Hooks{[&] { loop.wake(); }, after, [&] { return server.connections(); }});
 
-  serving.socket = BERTH_TRY(server.listen("unix:" + folder + "/socket"));
   BERTH_TRY(world::write_private_text(token_file, token + "\n"));
   BERTH_TRY(server.on_signal({SIGINT, SIGTERM}, [&](int) {
     if (options.stopping) options.stopping();
