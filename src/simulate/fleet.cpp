@@ -21,6 +21,7 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr Duration set_up = 15s;
 constexpr Duration look_every = 500ms;
 constexpr std::uint32_t applied_together = 5;
+constexpr std::size_t full_part = store::operations_max - 2;  // the writes of a part that others may follow
 
 class Simulation {
  public:
@@ -29,8 +30,10 @@ class Simulation {
     faults_begin_ = TimePoint{} + set_up;
     faults_end_ = faults_begin_ + std::chrono::seconds(options.fault_seconds);
     for (std::size_t i = 0; i < 2; ++i)
-      servers_.emplace_back(timeline_, random_, engine_, "server-" + std::to_string(i),
-                            [this, i](const store::Transaction& done) { committed(servers_[i], done); });
+      servers_.emplace_back(
+          timeline_, random_, engine_, "server-" + std::to_string(i),
+          FleetEngine::Observer{[this, i](const store::Transaction& done) { committed(servers_[i], done); },
+                                [this, i] { end_change(&servers_[i], true); }});
     servers_.front().tick();
     for (std::uint32_t n = 0; n < options.nodes; ++n) add_node(n);
   }
@@ -84,6 +87,13 @@ class Simulation {
     std::uint64_t life = 0;  // of the agent: answers to an earlier one are dropped
   };
 
+  struct Change {
+    const SimulatedServer* server = nullptr;
+    TimePoint call_began{};
+    bool concerns = false;  // something that the laws are about
+    store::State state;     // after the last part of it
+  };
+
   void watch() {
     timeline_.after(1s, [this] { watch(); });
     std::optional<std::uint64_t> epoch;
@@ -104,8 +114,19 @@ class Simulation {
     ++out_.commits;
     checker_.decided(timeline_.now, server.call(), server.known_change(),
                      engine_->list(store::keys::leader, {}, 1).value().change_number);
-    if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns))
-      checker_.committed(timeline_.now, server.call_began(), state());
+    if (change_ && change_->server != &server) end_change(change_->server, true);
+    if (!change_) change_.emplace(Change{&server, server.call_began(), false, {}});
+    if (std::any_of(transaction.writes.begin(), transaction.writes.end(), concerns)) {
+      change_->concerns = true;
+      change_->state = state();
+    }
+    if (transaction.writes.size() < full_part) end_change(&server, false);
+  }
+  // A change of more writes than one transaction takes is judged as a whole, if the rest of it comes.
+  void end_change(const SimulatedServer* server, bool is_cut_off) {
+    if (!change_ || change_->server != server) return;
+    Change change = *std::exchange(change_, std::nullopt);
+    if (change.concerns) checker_.committed(timeline_.now, change.call_began, std::move(change.state), is_cut_off);
   }
 
   void add_node(std::uint32_t number) {
@@ -333,6 +354,7 @@ class Simulation {
   std::unique_ptr<store::Store> observer_ = store::Store::open(engine_).value();
   std::deque<SimulatedServer> servers_;
   std::deque<Node> nodes_;
+  std::optional<Change> change_;  // that more parts may follow
   FleetOperators operators_{options_, random_, checker_, [this]() -> SimulatedServer& { return some_server(); },
                             [this] { return state(); }};
   TimePoint faults_begin_{}, faults_end_{};

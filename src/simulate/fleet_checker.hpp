@@ -31,8 +31,9 @@ class FleetChecker {
   // A call of a server that knew the store as of change `known` committed something: the change `made`. Absent: it
   // begins to lead, and decides nothing yet.
   void decided(TimePoint now, const std::string& call, std::optional<std::uint64_t> known, std::uint64_t made);
-  // The state after a commit of a call that began at `call_began`.
-  void committed(TimePoint now, TimePoint call_began, store::State state);
+  // The state after a change by a call that began at `call_began`. Cut off: its server failed between two of its
+  // transactions.
+  void committed(TimePoint now, TimePoint call_began, store::State state, bool is_cut_off = false);
   // A process of a replica began, answered a probe for the first time, or its last one is gone.
   void began(TimePoint now, const NodeId& node, const fleet::ReplicaKey& key);
   void answered_probe(const fleet::ReplicaKey& key) { answered_.insert(key); }

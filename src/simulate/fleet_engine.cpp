@@ -33,6 +33,7 @@ bool FleetEngine::is_out() {
 }
 
 Result<store::Listing> FleetEngine::list(std::string_view prefix, std::string_view after, std::size_t limit) {
+  observer_.reads();
   if (is_crashed_ || is_out()) return failed();
   return shared_->list(prefix, after, limit);
 }
@@ -40,7 +41,7 @@ Result<store::Listing> FleetEngine::list(std::string_view prefix, std::string_vi
 Result<std::optional<std::uint64_t>> FleetEngine::commit(const store::Transaction& transaction) {
   if (!pass() || is_out()) return failed();
   auto change_number = shared_->commit(transaction);
-  if (change_number && *change_number) committed_(transaction);
+  if (change_number && *change_number) observer_.committed(transaction);
   // What was committed stays, whether its server learns of it or not.
   if (!pass() || is_out()) return failed();
   return change_number;

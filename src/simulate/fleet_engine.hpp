@@ -24,14 +24,13 @@ struct StoreFaults {
 
 class FleetEngine final : public store::Engine {
  public:
-  // `committed` is called after every transaction that is committed.
+  struct Observer {
+    std::function<void(const store::Transaction&)> committed;  // a transaction
+    std::function<void()> reads;  // the server looks at the store: all parts of a change are committed, or no more come
+  };
   FleetEngine(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, const StoreFaults& faults,
-              std::function<void(const store::Transaction&)> committed)
-      : timeline_(timeline),
-        random_(random),
-        shared_(std::move(shared)),
-        faults_(faults),
-        committed_(std::move(committed)) {}
+              const Observer& observer)
+      : timeline_(timeline), random_(random), shared_(std::move(shared)), faults_(faults), observer_(observer) {}
 
   // From now on every call fails: the process that made them is gone.
   void crash() { is_crashed_ = true; }
@@ -56,7 +55,7 @@ class FleetEngine final : public store::Engine {
   Random& random_;
   const std::shared_ptr<store::Engine> shared_;
   const StoreFaults& faults_;
-  const std::function<void(const store::Transaction&)> committed_;
+  const Observer& observer_;
   bool is_crashed_ = false;
   TimePoint out_until_{};
 };

@@ -17,7 +17,7 @@ void SimulatedServer::crash() {
 
 void SimulatedServer::begin() {
   call_began_ = timeline_.now;
-  engine_ = std::make_shared<FleetEngine>(timeline_, random_, shared_, faults, committed_);
+  engine_ = std::make_shared<FleetEngine>(timeline_, random_, shared_, faults, observer_);
   is_busy_ = true;
   if (auto store = store::Store::open(engine_)) {
     auto leader = server::Leader::begin(*std::move(store), name_, timeline_.clock, {});

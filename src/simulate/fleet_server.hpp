@@ -20,12 +20,12 @@ namespace berth::simulate {
 class SimulatedServer {
  public:
   SimulatedServer(Timeline& timeline, Random& random, std::shared_ptr<store::Engine> shared, std::string name,
-                  std::function<void(const store::Transaction&)> committed)
+                  FleetEngine::Observer observer)
       : timeline_(timeline),
         random_(random),
         shared_(std::move(shared)),
         name_(std::move(name)),
-        committed_(std::move(committed)) {}
+        observer_(std::move(observer)) {}
 
   TimePoint paused_until{};  // a process that does not run, and does not know it
   StoreFaults faults;
@@ -77,7 +77,7 @@ class SimulatedServer {
   Random& random_;
   const std::shared_ptr<store::Engine> shared_;
   const std::string name_;
-  const std::function<void(const store::Transaction&)> committed_;
+  const FleetEngine::Observer observer_;
 
   bool is_on_ = true;
   bool is_busy_ = false;  // in a call, which may stand still while time goes on
