@@ -212,6 +212,7 @@ Result<void> Leader::load() {
     if (!now->assignments.contains(node)) changed_nodes_.insert(node);
   }
   state_ = *std::move(now);
+  forget_removed();
   all_.clear();
   for (const auto& [node, list] : state_.assignments)
     all_.insert(all_.end(), list.assigned.begin(), list.assigned.end());
@@ -230,6 +231,14 @@ Result<void> Leader::load() {
   ++change_count_;
   if (changed_) changed_();
   return {};
+}
+
+// What is removed and comes back before the next step may be something else under the same name.
+void Leader::forget_removed() {
+  std::erase_if(memory_.avoided, [&](const auto& entry) {
+    return !state_.desired.deployments.contains(entry.first.first) || !state_.nodes.contains(entry.first.second);
+  });
+  std::erase_if(memory_.nodes, [&](const auto& entry) { return !state_.nodes.contains(entry.first); });
 }
 
 Error Leader::no_node(const NodeId& node) {

@@ -133,6 +133,7 @@ class Leader {
   Result<std::optional<TimePoint>> take_steps();
   Result<store::State> read() const;
   Result<void> load();
+  void forget_removed();
   Result<void> commit_step(controller::Step& step);
   store::Change change_of_step(const controller::Step& step, const DeploymentId* only) const;
   Result<void> use_current_ids(const NodeView& node);

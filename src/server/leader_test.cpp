@@ -217,6 +217,21 @@ TEST_F(LeaderTest, TheInventoryOfANodeThatJoinsAgainIsKeptAgain) {
   EXPECT_EQ(kept(), before);
 }
 
+TEST_F(LeaderTest, ANodeThatJoinsAgainIsNotHeldToItsEarlierRefusals) {
+  deploy({});
+  fleet::ReplicaReport refused;
+  refused.key = leader_.orders(node_).orders.at(0).assigned.key();
+  refused.state = fleet::ReplicaState::refused;
+  ASSERT_TRUE(report("a-1", 2, 100, 0, {refused}));
+  ASSERT_TRUE(leader_.step());
+  ASSERT_TRUE(leader_.orders(node_).orders.empty()) << "it is left alone for a while";
+  ASSERT_TRUE(leader_.forget_node(node_, "user:ann"));
+  join();
+  ASSERT_TRUE(report("a-2", 1, 100));
+  ASSERT_TRUE(leader_.step());
+  EXPECT_EQ(leader_.orders(node_).orders.size(), 1u) << "it may be another machine";
+}
+
 TEST_F(LeaderTest, ANodeThatCouldNotBeRemovedIsStillHeard) {
   ASSERT_TRUE(report("a-1", 1, 100));
   engine_->fail_after(0, store::FailingEngine::Failure::lost);

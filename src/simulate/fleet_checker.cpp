@@ -106,6 +106,10 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
     known_.clear();
     avoided_.clear();
     taken_away_.clear();
+    returning_.clear();
+  }
+  for (const auto& [name, all] : replicas_before) {
+    if (!by_replica_.contains(name) && taken_away_.contains(name)) returning_.insert(name);
   }
   std::set<std::uint64_t> started = generations_of(state_);
   for (const std::uint64_t generation : generations_of(before)) started.erase(generation);
@@ -124,6 +128,7 @@ void FleetChecker::committed(TimePoint now, TimePoint call_began, store::State s
   exempt("new replicas may start apart, since their server failed amid a change of several transactions", 1,
          is_cut_off);
   if (!is_cut_off) check_together(now, replicas_before, started);
+  if (!started.empty()) returning_.clear();
   check_devices(now);
   check_surge(now, replicas_before);
 }
@@ -265,6 +270,7 @@ void FleetChecker::check_together(TimePoint now, const ByReplica& before, const 
       const auto& all = all_of({id, replica});
       const auto earlier = before.find({id, replica});
       // What is replaced, or was stopped to make room, does not wait for others; what was refused is new again.
+      if (returning_.contains({id, replica})) continue;
       const auto is_replaced = [&](const fleet::Assigned* old) {
         return old->stopping || std::any_of(all.begin(), all.end(), [&](const fleet::Assigned* one) {
                  return one->generation == old->generation;

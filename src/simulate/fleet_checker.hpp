@@ -124,6 +124,8 @@ class FleetChecker {
   TimePoint epoch_began_{}, led_since_{};  // it reaches the store a while after it began
   std::map<ReplicaName, TimePoint> due_;   // in need since then, and fits
   std::set<ReplicaName> taken_away_;       // stopped while wanted and serving: its successor awaits its end
+  // Of those, whose end is committed; until the next commit that starts something, which had the choice.
+  std::set<ReplicaName> returning_;
   std::map<std::pair<DeploymentId, NodeId>, Avoided> avoided_;
   std::map<std::uint64_t, Facts> facts_;  // by generation
   // No more incarnations than causes.
