@@ -368,6 +368,7 @@ class SharedLedger(Fleet):
         a.start()
         self.until_healthy("a")
         self.assertEqual({intent for intent, _ in shown().values()}, {"cordoned"})
+        self.assertIn(f"! a  {free[:12]} is cordoned by its agent, while the ledger is locked\n", self.command("status").stdout)
         self.assertEqual(self.replicas(), {})
         fcntl.flock(folder, fcntl.LOCK_UN)
         self.assertEqual(a.berth("uncordon", free).returncode, 0)

@@ -119,7 +119,10 @@ NodeWatch::Look NodeWatch::look(machine::TelemetryPoller& poller) {
   // Where there is no ledger the rows say what the drivers say. Where it is locked and was not read before, nothing is
   // known to be free.
   if (!added && added.error().code == ErrorCode::timeout) {
-    for (inventory::DeviceRow& row : seen.rows) row.intent = row.fleet_intent = Intent::cordoned;
+    for (inventory::DeviceRow& row : seen.rows) {
+      row.intent = row.fleet_intent = Intent::cordoned;
+      row.intent_by = "its agent, while the ledger is locked";
+    }
   }
   return seen;
 }
