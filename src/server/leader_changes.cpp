@@ -105,7 +105,11 @@ Result<Leader::Applied> Leader::apply(const Project& project, std::optional<std:
                                       const std::string& actor) {
   Proposal proposal = BERTH_TRY(propose(project, version));
   Applied& applied = proposal.applied;
-  if (!applied.changed) return std::move(applied);
+  // Whether nothing changes is only known where this server leads and has read all that is committed.
+  if (!applied.changed) {
+    BERTH_TRY(commit(std::move(proposal.change), {}));
+    return std::move(applied);
+  }
   const auto counted = [](std::size_t count, const char* what) {
     return count == 0 ? std::string() : ", " + std::to_string(count) + " " + what;
   };
