@@ -194,6 +194,10 @@ Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_
   return fill(engine, entries, if_not_empty);
 }
 
+Result<bool> is_half_restored(Engine& engine) {
+  return !BERTH_TRY(engine.list(std::string(keys::restoring))).entries.empty();
+}
+
 Result<void> copy(Engine& from, Engine& to, IfNotEmpty if_not_empty) {
   const HeldStore source = BERTH_TRY(HeldStore::take(from, "a copy of the store"));
   const HeldStore target = BERTH_TRY(HeldStore::take(to, "a copy of the store"));

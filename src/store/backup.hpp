@@ -27,6 +27,8 @@ Result<void> backup(Engine& engine, const std::string& file);
 // not_supported: a newer version wrote it; already_exists: the store is not empty; unavailable: a server leads in it.
 // Interrupted, it leaves a store that is refused until the restore is run again.
 Result<void> restore(Engine& engine, const std::string& file, IfNotEmpty if_not_empty = IfNotEmpty::refuse);
+// Whether a restore into it was interrupted.
+Result<bool> is_half_restored(Engine& engine);
 
 // All entries as they are. Must hold both stores: stop the server first. Errors as above.
 Result<void> copy(Engine& from, Engine& to, IfNotEmpty if_not_empty = IfNotEmpty::refuse);

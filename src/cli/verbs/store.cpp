@@ -59,7 +59,12 @@ Result<std::string> run_advance(const StoreArguments& arguments) {
                  "name one with --store"};
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
   const std::string file = kind.substr(7) + ".before-advance";
-  BERTH_TRY(store::backup(*engine, file));
+  // Where this was interrupted, all of the store is in that file. Otherwise one that is there is of no use.
+  const bool is_begun = ::access(file.c_str(), F_OK) == 0 && BERTH_TRY(store::is_half_restored(*engine));
+  if (!is_begun) {
+    ::unlink(file.c_str());
+    BERTH_TRY(store::backup(*engine, file));
+  }
   const Result<void> restored = store::restore(*engine, file, store::IfNotEmpty::replace);
   if (restored || restored.error().code == ErrorCode::unavailable) ::unlink(file.c_str());
   BERTH_TRY(restored);

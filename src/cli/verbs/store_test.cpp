@@ -50,6 +50,30 @@ TEST_F(StoreVerb, BacksUpRestoresAndCopies) {
   EXPECT_EQ(run({"restore", path("file"), "--store", kind("b.db"), "--replace"}).status, done);
 }
 
+TEST_F(StoreVerb, AnAdvanceThatWasInterruptedIsCompletedByTheNext) {
+  make_store("a.db");
+  // As it is left when it is killed: all of the store is in its backup alone.
+  const std::string file = path("a.db") + ".before-advance";
+  ASSERT_EQ(run({"backup", file, "--store", kind("a.db")}).status, 0);
+  {
+    const auto engine = store::open_engine(kind("a.db")).value();
+    std::vector<store::Write> writes{{"meta/restoring", "{}"}};
+    const store::Listing listing = engine->list("").value();
+    for (const store::Entry& entry : listing.entries) writes.push_back({entry.key, std::nullopt});
+    ASSERT_TRUE(engine->commit({{}, writes}));
+  }
+  const Outcome advanced = run({"advance", "--store", kind("a.db")});
+  EXPECT_EQ(advanced.status, 0) << advanced.err;
+  EXPECT_EQ(cluster("a.db"), "lab");
+  EXPECT_FALSE(std::filesystem::exists(file));
+  // One that was killed before it changed anything leaves an old backup, which is not what counts.
+  make_store("b.db");
+  ASSERT_EQ(run({"backup", path("a.db") + ".before-advance", "--store", kind("b.db")}).status, 0);
+  const Outcome again = run({"advance", "--store", kind("a.db")});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(StoreVerb, AWrongPathMakesNoStore) {
   EXPECT_NE(run({"backup", path("file"), "--store", kind("none.db")}).status, done);
   EXPECT_NE(run({"copy", kind("none.db"), kind("c.db")}).status, done);
