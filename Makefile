@@ -11,7 +11,7 @@ help: ## show this list
 setup: ## install what building and testing need, or list it where nothing can be installed
 	@./setup
 
-# Shows of CMake's words those about what is left out.
+# Shows only the messages of CMake about parts that are left out.
 .PHONY: configure
 configure:
 	@log=$$(mktemp) && { cmake --preset release -Wno-dev >$$log 2>&1 || { cat $$log; exit 1; }; }; sed -n 's/^-- \(page: not built.*\|missing: .*\)/\1/p' $$log; rm -f $$log
@@ -40,7 +40,7 @@ quick: ## two minutes: formatting, tidy, and the tests of the folders that diffe
 	@scripts/quick
 
 .PHONY: test-matrix
-test-matrix: ## after make test: tests in environments made here: other names, languages, users, no OpenCL, eight GPUs, busy (ALL=1: every test)
+test-matrix: ## after make test: run tests in simulated environments: other names, languages, users, no OpenCL, eight GPUs, busy (ALL=1: every test)
 	@scripts/test-matrix $(if $(ALL),--all)
 
 .PHONY: install
@@ -77,11 +77,11 @@ mutants: build ## break one safety law after the other on purpose; each must tur
 	@scripts/mutants
 
 .PHONY: fuzz
-fuzz: ## libFuzzer over what reads bytes of strangers (FUZZ_SECONDS=60 for each of five)
+fuzz: ## run libFuzzer on the parsers of untrusted input (FUZZ_SECONDS=60 for each of five)
 	@scripts/fuzz $(or $(FUZZ_SECONDS),60)
 
 .PHONY: nightly
-nightly: ## everything, with a summary: tests, every environment, planted bug, sanitizer, source alone, lint, fuzzing, benchmarks, soak, seeds, faults, chaos
+nightly: ## run every check, with a summary: tests, every environment, mutant, sanitizer, source alone, lint, fuzzing, benchmarks, soak, seeds, faults, chaos
 	@scripts/nightly
 
 .PHONY: fresh-test
@@ -89,7 +89,7 @@ fresh-test: ## the two commands in a clean Debian 12 made with debootstrap (root
 	@scripts/fresh-test
 
 .PHONY: lint
-lint: ## clang-tidy over the folders that decide, charge, share, or read what others wrote
+lint: ## run clang-tidy on the folders that decide, charge, share, or read untrusted input
 	@scripts/lint
 
 .PHONY: format

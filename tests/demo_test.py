@@ -34,7 +34,7 @@ class Demo(CommandCase):
         self.assertEqual((report["frames"], report["failed"], report["wrong"]), (40, 0, 0))
         self.assertEqual([d["worker_deaths"] for d in report["devices"] if d["id"] == report["faulty"]], [1])
         faulty = next(d for d in report["devices"] if d["id"] == report["faulty"])
-        self.assertIn("can use its device no more", faulty["last_death"])
+        self.assertIn("can no longer use its device", faulty["last_death"])
         self.assertEqual(sum(d["worker_deaths"] for d in report["devices"]), 1)
 
     def test_demo_filters_every_frame_right_on_every_device(self):

@@ -59,7 +59,7 @@ class Verbs(Fleet):
         lines = [re.sub(r"\x1b\[0m|[\r\n]", "", line) for line in shown.split("\r\x1b[K")[1:]]
         self.assertRegex("\n".join(lines), r"(?m)^0 of 1 ready; web/0 on a (starting|unready): GET /long/")
         self.assertTrue(all(len(line) < 80 for line in lines[:-1]), lines)
-        self.assertEqual(lines[-1], "berth: version 1 stays applied; berth status shows how far it is")
+        self.assertEqual(lines[-1], "berth: version 1 stays applied; berth status shows the progress")
 
     def test_advice_after_a_failure_is_what_can_be_done(self):
         self.add_nodes("a")

@@ -99,7 +99,7 @@ class BadInput(Fleet):
         other.name = "a"
         other.start(token)
         self.assertEqual(other.agent.wait(timeout=30), 2)
-        self.assertIn('a node "a" is there already', other.log.read_text())
+        self.assertIn('a node "a" already exists', other.log.read_text())
         other.name = "b"
         twin = subprocess.run(a.agent.args[:-2], env=a.environment(), capture_output=True, text=True, timeout=30)
         self.assertRefused(twin, 2, "already runs")
@@ -348,7 +348,7 @@ class StoreThatFails(Fleet):
         problem = self.until(lambda: self.get("status").get("problem"), self.situation)
         self.assertIn("no more of it", problem)
         text = self.command("status").stdout
-        self.assertIn("! nothing is decided now", text)
+        self.assertIn("! the server cannot decide anything now", text)
         self.assertIn("no more of it", text)
         self.assertEqual(self.ask("GET", "/readyz")[0], 503)
         self.assertIn("berth_controller_stuck 1", self.ask("GET", "/metrics")[2])

@@ -107,7 +107,7 @@ class ServerAccess(Fleet):
         self.serve(*self.secure)
         status, _, text = self.ask_from_outside("POST", "/api/v1/agent/join", self.token("join"), {"node": "a"})
         self.assertEqual(status, 409, text)
-        self.assertIn("is there already", text)
+        self.assertIn("already exists", text)
         self.assertEqual(self.ask_from_outside("GET", "/api/v1/agent/assignments", credential)[0], 200)
 
     def test_an_agent_sends_no_token_over_a_network_unencrypted(self):

@@ -121,11 +121,11 @@ struct DeviceIntent {
   TimePoint since{};
 };
 
-// Something of a user in the ledger's folders that does not count. It costs no other user anything.
+// An ignored file or entry of a user in the ledger's folders. It does not affect other users.
 struct LedgerProblem {
   std::uint32_t user = 0;
   std::string path;
-  std::string text;  // "its user keeps it from being read with a file lease"
+  std::string text;  // "its user blocks reading with a file lease"
 };
 
 // One consistent copy of all files. Plain data; the functions are pure.

@@ -30,7 +30,7 @@ enum class ErrorCode {
   timeout,             // a deadline passed
   cancelled,           // the caller, or a shutdown, withdrew the work
   stale_handle,        // the handle belongs to an earlier generation of its device
-  device_lost,         // this process cannot use the device any more
+  device_lost,         // this process can no longer use the device
   work_failed,         // the work ran and reported failure
   worker_lost,         // the process that ran the work ended before the work did
   poisonous_work,      // two such processes ended with this work in them

@@ -186,7 +186,7 @@ class Agent {
       if (prober.watches(job.id)) continue;
       const bool is_asked = prober.watch(job.id, probing_of(*order, here.by_id.at(job.id), watch_->observe({}).node,
                                                             options_.file, options_.backends));
-      // Tried again at the next look.
+      // The next look tries again.
       if (!is_asked && unasked_.insert(job.id).second)
         log(LogLevel::warning, "cannot start another thread for the probes of a replica",
             {{"replica", to_string(job.key)}, {"job", job.id}});
@@ -202,7 +202,7 @@ class Agent {
   Memory memory_;
   std::map<std::string, TimePoint> stopping_;  // jobs that were told to end, and when
   std::set<std::string> ended_;                // jobs of which no process is left
-  std::set<std::string> unasked_;              // jobs whose probes wait for a thread, which was said
+  std::set<std::string> unasked_;              // jobs whose probes wait for a thread; logged once
   struct FirstSeen {
     FoundState state{};
     TimePoint since{};

@@ -18,7 +18,7 @@ namespace berth::agent {
 
 struct AgentOptions {
   NodeId node;
-  http::ClientOptions server;  // with what the node proves who it is (identity.hpp)
+  http::ClientOptions server;  // the credentials of the node (identity.hpp)
   std::string folder;          // of this agent, private: jobs are below it
   AgentFile file;
   BackendOptions backends;

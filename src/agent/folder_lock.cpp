@@ -11,7 +11,7 @@ Result<world::ProcessLock> lock_folder(const std::string& folder) {
       BERTH_TRY(world::ProcessLock::take(folder + "/lock", "another agent", other));
   if (lock) return *std::move(lock);
   return Error{ErrorCode::already_exists, "an agent with this name already runs on this machine: " + other,
-               "stop that one first, or give this one another --name"};
+               "stop it first, or give this agent another --name"};
 }
 
 }  // namespace berth::agent

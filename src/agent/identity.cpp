@@ -91,10 +91,10 @@ Result<void> join(const Joining& joining) {
   const Given given = BERTH_TRY(given_in(answer.body));
   const std::string certificate = certificate_file(joining.folder), authority = authority_file(joining.folder),
                     own_token = token_file(joining.folder);
-  // Before what the node gets: where the agent is killed in between, it must not use the token again.
+  // Written before the credential: if the agent is killed in between, it must not use the token again.
   forget_epoch(joining.folder);  // the epochs of another server may be lower
   BERTH_TRY(world::write_private_text(joined_with_file(joining.folder), http::sha256(joining.server.token) + "\n"));
-  // What the node had before is of another join.
+  // Files of an earlier join are not valid any longer.
   if (!given.certificate.empty()) {
     if (trusts_token && !server.fingerprint.empty())
       BERTH_TRY(world::write_private_text(authority, given.authority));

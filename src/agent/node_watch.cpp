@@ -78,7 +78,7 @@ NodeWatch::NodeWatch(const NodeId& name, const AgentFile& file, machine::Machine
       else
         unknown_.push_back(wanted);
     }
-    // Until it has heard of the new ids, a server gives orders with the former ones.
+    // A server that does not know the new ids yet gives orders with the former ones.
     for (const DeviceInfo& info : machine_.devices) {
       if (info.former_id && allowed_->contains(info.id)) allowed_->insert(*info.former_id);
     }

@@ -35,7 +35,7 @@ class OutputSender {
   OutputSender(const OutputSender&) = delete;
   OutputSender& operator=(const OutputSender&) = delete;
 
-  // Begins to send. Where too many are read already, or no thread can be started, the reader is told so. On one thread.
+  // Starts to send. If there are too many readers, or no thread can be started, the reader gets a message. On one thread.
   void start(OutputRequest request);
 
  private:

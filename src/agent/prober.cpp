@@ -67,7 +67,7 @@ Result<std::optional<world::UserAccount>> account_of(const std::string& user) {
   return std::optional(std::move(account));
 }
 
-// Whether it ended in time, with its status. It is killed where it did not, also if it has left its process group.
+// Whether it ended in time, with its status. If not, it is killed, even if it has left its process group.
 std::optional<int> wait_for(pid_t child, Duration timeout) {
   const world::Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const Deadline deadline = Deadline::after(real_clock(), timeout);

@@ -27,10 +27,10 @@ struct Probing {
 };
 
 struct ProbeAnswer {
-  std::optional<std::string> problem;  // absent: it was good; else what was wrong, in a few words
-  bool was_asked = true;  // false: this machine could start no process for it, which says nothing about the replica
+  std::optional<std::string> problem;  // absent: success; otherwise the failure, in a few words
+  bool was_asked = true;  // false: this machine could not start a process for it; the replica may be healthy
 };
-// One question.
+// One probe.
 ProbeAnswer ask(const Probe& probe, const Probing& probing);
 
 class Prober {
@@ -41,7 +41,7 @@ class Prober {
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
-  // Begins to ask, unless it does so already. False: it cannot start another thread now.
+  // Starts to probe, unless it does so already. False: it cannot start another thread now.
   bool watch(const std::string& job, const Probing& probing);
   bool watches(const std::string& job) const { return watches_.contains(job); }
   // Asks no other jobs than these.

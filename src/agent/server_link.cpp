@@ -130,7 +130,7 @@ void ServerLink::report(const std::stop_token& stop) {
   }
 }
 
-// A kept connection has the certificate that it began with.
+// An open connection keeps the certificate that it started with.
 void ServerLink::renew(http::Client& client) {
   const Result<bool> renewed = renew_certificate(client, options_.server);
   if (renewed && *renewed) {
@@ -181,8 +181,8 @@ std::string ServerLink::report_once(http::Client& client, const std::stop_token&
   if (!newest) return "";
   if (!is_newest(newest->first))
     return "the server has epoch " + std::to_string(newest->first) +
-           ", and this node has obeyed one of a later epoch: the store of this one is older than that; berth status on "
-           "the server's machine says what to do";
+           ", and this node has obeyed a server with a later epoch: the store is older than that server; berth status on "
+           "the server's machine shows what to do";
   const std::lock_guard lock(mutex_);
   received_.heard = sent;
   received_.newest = *newest;

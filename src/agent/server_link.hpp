@@ -19,7 +19,7 @@
 
 namespace berth::agent {
 
-// A file that is there while the agent has no server that it may obey: since when in UTC, and why, a line each. For
+// A file that exists while the agent has no server that it may obey: the time in UTC and the reason, a line each. For
 // `berth doctor`.
 std::string problem_file(const std::string& folder);
 // Empty: there is none.
@@ -66,8 +66,8 @@ class ServerLink {
   std::vector<fleet::ReplicaReport> reports_;
   ReplicaLeases leases_;
   std::uint64_t reported_epoch_ = 0, reported_number_ = 0;  // of the orders that `reports_` follow from
-  std::uint64_t reports_made_ = 0;                          // of the thread that reports
-  std::string renewal_problem_;                             // of the thread that reports
+  std::uint64_t reports_made_ = 0;                          // used by the reporting thread
+  std::string renewal_problem_;                             // used by the reporting thread
 
   OutputSender sender_;
   std::jthread receiver_, reporter_;

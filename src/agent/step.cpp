@@ -154,13 +154,13 @@ class Stepper {
     }
     if (order.assigned.stopping) {
       // What has ended stays until the server has forgotten it, so that its output can be read.
-      if (job) stop(*job, "the fleet runs it no more here");
+      if (job) stop(*job, "the replica is no longer assigned to this node");
       report(key, job && job->is_live() ? ReplicaState::stopping : ReplicaState::gone, "", job);
       return;
     }
     Attempts& attempts = out_.memory[key];
-    // Of a deployment that the server cannot read, or of a revision that it has forgotten, it sends the name alone:
-    // what runs goes on.
+    // If the server cannot read a deployment, or has forgotten its revision, it sends only the name:
+    // the replica keeps running.
     const bool has_spec = !order.spec.command.empty() || !order.spec.model.empty();
     if (job && job->is_live() && !has_spec) return follow(key, order, *job, attempts);
     // Also for what runs: the order may have changed since, or the rules with a restart of the agent.
@@ -183,7 +183,7 @@ class Stepper {
   void follow(const ReplicaKey& key, const ReplicaOrder& order, const FoundJob& job, Attempts& attempts) {
     const DeploymentSpec& spec = order.spec;
     if (job.is_stopping || stopped_.contains(job.id)) {  // for its probe, or since no server was heard
-      report(key, ReplicaState::unready, attempts.reason.empty() ? "it was told to end" : attempts.reason, &job);
+      report(key, ReplicaState::unready, attempts.reason.empty() ? "it is being stopped" : attempts.reason, &job);
       return;
     }
     if (job.state == FoundState::waiting) {

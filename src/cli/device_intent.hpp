@@ -51,7 +51,7 @@ class IntentDevice {
 // What --json prints about a device of this machine.
 std::string device_document(boost::json::object device);
 
-// Replaces what was said about the device under a former id.
+// Replaces an intent that was recorded under a former id of the device.
 Result<void> set_intent(Ledger& ledger, const DeviceInfo& device, Intent intent);
 
 }  // namespace berth::cli

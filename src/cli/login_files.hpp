@@ -1,5 +1,5 @@
-// What `berth login` leaves in the state folder of this user, per server: a certificate with its key, and the authority
-// by which the server is recognised.
+// The files of `berth login` in the state folder of this user, per server: a certificate with its key, and the authority
+// that authenticates the server.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct Login {
   std::string certificate_file;
   std::string authority_file;  // empty: the server has a certificate of an authority that this machine trusts
 };
-// Where it is or would be. invalid_argument: the address is not https://.
+// The path of the file, which need not exist. invalid_argument: the address is not https://.
 Result<Login> login_for(const std::string& url);
 // Absent: there is none for this server.
 std::optional<Login> find_login(const std::string& url);
@@ -26,8 +26,8 @@ struct NewLogin {
 };
 Result<NewLogin> ask_for_certificate(http::Client& client);
 
-// Renews the certificate where a third of its time is over; a failure is left for the next time, or for the request
-// itself.
+// Renews the certificate once a third of its lifetime is over. A failure is ignored: the next command tries again, or
+// the request itself fails.
 void renew_login(http::Client& client, const std::string& certificate_file);
 
 }  // namespace berth::cli

@@ -155,7 +155,7 @@ int wait_until_ready(ServerAccess& server, const Project& project, const std::st
                      bool is_silent) {
   const ProgressLine line(!is_silent);
   const LastLine last_line((line.is_shown() ? "\r\033[K" : "") + std::string("berth: ") + in_force +
-                           " stays applied; berth status shows how far it is\n");
+                           " stays applied; berth status shows the progress\n");
   Progress before;
   for (int looks = 0;; real_clock().sleep_for(ask_again)) {
     const Result<Answer> answer = server.call({"/api/v1/status"});

@@ -24,7 +24,7 @@ Result<CheckedOptions> check(const RunArguments& arguments) {
                             arguments.retries > 0 || arguments.json))
     return wrong("--name, --after, --time, --retries and --json are for jobs", "add -d");
   if (!arguments.name.empty() && !is_job_name(arguments.name))
-    return wrong("\"" + printable(arguments.name) + "\" is no name for a job",
+    return wrong("\"" + printable(arguments.name) + "\" is not a valid job name",
                  "begin with a letter; use letters, digits, dots, dashes and underscores; j17 is an id");
   if (arguments.time) {
     const Result<Duration> read = parse_duration(*arguments.time);

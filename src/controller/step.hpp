@@ -93,7 +93,7 @@ struct Input {
   const fleet::Desired* desired = nullptr;
   std::span<const fleet::Assigned> assigned;  // each generation once
   std::map<NodeId, NodeState> nodes;          // all that have joined
-  // Deployments that are wanted and whose specs cannot be read: what runs of them is left as it is.
+  // Desired deployments with unreadable specs: their replicas stay as they are.
   std::set<DeploymentId> unreadable = {};
   Memory memory;
   std::uint64_t next_generation = 1;

@@ -16,7 +16,7 @@ namespace berth::controller {
 
 enum class Place : std::uint8_t {
   fine,
-  leaving,   // draining, or the spec does not want the node any more
+  leaving,   // draining, or the spec no longer wants the node
   unusable,  // a device is gone, lost or quarantined
 };
 
@@ -25,7 +25,7 @@ struct Incarnation {
   const fleet::ReplicaReport* report = nullptr;  // null: its node says nothing about it
   bool is_node_known = false;                    // its node has said what it runs
   Duration age{};                                // of the last report of its node
-  bool is_lost = false;                          // its node was silent for so long that it is replaced
+  bool is_lost = false;                          // its node was silent long enough for it to be replaced
   bool is_up_to_date = false;                    // it runs what is wanted
   bool is_paused = false;                        // the rollout of its deployment
   Place place = Place::fine;

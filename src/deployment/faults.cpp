@@ -69,7 +69,7 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
   const std::string subject = "the " + key + " probe" + of;
   const int ways = (probe.http ? 1 : 0) + (probe.tcp ? 1 : 0) + (probe.command.empty() ? 0 : 1);
   if (ways == 0)
-    return fault(key, subject + " does not say what it asks",
+    return fault(key, subject + " does not name what it checks",
                  "add one of http = \"/health\", tcp = true, command = [...]");
   if (ways > 1) return fault(key, subject + " asks in several ways", "keep one of http, tcp and command");
   if (probe.http && (!probe.http->starts_with('/') ||
@@ -95,7 +95,7 @@ std::optional<Fault> fault_in_probe(const DeploymentSpec& spec, const Probe& pro
 std::optional<Fault> fault_in_variable(const std::string& table, const std::string& name, const std::string& of) {
   const std::string key = table + "." + name;
   if (!is_variable(name))
-    return fault(key, shown(name) + " in " + table + of + " is no name of a variable",
+    return fault(key, shown(name) + " in " + table + of + " is not a variable name",
                  "use letters, digits and '_', with a letter or '_' first");
   if (name.starts_with("BERTH_") || name == "CUDA_VISIBLE_DEVICES")
     return fault(key, name + " in " + table + of + " is set by berth itself", "remove it");
@@ -118,7 +118,7 @@ std::optional<Fault> fault_in_environment(const DeploymentSpec& spec, const std:
     if (has_zero(key.text()))
       return fault("secrets." + name, "the place of " + name + of + " has a byte of 0", "remove it");
     if (key.text().starts_with("file:") && !key.text().starts_with("file:/"))
-      return fault("secrets." + name, "the file of " + name + of + " is no absolute path", "begin it with /");
+      return fault("secrets." + name, "the file of " + name + of + " is not an absolute path", "begin it with /");
   }
   return std::nullopt;
 }
@@ -143,9 +143,9 @@ std::optional<Fault> fault_in_what_runs(const DeploymentSpec& spec, const std::s
   if (auto found = fault_in_command(spec.command, "command", of)) return found;
   if (auto found = fault_in_environment(spec, of)) return found;
   if (spec.user && !is_name(*spec.user))
-    return fault("user", "the user " + shown(*spec.user) + of + " is no name of a user", "give the name of a user");
+    return fault("user", "the user " + shown(*spec.user) + of + " is not a user name", "give the name of a user");
   if (spec.folder && (!spec.folder->starts_with('/') || has_zero(*spec.folder)))
-    return fault("folder", "the folder " + shown(*spec.folder) + of + " is no absolute path", "begin it with /");
+    return fault("folder", "the folder " + shown(*spec.folder) + of + " is not an absolute path", "begin it with /");
   if (spec.readiness) {
     if (auto found = fault_in_probe(spec, *spec.readiness, "readiness", of)) return found;
   }

@@ -301,7 +301,7 @@ void place_missing(PlanJob& job, PlannedFleet& planned) {
   if (!stuck.empty()) {
     Reason blocked = *reason;
     blocked.kind = ReasonKind::drain_blocked;
-    blocked.text = "it stays where it is, which is draining, since " + blocked.text;
+    blocked.text = "it stays on its draining node, because " + blocked.text;
     job.pending.push_back({spec.name, stuck, blocked});
   }
 }

@@ -1,6 +1,6 @@
 // PlannedFleet: what every node and GPU of a fleet has given out, within one plan.
 // It assumes nothing of the order in which nodes and devices were reported:
-// nodes are kept by id and devices by node and id, and of two equal ids the first stays. It promises bytes
+// nodes are kept by id and devices by node and id, and the first of two equal ids is kept. It promises bytes
 // per memory domain, so that partitions of one GPU cannot promise the same bytes
 // twice. It decides nothing; plan.cpp does.
 #pragma once
@@ -45,7 +45,7 @@ class PlannedFleet {
 
   std::vector<PlannedNode> nodes;  // by id
 
-  // Replaces ids that earlier versions gave to devices of its node.
+  // Replaces former ids of the devices of its node.
   void use_current_ids(Assignment& assignment) const;
   // Absent when the node or one of the devices is gone.
   std::optional<Location> find(const Assignment& assignment) const;

@@ -272,7 +272,7 @@ TEST(FleetFile, WrongInputIsAnErrorWithItsPlace) {
             "fleet.toml:3:1: unknown key \"gpu\" in [[node]] | did you mean \"gpus\"?");
   EXPECT_EQ(fleet_error("[[node]]\nname = \"a\"\ngpus = 8\n"),
             "fleet.toml:3:8: gpus in [[node]] is a whole number | it takes a table");
-  EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is no name"), 0u);
+  EXPECT_EQ(fleet_error("[[node]]\nname = \"a b\"\n").find("fleet.toml:2:1: \"a b\" is not a valid name"), 0u);
   EXPECT_EQ(fleet_error(""), "no error") << "an empty fleet is a fleet";
 }
 

@@ -248,7 +248,7 @@ bool same_but_replicas(const DeploymentSpec& a, const DeploymentSpec& b) {
 Result<void> deployment::check_needs(const DeploymentSpec& spec) {
   const std::string name = "\"" + spec.name.text() + "\"";
   if (!deployment::is_name(spec.name.text()))
-    return wrong("the deployment name " + name + " is no name",
+    return wrong("the deployment name " + name + " is not a valid name",
                  "use letters, digits, '.', '_' and '-', a letter or digit first");
   if (spec.model.empty() && spec.command.empty())
     return wrong("deployment " + name + " has neither a model nor a command",

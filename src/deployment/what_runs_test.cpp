@@ -143,7 +143,7 @@ TEST(WhatRuns, WithoutAModelItSaysWhetherItNeedsGpus) {
 TEST(WhatRuns, AProbeAsksInExactlyOneWay) {
   const std::string probe = served + "[deployment.readiness]\n";
   EXPECT_EQ(project_error(probe),
-            "berth.toml:7:13: the readiness probe of deployment \"d\" does not say what it asks | add one of http = "
+            "berth.toml:7:13: the readiness probe of deployment \"d\" does not name what it checks | add one of http = "
             "\"/health\", tcp = true, command = [...]");
   EXPECT_EQ(project_error(probe + "tcp = true\nhttp = \"/\"\n"),
             "berth.toml:7:13: the readiness probe of deployment \"d\" asks in several ways | keep one of http, tcp and "
@@ -185,7 +185,7 @@ TEST(WhatRuns, AProbeNeedsAPortThatTheCommandKnows) {
 
 TEST(WhatRuns, VariablesAreValidAndNotThoseOfBerth) {
   EXPECT_EQ(project_error(served + "environment = { \"A-B\" = \"c\" }\n"),
-            "berth.toml:7:17: \"A-B\" in environment of deployment \"d\" is no name of a variable | use letters, "
+            "berth.toml:7:17: \"A-B\" in environment of deployment \"d\" is not a variable name | use letters, "
             "digits and '_', with a letter or '_' first");
   EXPECT_EQ(project_error(served + "[deployment.environment]\nOK = \"1\"\nBERTH_LEASE = \"1\"\n"),
             "berth.toml:9:1: BERTH_LEASE in environment of deployment \"d\" is set by berth itself | remove it");
@@ -207,14 +207,14 @@ TEST(WhatRuns, ASecretItselfIsRefusedAtItsPlaceAndNotRepeated) {
   EXPECT_EQ(plain.find("berth.toml:7:13: a key is given by reference only"), 0u) << plain;
   EXPECT_EQ(plain.find("hunter2"), std::string::npos);
   EXPECT_EQ(project_error(served + "secrets = { A = \"file:token\" }\n"),
-            "berth.toml:7:13: the file of A of deployment \"d\" is no absolute path | begin it with /");
+            "berth.toml:7:13: the file of A of deployment \"d\" is not an absolute path | begin it with /");
 }
 
 TEST(WhatRuns, UserFolderAndLimitsAreChecked) {
   EXPECT_EQ(project_error(served + "folder = \"srv\"\n"),
-            "berth.toml:7:1: the folder \"srv\" of deployment \"d\" is no absolute path | begin it with /");
+            "berth.toml:7:1: the folder \"srv\" of deployment \"d\" is not an absolute path | begin it with /");
   EXPECT_EQ(project_error(served + "user = \"a b\"\n"),
-            "berth.toml:7:1: the user \"a b\" of deployment \"d\" is no name of a user | give the name of a user");
+            "berth.toml:7:1: the user \"a b\" of deployment \"d\" is not a user name | give the name of a user");
   EXPECT_EQ(project_error(served + "cpus = 0\n"),
             "berth.toml:7:1: cpus of deployment \"d\" is not from 0.001 to a million | leave it out for no limit");
   EXPECT_NE(project_error(served + "cpus = -1.5\n"), "no error");
@@ -268,7 +268,7 @@ TEST(WhatRuns, WhatIsForACommandNeedsOne) {
 
 TEST(WhatRuns, AFaultOfALaterDeploymentIsPlacedThere) {
   EXPECT_EQ(project_error(served + "[[deployment]]\nname = \"e\"\ncpu = true\ncommand = [\"e\"]\nfolder = \"x\"\n"),
-            "berth.toml:11:1: the folder \"x\" of deployment \"e\" is no absolute path | begin it with /");
+            "berth.toml:11:1: the folder \"x\" of deployment \"e\" is not an absolute path | begin it with /");
 }
 
 TEST(WhatRuns, ARevisionIsSetByAllButTheReplicas) {

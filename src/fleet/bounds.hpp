@@ -1,5 +1,5 @@
-// What a server accepts and keeps. Each is far above what fleets use, and low enough that all that follows from what
-// was accepted can be written to a store (store/engine.hpp: 1 MiB for a value) and sent to a node (64 MiB for an
+// What a server accepts and keeps. Each bound is far above what fleets use, and low enough that every consequence of
+// accepted input can be written to a store (store/engine.hpp: 1 MiB per value) and sent to a node (64 MiB per
 // answer).
 #pragma once
 
@@ -17,7 +17,7 @@ inline constexpr std::size_t wanted_bytes_max = 768 << 10;
 inline constexpr std::size_t project_bytes_max = 512 << 10;
 // Replicas of all deployments.
 inline constexpr std::uint64_t project_replicas_max = 50'000;
-// The spec of each replica, all together: a node that runs all of them gets so much, and twice that during a rollout.
+// The specs of all replicas together: a node that runs all of them gets this much, and twice that during a rollout.
 inline constexpr std::size_t orders_bytes_max = 24 << 20;
 // One sentence of a person, an agent or a program.
 inline constexpr std::size_t sentence_bytes_max = 500;

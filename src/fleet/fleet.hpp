@@ -58,7 +58,7 @@ struct Assigned {
   // It is to be stopped. It stays assigned until its node says that it is gone.
   bool stopping = false;
   std::uint64_t since_ms = 0;  // wall time of its commit, for display
-  // So many seconds after the last report of its node it counts as ended, also when its deployment was forgotten.
+  // It counts as ended this many seconds after the last report of its node, even if its deployment was forgotten.
   std::uint64_t replace_s = 0;
   ReplicaKey key() const { return {place.deployment, place.replica, generation}; }
   friend bool operator==(const Assigned&, const Assigned&) = default;
@@ -72,7 +72,7 @@ enum class ReplicaState : std::uint8_t {
   backing_off,  // ended, and is started again later
   refused,      // its agent does not run it
   stopping,     // was told to end
-  gone,         // runs no more, and holds nothing
+  gone,         // no longer runs, and holds nothing
 };
 std::string_view to_string(ReplicaState state) noexcept;
 std::optional<ReplicaState> replica_state_named(std::string_view name) noexcept;
@@ -114,7 +114,7 @@ struct NodeReport {
   // shows of jobs and leases.
   std::vector<ReportedDevice> devices;
   std::vector<ReportedLease> leases;
-  // What was not valid in them and is left out, in one sentence; empty: nothing. Said by the server.
+  // The entries that were not valid and are left out, in one sentence; empty: none. Set by the server.
   std::string problem;
 };
 

@@ -1,5 +1,5 @@
-// A device and a lease as their node shows them: typed, with bounds, and about that node alone. For display and sums:
-// placement goes by the inventory of the report. What a node does not say is absent.
+// A device and a lease as their node reports them: typed, bounded, and about that node only. For display and sums:
+// placement uses the inventory of the report. Values that a node does not report are absent.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct ReportedDevice {
   std::vector<ReportedDeviceEvent> events;
   std::string error;  // its driver does not answer as it should
 
-  // Neither a processor nor what stands in for an accelerator.
+  // Neither a processor nor a substitute for an accelerator.
   bool is_accelerator() const { return !info.is_fallback && info.backend != "host"; }
   friend bool operator==(const ReportedDevice&, const ReportedDevice&) = default;
 };

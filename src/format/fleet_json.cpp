@@ -40,7 +40,7 @@ std::string said(const json::object& object, std::string_view key, const std::st
   return world::shortened(optional_text(object, key, where), fleet::sentence_bytes_max);
 }
 
-// Ids of devices are names in places and events, and are not cut: two would become one. Of two devices
+// Ids of devices are names in places and events, and are not truncated: two could become equal. Of two devices
 // with one id the second is left out; the rest of the report is about the node and counts.
 void check_devices(NodeView& node, const std::string& where) {
   if (node.devices.size() > fleet::node_devices_max)

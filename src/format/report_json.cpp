@@ -39,13 +39,13 @@ std::uint64_t amount_of(const json::value& value, const std::string& where) {
   return number_of(value, fleet::memory_bytes_max, where);
 }
 
-// Of either sign: it may be cold.
+// Of either sign: temperatures may be negative.
 double finite_of(const json::value& value, const std::string& where) {
   if (!value.is_number() || !(std::abs(value.to_number<double>()) < 1e15)) throw JsonError{where + " is not an amount"};
   return value.to_number<double>();
 }
 
-// At most so many entries; the rest is left out.
+// At most this many entries; the rest is left out.
 template <class Read>
 auto first_of(std::size_t most, const json::value& value, const std::string& where, Read&& take)
     -> std::vector<decltype(take(value, where))> {
@@ -136,7 +136,7 @@ ReportedDeviceEvent device_event_of(const json::value& value, const std::string&
           amount_of(member(object, "age_ms", where), where + ".age_ms")};
 }
 
-// Ids are names, and are not cut: two would become one.
+// Ids are names, and are not truncated: two could become equal.
 DeviceId checked_id(const DeviceId& id, const std::string& where) {
   if (id.text().size() > fleet::device_id_bytes_max)
     throw JsonError{where + ".id is longer than " + std::to_string(fleet::device_id_bytes_max) + " bytes"};

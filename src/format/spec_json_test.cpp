@@ -117,7 +117,7 @@ TEST(ProjectJson, IsValidatedWhenItIsReadAsAFile) {
   EXPECT_EQ(refused(good), "valid");
   EXPECT_EQ(refused(good + "," + good), "two deployments are named \"a\"");
   EXPECT_EQ(refused(R"({"name":"a","cpu":true,"command":["x"],"folder":"y"})"),
-            "the folder \"y\" of deployment \"a\" is no absolute path");
+            "the folder \"y\" of deployment \"a\" is not an absolute path");
   EXPECT_EQ(refused(R"({"name":"a","cpu":true,"command":["x"],"replicas":"2"})"),
             "p.json.deployments[0].replicas is not a whole number");
   EXPECT_EQ(read_project_json(R"({"cluster":{"name":"a b"}})", "p.json").error().message,

@@ -66,8 +66,8 @@ Result<Authority> Authority::open(const std::string& folder) {
   state->file = state->folder + "/authority.pem";
   const std::string key_file = state->folder + "/authority.key";
   const auto is_there = [](const std::string& file) { return ::access(file.c_str(), F_OK) == 0; };
-  // Its certificate is written last, and that of the server after it: without both no one has seen this authority.
-  // Where one is missing, a new key in the place of the old one would cut off every node for good.
+  // Its certificate is written last, and that of the server after it: without both, no client has seen this authority.
+  // If only one is missing, replacing the key would disconnect every node permanently.
   if (!is_there(state->file) && !is_there(server_file(state->folder))) {
     const Key key(EVP_EC_gen("P-256"));
     if (!key) return failed();
@@ -88,7 +88,7 @@ Result<Authority> Authority::open(const std::string& folder) {
     return Error{ErrorCode::invalid_argument,
                  "the certificate authority in " + state->folder + " is damaged: " + state->file + " and " + key_file +
                      " are not both there, or do not belong together",
-                 "put both back from a backup; without one, remove the folder, and let every node join again"};
+                 "restore both from a backup; without one, remove the folder and let every node join again"};
   state->fingerprint = fingerprint_of(state->certificate.get());
   return Authority(std::move(state));
 }
@@ -97,7 +97,7 @@ Result<std::string> Authority::sign(const std::string& request, const Certificat
                                     std::chrono::seconds lifetime) const {
   const CertificateRequestObject read = read_request(request);
   EVP_PKEY* const key = read ? X509_REQ_get0_pubkey(read.get()) : nullptr;
-  // Of the request the key alone counts: who it is for is known from the connection.
+  // Only the key of the request is used: the connection identifies the client.
   if (!key || X509_REQ_verify(read.get(), key) != 1)
     return Error{ErrorCode::invalid_argument, "the request for a certificate is not valid"};
   if (EVP_PKEY_is_a(key, "EC") != 1 || EVP_PKEY_get_bits(key) != 256)

@@ -1,7 +1,7 @@
-// The certificate authority of a fleet. A server makes it by itself, in a folder of its own; it signs the certificate
-// of the server, and those with which nodes and people prove who they are. Who knows its fingerprint, which every token
-// carries, can check the server before anything is sent to it. What a certificate may do is not written in it: it names
-// a credential, and the server looks that up with every request.
+// The certificate authority of a fleet. A server creates it in a folder of its own. It signs the certificate of the
+// server and the client certificates of nodes and people. Every token carries its fingerprint, so that a client can
+// check the server before it sends anything. A certificate grants no rights by itself: it refers to a credential, which
+// the server looks up with every request.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ Result<CertificateRequest> make_certificate_request();
 // When the first certificate in a file is valid, in seconds since 1970. invalid_argument: there is none.
 struct CertificateTimes {
   std::uint64_t from_s = 0, until_s = 0;
-  // A third of its time is over. It was made a day after `from_s`, since clocks differ.
+  // A third of its lifetime is over. It was issued a day after `from_s`, because clocks differ.
   bool is_renewal_due(std::uint64_t now_s) const;
 };
 Result<CertificateTimes> certificate_times(const std::string& file);
@@ -34,7 +34,7 @@ Result<CertificateTimes> certificate_times(const std::string& file);
 struct CertificateSubject {
   std::string name;  // for people
   std::string role;  // for people
-  std::string uri;   // which the server understands
+  std::string uri;   // interpreted by the server
 };
 
 class Authority {

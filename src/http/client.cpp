@@ -153,7 +153,7 @@ struct Client::State {
     if (!options.certificate_file.empty() && url.kind == Url::Kind::https) tls = BERTH_TRY(client_tls(options));
     auto secured = tls_wire(std::move(socket), *tls);
     if (url.kind == Url::Kind::https && !expect_host(secured->tls(), url.host))
-      return Error{ErrorCode::invalid_argument, "'" + url.host + "' is no name for TLS"};
+      return Error{ErrorCode::invalid_argument, "'" + url.host + "' is not a valid server name for TLS"};
     const auto shaken =
         BERTH_TRY(await([&](Wire::Done done) { secured->handshake(false, std::move(done)); }, &secured->socket()));
     if (url.kind == Url::Kind::http) {
@@ -271,7 +271,7 @@ struct Client::State {
               "the answer of " + options.url + " is longer than " + std::to_string(options.body_bytes_max) + " bytes"};
     if (error.category() == beast::make_error_code(beast::error::need_more).category() &&
         error != beast::error::partial_message && error != beast::error::end_of_stream)
-      return {ErrorCode::io, options.url + " gave an answer that is no HTTP: " + error.message()};
+      return {ErrorCode::io, options.url + " sent an answer that is not HTTP: " + error.message()};
     const bool is_end =
         error == asio::error::eof || error == beast::error::partial_message || error == beast::error::end_of_stream;
     return {
@@ -419,7 +419,7 @@ Result<Client> Client::create(ClientOptions options) {
   if (!options.fingerprint.empty()) {
     auto plain = plain_fingerprint(options.fingerprint);
     if (!plain)
-      return Error{ErrorCode::invalid_argument, "'" + options.fingerprint + "' is no SHA-256 fingerprint",
+      return Error{ErrorCode::invalid_argument, "'" + options.fingerprint + "' is not a SHA-256 fingerprint",
                    "it has 64 hexadecimal digits"};
     options.fingerprint = *std::move(plain);
   }

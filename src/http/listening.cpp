@@ -87,7 +87,7 @@ Error bind_error(const ListenAddress& address) {
 }  // namespace
 
 Result<ListenAddress> parse_listen_address(std::string_view text) {
-  const Error wrong{ErrorCode::invalid_argument, "'" + std::string(text) + "' is no address to listen on",
+  const Error wrong{ErrorCode::invalid_argument, "'" + std::string(text) + "' is not an address to listen on",
                     "use ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:/path"};
   ListenAddress address;
   if (text.starts_with("unix:")) {

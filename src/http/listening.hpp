@@ -31,10 +31,10 @@ Result<Listening> open_listening(const ListenAddress& address);
 
 // The address of a socket's end as text, without the port: "127.0.0.1", "::1", "unix". IPv4 in IPv6 as IPv4.
 std::string address_text(const sockaddr_storage& address);
-// Of the network interfaces of this machine that are up, without ports; at most 64.
+// The addresses of this machine's network interfaces that are up, without ports; at most 64.
 std::vector<std::string> own_addresses();
 
-// The name of this machine; empty: it is not one that a certificate can have.
+// The name of this machine; empty: it is not valid in a certificate.
 std::string own_host_name();
 
 bool is_loopback_address(const sockaddr_storage& address);

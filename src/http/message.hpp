@@ -37,10 +37,10 @@ class Headers {
   std::vector<std::pair<std::string, std::string>> list_;
 };
 
-// That a client has shown and that the listener's authority has signed.
+// A client certificate that the listener's authority has signed.
 struct PeerCertificate {
   std::string uri;
-  std::uint64_t expires_ms = 0;  // wall time; it may be over
+  std::uint64_t expires_ms = 0;  // wall time; may be in the past
 };
 
 // Who sent a request.

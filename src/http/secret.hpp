@@ -21,12 +21,12 @@ struct Token {
   std::string secret;
   std::string fingerprint;  // 64 hexadecimal digits; empty: it carries none
 };
-// Any text: what is not behind the last dot is the secret.
+// Any text: everything before the last dot is the secret.
 Token parse_token(std::string_view text);
 std::string to_text(const Token& token);
 
-// What a connection proves to know: `identity` is sent in clear text and names the key; the key never travels. Both
-// follow from the sum of a secret, which is all that a server keeps of it.
+// The pre-shared key of a connection: `identity` is sent in clear text and names the key; the key is never sent. Both
+// are derived from the hash of a secret, which is all that a server stores.
 struct Proof {
   std::string identity;
   std::string key;  // 32 bytes

@@ -58,8 +58,8 @@ int lookups_index() {
   return index;
 }
 
-// A client may name several identities. The first that is known counts, also in the second flight of a handshake. Each
-// is compared with all credentials, so that few are looked up: a client of ours names one.
+// A client may name several identities. The first known one is used, also in the second flight of a handshake. Each
+// is compared with all credentials, so only a few are looked up: our clients name one.
 unsigned find_key(SSL* tls, const char* identity, unsigned char* into, unsigned bytes_max) {
   constexpr std::intptr_t lookups_max = 4;
   const auto lookups = reinterpret_cast<std::intptr_t>(SSL_get_ex_data(tls, lookups_index()));
@@ -94,8 +94,8 @@ int presented_index() {
   return index;
 }
 
-// The expected fingerprint is that of the server's certificate, which is then accepted whatever it says; or that of an
-// authority, which the server sends along: then the certificate must be signed by it, and be valid, for this name.
+// The expected fingerprint is that of the server's certificate, which is then accepted without further checks, or that
+// of an authority in the server's chain: the certificate must then be signed by it, valid, and for this name.
 int verify_fingerprint(X509_STORE_CTX* checked, void*) {
   SSL* const tls = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(checked, SSL_get_ex_data_X509_STORE_CTX_idx()));
   const auto& expected = *static_cast<const std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(tls), expected_index()));
@@ -117,7 +117,7 @@ int verify_fingerprint(X509_STORE_CTX* checked, void*) {
   return 0;
 }
 
-// A certificate that does not count is looked at when the client asks for something, so that it can be told why.
+// An unacceptable certificate is rejected with the first request, so that the client gets the reason.
 int note_result(X509_STORE_CTX* checked, void*) {
   X509_verify_cert(checked);
   return 1;
@@ -182,7 +182,7 @@ std::string proven_credential(SSL* tls) {
 std::shared_ptr<asio::ssl::context> proving_client_tls(const Proof& proof) {
   auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_client);
   set_proving(*context);
-  // A certificate instead of a proof is not accepted, whoever signed it: no authority is trusted here.
+  // A certificate is not accepted in place of a proof: no authority is trusted here.
   SSL_CTX_set_verify(context->native_handle(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_ex_data(context->native_handle(), proof_index(), new Proof(proof));
   SSL_CTX_set_psk_client_callback(context->native_handle(), give_key);
@@ -197,11 +197,11 @@ Error unproven_error(const std::string& url, const ErrorValue& error) {
                          ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST);
   if (is_plain)
     return {ErrorCode::unavailable, url + " answers, but does not prove that it knows this token",
-            "it is a server of an older version, which is to be upgraded first, one with too many connections, or "
+            "it is a server of an older version (upgrade it first), a server with too many connections, or "
             "another program that listens on this port"};
   return {
       ErrorCode::unavailable, url + " does not prove that it knows this token",
-      "the token is wrong, used or revoked (berth token add makes another), or another program listens on this port"};
+      "the token is wrong, used or revoked (berth token add creates another), or another program listens on this port"};
 }
 
 Result<std::shared_ptr<asio::ssl::context>> client_tls(const ClientOptions& options) {
@@ -255,7 +255,7 @@ Error handshake_error(SSL* tls, const std::string& host, const ErrorValue& error
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return {ErrorCode::invalid_argument, certificate + " is for other names than '" + host + "'",
-              "use a name that it is for, or start the server with --host-name " + host};
+              "use a name in the certificate, or start the server with --host-name " + host};
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:

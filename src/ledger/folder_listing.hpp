@@ -1,6 +1,6 @@
 // The ledger files in one folder, found without opening any of them. Every user can create any name in a shared folder:
 // a name decides only whether a file is looked at, its owner whose ledger it is. Of one owner a limited number of files
-// is listed, however many there are.
+// is listed, however many exist.
 #pragma once
 
 #include <cstddef>

@@ -97,7 +97,7 @@ Result<Ledger::Lock> Ledger::lock(Duration patience) {
     return Error{ErrorCode::timeout, "another thread of this program holds the ledger", "try again"};
   }
   Lock lock(*this);
-  // Not part of the patience: of hundreds of thousands of names it takes a while. An error returns under the locks.
+  // Outside the time limit: listing hundreds of thousands of names takes a while. An error is returned under the locks.
   static_cast<void>(state.list_folders());
   if (Result<void> locked = state.lock_folders(real_clock().now() + patience); !locked)
     return std::move(locked).error();
@@ -130,10 +130,10 @@ LedgerSnapshot Ledger::Lock::snapshot() {
     Duration& spent = spent_on[known->file.user()];
     const Duration began = thread_time();
     for (std::size_t i = 0; i < known->lines.size(); ++i) {
-      // The owner of a file can make its locks slow to ask for, by having very many of them.
+      // The owner of a file can slow down lock queries by holding very many locks.
       if (i % 64 == 0 && spent + thread_time() - began > checks_per_user_max) {
         snapshot.problems.push_back(
-            {known->file.user(), known->file.path(), "its entries take too long to check; some of them do not count"});
+            {known->file.user(), known->file.path(), "its entries take too long to check; some of them are ignored"});
         break;
       }
       const State::Line& line = known->lines[i];
@@ -317,7 +317,7 @@ TimePoint Ledger::last_heartbeat(const LedgerEntry& entry) {
   const State::KnownFile* const known = state.file_of(entry);
   const TimePoint last = known ? known->heartbeat(entry.id(), entry.heartbeat_slot) : TimePoint();
   state.leave();
-  // Its owner can write any time there.
+  // Its owner can write any time into it.
   return last > clock().now() ? entry.last_heartbeat : std::max(entry.last_heartbeat, last);
 }
 

@@ -12,8 +12,8 @@
 namespace berth::ledger {
 namespace {
 
-// Of these many files the descriptor is kept, so that no number of users exhausts the descriptors of this process.
-// Others are read and closed again.
+// The descriptors of this many files are kept, so that many users cannot exhaust the descriptors of this process.
+// Other files are read and closed again.
 constexpr std::size_t open_files_max = 256;
 // New ids follow the ids of all users up to this one, so that each number is used
 // once; a higher number is forged.
@@ -212,7 +212,7 @@ Result<void> State::read_folders() {
         Result<UserFile> file = UserFile::open(listed.path, false);
         if (!file && file.error().code == ErrorCode::not_found) continue;
         if (!file && file.error().code == ErrorCode::unavailable) {
-          unread.push_back({listed.path, listed.user, i, "its user keeps it from being read with a file lease"});
+          unread.push_back({listed.path, listed.user, i, "its user blocks reading with a file lease"});
           continue;
         }
         if (!file) return std::move(file).error();
@@ -238,7 +238,7 @@ std::vector<LedgerProblem> State::problems() const {
     if (!listings[i] || !folders[i].problem.empty()) continue;
     for (const auto& [user, count] : listings[i]->unlisted())
       all.push_back({user, folders[i].path + "/" + std::string(file_prefix) + "*",
-                     "the user has " + std::to_string(count) + " more files with such names than are read"});
+                     "the user has " + std::to_string(count) + " more ledger files than are read"});
   }
   for (const std::unique_ptr<KnownFile>& known : files) {
     if (!known->problem.empty()) all.push_back({known->file.user(), known->file.path(), known->problem});
@@ -343,7 +343,7 @@ Result<void> State::rewrite(KnownFile& known, std::vector<Line> lines) {
   }
   std::string text = line_of(history);
   for (const Line& line : lines) text += line.text;
-  // What exceeds the limits of a user would not count.
+  // Entries beyond the limits of a user would be ignored.
   std::size_t all_bytes = text.size(), all_lines = lines.size();
   for (const std::unique_ptr<KnownFile>& other : files) {
     if (other.get() == &known || other->file.user() != known.file.user()) continue;

@@ -25,7 +25,7 @@ namespace berth::ledger {
 bool has_any(const std::vector<Folder>& folders);
 Error no_folder();
 
-// Of one user, in all files together: more lines and bytes do not count. A user has one waiting request for each
+// Per user, in all files together: further lines and bytes are ignored. A user has one waiting request for each
 // heartbeat, and leases beside them.
 inline constexpr std::size_t lines_per_user_max = 4096;
 
@@ -40,7 +40,7 @@ struct State {
     bool was_locked = false;
     TimePoint heartbeat{};
   };
-  // What is left of a user's limits.
+  // The remaining part of a user's limits.
   struct Budget {
     std::size_t bytes = text_bytes_max, lines = lines_per_user_max;
   };
@@ -61,7 +61,7 @@ struct State {
     bool is_locked(std::uint64_t id) const;
     TimePoint heartbeat(std::uint64_t id, std::size_t slot) const;
   };
-  // A file that is there and cannot be read.
+  // A file that exists and cannot be read.
   struct UnreadFile {
     std::string path;
     std::uint32_t user = 0;

@@ -164,7 +164,7 @@ std::optional<std::uint32_t> flock_holder(const std::string& line, const std::st
   return words && kind == "FLOCK" && where == file ? std::optional(pid) : std::nullopt;
 }
 
-// The process that took a lock may have ended and left it to one that it started. Absent: that one is hidden.
+// The process that took a lock may have ended after a child inherited it. Absent: the child is hidden.
 std::optional<std::uint32_t> heir_of_lock(const std::string& file) {
   Missed missed;
   for (const auto& [pid, user] : readable_processes(missed)) {
@@ -359,7 +359,7 @@ std::string lock_holder(const FileIdentity& file) {
   char wanted[64];
   std::snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", gnu_dev_major(file.device), gnu_dev_minor(file.device),
                 static_cast<unsigned long long>(file.inode));
-  // A user can have a million locks, and the name of a holder is not worth waiting for.
+  // A user can have a million locks, and finding the name of a holder must not take long.
   const TimePoint give_up = real_clock().now() + std::chrono::milliseconds(300);
   std::ifstream locks("/proc/locks");
   for (std::string line; real_clock().now() < give_up && std::getline(locks, line);) {

@@ -15,8 +15,8 @@
 namespace berth::ledger {
 
 enum class ProcessState : std::uint8_t { alive, gone, unknown };
-// gone also if it is a process of another user: the pid was reused, or the line is forged. What the user started as
-// root counts (sudo).
+// gone also if it is a process of another user: the pid was reused, or the line is forged. A process that the user
+// started as root (sudo) counts.
 ProcessState process_state(const ProcessIdentity& holder, std::uint32_t user);
 
 // Absent: there is no such process, or /proc hides it.

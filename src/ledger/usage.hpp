@@ -80,7 +80,7 @@ class ProcessOwners {
   std::unordered_map<const LedgerEntry*, std::uint64_t> used_;
 };
 
-// Claims and intents under a former id of a device count for the device.
+// Claims and intents under a former id of a device apply to the device.
 void use_current_ids(LedgerSnapshot& snapshot, const inventory::FormerIds& ids);
 
 // The later snapshot, with the entries that ended since the earlier one and with

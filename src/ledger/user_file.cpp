@@ -24,7 +24,7 @@ off_t heartbeat_at(std::size_t slot) { return 4096 + static_cast<off_t>(sizeof(s
 constexpr int lowest_descriptor = 10;
 constexpr off_t halves_at = 16384;
 
-// The advice is never another folder: users with different ones would not see each other's promises.
+// The advice is never to use another folder: users with different folders do not see each other's promises.
 Error failed(const std::string& path, const std::string& what, int error) {
   std::string advice = "see berth doctor";
   if (error == ENOSPC || error == EDQUOT) advice = "free some space there: df " + path.substr(0, path.rfind('/'));

@@ -137,7 +137,7 @@ std::string to_text(const JobOrder& order) {
 
 Result<JobOrder> read_order(std::string_view text) {
   const auto wrong = [](const std::string& what) {
-    return Error{ErrorCode::invalid_argument, "this is no order for a job: " + what, "start jobs with berth run -d"};
+    return Error{ErrorCode::invalid_argument, "the job request is not valid: " + what, "start jobs with berth run -d"};
   };
   // Arguments, paths and variables may be any bytes.
   json::parse_options any_bytes;

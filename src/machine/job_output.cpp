@@ -13,7 +13,7 @@
 namespace berth::machine {
 
 Result<world::Descriptor> open_output(const std::string& path) {
-  // Not waiting: the file may be another user's, who can hold up an open with a lease on it.
+  // Without waiting: the file may belong to another user, who can delay an open with a file lease.
   world::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!file) return Error{ErrorCode::io, "cannot create " + path + ": " + std::strerror(errno), "look at the disk"};
   fcntl(file.get(), F_SETFL, O_APPEND);
@@ -23,7 +23,7 @@ Result<world::Descriptor> open_output(const std::string& path) {
 namespace {
 
 constexpr std::int64_t block_bytes = 4096;
-// Where the user of a job makes its file larger than that, all of it is not searched for lines.
+// If the user of a job makes its file larger than this, only a part is searched for lines.
 constexpr std::int64_t tail_bytes_max = std::int64_t{128} << 20;
 using Part = std::array<char, 65536>;
 

@@ -29,10 +29,10 @@ std::string job_mark(const Job& job) {
 }
 
 bool is_process_of(const Job& job, const ProcessIdentity& process) {
-  // Of any user here: whose it may be depends on the job.
+  // Of any user: the job determines which user is accepted.
   constexpr std::uint32_t any_owner = 0;
   if (process.pid < 2 || ledger::process_state(process, any_owner) != ledger::ProcessState::alive) return false;
-  // Root has written down this one itself; it is still root's when it starts.
+  // Root recorded this process itself; it still belongs to root when it starts.
   if (job.request.user && process == job.progress.supervisor) return true;
   const std::optional<std::uint32_t> owner = ledger::user_of_process(process.pid);
   return owner ? may_be_of(job, *owner) : geteuid() != 0;
@@ -42,7 +42,7 @@ void signal_process(const Job& job, const ProcessIdentity& process, int signal) 
   const world::Descriptor file(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process.pid), 0)));
   if (!file || !is_process_of(job, process)) return;
   syscall(SYS_pidfd_send_signal, file.get(), signal, nullptr, 0);
-  syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr, 0);  // a stopped process must go on to hear of it
+  syscall(SYS_pidfd_send_signal, file.get(), SIGCONT, nullptr, 0);  // a stopped process must continue to receive the signal
 }
 
 void JobProcesses::search() {

@@ -178,7 +178,7 @@ Result<void> check_removable(const Job& job, bool forced) {
   if (!job.has_ended()) return unavailable("has not ended", "stop it first: berth stop " + job.id);
   if (job.is_supervised && !supervisor_ends_soon(job))
     return unavailable("has a living supervisor", "stop it first: berth stop " + job.id);
-  // What another user wrote need not be readable.
+  // A file of another user need not be readable.
   if (job.progress.state == JobState::unreadable && !forced && !job.request.user)
     return unavailable("cannot be read: " + job.progress.reason, "berth rm --force " + job.id);
   return {};

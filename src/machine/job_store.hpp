@@ -49,7 +49,7 @@ struct JobRequest {
   // Where it runs: a home folder may be shared by several machines and containers.
   std::string machine, boot;
   std::uint64_t pid_namespace = 0;    // 0: unknown
-  std::optional<std::uint32_t> user;  // that root started it for; absent: the one who started it
+  std::optional<std::uint32_t> user;  // the user that root started it for; absent: the user who started it
   // Random. Its processes have it in their environment (machine/job_processes.hpp), and no other user can read it.
   std::string mark;
 };
@@ -91,7 +91,7 @@ struct JobProgress {
 struct Job {
   std::string id;  // "j17"
   std::string folder;
-  std::uint32_t user = 0;  // whose job it is
+  std::uint32_t user = 0;  // the owner of the job
   JobRequest request;
   JobProgress progress;        // its state is `unknown` where the supervisor was killed
   bool is_supervised = false;  // as far as this machine can see

@@ -205,7 +205,7 @@ class JobSupervisor final : public RunLoop {
     };
   }
   void decided(const Reservation& reserved, const format::DecisionRecord& record) override {
-    // Also with the job: of all decisions only the last ones are kept.
+    // Also with the job: only the last decisions are kept elsewhere.
     static_cast<void>(write_file(job_, job_.decision(), record_text(record)));
     {
       const std::lock_guard lock(mutex_);
@@ -403,7 +403,7 @@ std::string read_all(int file) {
   Result<AliveMark> alive = AliveMark::set(job->folder);
   if (!alive) _exit(1);
   if (job->request.user) {
-    // Said before it becomes the user's process, which that user can hold up.
+    // Sent before it becomes the user's process, which that user can stop.
     if (!write_supervisor(*job, this_process())) _exit(1);
     tell_ready(std::move(ready));
   }

@@ -134,7 +134,7 @@ std::string record_text(const DecisionRecord& record) {
 
 Result<void> store_record(const std::string& folder, const DecisionRecord& record) {
   if (!deployment::is_name(record.id)) {
-    return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is no name for a record", "use letters"};
+    return Error{ErrorCode::invalid_argument, "\"" + record.id + "\" is not a valid name for a record", "use letters"};
   }
   const auto own = world::private_folder(folder);
   if (!own) return own.error();

@@ -17,7 +17,7 @@ namespace {
 // A text is read and written within microseconds. A process that keeps the lock longer than this holds up nothing.
 constexpr int lock_tries = 5;
 constexpr Duration lock_pause = std::chrono::milliseconds(1);
-// A longer file is not of Berth's making; what is beyond makes it unreadable.
+// Berth writes no longer files; a longer one counts as unreadable.
 constexpr std::size_t padded_bytes_max = std::size_t{64} << 10;
 
 Error text_error(const char* what, const std::string& path, const std::string& why) {

@@ -1,6 +1,6 @@
 // Text files that are written in place, because their writer may not put a new file into the folder: those that root
-// gives to the user of a job, and where the disk has no room for a second file. A lock keeps a reader from half a text.
-// The other side is not trusted: neither waits for it for long, and no link is followed.
+// gives to the user of a job, and where the disk has no room for a second file. A lock prevents partial reads.
+// Neither side trusts the other: waits are short, and no link is followed.
 #pragma once
 
 #include <cstddef>

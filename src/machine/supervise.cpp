@@ -172,7 +172,7 @@ Result<SupervisedExit> supervise(const Launch& command, const Supervision& super
   for (;;) {
     if (const std::optional<int> status = reap(*child)) {
       set_exit(over.ended, *status);
-      // Who stops a job may signal its command as well, which then ends before the request was looked at.
+      // The user who stops a job may also signal its command, which then ends before the request is handled.
       if (!kill_at && over.ended.status != 0 && stop.requested()) over.cause = SupervisedExit::Cause::stop_request;
       break;
     }

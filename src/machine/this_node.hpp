@@ -24,7 +24,7 @@ std::optional<inventory::LeaseKey> outermost_of(const inventory::DeviceRow& row,
 NodeDevice node_device_without(const inventory::DeviceRow& row, const std::set<inventory::LeaseKey>& leases);
 
 // What the settings of all users of this machine mean for a fleet whose agent runs as `user`. A drain moves replicas,
-// so it counts where that user or root has set it; of any other user it keeps new replicas off the device, no more.
+// so it counts only if that user or root has set it; set by any other user it counts as a cordon.
 Intent fleet_intent(const LedgerSnapshot& snapshot, const DeviceInfo& device, std::uint32_t user);
 
 // The name, processors and memory of this machine, with egress and without devices.

@@ -191,7 +191,7 @@ std::optional<MachineClaims::Others> Promises::look_at_others() {
   }
   Result<MachineClaims::Others> others = claims_->look(reports);
   if (others) return *std::move(others);
-  // The program learns who is in the way now.
+  // The program gets the name of the blocking process now.
   const std::lock_guard lock(mutex_);
   if (std::any_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.unwritten != 0; }))
     set_error(std::move(others).error());

@@ -1,4 +1,4 @@
-// What a server accepts: only what it can keep, decide on and send to nodes later, whatever follows from it (a pause,
+// What a server accepts: only input that it can store, decide on and send to nodes, including every consequence (a pause,
 // an undo, an update, all replicas on one node). The bounds are in fleet/bounds.hpp. Pure.
 #pragma once
 
@@ -13,7 +13,7 @@ Result<void> check_acceptable(const fleet::Desired& desired);
 // With as many of its earlier specs as fit into its record; the newest ones stay.
 fleet::Wanted fitted(fleet::Wanted wanted);
 
-// A reason as it is kept.
+// A reason as it is stored.
 std::string bounded_reason(std::string reason);
 
 }  // namespace berth::server

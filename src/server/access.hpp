@@ -1,4 +1,4 @@
-// Who may do what: tokens, connections that have proven to know one, the sessions of the page, and the users of the
+// Access control: tokens, connections that have proven to know one, the sessions of the page, and the users of the
 // Unix socket. A token is kept as its SHA-256 sum and compared in constant time.
 #pragma once
 
@@ -40,7 +40,7 @@ class Access {
   // others of the same host.
   Access(std::string user, const std::string& local_token, const std::string& server);
 
-  // Absent: nobody that is known. `now_ms` is wall time, for the expiry of tokens.
+  // Absent: the client is unknown. `now_ms` is wall time, for the expiry of tokens.
   std::optional<Who> who(const http::Request& request, const std::map<std::string, fleet::Credential>& credentials,
                          std::uint64_t now_ms) const;
   std::optional<Who> who_has(std::string_view token, const std::map<std::string, fleet::Credential>& credentials,
@@ -51,7 +51,7 @@ class Access {
   std::optional<http::KnownKey> key_of(std::string_view identity,
                                        const std::map<std::string, fleet::Credential>& credentials) const;
 
-  // A session of the page for somebody who has shown a token: it may read, whatever the token may, since a browser
+  // A session of the page for a person with a token: it is read-only, whatever the token allows, because a browser
   // sends a cookie to every port of the host. The text of its cookie. Of one token the newest sessions stay.
   std::string open_session(Who who, TimePoint now);
   // With a part of its own for each server: browsers keep one jar for all ports of a host.

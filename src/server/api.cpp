@@ -116,13 +116,13 @@ std::optional<Who> Api::admit(const http::Request& request, Role role, const htt
   const auto& certificate = request.peer.certificate;
   if (!who && certificate && certificate->expires_ms <= world::wall_time_ms()) {
     responder.send(http::error_response(401, "not_logged_in", "this certificate has expired",
-                                        "get another: a node joins again, people use berth login"));
+                                        "get a new one: nodes join again, people use berth login"));
     return who;
   }
   // Checked as of time 0, so that a token that has expired is still known.
   if (!who && access_.who(request, leader_.state().credentials, 0)) {
     responder.send(
-        http::error_response(401, "not_logged_in", "this token has expired", "berth token add makes another"));
+        http::error_response(401, "not_logged_in", "this token has expired", "berth token add creates another"));
   } else if (!who) {
     responder.send(http::error_response(401, "not_logged_in", "this needs a token that the server knows"));
   } else if (!may(*who, role)) {
@@ -176,13 +176,7 @@ void Api::get_openapi(const Call& call) {
 }
 
 void Api::get_status(const Call& call) {
-  json::object view = status_view(leader_, version_, started_ms_);
-  if (!leader_.problem().empty()) view["problem"] = leader_.problem();
-  json::array warnings;
-  for (const auto& [subject, text] : leader_.warnings())
-    warnings.push_back(json::object{{"subject", subject}, {"text", text}});
-  if (!warnings.empty()) view["warnings"] = std::move(warnings);
-  send(call.responder, view);
+  send(call.responder, status_view(leader_, version_, started_ms_));
 }
 
 void Api::get_nodes(const Call& call) {
@@ -261,11 +255,11 @@ void Api::get_history(const Call& call) {
   const auto device = call.request.query.find("device");
   if (device == call.request.query.end())
     return call.responder.send(
-        http::error_response(400, "invalid_argument", "which device is not said", "add ?device=ID"));
+        http::error_response(400, "invalid_argument", "the request does not name a device", "add ?device=ID"));
   const NodeId node(call.part("NAME"));
   json::object out{{"node", node.text()}, {"device", device->second}};
   for (auto& [key, value] : history_.samples(node, device->second)) out[key] = value;
-  send(call.responder, std::move(out));
+  send(call.responder, out);
 }
 
 void Api::get_jobs(const Call& call) {
@@ -297,7 +291,7 @@ void Api::get_replica(const Call& call) {
   json::object view = index ? replica_view(leader_, name, static_cast<std::uint32_t>(*index)) : json::object();
   if (!is_wanted(name, index) && (!index || view.at("incarnations").as_array().empty()))
     return call.responder.send(no_such_replica(name, number));
-  send(call.responder, std::move(view));
+  send(call.responder, view);
 }
 
 void Api::get_events(const Call& call) {

@@ -48,7 +48,7 @@ class Api {
   void handle(const http::Request& request, const http::Responder& responder);
   // The largest body of a request, of which the head is known: what strangers send takes little memory.
   std::size_t body_bytes(const http::Request& head) const;
-  // Of a connection that proves to know a token.
+  // The key of a connection that proves to know a token.
   std::optional<http::KnownKey> key_of(std::string_view identity) const {
     return access_.key_of(identity, leader_.state().credentials);
   }
@@ -80,7 +80,7 @@ class Api {
   // From the leader.
   void changed();
   void orders_changed(const NodeId& node);
-  // After a change that somebody asked for, so that the answer and the next question show what follows from it.
+  // After a requested change, so that its answer and the next request show the consequences.
   void decide();
   // Who asks; absent: may not, and has been told so.
   std::optional<Who> admit(const http::Request& request, fleet::Role role, const http::Responder& responder);
@@ -131,7 +131,7 @@ class Api {
     http::Responder responder;
     std::uint64_t number = 0;
   };
-  // Somebody who reads the output of a replica through its agent.
+  // A client that reads the output of a replica through its agent.
   struct Reader {
     NodeId node;
     fleet::ReplicaKey key;
@@ -148,7 +148,7 @@ class Api {
   static void answer_piece(Reader& reader, bool is_open, bool has_room);
   // Those who may read no longer, and those whose agent is silent.
   void end_readers(TimePoint now, const std::function<bool(const std::string& credential)>& is_valid);
-  // Somebody who is told of every change and event.
+  // A client that receives every change and event.
   struct Listener {
     std::string credential;
     http::Stream stream;

@@ -71,7 +71,7 @@ void Api::post_token(const Call& call) {
   http::Token token{http::make_secret(), signing_.signs_server ? signing_.authority->fingerprint() : ""};
   fleet::Credential credential = new_credential(body->role, call.who, token.secret);
   if (body->node) credential.node = NodeId(*body->node);
-  // A token to join is for now, not for ever.
+  // A join token is short-lived.
   const std::uint64_t seconds = body->seconds.value_or(body->role == Role::join ? 3600 : 0);
   if (seconds > 0)
     credential.expires_ms = world::wall_time_ms() + std::min<std::uint64_t>(seconds, 10ULL * 365 * 86400) * 1000;
@@ -100,7 +100,7 @@ void Api::post_login(const Call& call) {
   if (!who || !may(*who, Role::read))
     return call.responder.send(http::error_response(401, "not_logged_in",
                                                     "this token is not known, or cannot open the page",
-                                                    "berth token add read makes one that can"));
+                                                    "berth token add read creates one that can"));
   http::Response answer = http::json_response(200, format::document({{"role", to_string(Role::read)}}));
   answer.headers.add("set-cookie", access_.cookie_name() + "=" + access_.open_session(*who, real_clock().now()) +
                                        "; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200" +
@@ -138,7 +138,7 @@ void Api::post_certificate(const Call& call) {
   const auto found = leader_.state().credentials.find(call.who.credential);
   if (found == leader_.state().credentials.end())
     return call.responder.send(
-        http::error_response(400, "invalid_argument", "a certificate is given for a token of berth token add alone",
+        http::error_response(400, "invalid_argument", "only a token from berth token add can be exchanged for a certificate",
                              "log in with such a token; on this machine the server's own user needs none"));
   const Result<json::object> made = certify(*request, found->second);
   if (!made) return send(call.responder, made.error());
@@ -162,7 +162,7 @@ void Api::post_join(const Call& call) {
   if (call.who.node && call.who.node != node)
     return call.responder.send(http::error_response(
         403, "forbidden", "this token is for node " + call.who.node->text() + ", not for " + node.text(),
-        "berth token add join --node " + node.text() + " makes another"));
+        "berth token add join --node " + node.text() + " creates another"));
   const std::string secret = http::make_secret();
   fleet::Credential credential = new_credential(Role::node, call.who, secret);
   credential.node = node;

@@ -24,7 +24,7 @@ std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
       kept.push_back({0, event.at_ms, fleet::EventKind::server, "controller", cause, std::move(text)});
     };
     if (allowance.left_out > 0 && allowance.left >= resumes_at) {
-      say(std::to_string(allowance.left_out) + " events were left out, since there were too many");
+      say(std::to_string(allowance.left_out) + " events were left out because there were too many");
       allowance.left_out = 0;
     }
     if (allowance.left_out > 0) {
@@ -37,7 +37,7 @@ std::vector<fleet::Event> EventLimit::admit(std::vector<fleet::Event> events,
       kept.push_back(std::move(event));
     }
   }
-  // What has its whole allowance again is forgotten.
+  // An entry with its full allowance is no longer needed.
   std::erase_if(allowances_, [&](const auto& one) {
     return one.second.left_out == 0 && now - one.second.counted >= one_more_every * (at_once - one.second.left + 1);
   });

@@ -1,5 +1,5 @@
-// How many events one node, or one deployment, may cause: so many at once, and a few per minute. What is above that is
-// counted and not kept, so that a node whose devices flip does not push out the history of all others. Not thread-safe.
+// Limits how many events one node or one deployment may cause: a burst, and then a few per minute. Further events are
+// counted and dropped, so that a node with unstable devices does not displace the history of others. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ TEST_F(EventLimitTest, ItGoesOnWhenTheNodeHasBeenQuiet) {
   now_ += EventLimit::one_more_every;
   said_.clear();
   EXPECT_EQ(kept(EventKind::device, "node/evil", 50), 50u);
-  EXPECT_EQ(said_, std::vector<std::string>{"node/evil 4001 events were left out, since there were too many"});
+  EXPECT_EQ(said_, std::vector<std::string>{"node/evil 4001 events were left out because there were too many"});
 }
 
 TEST_F(EventLimitTest, ADayOfFlippingIsLessThanTheStoreKeeps) {

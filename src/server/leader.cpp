@@ -251,7 +251,7 @@ Result<void> Leader::take_report(Heard next) {
   if (found == state_.nodes.end()) return no_node(node);
   // A node that took itself for heard now would go on with what another server may be replacing.
   if (clock_->now() >= leads_until_)
-    return Error{ErrorCode::unavailable, server_ + " may not lead any more", "try again"};
+    return Error{ErrorCode::unavailable, server_ + " is no longer the leader", "try again"};
   next.at = clock_->now();
   bool is_same = false;
   if (const Heard* const last = heard(node)) {
@@ -283,7 +283,7 @@ std::optional<std::uint64_t> Leader::later_epoch(const NodeId& node) const {
   return last && last->report.epoch_seen > epoch_ ? std::optional(last->report.epoch_seen) : std::nullopt;
 }
 
-// Once for each node, whatever it reports then.
+// Once per node.
 void Leader::tell_ignoring(const NodeId& node) {
   const auto later = later_epoch(node);
   if (!later || ignoring_.contains(node)) return;
@@ -319,34 +319,6 @@ Result<void> Leader::use_current_ids(const NodeView& node) {
   }
   if (change.assignments.empty() && change.nodes.empty()) return {};
   return commit(std::move(change), {});
-}
-
-void Leader::refuse_report(const NodeId& node, const std::string& why) {
-  if (!state_.nodes.contains(node)) return;
-  set_problem(refused_reports_[node], "its last report was refused: " + bounded_reason(why));
-}
-
-std::map<std::string, std::string> Leader::warnings() const {
-  std::map<std::string, std::string> all;
-  if (!state_.damaged.empty()) {
-    all["store"] = state_.damaged.front();
-    if (const std::size_t more = state_.damaged.size() - 1; more > 0)
-      all["store"] += " (and " + std::to_string(more) + (more == 1 ? " other)" : " others)");
-  }
-  for (const DeploymentId& name : state_.unreadable)
-    all["deployment/" + name.text()] =
-        "its record in the store is damaged: its replicas stay as they are until it is applied again or deleted";
-  for (const auto& [name, why] : blocked_) all["deployment/" + name.text()] = why;
-  for (const auto& [node, record] : state_.nodes) {
-    if (std::string problem = report_problem(node); !problem.empty()) all["node/" + node.text()] = std::move(problem);
-  }
-  return all;
-}
-
-std::string Leader::report_problem(const NodeId& node) const {
-  if (const auto refused = refused_reports_.find(node); refused != refused_reports_.end()) return refused->second;
-  const Heard* const last = heard(node);
-  return last ? last->report.problem : "";
 }
 
 // So that a server that is restarted knows the node before it reports.
@@ -415,7 +387,7 @@ Result<void> Leader::commit_step(controller::Step& step) {
   if (!step.has_actions() && step.events.empty()) return {};
   const Result<void> whole = commit(change_of_step(step, nullptr), step.events);
   if (whole || whole.error().code != ErrorCode::invalid_argument) return whole;
-  // Something in it is larger than a store takes. Each deployment alone, then, so that it keeps no other from going on;
+  // Some part exceeds the limits of the store. Each deployment is then written on its own, so that it blocks no other;
   // then all that is about none of them.
   std::set<DeploymentId> names;
   for (const fleet::ReplicaKey& key : step.forget) names.insert(key.deployment);
@@ -432,7 +404,7 @@ Result<void> Leader::commit_step(controller::Step& step) {
     std::erase_if(rest, is_about);
     const Result<void> one = commit(change_of_step(step, &name), std::move(events));
     if (!one && one.error().code != ErrorCode::invalid_argument) return one;
-    if (!one) blocked_[name] = "what was decided about it cannot be written: " + one.error().to_text();
+    if (!one) blocked_[name] = "the decisions about it cannot be written: " + one.error().to_text();
   }
   return commit(change_of(state_), std::move(rest));
 }

@@ -66,7 +66,7 @@ class Leader {
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit) const;
   Result<std::vector<fleet::Event>> actions(std::size_t limit) const;  // the newest that people caused
 
-  // Changes of what is wanted. `version`: refused with `stale` where it is not the project's version any more.
+  // Changes of what is wanted. `version`: refused with `stale` if it is no longer the project's version.
   struct Applied {
     std::uint64_t version = 0;
     bool changed = false;
@@ -108,9 +108,11 @@ class Leader {
   // is wanted.
   const std::string& problem() const { return step_problem_.empty() ? renewal_problem_ : step_problem_; }
 
-  // Of the node's last report: why it was refused, or what was left out of it; empty: nothing.
-  std::string report_problem(const NodeId& node) const;
-  // What is wrong with one node, one deployment or one entry of the store, and keeps none of the others from going on:
+  // Whether the node reports to this server and ignores it. A lost node does not count.
+  bool is_ignored_by(const NodeId& node) const;
+  // Why the node ignores this server, why its last report was refused, or what was left out of it; empty: none of these.
+  std::string node_problem(const NodeId& node) const;
+  // Problems of one node, one deployment or one entry of the store, which do not affect the others:
   // one sentence each, by what it is about ("node/gpu-1", "deployment/chat", "store").
   std::map<std::string, std::string> warnings() const;
 

@@ -152,7 +152,7 @@ Result<void> Leader::rollout(const DeploymentId& name, RolloutAction action, con
       DeploymentSpec earlier = wanted.earlier.front();
       earlier.replicas = wanted.spec.replicas;
       wanted = next_wanted(&found->second, earlier, state_.desired.version);
-      text = "it goes back to what it was before; revision " + std::to_string(wanted.revision);
+      text = "it goes back to its previous settings; revision " + std::to_string(wanted.revision);
       break;
     }
   }
@@ -217,7 +217,7 @@ Result<void> Leader::check_singles_ended(const NodeId& node) const {
     if ((spec && !spec->single) || silent >= replaced_after) continue;
     const auto left = std::chrono::ceil<std::chrono::seconds>(replaced_after - silent);
     return Error{ErrorCode::already_exists,
-                 to_string(one.key()) + (spec ? " is single" : ", whose deployment is gone and may have been single,") +
+                 to_string(one.key()) + (spec ? " is single" : " belongs to a removed deployment that may have been single,") +
                      " and may still run on " + node.text(),
                  "try again in " + std::to_string(left.count()) + " s"};
   }
@@ -255,12 +255,12 @@ Result<void> Leader::add_node(const NodeId& node, const fleet::Credential& crede
   // The server's own node comes without a token, again with every start.
   if (!used_up.empty() && state_.nodes.contains(node)) {
     if (health(node) != controller::NodeHealth::lost)
-      return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" is there already, and lives",
-                   "give this one another --name, or remove that one: berth delete node/" + node.text()};
+      return Error{ErrorCode::already_exists, "a node \"" + node.text() + "\" already exists and is alive",
+                   "give this node another --name, or remove the existing one: berth delete node/" + node.text()};
     const auto token = state_.credentials.find(used_up);
     if (token == state_.credentials.end() || token->second.node != node)
       return Error{ErrorCode::already_exists,
-                   "a node \"" + node.text() + "\" is there already, and this token is for a new one",
+                   "a node \"" + node.text() + "\" already exists, and this token is for a new node",
                    "if this machine is that node, join with a token of berth token add join --node " + node.text()};
   }
   store::Change change = change_of(state_);

@@ -325,6 +325,9 @@ TEST_F(LeaderTest, ANodeThatHasObeyedALaterServerIsTold) {
   for (std::uint64_t number = 2; number < 10; ++number) report_epoch(number, leader_.epoch() + 5 * number);
   EXPECT_EQ(leader_.later_epoch(node_), leader_.epoch() + 45);
   EXPECT_EQ(told(), 1) << "once, whatever the node says";
+  EXPECT_NE(leader_.node_problem(node_).find("it ignores this server"), std::string::npos);
+  ASSERT_EQ(leader_.warnings().size(), 1u);
+  EXPECT_NE(leader_.warnings().at("store").find("1 node ignores this server"), std::string::npos);
 }
 
 TEST_F(LeaderTest, ANodeIsRemovedOnlyWhenItsSingleReplicasMustHaveEnded) {

@@ -44,7 +44,7 @@ class Loop {
   }
   void tick() {
     if (const auto renewed = leader_.renew(); !renewed) {
-      log_({LogLevel::error, "leads no more", {{"reason", renewed.error().to_text()}}});
+      log_({LogLevel::error, "this server lost leadership and is shutting down", {{"reason", renewed.error().to_text()}}});
       return server_.shutdown(shutdown_time);
     }
     step();
@@ -64,7 +64,7 @@ class Loop {
   }
 
   void tell_problem() {
-    // By what they are about: one node cannot fill the log with new words.
+    // By subject: one node cannot fill the log with changing messages.
     std::map<std::string, std::string> warnings = leader_.warnings();
     for (const auto& [subject, text] : warnings) {
       if (!warnings_.contains(subject)) log_({LogLevel::warning, text, {{"subject", subject}}});
@@ -135,7 +135,7 @@ class Listening {
     return urls;
   }
 
-  // Makes a new certificate of the server long before the old one expires; connections go on.
+  // Renews the certificate of the server long before it expires; open connections are not affected.
   void renew_later(const format::Log& log) {
     const auto delay = std::min<std::chrono::milliseconds>(std::chrono::hours(1), signing_.lifetime / 3);
     server_.after(delay, [this, log] {

@@ -183,22 +183,15 @@ DeviceCounts count_devices(const Leader& leader) {
   return counts;
 }
 
-std::string ignoring_text(const Leader& leader, const NodeId& node) {
-  return node.text() + " has obeyed a server of epoch " + std::to_string(leader.later_epoch(node).value_or(0)) +
-         ", and this one has epoch " + std::to_string(leader.epoch());
-}
-
 }  // namespace
 
 json::object status_view(const Leader& leader, const std::string& version, std::uint64_t started_ms) {
   const store::State& state = leader.state();
   std::uint64_t healthy = 0, suspect = 0, lost = 0, cordoned = 0, ignoring = 0;
-  std::string example;
   for (const auto& [id, record] : state.nodes) {
     const controller::NodeHealth health = leader.health(id);
-    const bool ignores = health != controller::NodeHealth::lost && leader.later_epoch(id);
-    if (ignores && example.empty()) example = ignoring_text(leader, id);
-    ++(ignores                                     ? ignoring
+    ++(leader.is_ignored_by(id)                    ? ignoring
+                                           ? ignoring
        : health == controller::NodeHealth::healthy ? healthy
        : health == controller::NodeHealth::suspect ? suspect
                                                    : lost);
@@ -236,11 +229,11 @@ json::object status_view(const Leader& leader, const std::string& version, std::
                    {"cordoned_devices", std::move(devices.cordoned)},
                    {"deployments", std::move(deployments)},
                    {"pending", pending_view(leader)}};
-  if (ignoring > 0)
-    out["warning"] = (ignoring == 1 ? "1 node ignores" : std::to_string(ignoring) + " nodes ignore") +
-                     " this server: " + example +
-                     ". The store is older than what the nodes know. Stop the server, run "
-                     "berth store advance, and start it again";
+  if (!leader.problem().empty()) out["problem"] = leader.problem();
+  json::array warnings;
+  for (const auto& [subject, text] : leader.warnings())
+    warnings.push_back(json::object{{"subject", subject}, {"text", text}});
+  if (!warnings.empty()) out["warnings"] = std::move(warnings);
   return out;
 }
 
@@ -252,10 +245,7 @@ json::object node_view(const Leader& leader, const fleet::NodeRecord& record) {
                    {"joined_at_ms", record.joined_ms}};
   if (!record.intent_by.empty()) out["intent_by"] = record.intent_by;
   if (const auto age = leader.report_age(record.id)) out["last_report_age_s"] = seconds(*age);
-  if (leader.later_epoch(record.id))
-    out["problem"] = ignoring_text(leader, record.id);
-  else if (std::string problem = leader.report_problem(record.id); !problem.empty())
-    out["problem"] = std::move(problem);
+  if (const std::string problem = leader.node_problem(record.id); !problem.empty()) out["problem"] = problem;
   json::array devices, links;
   if (known) {
     for (const fleet::ReportedDevice& device : known->report.devices) devices.push_back(device_view(device, record));

@@ -98,7 +98,7 @@ class FleetChecker {
   void add_cause(const NodeId& node);
   // Without what this generation holds.
   Room room_of(TimePoint now, Duration age_max, std::uint64_t without = 0) const;
-  // Its node was not heard for as long as it is not replaced, by a server that leads since then.
+  // Its node was silent for longer than replicas wait to be replaced, to a server that has led since then.
   bool is_silent(TimePoint now, const fleet::Assigned& one, TimePoint led_since) const;
   bool is_in_need(TimePoint now, const ReplicaName& name, bool is_single) const;
   // Which of those in need would find a place: of an all-or-nothing deployment all of them or none.

@@ -1,5 +1,5 @@
 // How one simulated server reaches the store that all servers share. A call may fail, and others after it for a while;
-// the server may crash before or after a transaction, or stop there for so long that another server leads by then. A
+// the server may crash before or after a transaction, or stop there until another server leads. A
 // transaction is done as a whole or not at all.
 #pragma once
 

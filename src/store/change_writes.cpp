@@ -72,7 +72,7 @@ Result<std::vector<Write>> writes_of(const Change& change, ProjectRoot& root, Co
     counters.next_generation = change.generations->second;
     put(std::string(keys::counters), text_of(counters));
   }
-  // What ends or changes comes before what begins, over all nodes. Where the change is split, the first part that
+  // Removals and changes come before additions, over all nodes. Where the change is split, the first part that
   // touches a node changes its version, so that another change that was decided on the same list is refused as a whole.
   std::vector<Write> begun;
   for (const auto& [node, list] : change.assignments) {

@@ -228,8 +228,8 @@ class SqliteEngine final : public Engine {
             "check the file, its folder and their permissions"};
   }
 
-  // Opens the file, or makes it where there is none. A file that is not a store is left as it is: nothing of it is
-  // changed before it is known to be one.
+  // Opens the file, or creates it if there is none. A file that is not a store is left as it is: nothing is
+  // changed before the file is known to be a store.
   Result<void> make_file() const {
     if (path_.empty() || path_.back() == '/' || path_.find('\0') != std::string::npos) {
       return Error{ErrorCode::invalid_argument, "the store sqlite:" + path_ + " names no file",
@@ -240,7 +240,7 @@ class SqliteEngine final : public Engine {
     if (::access(folder.c_str(), F_OK) != 0) {
       return Error{ErrorCode::invalid_argument,
                    "the store " + path_ + " cannot be kept there: there is no folder " + folder,
-                   "correct the path, or make the folder: mkdir -m 700 " + folder};
+                   "correct the path, or create the folder: mkdir -m 700 " + folder};
     }
     if (Result<std::string> own = world::private_folder(folder, world::IfMissing::accept); !own) {
       Error error = std::move(own).error();
@@ -276,7 +276,7 @@ class SqliteEngine final : public Engine {
     unsigned char header[100] = {};
     const ssize_t size = ::pread(file, header, sizeof header, 0);
     if (size == 0)
-      return Error{ErrorCode::io, path_ + " is empty: it is not a store of Berth, or has lost what was in it",
+      return Error{ErrorCode::io, path_ + " is empty: it is not a Berth store, or it has lost its contents",
                    "restore the last backup into a new store, or remove the file to begin with an empty one"};
     if (size != sizeof header || std::memcmp(header, "SQLite format 3", 16) != 0) return failed(SQLITE_NOTADB);
     const std::uint32_t program = std::uint32_t{header[68]} << 24 | std::uint32_t{header[69]} << 16 |
@@ -286,11 +286,11 @@ class SqliteEngine final : public Engine {
     return {};
   }
 
-  // Complete, under another name first: whoever finds the file finds a store. Another process may do the same at this
-  // moment, which then is as good.
+  // Written completely under another name first, so that the file is always a valid store. If another process does
+  // the same at this moment, either file is valid.
   Result<void> create_database(const std::string& folder) const {
     if (::access(changes_path().c_str(), F_OK) == 0) {
-      return Error{ErrorCode::io, "the store " + path_ + " is gone, and " + changes_path() + " says that there was one",
+      return Error{ErrorCode::io, "the store " + path_ + " is gone, and " + changes_path() + " shows that there was one",
                    "restore the last backup into another path, or remove that file to begin with an empty store"};
     }
     std::string name = path_ + ".new.XXXXXX";
@@ -344,14 +344,14 @@ class SqliteEngine final : public Engine {
         "the store " + path_ + " has lost changes: it is at change " + std::to_string(*number) + " of " +
             std::to_string(noted) + "; its log " + path_ +
             "-wal is missing or damaged, or the file was replaced by an older one",
-        "restore the last backup into a new store, or remove " + changes_path() + " to go on with what is there"};
+        "restore the last backup into a new store, or remove " + changes_path() + " to continue with its current contents"};
   }
   void note_change(std::uint64_t number) {
     if (!changes_)
       changes_ = world::Descriptor(::open(changes_path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     char text[22];
     const int size = std::snprintf(text, sizeof text, "%020" PRIu64 "\n", number);
-    // A number that was not written is lower than the store's, which is no problem.
+    // If the number was not written, it is lower than the store's, which is harmless.
     if (changes_) static_cast<void>(::pwrite(changes_.get(), text, static_cast<std::size_t>(size), 0) < 0);
   }
 

@@ -36,7 +36,7 @@ struct State {
   // Entries that cannot be read, one sentence each. What they are about is left out, or as safe as can be: an
   // incarnation is to be stopped, a node is cordoned.
   std::vector<std::string> damaged;
-  std::set<DeploymentId> unreadable;  // wanted, with a record that is damaged: its replicas are to stay as they are
+  std::set<DeploymentId> unreadable;  // desired, with a damaged record: its replicas stay as they are
   friend bool operator==(const State&, const State&) = default;
 };
 
@@ -62,8 +62,8 @@ struct Change {
   std::vector<fleet::Event> events;  // their ids are given by the store
 };
 
-// What a person did, as opposed to what a node, a server or the controller did. It is kept apart, so that no node can
-// push it out.
+// An action of a person, as opposed to one of a node, a server or the controller. Stored separately, so that no node can
+// displace it.
 inline bool is_action(const fleet::Event& event) {
   return event.actor.starts_with("user:") || event.actor.starts_with("token:");
 }

@@ -31,7 +31,7 @@ class Store {
   Result<State> load();
   // In the order of their ids, from the first after `after` on. Entries that cannot be read are left out.
   Result<std::vector<fleet::Event>> events(std::uint64_t after, std::size_t limit);
-  // Those that people caused alone; the newest `limit` of them.
+  // Only actions of people; the newest `limit` of them.
   Result<std::vector<fleet::Event>> actions(std::size_t limit);
 
   // Begins to lead; the epoch is higher than any before. It lasts for `duration` from now and from every renewal,

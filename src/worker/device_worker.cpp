@@ -231,7 +231,7 @@ std::optional<Result<void>> DeviceWorker::read_answer(const Place& place, TaskCo
   if (error->code == ErrorCode::device_lost) {
     // A context that failed is lost to its process, not to the next one.
     error->advice.clear();
-    kill(place.process(), "can use its device no more: " + error->to_text(), true);
+    kill(place.process(), "can no longer use its device: " + error->to_text(), true);
     return std::nullopt;
   }
   if (answer.device_busy != 0) kill(place.process(), "was ended: its device did not end the work by the deadline");

@@ -55,7 +55,7 @@ Findings agent_server(const Facts& facts) {
   for (const auto& [node, since, reason] : facts.lonely_agents)
     found.push_back(
         error("since " + since + " the agent of node " + node + " has no server that it may obey: " + reason,
-              "its replicas run on, and none is started or stopped here", "berth status"));
+              "its replicas keep running, but none is started or stopped on this machine", "berth status"));
   return found;
 }
 

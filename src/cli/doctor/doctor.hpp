@@ -102,7 +102,7 @@ struct Facts {
   std::optional<Error> ledger_error;              // absent: the ledger can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
   ScopeUse scope = ScopeUse::no_systemd;
-  // Of this user's agents those that have no server that they may obey: node, since when, and why.
+  // Agents of this user that have no server they may obey: node, since when, and why.
   struct LonelyAgent {
     std::string node, since, reason;
   };

@@ -144,7 +144,7 @@ Cells cells_of(const Line& line, const std::string& brief, TimePoint now, const 
   Cells cells;
   auto& texts = cells.texts;
   texts[device] = line.whole ? info.backend : device_label(info);
-  // Of a part without the prefix that the line above shows already.
+  // For a part, without the prefix that the line above already shows.
   std::string own = brief;
   if (part && info.id.text().starts_with(info.parent->text() + "/"))
     own = info.id.text().substr(info.parent->text().size() + 1);

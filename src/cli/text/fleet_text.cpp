@@ -23,7 +23,7 @@ struct TableColumn {
   std::function<std::string(const Fields&)> cell;
   std::size_t least = 0;  // may be cut to this width; 0: it may not
   int goes = 0;           // is left out where the terminal is narrow, the lowest number first; 0: never
-  bool has_ids = false;   // of devices: may be cut in the middle
+  bool has_ids = false;   // device ids: may be shortened in the middle
 };
 
 std::string table_text(const json::array& rows, const std::vector<TableColumn>& columns, const Style& style) {
@@ -251,7 +251,7 @@ std::string intent_line(const std::string& node, const std::string& device, cons
                    device + " is " + row.word("intent") + (row.has("intent_by") ? " by " + row.text("intent_by") : ""),
                    style);
 }
-// For each device of a node that is not healthy or not in service. Of a lost node, that says it all.
+// For each device that is not healthy or not in service. The devices of a lost node are not listed.
 std::string unhealthy_text(const Fields& node, const Style& style) {
   std::string text;
   for (const json::value& value : node.list("devices")) {
@@ -265,9 +265,7 @@ std::string unhealthy_text(const Fields& node, const Style& style) {
 }
 
 std::string problem_text(const Fields& node, const Style& style) {
-  return node.has("problem")
-             ? paragraph("! ", node.text("problem") + ": it ignores this server; berth status says what to do", style)
-             : std::string();
+  return node.has("problem") ? paragraph("! " + node.text("name") + "  ", node.text("problem"), style) : std::string();
 }
 
 std::string value_text(const json::value& value) {
@@ -320,9 +318,8 @@ std::string status_text(const json::object& answer, const Style& style) {
                ? "; " + share_text(devices, "memory_bytes_free", "memory_bytes_total") + " free"
                : ""),
       style);
-  if (all.has("warning")) text += "\n" + paragraph("! ", all.text("warning"), style);
   if (all.has("problem"))
-    text += "\n" + paragraph("! ", "nothing is decided now; what is shown is old: " + all.text("problem"), style);
+    text += "\n" + paragraph("! ", "the server cannot decide anything now, and this state may be out of date: " + all.text("problem"), style);
   for (const json::value& value : all.list("warnings")) {
     const Fields warning(value);
     text += "\n" + paragraph("! ", warning.text("subject") + ": " + warning.text("text"), style);
@@ -495,7 +492,7 @@ std::string events_text(const json::object& answer, const Style& style) {
 std::string tokens_text(const json::object& answer, const Style& style) {
   const Fields fields(answer);
   const json::array& tokens = fields.list("tokens");
-  if (tokens.empty()) return "there are no tokens; berth token add ROLE makes one\n";
+  if (tokens.empty()) return "there are no tokens; berth token add ROLE creates one\n";
   return table_text(tokens,
                     {{"ID", text("id")},
                      {"ROLE", text("role")},

@@ -123,9 +123,9 @@ std::string age_text(Duration age) {
   return two(seconds / 86400, " d", seconds / 3600 % 24, " h");
 }
 
-// "GPU-454afa53" is not cut.
+// "GPU-454afa53" is not shortened.
 constexpr std::size_t ids_least = 12;
-constexpr std::size_t narrowest = 4;  // of a column that may not go
+constexpr std::size_t narrowest = 4;  // of a column that may not be dropped
 
 Table& Table::may_shrink(std::size_t column, std::size_t least) {
   shrinking_.emplace_back(column, least);
@@ -197,7 +197,7 @@ std::string Table::to_text(const Style& style) const {
   for (const std::size_t column : going_) {
     if (needed() > style.columns) shown[column] = false;
   }
-  // What may not go is narrowed further, the widest column first.
+  // Columns that may not be dropped are narrowed further, the widest first.
   while (needed() > style.columns) {
     std::size_t widest = 0;
     for (std::size_t i = 0; i < widths.size(); ++i) {

@@ -69,7 +69,7 @@ std::string age_text(Duration age);
 // Columns as wide as their widest cell, two blanks apart; `>` before a heading
 // aligns the column to the right. Cells may contain colours. Without a
 // Style nothing is cut; with one, columns are narrowed and dropped until the lines fit.
-// The first column identifies a row; it and all columns that may not go stay visible, cut
+// The first column identifies a row; it and all columns that may not be dropped stay visible, cut
 // as far as necessary.
 class Table {
  public:

@@ -31,7 +31,7 @@ struct Arguments {
   AgentArguments agent;
 };
 
-// The server with what the node has from joining; joins first where it has not.
+// The server with the credential of the node; joins first if necessary.
 Result<http::ClientOptions> joined_server(const Arguments& arguments, const agent::AgentOptions& options) {
   const Result<http::ClientOptions> known = agent::known_server(options.server, options.folder);
   if (!arguments.token_file) return known;
@@ -100,7 +100,7 @@ void add_agent_options(Verb& verb, AgentArguments& arguments) {
   add_backend_options(verb, arguments.backends);
   const auto take_form = [&arguments](const std::string& form) -> Result<void> {
     if (form != "logfmt" && form != "json")
-      return Error{ErrorCode::invalid_argument, "\"" + form + "\" is no form of a log", "use logfmt or json"};
+      return Error{ErrorCode::invalid_argument, "\"" + form + "\" is not a known log format", "use logfmt or json"};
     arguments.log = form == "json" ? LogForm::json : LogForm::logfmt;
     return {};
   };
@@ -113,7 +113,7 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
   agent::AgentOptions options;
   options.node = arguments.name ? NodeId(*arguments.name) : machine::this_node().id;
   if (!deployment::is_name(options.node.text()))
-    return Error{ErrorCode::invalid_argument, "\"" + options.node.text() + "\" is no name for a node",
+    return Error{ErrorCode::invalid_argument, "\"" + options.node.text() + "\" is not a valid node name",
                  "use letters, digits, '.', '_' and '-', a letter or digit first"};
   options.folder = BERTH_TRY(state_folder("agent")) + "/" + options.node.text();
   if (arguments.file) {
@@ -129,14 +129,14 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments) {
 void add_agent(const Verb& command) {
   const auto arguments = std::make_shared<Arguments>();
   Verb verb = command.add("agent", "make this machine a node of a fleet");
-  verb.option("--join", "URL", &arguments->url, "of the server, such as https://head:8443", {.required = true});
+  verb.option("--join", "URL", &arguments->url, "address of the server, such as https://head:8443", {.required = true});
   verb.option("--token-file", "FILE", &arguments->token_file,
-              "with the token from berth token add join; needed the first time, and not read once it was used. It "
-              "carries the fingerprint by which the server is recognised");
+              "file with the token from berth token add join; needed the first time, and not read after it was used. The token "
+              "carries the fingerprint that identifies the server");
   verb.option("--ca", "FILE", &arguments->ca_file,
-              "certificates to trust, for a server with a certificate of your own authority");
+              "certificates to trust, if the server has a certificate of your own authority");
   verb.option("--fingerprint", "SHA256", &arguments->fingerprint,
-              "accept only the certificate with this sum, or what the authority with this sum has signed");
+              "accept only the certificate with this fingerprint, or certificates signed by the authority with this fingerprint");
   add_agent_options(verb, arguments->agent);
   verb.footer(
       {"Reports this machine to the server and runs the replicas that it is given. Stopped or killed, it leaves "

@@ -12,7 +12,7 @@ void add_apply(const Verb& command) {
     bool wait = false;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb = command.add("apply", "make a project what the fleet runs");
+  Verb verb = command.add("apply", "deploy a project to the fleet");
   verb.argument("FILE", &arguments->project, "the project: what is to run (berth init writes an example)");
   verb.option("--plan", "PLAN.json", &arguments->plan,
               "as berth plan --server -o wrote it; refused if the project has changed since");

@@ -23,7 +23,7 @@ int run_cordon(const DeviceArguments& arguments) {
 
 void add_cordon(const Verb& command) {
   const auto arguments = std::make_shared<DeviceArguments>();
-  Verb verb = command.add("cordon", "no new work on a device or a node; running work is not interrupted");
+  Verb verb = command.add("cordon", "keep new work off a device or a node; running work is not interrupted");
   add_device_options(verb, *arguments);
   verb.run([arguments] { return run_cordon(*arguments); });
 }

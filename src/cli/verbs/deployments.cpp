@@ -5,8 +5,8 @@
 namespace berth::cli {
 
 void add_deployments(const Verb& command) {
-  add_list_verb(command, {"deployments", "what is deployed and how far it is, or all about one deployment",
-                          "one of them", deployments_text, deployment_text});
+  add_list_verb(command, {"deployments", "list deployments and their progress, or show one in detail",
+                          "show only this deployment", deployments_text, deployment_text});
 }
 
 }  // namespace berth::cli

@@ -94,7 +94,7 @@ int run_devices(const DevicesArguments& arguments) {
 
 void add_devices(const Verb& command) {
   const auto arguments = std::make_shared<DevicesArguments>();
-  Verb verb = command.add("devices", "the devices of this machine, one line each");
+  Verb verb = command.add("devices", "list the devices of this machine, one line each");
   verb.option("--backend", "NAME", &arguments->backend, "only this back end: cuda, opencl, host or simulated");
   verb.flag("--json", arguments->json, "print one JSON array; unknown values are absent");
   verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");

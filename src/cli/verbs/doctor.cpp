@@ -21,7 +21,7 @@ void add_doctor(const Verb& command) {
     bool json = false;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb = command.add("doctor", "problems that keep the devices from being used well, and how to fix them");
+  Verb verb = command.add("doctor", "find problems with the devices of this machine, and show how to fix them");
   verb.flag("--json", arguments->json, "print one JSON array of findings");
   add_backend_options(verb, arguments->backends);
   verb.footer({"The exit status is 1 where a finding is an error."});

@@ -78,7 +78,7 @@ int run_events(const EventsArguments& arguments) {
 
 void add_events(const Verb& command) {
   const auto arguments = std::make_shared<EventsArguments>();
-  Verb verb = command.add("events", "what happened in the fleet, and who did it");
+  Verb verb = command.add("events", "show what happened in the fleet, and who did it");
   verb.flag("-f,--follow", arguments->follow,
             "go on with what happens, until Ctrl-C; with --json one object per event");
   verb.flag("--people", arguments->people, "show only what people did, which other events never push out");

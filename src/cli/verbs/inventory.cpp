@@ -188,7 +188,7 @@ void add_inventory(const Verb& command) {
     bool json = false;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Verb verb = command.add("inventory", "this machine as a node of a fleet, and how its devices are linked");
+  Verb verb = command.add("inventory", "show this machine as a node of a fleet, and how its devices are linked");
   verb.flag("--json", arguments->json, "print one JSON object, which berth plan --fleet accepts");
   add_backend_options(verb, arguments->backends);
   verb.run([arguments] { return run_inventory(arguments->backends, arguments->json); });

@@ -69,14 +69,14 @@ Result<std::string> log_in(const LoginArguments& arguments) {
 void add_login(const Verb& command) {
   const auto arguments = std::make_shared<LoginArguments>();
   Verb verb = command.add("login", "get a certificate for a server on another machine, in exchange for a token");
-  verb.argument("URL", &arguments->url, "of the server, such as https://head:8443");
+  verb.argument("URL", &arguments->url, "address of the server, such as https://head:8443");
   verb.option("--token-file", "FILE", &arguments->token_file,
-              "with a token of berth token add; without it the token is read from standard input");
+              "file with a token from berth token add; without it the token is read from standard input");
   verb.option("--ca", "FILE", &arguments->ca_file,
-              "certificates to trust, for a server with a certificate of your own authority");
+              "certificates to trust, if the server has a certificate of your own authority");
   verb.footer(
-      {"The token carries the fingerprint by which the server is recognised. Commands with --server URL or "
-       "BERTH_SERVER use the certificate from then on, and renew it; revoking the token ends it."});
+      {"The token carries the fingerprint that identifies the server. Commands with --server URL or "
+       "BERTH_SERVER then use the certificate and renew it; revoking the token invalidates it."});
   verb.run([arguments] {
     const Result<std::string> text = log_in(*arguments);
     return text ? print(*text) : print_error(text.error());

@@ -1,4 +1,4 @@
-// `berth logout`: removes what `berth login` has left.
+// `berth logout`: removes the files of `berth login`.
 #include <filesystem>
 
 #include "cli/command_line.hpp"
@@ -10,13 +10,13 @@ namespace berth::cli {
 void add_logout(const Verb& command) {
   const auto url = std::make_shared<std::string>();
   Verb verb = command.add("logout", "remove the certificate that berth login got for a server");
-  verb.argument("URL", url.get(), "of the server, as it was given to berth login");
+  verb.argument("URL", url.get(), "address of the server, as given to berth login");
   verb.run([url] {
     const Result<Login> login = login_for(*url);
     if (!login) return print_error(login.error());
     std::error_code failed;
     if (std::filesystem::remove_all(login->folder, failed) == 0 || failed)
-      return print_error({ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " makes one"});
+      return print_error({ErrorCode::not_found, "there is no login for " + *url, "berth login " + *url + " creates one"});
     return print("logged out of " + *url + "; berth token remove revokes its token\n");
   });
 }

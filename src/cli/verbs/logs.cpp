@@ -113,8 +113,8 @@ int run_logs_of_replica(const LogsArguments& arguments) {
 
 void add_logs(const Verb& command) {
   const auto arguments = std::make_shared<LogsArguments>();
-  Verb verb = command.add("logs", "what a job or a replica has written");
-  verb.flag("-f,--follow", arguments->follow, "go on until it has ended");
+  Verb verb = command.add("logs", "print the output of a job or a replica");
+  verb.flag("-f,--follow", arguments->follow, "keep printing until it ends");
   OptionRules rules;
   rules.range = {1, 1'000'000};
   verb.option("--tail", "N", &arguments->tail, "begin with the last N lines", rules);

@@ -33,7 +33,7 @@ std::string name_of_process(std::uint32_t pid) {
   return name;
 }
 
-// What is computed once for all rows: one user can have thousands of entries.
+// Computed once for all rows: one user can have thousands of entries.
 struct LeaseFacts {
   LeaseFacts(const MachineSnapshot& seen, const LedgerSnapshot& snapshot, TimePoint time)
       : observed(seen), line(wait_queue(snapshot, time)), now(time) {
@@ -151,7 +151,7 @@ class LeaseLook {
         break;
       }
       problems_.push_back("berth: " + printable(problem.path) + " of user " + user_name(problem.user) +
-                          " does not count, or not all of it: " + printable(problem.text) + "\n");
+                          " is ignored, or part of it is: " + printable(problem.text) + "\n");
     }
     intents_.clear();
     for (const DeviceIntent& intent : snapshot->intents) intents_.push_back(intent_row(observed, intent, now));
@@ -167,7 +167,7 @@ class LeaseLook {
     if (!stdout_is_terminal()) whole.columns = std::numeric_limits<unsigned>::max();  // a script reads the commands
     return ps_text(leases_, intents_, style) + (jobs_.empty() ? "" : "\n" + jobs_text(jobs_, whole));
   }
-  // Files of users that do not count, a sentence for each.
+  // Ignored files of users, a sentence for each.
   const std::vector<std::string>& problems() const { return problems_; }
   std::string json() const { return ps_json(leases_, intents_, jobs_); }
 
@@ -214,8 +214,8 @@ int run_ps(const PsArguments& arguments) {
 
 void add_ps(const Verb& command) {
   const auto arguments = std::make_shared<PsArguments>();
-  Verb verb = command.add("ps", "the leases and waiting requests of all users of this machine, and your jobs");
-  verb.flag("-a,--all", arguments->all, "also your jobs that have ended");
+  Verb verb = command.add("ps", "list the leases and waiting requests of all users of this machine, and your jobs");
+  verb.flag("-a,--all", arguments->all, "include your finished jobs");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.flag("--watch", arguments->watch, "refresh every second until Ctrl-C, which is exit status 0");
   add_backend_options(verb, arguments->backends);

@@ -37,7 +37,7 @@ int run_replay(const ReplayArguments& arguments) {
 
 void add_replay(const Verb& command) {
   const auto arguments = std::make_shared<ReplayArguments>();
-  Verb verb = command.add("replay", "make a recorded decision again");
+  Verb verb = command.add("replay", "repeat a recorded decision");
   verb.argument("RECORD.json", &arguments->file, "what berth why --json printed");
   verb.flag("--json", arguments->json, "print one JSON object");
   verb.footer(

@@ -43,9 +43,9 @@ int run_rm(const RmArguments& arguments) {
 
 void add_rm(const Verb& command) {
   const auto arguments = std::make_shared<RmArguments>();
-  Verb verb = command.add("rm", "remove jobs that have ended, with their output");
-  verb.flag("--ended", arguments->ended, "all jobs that have ended");
-  verb.flag("--force", arguments->force, "also a job of a machine that is gone, and one whose files cannot be read");
+  Verb verb = command.add("rm", "remove finished jobs and their output");
+  verb.flag("--ended", arguments->ended, "remove all finished jobs");
+  verb.flag("--force", arguments->force, "also remove jobs of machines that are gone, and jobs with unreadable files");
   verb.argument("JOB", &arguments->names, "ids or names of jobs", false);
   verb.run([arguments] { return run_rm(*arguments); });
 }

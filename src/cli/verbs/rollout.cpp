@@ -30,14 +30,14 @@ void add_action(const Verb& rollout, const std::string& action, const std::strin
 }  // namespace
 
 void add_rollout(const Verb& command) {
-  Verb verb = command.add("rollout", "the replacement of a deployment's replicas by its new revision");
+  Verb verb = command.add("rollout", "show or control the rollout of a deployment's new revision");
   verb.footer(
       {"A revision has the number of the version of the project that made it: the first one of a deployment is 7 where "
        "it came with version 7."});
-  add_action(verb, "status", "how far it is");
-  add_action(verb, "pause", "replace no further replicas");
-  add_action(verb, "resume", "go on after a pause, also one after failures");
-  add_action(verb, "undo", "back to the revision before");
+  add_action(verb, "status", "show the progress of the rollout");
+  add_action(verb, "pause", "stop replacing replicas");
+  add_action(verb, "resume", "continue after a pause, including one after failures");
+  add_action(verb, "undo", "go back to the previous revision");
 }
 
 }  // namespace berth::cli

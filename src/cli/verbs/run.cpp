@@ -66,7 +66,7 @@ class ForegroundRun final : public RunLoop {
                    printable(with_short_ids(progress.reason, ids)).c_str());
     };
   }
-  // Executes the command in place of this process, so it returns only where that did not happen. With --on-fault
+  // Executes the command in place of this process, so it returns only on failure. With --on-fault
   // restart it stays. The command inherits the descriptor of the lease either way.
   Result<CommandExit> start(RunAttempt& attempt) override {
     if (!checked_.restarts && !is_stuck_in_a_driver()) return exec_command(attempt.command);
@@ -99,7 +99,7 @@ int run_command(const RunArguments& arguments) {
 
 void add_run(const Verb& command) {
   const auto arguments = std::make_shared<RunArguments>();
-  Verb verb = command.add("run", "a command on devices that have room, which it holds until it ends");
+  Verb verb = command.add("run", "run a command on devices that have room, and hold them until it ends");
   add_request_options(verb, arguments->request);
   verb.option("--wait", "TIME", &arguments->wait,
               "wait for devices, at most this long (90s, 5m, 2h, 1d); without it they must be there now");
@@ -119,7 +119,7 @@ void add_run(const Verb& command) {
   verb.flag(
       "-d,--detach", arguments->detach,
       "as a job: it waits for devices as long as it must (or --wait), runs on without a terminal, and prints its id");
-  verb.option("--name", "NAME", &arguments->name, "of the job, beside its id");
+  verb.option("--name", "NAME", &arguments->name, "give the job a name in addition to its id");
   verb.option("--after", "JOB", &arguments->after, "start when these jobs have ended well; several with commas");
   verb.option("--time", "TIME", &arguments->time, "end the job when it has run this long (90s, 8h)");
   OptionRules few;

@@ -128,17 +128,17 @@ int run_serve(const ServeArguments& arguments) {
 
 void add_serve(const Verb& command) {
   const auto arguments = std::make_shared<ServeArguments>();
-  Verb verb = command.add("serve", "the server of a fleet: API, page, controller, and the agent of this machine");
+  Verb verb = command.add("serve", "run the server of a fleet: API, page, controller, and the agent of this machine");
   verb.option("--config", "FILE", &arguments->config,
               "TOML file of the server, instead of the options about it (docs/operations.md); read again on SIGHUP");
   verb.option("--store", "STORE", &arguments->store,
               "memory, or sqlite:PATH; without it a file in the state folder of this user");
   verb.option("--listen", "ADDRESS", &arguments->listen, "ADDRESS:PORT to listen on (127.0.0.1:8080); may be repeated");
   verb.option("--tls-certificate", "FILE", &arguments->certificate,
-              "PEM; without it the server signs its own, by the authority of the fleet that it makes for itself");
+              "PEM; without it the server creates an authority for the fleet and signs its own certificate");
   verb.option("--tls-key", "FILE", &arguments->key, "PEM");
   verb.option("--host-name", "NAME", &arguments->names,
-              "a name besides that of the machine by which clients reach this server; may be repeated");
+              "another name by which clients reach this server, besides the name of the machine; may be repeated");
   verb.flag("--no-agent", arguments->no_agent, "do not run an agent on this machine");
   add_agent_options(verb, arguments->agent);
   verb.footer(

@@ -178,7 +178,7 @@ int run_simulate_requests(const SimulateRequestsArguments& arguments) {
 
 void add_simulate(const Verb& command) {
   const auto arguments = std::make_shared<SimulateRequestsArguments>();
-  const Verb simulate = command.add("simulate", "what a policy would do to recorded load");
+  const Verb simulate = command.add("simulate", "show what a policy would do with recorded load");
   Verb verb = simulate.add("requests", "replay a trace of requests on replicas, and compare with one central queue");
   const auto in = [](std::size_t least, std::size_t most, bool required = false) {
     OptionRules rules;

@@ -31,8 +31,8 @@ int run_stop(const std::vector<std::string>& names, bool all) {
 void add_stop(const Verb& command) {
   const auto names = std::make_shared<std::vector<std::string>>();
   const auto all = std::make_shared<bool>(false);
-  Verb verb = command.add("stop", "end jobs, those that wait and those that run");
-  verb.flag("--all", *all, "all jobs of this machine that have not ended now");
+  Verb verb = command.add("stop", "stop waiting and running jobs");
+  verb.flag("--all", *all, "stop all unfinished jobs on this machine");
   verb.argument("JOB", names.get(), "ids or names of jobs", false);
   verb.footer({"The command gets SIGTERM, and SIGKILL ten seconds later. Returns when it has ended."});
   verb.run([names, all] { return run_stop(*names, *all); });

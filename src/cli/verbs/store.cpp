@@ -51,11 +51,11 @@ Result<std::string> run_copy(const StoreArguments& arguments) {
   return from->name() + " is copied to " + to->name();
 }
 
-// A restore of what is there: its numbers leap ahead of what agents may have seen.
+// Restores the store from itself, which raises its numbers above all that agents may have seen.
 Result<std::string> run_advance(const StoreArguments& arguments) {
   const std::string kind = BERTH_TRY(chosen_store(arguments));
   if (!kind.starts_with("sqlite:"))
-    return Error{ErrorCode::invalid_argument, kind + " is not a store that outlives its server",
+    return Error{ErrorCode::invalid_argument, kind + " is not a persistent store",
                  "name one with --store"};
   const std::shared_ptr<store::Engine> engine = BERTH_TRY(existing_store(kind));
   const std::string file = kind.substr(7) + ".before-advance";
@@ -68,7 +68,7 @@ Result<std::string> run_advance(const StoreArguments& arguments) {
   const Result<void> restored = store::restore(*engine, file, store::IfNotEmpty::replace);
   if (restored || restored.error().code == ErrorCode::unavailable) ::unlink(file.c_str());
   BERTH_TRY(restored);
-  return engine->name() + " is newer now than what any node has seen of it";
+  return engine->name() + " now has higher numbers than any node has seen";
 }
 
 int print_result(const Result<std::string>& said) { return said ? print(*said + "\n") : print_error(said.error()); }
@@ -76,10 +76,10 @@ int print_result(const Result<std::string>& said) { return said ? print(*said + 
 }  // namespace
 
 void add_store(const Verb& command) {
-  const Verb verb = command.add("store", "back up, restore and copy what the server keeps");
+  const Verb verb = command.add("store", "back up, restore and copy the store of a server");
   const auto arguments = std::make_shared<StoreArguments>();
   const char* const which = "sqlite:PATH; without it the store that berth serve uses without it";
-  const char* const replace = "remove what is there first";
+  const char* const replace = "replace a store that is not empty";
 
   Verb backup = verb.add("backup", "write the whole store into a file; the server may run");
   backup.argument("FILE", &arguments->file, "a file that does not exist yet; it gets mode 0600");
@@ -87,14 +87,14 @@ void add_store(const Verb& command) {
   backup.run([arguments] { return print_result(run_backup(*arguments)); });
 
   Verb restore = verb.add("restore", "fill an empty store from a backup; the server must not run");
-  restore.argument("FILE", &arguments->file, "written by berth store backup");
+  restore.argument("FILE", &arguments->file, "a file that berth store backup wrote");
   restore.option("--store", "STORE", &arguments->store, which);
   restore.flag("--replace", arguments->replace, replace);
   restore.run([arguments] { return print_result(run_restore(*arguments)); });
 
   Verb advance =
       verb.add("advance",
-               "make nodes obey a store that is older than what they have seen, such as a copy of its file; the server "
+               "make nodes accept a store that is older than the one they know, such as a copied file; the server "
                "must not run");
   advance.option("--store", "STORE", &arguments->store, which);
   advance.run([arguments] { return print_result(run_advance(*arguments)); });

@@ -59,7 +59,7 @@ int run_add(const TokenArguments& arguments) {
 }  // namespace
 
 void add_token(const Verb& command) {
-  const Verb token = command.add("token", "who may use the server, and which machines may join the fleet");
+  const Verb token = command.add("token", "manage access of people to the server, and of machines to the fleet");
   const auto arguments = std::make_shared<TokenArguments>();
   Verb add = token.add("add", "print a new token, which is not shown again");
   add.argument(
@@ -71,13 +71,13 @@ void add_token(const Verb& command) {
       "how long it is valid (90s, 5m, 2h, 1d); without it, one to join for 1h and others until they are removed");
   add.option(
       "--node", "NAME", &arguments->node,
-      "of role join: only the machine that joins as this node may use it; needed to replace a node that is lost");
+      "for role join: only the machine that joins as this node may use it; required to replace a lost node");
   add.option("-o,--output", "FILE", &arguments->output,
              "write the token there instead, readable by you alone, as token files must be");
   add_server_options(add, arguments->server);
   add.run([arguments] { return run_add(*arguments); });
 
-  Verb list = token.add("list", "the tokens there are, without their texts");
+  Verb list = token.add("list", "list the tokens, without their secrets");
   add_server_options(list, arguments->server);
   list.run([arguments] { return call_and_print(arguments->server, {"/api/v1/tokens"}, tokens_text); });
 

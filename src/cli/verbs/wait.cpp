@@ -1,4 +1,4 @@
-// `berth wait`: until jobs have ended.
+// `berth wait`: waits for jobs to finish.
 
 #include <algorithm>
 
@@ -45,8 +45,8 @@ int run_wait(const std::vector<std::string>& names, bool all) {
 void add_wait(const Verb& command) {
   const auto names = std::make_shared<std::vector<std::string>>();
   const auto all = std::make_shared<bool>(false);
-  Verb verb = command.add("wait", "until jobs have ended");
-  verb.flag("--all", *all, "all jobs of this machine that have not ended now; not those that are started later");
+  Verb verb = command.add("wait", "wait for jobs to finish");
+  verb.flag("--all", *all, "wait for all unfinished jobs on this machine, but not for jobs that start later");
   verb.argument("JOB", names.get(), "ids or names of jobs", false);
   verb.footer(
       {"Exit status: 0 when all of them are done; else the largest of theirs: that of the command, 3 for a job that "

@@ -210,11 +210,11 @@ int run_why(const WhyArguments& arguments) {
 
 void add_why(const Verb& command) {
   const auto arguments = std::make_shared<WhyArguments>();
-  Verb verb = command.add("why", "the reasons of a decision, and what would have let the request fit");
+  Verb verb = command.add("why", "explain a decision, and what would have let the request fit");
   verb.argument("ID", &arguments->id,
                 "a decision, by its id or the beginning of one, or a job; without it the last decision", false);
   verb.argument("NAME/N", &arguments->replica,
-                "after the word replica: one of the fleet, its state, and why it has no place where it has none",
+                "after the word replica: a replica of the fleet; shows its state and, if it has no place, the reason",
                 false);
   verb.flag("--list", arguments->list, "the recorded decisions, the last one first");
   verb.flag("--json", arguments->server.json, "print one JSON value; berth replay reads that of one decision");

@@ -105,7 +105,7 @@ std::string advice_for(ErrorCode code) {
     case no_device: return "see what clinfo lists on this machine";
     case unavailable: return "try again, or use another device";
     case out_of_memory: return "free buffers of this device, or ask for less";
-    case device_lost: return "restart the process; this one cannot use the device any more";
+    case device_lost: return "restart the process; this one can no longer use the device";
     case work_failed: return "look for a fault in the work before this point";
     case not_supported: return "use another device or another driver";
     default: return "correct the call";

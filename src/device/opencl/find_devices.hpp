@@ -19,7 +19,7 @@ struct Found {
   DeviceInfo info;
   cl_platform_id platform = nullptr;
   cl_device_id device = nullptr;
-  std::string family;                // of its platform, where that is a part of its former id
+  std::string family;                // of its platform, if it is part of the former id
   bool reports_free_memory = false;  // cl_amd_device_attribute_query
   bool partitionable = false;        // by counts of compute units
   // As in Part. `device` is the handle of the whole device until the part is opened.

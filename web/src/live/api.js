@@ -2,7 +2,7 @@
 
 const timeout_ms = 15_000;
 
-// An answer that is no success. `status` 0: there was no answer.
+// An answer that is not a success. `status` 0: there was no answer.
 export class ApiError extends Error {
   constructor(status, message, advice) {
     super(message);

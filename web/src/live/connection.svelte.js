@@ -19,7 +19,7 @@ export const live = $state({
   loaded_at: 0, // when the state on screen was complete and right, by this browser's clock
   retry_at: 0,
   problem: '',
-  // The server's clock is ahead of this browser's by so much.
+  // How far the server's clock is ahead of this browser's.
   offset_ms: 0,
 });
 

@@ -1,5 +1,5 @@
-// Answers as the views may rely on: a row that is not what it should be is left out, so that one bad row of one node
-// does not blank the page. The server checks what nodes report; this holds for a server that does not.
+// Answers that the views can rely on: invalid rows are left out, so that one bad row of one node does not blank the
+// page. The server checks what nodes report; this protects against a server that does not.
 
 const is_object = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 const list = (value, is_valid) => (Array.isArray(value) ? value.filter(is_valid) : []);

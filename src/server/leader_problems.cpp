@@ -1,0 +1,53 @@
+// The part of the leader that says what is wrong with nodes, deployments and the store.
+#include "server/acceptance.hpp"
+#include "server/leader.hpp"
+
+namespace berth::server {
+
+void Leader::refuse_report(const NodeId& node, const std::string& why) {
+  if (!state_.nodes.contains(node)) return;
+  set_problem(refused_reports_[node], "its last report was refused: " + bounded_reason(why));
+}
+
+std::map<std::string, std::string> Leader::warnings() const {
+  std::map<std::string, std::string> all;
+  if (!state_.damaged.empty()) {
+    all["store"] = state_.damaged.front();
+    if (const std::size_t more = state_.damaged.size() - 1; more > 0)
+      all["store"] += " (and " + std::to_string(more) + (more == 1 ? " other)" : " others)");
+  }
+  for (const DeploymentId& name : state_.unreadable)
+    all["deployment/" + name.text()] =
+        "its record in the store is damaged: its replicas stay as they are until it is applied again or deleted";
+  for (const auto& [name, why] : blocked_) all["deployment/" + name.text()] = why;
+  std::uint64_t ignoring = 0;
+  for (const auto& [node, record] : state_.nodes) {
+    if (is_ignored_by(node))
+      ++ignoring;
+    else if (std::string problem = node_problem(node); !problem.empty())
+      all["node/" + node.text()] = std::move(problem);
+  }
+  if (ignoring > 0) {
+    std::string& text = all["store"];
+    text += (text.empty() ? "" : ". ") +
+            (ignoring == 1 ? std::string("1 node ignores") : std::to_string(ignoring) + " nodes ignore") +
+            " this server because the store is older than the one they know. Stop the server, run berth store advance, "
+            "and start it again";
+  }
+  return all;
+}
+
+bool Leader::is_ignored_by(const NodeId& node) const {
+  return later_epoch(node) && health(node) != controller::NodeHealth::lost;
+}
+
+std::string Leader::node_problem(const NodeId& node) const {
+  if (const auto later = later_epoch(node))
+    return "it ignores this server: it has obeyed a server of epoch " + std::to_string(*later) +
+           ", and this one has epoch " + std::to_string(epoch_) + "; berth status shows what to do";
+  if (const auto refused = refused_reports_.find(node); refused != refused_reports_.end()) return refused->second;
+  const Heard* const last = heard(node);
+  return last ? last->report.problem : "";
+}
+
+}  // namespace berth::server
