@@ -8,6 +8,8 @@
 #include "placement/nearest_name.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 constexpr std::size_t help_columns = 80;

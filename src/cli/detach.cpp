@@ -6,6 +6,8 @@
 #include "machine/job_control.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
 namespace {
 
 // The ids of the jobs to wait for; those that have ended well are left out.

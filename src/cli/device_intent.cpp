@@ -12,6 +12,11 @@
 
 namespace berth::cli {
 
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
+
 void add_device_options(Verb& verb, DeviceArguments& arguments) {
   verb.argument("DEVICE", &arguments.device,
                 "of this machine: an id, its beginning, cuda:0 or 0; of the fleet: node/NAME, node/NAME/DEVICE");

@@ -39,13 +39,13 @@ class IntentDevice {
   ProcessUsers users() const;
 
  private:
-  IntentDevice(Machine machine, DeviceInfo info);
-  const DeviceRow& row() const;
+  IntentDevice(machine::Machine machine, DeviceInfo info);
+  const inventory::DeviceRow& row() const;
 
-  Machine machine_;
+  machine::Machine machine_;
   DeviceInfo info_;
-  std::unique_ptr<TelemetryPoller> observer_;
-  std::vector<DeviceRow> rows_;
+  std::unique_ptr<machine::TelemetryPoller> observer_;
+  std::vector<inventory::DeviceRow> rows_;
 };
 
 // What --json prints about a device of this machine.

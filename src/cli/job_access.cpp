@@ -4,6 +4,9 @@
 
 namespace berth::cli {
 
+using namespace machine;
+using namespace world;
+
 Result<Job> job_named(const std::string& name, bool unreadable) {
   const Result<std::string> jobs = jobs_folder(IfMissing::accept);
   if (!jobs) return jobs.error();

@@ -7,6 +7,10 @@
 
 namespace berth::cli {
 
+using namespace inventory;
+using namespace machine;
+using namespace world;
+
 Result<FoundMachine> find_machine_and_report(const std::optional<std::string>& backend, const BackendOptions& options) {
   Result<Machine> machine = find_machine(backend, options);
   if (!machine) return std::move(machine).error();

@@ -16,15 +16,15 @@ namespace berth::cli {
 // find_machine(), with every problem printed on stderr. `status` is the exit status so
 // far: an error where a back end failed that an option names.
 struct FoundMachine {
-  Machine machine;
+  machine::Machine machine;
   int status = 0;
 };
 Result<FoundMachine> find_machine_and_report(const std::optional<std::string>& backend, const BackendOptions& options);
 
 // add_ledger(); where the ledger cannot be read, returns a line for stderr that says so.
-std::string add_ledger_or_note(std::vector<DeviceRow>& rows);
+std::string add_ledger_or_note(std::vector<inventory::DeviceRow>& rows);
 
 // The users of the processes on these devices, as far as they are visible.
-ProcessUsers users_of(std::span<const DeviceRow> rows);
+ProcessUsers users_of(std::span<const inventory::DeviceRow> rows);
 
 }  // namespace berth::cli

@@ -57,6 +57,7 @@
 // clang-format on
 
 namespace berth::cli {
+
 #define BERTH_DECLARE(name) void add_##name(const Verb& command);
 BERTH_VERBS(BERTH_DECLARE)
 #undef BERTH_DECLARE

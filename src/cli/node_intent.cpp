@@ -11,6 +11,11 @@
 #include "format/json_reading.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

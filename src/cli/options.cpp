@@ -4,6 +4,8 @@
 
 namespace berth::cli {
 
+using namespace machine;
+
 void add_backend_options(Verb& verb, BackendOptions& options) {
   OptionRules rules;
   rules.environment = "BERTH_SIMULATED";

@@ -18,6 +18,9 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

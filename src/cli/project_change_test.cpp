@@ -9,6 +9,9 @@
 
 namespace berth::cli {
 
+using namespace machine;
+using namespace world;
+
 void add_apply(const Verb& command);
 void add_plan(const Verb& command);
 

@@ -7,6 +7,8 @@
 #include "cli/options.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
 namespace {
 
 Result<void> read_memory(const std::string& text, Requirements& requirements) {

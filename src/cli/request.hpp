@@ -30,6 +30,6 @@ struct RequestArguments {
 void add_request_options(Verb& verb, RequestArguments& request);
 
 // invalid_argument: wrong on any machine.
-Result<DeviceRequest> read_request(const RequestArguments& arguments);
+Result<machine::DeviceRequest> read_request(const RequestArguments& arguments);
 
 }  // namespace berth::cli

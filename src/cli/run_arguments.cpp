@@ -5,6 +5,9 @@
 #include "machine/mps.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
+using namespace world;
 Result<CheckedOptions> check(const RunArguments& arguments) {
   CheckedOptions checked;
   if (arguments.command.empty())

@@ -29,10 +29,10 @@ struct RunArguments {
 
 // Options that are checked before the machine is read.
 struct CheckedOptions {
-  DeviceRequest devices;
+  machine::DeviceRequest devices;
   Duration wait{};
   std::optional<Duration> time;
-  Limit limit = Limit::automatic;
+  machine::Limit limit = machine::Limit::automatic;
   bool restarts = false;
 };
 Result<CheckedOptions> check(const RunArguments& arguments);

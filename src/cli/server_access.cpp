@@ -21,6 +21,9 @@
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

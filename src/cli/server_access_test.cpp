@@ -13,6 +13,9 @@
 
 namespace berth::cli {
 
+using namespace inventory;
+using namespace world;
+
 void add_cordon(const Verb& command);
 void add_delete(const Verb& command);
 void add_drain(const Verb& command);

@@ -7,6 +7,7 @@
 #include "cli/text/devices_text.hpp"
 
 namespace berth::cli {
+
 namespace {
 
 // What a worker tells about one frame, in shared memory.

@@ -9,6 +9,7 @@
 #include "cli/text/devices_text.hpp"
 
 namespace berth::cli {
+
 namespace {
 
 constexpr double seconds_apart = 1;

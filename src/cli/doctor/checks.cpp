@@ -10,6 +10,9 @@
 #include "cli/text/devices_text.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 std::string joined(std::span<const std::string> words, std::string_view between = ", ") {
@@ -52,7 +55,7 @@ const Error* refusal(const Facts& facts, std::string_view backend, std::string_v
 
 Findings agent_server(const Facts& facts) {
   Findings found;
-  for (const auto& [node, since, reason] : facts.lonely_agents)
+  for (const auto& [node, since, reason] : facts.agents_without_server)
     found.push_back(
         error("since " + since + " the agent of node " + node + " has no server that it may obey: " + reason,
               "its replicas keep running, but none is started or stopped on this machine", "berth status"));

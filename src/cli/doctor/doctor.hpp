@@ -90,7 +90,7 @@ struct Facts {
 
   // The answer of each back end, and the devices of all of them.
   std::vector<BackendAnswer> answers;
-  std::vector<DeviceRow> rows;
+  std::vector<inventory::DeviceRow> rows;
 
   // Limits and surroundings of this process.
   std::map<std::string, std::string, std::less<>> environment;  // the variables that checks read
@@ -101,12 +101,12 @@ struct Facts {
   bool in_container = false;
   std::optional<Error> ledger_error;              // absent: the ledger can be read and written
   std::vector<LedgerFolderFacts> ledger_folders;  // those that exist, the most preferred first
-  ScopeUse scope = ScopeUse::no_systemd;
+  machine::ScopeUse scope = machine::ScopeUse::no_systemd;
   // Agents of this user that have no server they may obey: node, since when, and why.
-  struct LonelyAgent {
+  struct AgentWithoutServer {
     std::string node, since, reason;
   };
-  std::vector<LonelyAgent> lonely_agents;
+  std::vector<AgentWithoutServer> agents_without_server;
 
   const std::string* variable(std::string_view name) const;
   const BackendAnswer* answer(std::string_view backend) const;

@@ -13,6 +13,10 @@
 #include "world/test_units.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 using world::gib;
@@ -190,7 +194,7 @@ const std::vector<Case>& cases() {
        }},
       {"mps", Severity::note, "nvidia-cuda-mps-control", [](Facts& f) { f.mps_pipe = "/tmp/nvidia-mps/control"; }},
       {"agent_server", Severity::error, "the agent of node a has no server that it may obey: it is down",
-       [](Facts& f) { f.lonely_agents = {{"a", "2026-11-17 12:00:00", "it is down"}}; }},
+       [](Facts& f) { f.agents_without_server = {{"a", "2026-11-17 12:00:00", "it is down"}}; }},
       {"foreign_processes", Severity::note, "process 4711 (python3) holds 30.0 GiB of cuda:0 (GPU-00000000)",
        [](Facts& f) {
          f.rows[0].seen->processes = {{4711, ProcessKind::foreign, "python3", 30 * gib},

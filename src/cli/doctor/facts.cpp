@@ -28,6 +28,8 @@
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
 namespace {
 
 namespace fs = std::filesystem;
@@ -219,8 +221,8 @@ Result<void> try_to_write(Ledger& ledger) {
   return lock->release(lease->reference());
 }
 
-std::vector<Facts::LonelyAgent> lonely_agents() {
-  std::vector<Facts::LonelyAgent> found;
+std::vector<Facts::AgentWithoutServer> agents_without_server() {
+  std::vector<Facts::AgentWithoutServer> found;
   const Result<std::string> agents = state_folder("agent", IfMissing::accept);
   if (!agents) return found;
   std::error_code failed;
@@ -274,7 +276,7 @@ Facts gather_facts(const BackendOptions& options) {
   facts.own_pid_namespace = in_own_pid_namespace();
   facts.in_container = in_container();
   facts.scope = scope_use();
-  facts.lonely_agents = lonely_agents();
+  facts.agents_without_server = agents_without_server();
   if (Result<std::shared_ptr<Ledger>> ledger = Ledger::open()) {
     facts.ledger_folders = folders_of(**ledger);
     if (Result<void> tried = try_to_write(**ledger); !tried) facts.ledger_error = std::move(tried).error();

@@ -6,6 +6,9 @@
 #include <boost/json.hpp>
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 Colour colour_of(Severity severity) {

@@ -6,6 +6,9 @@
 #include "world/user_name.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
+using namespace world;
 namespace {
 
 const char* const shared_folder_fix =

@@ -6,6 +6,9 @@
 
 namespace berth::cli {
 
+using namespace format;
+using namespace world;
+
 bool looks_like_a_fleet(std::string_view text) {
   return looks_like_json(text) || text.starts_with("[[node") || text.find("\n[[node") != std::string_view::npos;
 }

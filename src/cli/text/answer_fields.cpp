@@ -8,6 +8,9 @@
 #include "world/wall_time.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

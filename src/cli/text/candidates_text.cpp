@@ -7,6 +7,9 @@
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 std::string verdict_of(const Explanation& explanation, const Explanation::Candidate& candidate) {

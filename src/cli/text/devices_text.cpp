@@ -10,6 +10,9 @@
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 constexpr std::size_t bar_least = 8, bar_wanted = 10, bar_most = 24;

@@ -25,7 +25,7 @@ enum class Legend : std::uint8_t { absent, shown };
 // Header and one line per device. Columns without any value are left out; where
 // the lines would be too long, names are cut and the least important columns are dropped.
 // The legend of the memory bar is below the table, where there is a bar.
-std::string devices_text(std::span<const DeviceRow> rows, TimePoint now, const Style& style,
+std::string devices_text(std::span<const inventory::DeviceRow> rows, TimePoint now, const Style& style,
                          Legend legend = Legend::absent);
 
 }  // namespace berth::cli

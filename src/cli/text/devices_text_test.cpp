@@ -4,6 +4,8 @@
 #include "cli/text/test_text.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
 namespace {
 
 constexpr TimePoint now{std::chrono::seconds(1000)};

@@ -5,6 +5,9 @@
 #include "berth/bytes.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 // The driver itself uses less of a GPU than this.

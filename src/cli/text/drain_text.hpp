@@ -14,7 +14,7 @@ namespace berth::cli {
 
 // The leases and processes on a device.
 struct Occupation {
-  std::vector<DeviceLease> leases;
+  std::vector<inventory::DeviceLease> leases;
   std::vector<DeviceProcess> others;  // processes that belong to no lease
   bool processes_known = false;       // the driver lists processes
   std::uint64_t hidden_bytes = 0;     // in use by processes that are not visible here
@@ -24,7 +24,7 @@ struct Occupation {
 };
 // `all`: the devices of the machine. Processes that belong to a lease on another
 // part of the same GPU are not counted.
-Occupation occupation_of(const DeviceRow& row, std::span<const DeviceRow> all);
+Occupation occupation_of(const inventory::DeviceRow& row, std::span<const inventory::DeviceRow> all);
 
 // `name`: "cuda:6 GPU-454afa53"; `table`: the occupants as a table.
 std::string draining_text(const std::string& name, bool planned, const Occupation& occupation, const std::string& table,
@@ -34,7 +34,7 @@ std::string draining_text(const std::string& name, bool planned, const Occupatio
 // foreign processes are on it, which Berth cannot end; 1 where only leases are.
 struct StillThere {
   Error error;
-  int status = environment_error;
+  int status = world::environment_error;
 };
 StillThere still_there(const std::string& name, const Occupation& occupation, const ProcessUsers& users);
 

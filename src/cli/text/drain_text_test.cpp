@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 using world::gib;

@@ -14,6 +14,10 @@
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

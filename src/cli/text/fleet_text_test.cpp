@@ -5,6 +5,8 @@
 #include "cli/text/test_text.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
 namespace {
 
 namespace json = boost::json;

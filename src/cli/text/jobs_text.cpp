@@ -9,6 +9,10 @@
 #include "world/wall_time.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

@@ -4,6 +4,8 @@
 #include <numeric>
 
 namespace berth::cli {
+
+using namespace inventory;
 namespace {
 
 struct Sign {

@@ -20,15 +20,15 @@ inline constexpr std::size_t owners = 7;
 // process; `promised` is free, but reserved by a lease.
 using MemoryParts = std::array<std::uint64_t, owners>;
 
-Maybe memory_bytes_total(const DeviceRow& row);
-Maybe memory_bytes_free(const DeviceRow& row);
+Maybe memory_bytes_total(const inventory::DeviceRow& row);
+Maybe memory_bytes_free(const inventory::DeviceRow& row);
 // Absent where total or free is not known.
-std::optional<MemoryParts> memory_parts(const DeviceRow& row);
+std::optional<MemoryParts> memory_parts(const inventory::DeviceRow& row);
 
 // `width` characters between brackets. Every owner with memory gets at least one of
 // them, as far as the width allows, except the driver.
 std::string memory_bar(const MemoryParts& parts, std::size_t width, const Style& style);
 // Explains the characters that occur in bars of that width; empty: there are none.
-std::string memory_legend(std::span<const DeviceRow> rows, std::size_t width, const Style& style);
+std::string memory_legend(std::span<const inventory::DeviceRow> rows, std::size_t width, const Style& style);
 
 }  // namespace berth::cli

@@ -7,6 +7,9 @@
 #include "cli/text/devices_text.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace world;
 namespace {
 
 // One line before it is put into the table.

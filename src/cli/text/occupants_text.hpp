@@ -18,7 +18,7 @@ using ProcessUsers = std::map<std::uint32_t, std::string>;
 // One line per lease with its processes below it, then the other processes, the
 // largest first; empty where no device has any. Processes on a GPU that is split into
 // parts are listed once.
-std::string occupants_text(std::span<const DeviceRow> rows, const ProcessUsers& users, const Style& style);
+std::string occupants_text(std::span<const inventory::DeviceRow> rows, const ProcessUsers& users, const Style& style);
 
 // A device that an operator took out of service.
 struct IntentRow {
@@ -29,7 +29,7 @@ struct IntentRow {
   std::string by;  // a user; empty: not known
   std::optional<Duration> age;
 };
-std::vector<IntentRow> intents_of(std::span<const DeviceRow> rows);
+std::vector<IntentRow> intents_of(std::span<const inventory::DeviceRow> rows);
 // One line each: "cuda:6 GPU-454afa53 is cordoned by alice since 2 h; berth
 // uncordon GPU-454afa53".
 std::string intents_text(std::span<const IntentRow> intents, const Style& style);

@@ -3,6 +3,8 @@
 #include "cli/text/test_text.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
 namespace {
 
 DeviceRow gpu(int ordinal) {

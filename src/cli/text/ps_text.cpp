@@ -9,6 +9,11 @@
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

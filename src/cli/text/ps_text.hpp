@@ -61,6 +61,6 @@ std::string leases_text(std::span<const LeaseRow> leases, const Style& style);
 std::string ps_text(std::span<const LeaseRow> leases, std::span<const IntentRow> intents, const Style& style);
 // One object on one line, with whole ids; docs/run.md lists its fields.
 std::string ps_json(std::span<const LeaseRow> leases, std::span<const IntentRow> intents,
-                    std::span<const Job> jobs = {});
+                    std::span<const machine::Job> jobs = {});
 
 }  // namespace berth::cli

@@ -5,6 +5,8 @@
 #include "cli/text/test_text.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
 namespace {
 
 LeaseRow running(std::uint64_t id, std::vector<int> devices, std::uint64_t bytes) {

@@ -11,6 +11,8 @@
 #include <sstream>
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 constexpr Duration watch_period = std::chrono::seconds(1);

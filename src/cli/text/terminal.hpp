@@ -12,19 +12,7 @@
 #include "world/exit_status.hpp"
 #include "world/printable.hpp"
 
-namespace berth::format {}
-namespace berth::inventory {}
-namespace berth::machine {}
-namespace berth::simulate {}
-namespace berth::world {}
-
 namespace berth::cli {
-
-using namespace format;
-using namespace inventory;
-using namespace machine;
-using namespace simulate;
-using namespace world;
 
 // Prints "berth: message; advice" to stderr, with control characters escaped,
 // and returns the exit status.

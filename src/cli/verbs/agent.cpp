@@ -22,6 +22,9 @@
 #include "world/wall_time.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 struct Arguments {

@@ -15,7 +15,7 @@ struct AgentArguments {
   std::optional<std::string> name;  // of the node; absent: of this machine
   std::optional<std::string> file;
   BackendOptions backends;
-  std::optional<LogForm> log;  // absent: for people on a terminal, else logfmt
+  std::optional<format::LogForm> log;  // absent: for people on a terminal, else logfmt
 };
 void add_agent_options(Verb& verb, AgentArguments& arguments);
 // But for the server.
@@ -23,6 +23,6 @@ Result<agent::AgentOptions> agent_options(const AgentArguments& arguments);
 
 std::string agent_version();
 // To stderr, in the form of --log; every line has these fields.
-Log log_to_stderr(const AgentArguments& arguments, const LogFields& common);
+format::Log log_to_stderr(const AgentArguments& arguments, const format::LogFields& common);
 
 }  // namespace berth::cli

@@ -17,6 +17,10 @@
 #include "format/json_text.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace world;
 namespace {
 
 struct DemoArguments {

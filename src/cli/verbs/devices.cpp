@@ -17,6 +17,11 @@
 #include "format/json_text.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

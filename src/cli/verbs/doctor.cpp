@@ -4,6 +4,8 @@
 #include "cli/options.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 int run_doctor(const BackendOptions& backends, bool json) {

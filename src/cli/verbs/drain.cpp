@@ -7,6 +7,8 @@
 #include "world/duration.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 // How often a draining device is looked at: foreign processes announce nothing.

@@ -8,6 +8,10 @@
 #include "format/json_text.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace machine;
+using namespace world;
 namespace {
 
 constexpr Duration meet_again = std::chrono::seconds(1);

@@ -9,6 +9,8 @@
 #include "format/plan_json.hpp"
 
 namespace berth::cli {
+
+using namespace format;
 namespace {
 
 // ", islands of 4 and 4"; empty where there are none.

@@ -5,6 +5,8 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 // What `berth init` writes. It fits any machine: nothing in it needs a GPU.

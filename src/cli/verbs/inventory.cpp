@@ -18,6 +18,10 @@
 #include "machine/this_node.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace machine;
 namespace {
 
 struct KindWords {

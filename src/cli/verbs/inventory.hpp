@@ -15,8 +15,8 @@ namespace berth::cli {
 // This machine as a node with egress.
 struct Inventory {
   NodeView node;
-  std::vector<DeviceRow> rows;  // the node's devices, in its order
-  int status = 0;               // see FoundMachine
+  std::vector<inventory::DeviceRow> rows;  // the node's devices, in its order
+  int status = 0;                          // see FoundMachine
 };
 Result<Inventory> take_inventory(const BackendOptions& backends);
 

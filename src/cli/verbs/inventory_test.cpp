@@ -13,6 +13,11 @@
 #include "world/test_units.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 using world::gib;

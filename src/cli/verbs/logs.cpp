@@ -10,6 +10,9 @@
 #include "machine/job_output.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
+using namespace world;
 namespace {
 
 constexpr Duration read_again = std::chrono::milliseconds(100);

@@ -8,6 +8,10 @@
 #include "machine/run_context.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace machine;
+using namespace world;
 namespace {
 
 namespace json = boost::json;

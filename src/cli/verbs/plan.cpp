@@ -13,6 +13,10 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace inventory;
+using namespace world;
 namespace {
 
 // This machine as a fleet of one node.

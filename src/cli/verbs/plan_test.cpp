@@ -15,6 +15,9 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace world;
 namespace {
 
 namespace fs = std::filesystem;

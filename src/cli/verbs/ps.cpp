@@ -18,6 +18,10 @@
 #include "world/user_name.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 const ObservedDevice* find_seen(const MachineSnapshot& observed, const DeviceId& id) {

@@ -11,6 +11,9 @@
 #include "world/user_name.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
+using namespace world;
 namespace {
 
 Error refused(ErrorCode code, std::string message, std::string advice) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 namespace berth::cli {
+
+using namespace format;
 namespace {
 
 LedgerEntry entry(std::uint32_t user, std::uint64_t id, EntryKind kind = EntryKind::command) {

@@ -14,6 +14,10 @@
 #include "world/duration.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
+using namespace machine;
+using namespace world;
 namespace {
 
 // exec() waits for every thread to end, which a thread that is stuck in a driver never

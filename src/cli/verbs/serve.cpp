@@ -22,6 +22,10 @@
 #include "world/runtime_folder.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace machine;
+using namespace world;
 namespace {
 
 struct ServeArguments {

@@ -15,6 +15,10 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace simulate;
+using namespace world;
 namespace {
 
 constexpr double speed_min = 0.001, speed_max = 1'000'000;

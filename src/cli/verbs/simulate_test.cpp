@@ -15,6 +15,8 @@
 #endif
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 namespace fs = std::filesystem;

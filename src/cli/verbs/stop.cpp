@@ -7,6 +7,8 @@
 #include "machine/job_control.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
 namespace {
 
 int run_stop(const std::vector<std::string>& names, bool all) {

@@ -9,6 +9,7 @@
 
 namespace berth::cli {
 
+
 void add_store(const Verb& command);
 
 namespace {

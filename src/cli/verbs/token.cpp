@@ -10,6 +10,8 @@
 #include "world/files.hpp"
 
 namespace berth::cli {
+
+using namespace world;
 namespace {
 
 struct TokenArguments {

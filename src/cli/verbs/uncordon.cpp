@@ -6,6 +6,8 @@
 #include "inventory/short_id.hpp"
 
 namespace berth::cli {
+
+using namespace inventory;
 namespace {
 
 Result<bool> has_intent(Ledger& ledger, const DeviceId& device) {

@@ -9,6 +9,8 @@
 
 namespace berth::cli {
 
+using namespace world;
+
 int run_validate(const std::string& path) {
   const auto text = read_text(path);
   if (!text) return print_error(text.error());

@@ -6,6 +6,9 @@
 #include "cli/job_access.hpp"
 
 namespace berth::cli {
+
+using namespace machine;
+using namespace world;
 namespace {
 
 constexpr Duration look_again = std::chrono::milliseconds(200);

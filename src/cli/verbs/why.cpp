@@ -16,6 +16,11 @@
 
 namespace berth::cli {
 
+using namespace format;
+using namespace inventory;
+using namespace machine;
+using namespace world;
+
 namespace json = boost::json;
 
 namespace {

@@ -7,6 +7,9 @@
 #include "placement/test_fleet.hpp"
 
 namespace berth::cli {
+
+using namespace format;
+using namespace machine;
 namespace {
 
 using placement::gib;
